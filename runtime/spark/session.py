@@ -274,10 +274,7 @@ _LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress":
 
 
 def build_session(
-    master: str = DEFAULT_MASTER,
-    *,
-    log_file: Path | None = None,
-    settings: Mapping[str, str] | None = None,
+    master: str = DEFAULT_MASTER, *, log_file: Path | None = None, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
     """Start Spark, or return the session that runs already, as it is.
 

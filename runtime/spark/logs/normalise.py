@@ -17,15 +17,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
-from pyspark.sql.types import (
-    BinaryType,
-    DataType,
-    MapType,
-    NullType,
-    StringType,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import BinaryType, DataType, MapType, NullType, StringType, StructType, TimestampType
 
 from runtime.clock import EARLIEST, to_microseconds
 from runtime.errors import LogError, UsageError
@@ -193,10 +185,7 @@ def _checks(types: _Types) -> Sequence[tuple[str, str]]:
     return [
         *_unreadable(types),
         missing("message_id"),
-        (
-            f"length(message_id) > {envelope.MAX_LENGTH}",
-            text("message_id has more than 255 characters"),
-        ),
+        (f"length(message_id) > {envelope.MAX_LENGTH}", text("message_id has more than 255 characters")),
         missing("type"),
         ("body IS NULL", text("body is missing")),
         lost("sequence", "number", "is no 64-bit integer"),

@@ -190,13 +190,59 @@ PublishEpoch = Callable[[SparkSession, str, str], None]
 """Publishes what is unpublished of a batch whose outcomes are in a folder."""
 
 
-def no_report(_: BatchRecord) -> None:
-    """Say nothing of an epoch that is done."""
+AVAILABLE_NOW = "available-now"
+
+Trigger = timedelta | Literal["available-now"] | None
+"""How often micro-batches begin: at this interval, one after another, or until all that is there is handled."""
+
+_LOOK_EVERY_SECONDS = 0.2
+_LAST_EPOCH = 2**63 - 1
+
+
+def run_stream(
+    df: DataFrame,
+    app: App,
+    *,
+    store: str,
+    table: str,
+    out: str,
+    query: str,
+    checkpoint: str,
+    trigger: Trigger = None,
+    compact_after: int = 1,
+    publish: str | PublishTo | None = None,
+    **options: Any,  # noqa: ANN401 - the fields of BatchOptions
+) -> StreamingQuery:
+    """Start a query that runs each micro-batch of a streaming DataFrame as a batch, and return it.
+
+    `df` has the columns of a log (see `run_batch`). The batch of an epoch has the id `QUERY-EPOCH`, and its outcomes
+    are in `out` as those of any batch, from the moment when it is published. With `compact_after`, the outcomes of that
+    many epochs are merged into one folder, and are in `out` from the moment when the last of them is published. With
+    `publish`, the outputs of each epoch are sent to a target, before they are in `out` and the next epoch begins.
+    `options` are the fields of `BatchOptions`.
+
+    A query that stopped goes on where it was when it is started again with its name and checkpoint: with other handlers
+    of the same names, other parallelism or another session too. Costs a micro-batch what it costs a batch.
+
+    Raises `UsageError` for what cannot be run, as on a session of Spark Connect, and `BatchRefusedError` for the
+    checkpoint of another query. Spark reports what stops the query later: `query.exception()`.
+    """
+    place, send = TablePlace(store, table), None
+    if publish is not None:
+        # It needs an event loop, which workers that load this module do without.
+        from runtime.spark.publishing import PublishTo  # noqa: PLC0415 - see above
+
+        to = PublishTo(publish) if isinstance(publish, str) else publish
+        to.check()
+        send = partial(to.publish, place)
+    chosen = BatchOptions(**options)
+    stream = Stream(app, place, out, query, checkpoint, compact_after, chosen, publish=send)
+    return stream.start(df, trigger)
 
 
 @dataclass
-class MicroBatches:
-    """Runs the micro-batches of a query, whose messages have found their routes: that is planned once for all of them.
+class Stream:
+    """A query over one app and one table, whose micro-batches are batches with the ids QUERY-EPOCH.
 
     `publish` is called with each epoch that is committed, once more when Spark hands that over again. `done` is called
     with what the ledger has of an epoch that is done. `failure` is what stopped the query: Spark has only its text.
@@ -204,14 +250,69 @@ class MicroBatches:
 
     app: App
     place: TablePlace
-    admission: Admission
-    places: EpochPlaces
-    options: BatchOptions
-    done: Callable[[BatchRecord], None] = no_report
+    out: str
+    query: str
+    checkpoint: str
+    compact_after: int = 1
+    options: BatchOptions = field(default_factory=BatchOptions)
+    done: Callable[[BatchRecord], None] = lambda _: None
     publish: PublishEpoch | None = None
     failure: Exception | None = field(default=None, init=False)
     _is_prepared: bool = field(default=False, init=False)
     _partitions: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        check_id(f"{self.query}-{_LAST_EPOCH}")
+        if self.compact_after < 1:
+            raise UsageError(f"compact_after is a number of epochs from 1, not {self.compact_after}.")
+        if self.options.keep_large is not None:
+            raise UsageError(
+                "A stream keeps only notes of messages that are too large: leave keep_large out."
+            )
+        self.admission = Admission(self.query, Checkpoint(absolute_folder(self.checkpoint)))
+        self.places = EpochPlaces(absolute_folder(self.out), self.query, self.compact_after)
+
+    def start(self, df: DataFrame, trigger: Trigger = None) -> StreamingQuery:
+        """Start the query. Raises `UsageError` for what is no stream, and `LogError` for what is no log."""
+        spark = df.sparkSession
+        if is_connect(spark):
+            raise UsageError(
+                "Micro-batches are run by the process that has the session, and Spark Connect would run them on its "
+                "server: start the stream in a session of this process, such as that of --master or spark-submit."
+            )
+        if not df.isStreaming:
+            raise UsageError(
+                "This DataFrame is no stream: make it with spark.readStream, or run it as a batch."
+            )
+        when = _triggered(trigger)
+        check_reach(open_table(self.place.store, self.place.table, self.options.other_table), spark)
+        self.admission.check_start()
+        with job_settings(spark):  # of which the query has a copy
+            log = normalise(df, self.options.source, self.options.limits)
+            routed = find_routes(log, self.app, self.options.types_of(self.app))
+            checkpoint = self.admission.checkpoint.url
+            writer = routed.writeStream.queryName(self.query).option("checkpointLocation", checkpoint)
+            writer = writer.foreachBatch(self)
+            if when:
+                writer = writer.trigger(**when)
+            return RunningStream(writer.start(), self.show_rest if trigger == AVAILABLE_NOW else None)
+
+    def run(self, df: DataFrame, trigger: Trigger = None) -> None:
+        """Start the query, wait until it ends, and stop it when something else ends the waiting, such as Ctrl-C.
+
+        Raises what stopped it.
+        """
+        query = self.start(df, trigger)
+        try:
+            while query.isActive:  # Ctrl-C is seen in the sleep at once, and not in a call into Java
+                time.sleep(_LOOK_EVERY_SECONDS)
+        finally:
+            query.stop()
+        if self.failure is not None:
+            raise self.failure
+        failure = query.exception()
+        if failure is not None:
+            raise BatchFailedError(f"The query {self.query} was stopped: {explain(failure)}")
 
     def __call__(self, messages: DataFrame, epoch: int) -> None:
         """Run the micro-batch of an epoch to its end, unless it is published, and put its outcomes in place."""
@@ -282,127 +383,6 @@ class MicroBatches:
         return Rounds(
             spark, self.app, self.place, self.places.working, options, self._open(), again=_START_AGAIN
         )
-
-
-AVAILABLE_NOW = "available-now"
-
-Trigger = timedelta | Literal["available-now"] | None
-"""How often micro-batches begin: at this interval, one after another, or until all that is there is handled."""
-
-_LOOK_EVERY_SECONDS = 0.2
-_LAST_EPOCH = 2**63 - 1
-
-
-def run_stream(
-    df: DataFrame,
-    app: App,
-    *,
-    store: str,
-    table: str,
-    out: str,
-    query: str,
-    checkpoint: str,
-    trigger: Trigger = None,
-    compact_after: int = 1,
-    publish: str | PublishTo | None = None,
-    **options: Any,  # noqa: ANN401 - the fields of BatchOptions
-) -> StreamingQuery:
-    """Start a query that runs each micro-batch of a streaming DataFrame as a batch, and return it.
-
-    `df` has the columns of a log (see `run_batch`). The batch of an epoch has the id `QUERY-EPOCH`, and its outcomes
-    are in `out` as those of any batch, from the moment when it is published. With `compact_after`, the outcomes of that
-    many epochs are merged into one folder, and are in `out` from the moment when the last of them is published. With
-    `publish`, the outputs of each epoch are sent to a target, before they are in `out` and the next epoch begins.
-    `options` are the fields of `BatchOptions`.
-
-    A query that stopped goes on where it was when it is started again with its name and checkpoint: with other handlers
-    of the same names, other parallelism or another session too. Costs a micro-batch what it costs a batch.
-
-    Raises `UsageError` for what cannot be run, as on a session of Spark Connect, and `BatchRefusedError` for the
-    checkpoint of another query. Spark reports what stops the query later: `query.exception()`.
-    """
-    place, send = TablePlace(store, table), None
-    if publish is not None:
-        # It needs an event loop, which workers that load this module do without.
-        from runtime.spark.publishing import PublishTo  # noqa: PLC0415 - see above
-
-        to = PublishTo(publish) if isinstance(publish, str) else publish
-        to.check()
-        send = partial(to.publish, place)
-    chosen = BatchOptions(**options)
-    stream = Stream(app, place, out, query, checkpoint, compact_after, chosen, publish=send)
-    return stream.start(df, trigger)
-
-
-@dataclass
-class Stream:
-    """A query over one app and one table, to be started."""
-
-    app: App
-    place: TablePlace
-    out: str
-    query: str
-    checkpoint: str
-    compact_after: int = 1
-    options: BatchOptions = field(default_factory=BatchOptions)
-    done: Callable[[BatchRecord], None] = no_report
-    publish: PublishEpoch | None = None
-
-    def __post_init__(self) -> None:
-        check_id(f"{self.query}-{_LAST_EPOCH}")
-        if self.compact_after < 1:
-            raise UsageError(f"compact_after is a number of epochs from 1, not {self.compact_after}.")
-        if self.options.keep_large is not None:
-            raise UsageError(
-                "A stream keeps only notes of messages that are too large: leave keep_large out."
-            )
-        admission = Admission(self.query, Checkpoint(absolute_folder(self.checkpoint)))
-        places = EpochPlaces(absolute_folder(self.out), self.query, self.compact_after)
-        self.work = MicroBatches(
-            self.app, self.place, admission, places, self.options, self.done, self.publish
-        )
-
-    def start(self, df: DataFrame, trigger: Trigger = None) -> StreamingQuery:
-        """Start the query. Raises `UsageError` for what is no stream, and `LogError` for what is no log."""
-        spark = df.sparkSession
-        if is_connect(spark):
-            raise UsageError(
-                "Micro-batches are run by the process that has the session, and Spark Connect would run them on its "
-                "server: start the stream in a session of this process, such as that of --master or spark-submit."
-            )
-        if not df.isStreaming:
-            raise UsageError(
-                "This DataFrame is no stream: make it with spark.readStream, or run it as a batch."
-            )
-        when = _triggered(trigger)
-        check_reach(open_table(self.place.store, self.place.table, self.options.other_table), spark)
-        self.work.admission.check_start()
-        with job_settings(spark):  # of which the query has a copy
-            log = normalise(df, self.options.source, self.options.limits)
-            routed = find_routes(log, self.app, self.options.types_of(self.app))
-            checkpoint = self.work.admission.checkpoint.url
-            writer = routed.writeStream.queryName(self.query).option("checkpointLocation", checkpoint)
-            writer = writer.foreachBatch(self.work)
-            if when:
-                writer = writer.trigger(**when)
-            return RunningStream(writer.start(), self.work.show_rest if trigger == AVAILABLE_NOW else None)
-
-    def run(self, df: DataFrame, trigger: Trigger = None) -> None:
-        """Start the query, wait until it ends, and stop it when something else ends the waiting, such as Ctrl-C.
-
-        Raises what stopped it.
-        """
-        query = self.start(df, trigger)
-        try:
-            while query.isActive:  # Ctrl-C is seen in the sleep at once, and not in a call into Java
-                time.sleep(_LOOK_EVERY_SECONDS)
-        finally:
-            query.stop()
-        if self.work.failure is not None:
-            raise self.work.failure
-        failure = query.exception()
-        if failure is not None:
-            raise BatchFailedError(f"The query {self.query} was stopped: {explain(failure)}")
 
 
 class RunningStream(StreamingQuery):

@@ -89,12 +89,7 @@ def test_it_sends_the_records_of_one_process_and_keeps_the_order(spark, store, t
     there, here = tmp_path / "there", tmp_path / "here"
 
     done = publish_on_spark(
-        spark,
-        BATCH,
-        partial(target, there),
-        store=store,
-        table=TABLE,
-        options=PublishOptions(slices=SLICES),
+        spark, BATCH, partial(target, there), store=store, table=TABLE, options=PublishOptions(slices=SLICES)
     )
     again = asyncio.run(publish_here(store, tmp_path, target(there, with_keys(store))))
     asyncio.run(publish_here(store, tmp_path, target_named("another", here, with_keys(store, "others"))))

@@ -159,11 +159,7 @@ def test_an_output_that_the_log_holds_for_one_handler_reaches_the_others(place):
 
     # Then each handler has processed it once
     found = sorted((each.round, each.handler, each.status) for each in outcomes.collect())
-    assert found == [
-        (0, "Friend", "processed"),
-        (0, "Player", "duplicate"),
-        (1, "Listener", "processed"),
-    ]
+    assert found == [(0, "Friend", "processed"), (0, "Player", "duplicate"), (1, "Listener", "processed")]
 
 
 @pytest.mark.connect

@@ -118,10 +118,7 @@ def test_versions_of_a_batch_that_is_not_published_stay(place):
 
 @pytest.mark.parametrize(
     ("options", "problem"),
-    [
-        ({"allow_undated": True}, "Say what may be cut"),
-        ({"older_than": DAY - 1}, "younger than 24h"),
-    ],
+    [({"allow_undated": True}, "Say what may be cut"), ({"older_than": DAY - 1}, "younger than 24h")],
 )
 def test_rules_that_make_no_sense_are_refused(place, options, problem):
     with pytest.raises(UsageError, match=problem):

@@ -168,10 +168,7 @@ PLAIN = [
     '{"lines":[{"sku":"s","price":{"amount":1}},{}],"tags":[],"id":"a"}',
     json.dumps({"text": "x" * 9_000, "id": "a", "many": list(range(9_000)), "lines": "\n" * 900}),
 ]
-PLAIN_NESTED = [
-    '{"player":{"name":"n"}}',
-    '{"id":"a","player":{"a":[1],"name":"n","b":null},"name":"b"}',
-]
+PLAIN_NESTED = ['{"player":{"name":"n"}}', '{"id":"a","player":{"a":[1],"name":"n","b":null},"name":"b"}']
 OTHERS = [
     *('{"id":"a","id":"b"}', '{"id":"a","\\u0069d":"b"}', '{"id":"a\\u0041"}', '{"id":7}', '{"id":null}'),
     *('{"id":"a"', '{"id":"a"}}', '{"id":"a",}', '{,"id":"a"}', '[{"id":"a"}]', "{'id':'a'}", '{"id":""}'),

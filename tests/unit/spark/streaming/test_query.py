@@ -208,8 +208,7 @@ def test_an_epoch_that_the_ledger_does_not_know_is_refused_a_folder_that_has_its
 
     for epoch in range(2):
         with pytest.raises(
-            BatchRefusedError,
-            match=f"epoch {epoch} of the query shots, which the ledger does not have",
+            BatchRefusedError, match=f"epoch {epoch} of the query shots, which the ledger does not have"
         ):
             EpochPlaces(out, "shots").check_unused(epoch)
     EpochPlaces(out, "shots").check_unused(2)
@@ -270,15 +269,15 @@ def test_a_trigger_that_is_none(tmp_path, trigger):
 def test_the_checkpoint_of_another_query(tmp_path):
     new = stream(tmp_path)
     checkpoint = WrittenCheckpoint.begun(tmp_path / "checkpoint").read
-    new.work.admission.check_start()
+    new.admission.check_start()
     checkpoint.claim(Owner("board", "sqlite:///store.db", "games"))
 
     with pytest.raises(BatchRefusedError, match="is that of the query board"):
-        new.work.admission.check_start()
+        new.admission.check_start()
 
 
 def test_a_checkpoint_that_is_a_file(tmp_path):
     (tmp_path / "checkpoint").touch()
 
     with pytest.raises(UsageError, match="checkpoint is a file: it is to be a folder"):
-        stream(tmp_path).work.admission.check_start()
+        stream(tmp_path).admission.check_start()

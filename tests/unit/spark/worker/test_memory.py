@@ -191,13 +191,7 @@ def test_a_verification_keeps_to_the_bound_too(network_store):
 
 @pytest.mark.parametrize(
     ("content", "headers", "expected"),
-    [
-        ("four", None, 4),
-        ("fünf", None, 5),
-        (b"\xff\xfe", None, 2),
-        (None, {}, 0),
-        ("", {"trace": "ä"}, 7),
-    ],
+    [("four", None, 4), ("fünf", None, 5), (b"\xff\xfe", None, 2), (None, {}, 0), ("", {"trace": "ä"}, 7)],
 )
 def test_text_counts_as_the_bytes_that_it_is_sent_as(content, headers, expected):
     assert text_bytes(Envelope("m-1", "Said", content, headers=headers)) == expected
