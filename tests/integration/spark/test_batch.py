@@ -34,32 +34,35 @@ from tests.unit.handlers import onlooker
 
 
 @pytest.mark.connect
+@pytest.mark.parametrize(
+    "any_place", ["azurite", pytest.param("sqlite", marks=pytest.mark.thorough)], indirect=True
+)
 def test_every_message_takes_effect_once_and_a_second_batch_changes_nothing(any_place):
-    # Given a log of 160 messages in 8 games, a quarter of them twice, in no order
-    log = generated(any_place.folder / "log.jsonl", games=8, messages=160, duplicates=0.25, shuffle=True)
+    # Given a log of 80 messages in 4 games, a quarter of them twice, in no order
+    log = generated(any_place.folder / "log.jsonl", games=4, messages=80, duplicates=0.25, shuffle=True)
 
     # When a batch runs with cascade
     first = any_place.run(log, cascade=True)
 
     # Then each message is processed once, and each shot is counted on the leader board
     assert by_status(first) == {
-        ("ShootingRange", "processed"): 160,
-        ("ShootingRange", "duplicate"): 40,
-        ("LeaderBoard", "processed"): 120,
+        ("ShootingRange", "processed"): 80,
+        ("ShootingRange", "duplicate"): 20,
+        ("LeaderBoard", "processed"): 60,
     }
     outputs = published(first)
     before = heads(any_place.store, any_place.table)
     scores = [json.loads(state) for key, (_, state) in before.items() if key.startswith("LeaderBoard-")]
     hits = sum(score["number_of_hits"] for score in scores)
     misses = sum(score["number_of_misses"] for score in scores)
-    assert hits + misses == 120
+    assert hits + misses == 60
     assert hits == sum(1 for output in outputs if output[1] == "Hit")
 
     # When the same log runs as a new batch
     second = any_place.run(log, cascade=True)
 
     # Then all are duplicates, the outputs are the same byte for byte, and no state changed
-    assert by_status(second) == {("ShootingRange", "duplicate"): 200, ("LeaderBoard", "duplicate"): 120}
+    assert by_status(second) == {("ShootingRange", "duplicate"): 100, ("LeaderBoard", "duplicate"): 60}
     assert published(second) == outputs
     assert heads(any_place.store, any_place.table) == before
 
@@ -196,6 +199,7 @@ def run_at_once(place, logs, **options):
         return [each.result() for each in running]
 
 
+@pytest.mark.thorough
 def test_a_name_in_the_out_folder_that_is_gone_when_it_is_opened_stops_no_batch(place):
     # Given a name without a file in the folder that two batches write to, as when one cleans up while the other looks
     log = generated(place.folder / "log.jsonl", games=2, messages=20)
@@ -254,6 +258,7 @@ def test_whatever_the_order_of_the_log(place, turn):
     assert json.loads(state)["seen"] == ["1", "2", "3", "4", "5", "6", "7", "8"]
 
 
+@pytest.mark.thorough
 def test_copies_stand_at_the_smallest_position_of_any_of_them(place):
     place.app = app
     # Given a message whose first copy says nothing of its place, and whose last says that it is the first
@@ -347,6 +352,7 @@ def test_the_secret_goes_with_the_table(place, tmp_path):
         place.run(log)
 
 
+@pytest.mark.thorough
 def test_a_url_in_a_variable_that_the_workers_do_not_have(place, monkeypatch):
     # Given the store's url in a variable of this process; the workers were started before it
     monkeypatch.setenv("STORE_OF_A_TEST", place.store)
@@ -379,6 +385,7 @@ def test_a_relative_file_means_the_same_after_a_change_of_the_working_directory(
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("out", ["file", pytest.param("file/deeper", marks=pytest.mark.thorough)])
 def test_outcomes_that_cannot_be_written(place, out):
     (place.folder / "file").write_text("")

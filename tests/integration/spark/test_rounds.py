@@ -116,6 +116,7 @@ def test_rounds_go_on_until_no_handler_takes_an_output(place):
 
 
 @pytest.mark.connect
+@pytest.mark.thorough
 def test_a_cascade_that_does_not_end_stops_and_can_be_resumed(place):
     place.app = app
     log = write_lines(place.folder / "log.jsonl", [row(1, "Ping", {"key": "a", "left": 3})])
@@ -226,6 +227,7 @@ def test_what_the_ledger_counts_is_what_the_files_hold(place, chance):
     assert {path.name for path in Path(place.out).iterdir()} == {"batch_id=night"}
 
 
+@pytest.mark.thorough
 def test_they_look_as_if_spark_had_written_them(place, chance):
     run(place, mixed_log(place, chance), partitions=2)
     files = Path(place.out) / "batch_id=night" / "round=0"
@@ -254,6 +256,7 @@ def test_they_look_as_if_spark_had_written_them(place, chance):
     assert written[0] == written[1]
 
 
+@pytest.mark.thorough
 def test_a_sweep_that_finds_nothing_leaves_a_batch_without_rows(place):
     options = BatchOptions(algorithm="outbox", cascade=True)
     swept = Batch(place.spark, shooting_range, place.store, place.table, place.out, options).sweep(

@@ -156,6 +156,7 @@ def test_a_bad_message_makes_no_version(place):
     assert {key: (versions, state) for key, (versions, state) in after.items() if versions} == before
 
 
+@pytest.mark.thorough
 def test_text_in_another_encoding_is_a_dead_letter_and_not_changed(place):
     # Given a log with lines in Latin-1, one of them a message whose id would become that of another
     good = [json.dumps(start(1, 5)).encode()]
@@ -176,6 +177,7 @@ def test_text_in_another_encoding_is_a_dead_letter_and_not_changed(place):
     ] * 2
 
 
+@pytest.mark.thorough
 def test_columns_in_another_encoding_are_dead_letters_too(place):
     log = place.spark.sql(
         """
@@ -329,6 +331,7 @@ def test_as_text_of_any_characters(place, format_):
     assert found == {number: headers or {} for number, headers in enumerate(GIVEN)}
 
 
+@pytest.mark.thorough
 def test_of_two_values_of_one_name_the_last_counts_and_one_without_makes_a_dead_letter(place):
     place.app = echo
     twice = json.dumps(sent(3, {"a": "last"})).replace('{"a"', '{"a": "first", "a"')
@@ -485,6 +488,7 @@ def test_420_bodies_of_1_mb_that_are_none(place):
     assert reasons == {"invalid_body": 420, None: 1}
 
 
+@pytest.mark.thorough
 def test_a_note_is_the_same_wherever_it_is_made(spark):
     limits = MessageLimits(line=500, body=300, headers=100)
     texts = ["x" * 301, "€" * 101, '\x01"\\/\U0001f600' * 60, "ab" * 2000]

@@ -93,6 +93,7 @@ def test_each_epoch_is_a_batch_and_the_last_one_is_done_once(place, incoming):
     assert all_outcomes(outcomes(place)) == before
 
 
+@pytest.mark.thorough
 def test_a_micro_batch_is_one_job(place, incoming):
     df = open_source(place.spark, str(incoming), "json", max_files=1)
     where = {"store": place.store, "table": place.table, "out": place.out}
@@ -112,6 +113,7 @@ def put_bad(folder, number):
     put(folder, number, json.dumps({**json.loads(line), "message_id": f"bad-{number}", "type": "Unknown"}))
 
 
+@pytest.mark.thorough
 def test_files_of_any_age_in_any_folder_are_read_and_never_passed_over(place, incoming):
     # Given a stream over a file in a folder within the source, and then an old file, whose epoch is held back
     (incoming / "day=1").mkdir()
@@ -368,6 +370,7 @@ def folder(place: Place) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 def test_types_limits_and_draws(place, folder):
     # Given messages of a type that the log may not hold, and one that is too large
     put(folder, 0, lines(start(1, 40), row(2, "Hit", {"game_id": "g", "position": 1})))
