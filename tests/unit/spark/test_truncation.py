@@ -352,7 +352,11 @@ def refuse(table: Table, diary: str, message_id: str, at: int) -> None:
 
 def truncate(place: TablePlace, folder: Path | None, **options: Any) -> int:
     """Give up what is older than thirty days, and return how many that were."""
-    given = {"give_up_letters_older_than": 30 * DAY, "open_batches": OpenBatches(), "export": folder}
+    given: dict[str, Any] = {
+        "give_up_letters_older_than": 30 * DAY,
+        "open_batches": OpenBatches(),
+        "export": folder,
+    }
     return sum(row["letters"] for row in run(job(place, **given, **options)))
 
 
