@@ -25,6 +25,7 @@ from runtime.spark.logs.route import find, find_routes, group, read, route
 from runtime.spark.session import job_settings
 from samples.shooting_range import app as shooting_range
 from tests.integration.spark.conftest import Place
+from tests.integration.spark.test_rounds import Friend, Listener
 from tests.support.logs import GAME, fire, generated, message_id, row, start, write_lines
 from tests.support.outcomes import by_status, heads, published, statuses
 
@@ -211,26 +212,6 @@ def test_the_two_ways_to_read_a_business_id_agree(spark: SparkSession, place: Ke
 
 FORGET = "m\nd\n"
 """How a command begins that lets Java forget an object, whenever Python has done so."""
-
-
-class Told(Message):
-    key: str
-
-
-class Count(State):
-    count: int = 0
-
-
-class Listener(Handler[Count]):
-    @handles(by="key")
-    def told(self, state: Count, message: Told, context: Context) -> Count:
-        return state
-
-
-class Friend(Handler[Count]):
-    @handles(by="key")
-    def told(self, state: Count, message: Told, context: Context) -> Count:
-        return state
 
 
 def test_messages_are_shuffled_once_and_split_no_stream(place):
