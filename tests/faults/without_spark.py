@@ -81,7 +81,7 @@ class Partitions:
     tables: Sequence[pa.Table]
     run: Fold | None = None
 
-    def mapInArrow(self, run: Fold, _: StructType) -> Partitions:  # noqa: N802 - Spark's name
+    def mapInArrow(self, run: Fold, _: StructType | str) -> Partitions:  # noqa: N802 - Spark's name
         """Have a function run over each partition."""
         return replace(self, run=run)
 

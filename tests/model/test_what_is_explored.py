@@ -260,7 +260,7 @@ SOURCES = {
 - `Ledger.batches` and `records` list batches for people. `prune` deletes what is left of batches that have
   ended long ago.
 - Which attempt at a round counts is decided (`Ledger.decide`) beside files, which the model does not have:
-  `tests/unit/spark/test_putting_a_round_in_place.py` stops a driver at each of those steps, and lets another one
+  `tests/unit/spark/test_commit.py` stops a driver at each of those steps, and lets another one
   overtake it.
 - `read_header`, `delete` and `_version_of`, which recognises a repeated write, are parts of the event store that no
   algorithm uses: it reads the header with the newest versions in one query, recognises messages itself, and truncates
