@@ -28,13 +28,11 @@ from eventstore import InterceptedTable, Page
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.file_systems import Folder
 from runtime.spark.rounds import Work
-from runtime.spark.streaming.admission import Admission
-from runtime.spark.streaming.query import EpochPlaces
 from runtime.spark.worker.connection import Connection
 from runtime.spark.worker.job import FoldJob
 from samples.shooting_range import app
 from samples.shooting_range.log import generate
-from tests.faults.streamed import MicroBatchesWithoutSpark
+from tests.faults.streamed import StreamWithoutSpark
 from tests.faults.without_spark import NO_SPARK, BatchWithoutSpark, Collected, Partitions, Row, Task
 from tests.model.pages import rewrite
 from tests.support.checkpoints import WrittenCheckpoint
@@ -89,13 +87,14 @@ class RoundsHere(BatchWithoutSpark):
 
 
 @dataclass
-class Epochs(MicroBatchesWithoutSpark):
+class Epochs(StreamWithoutSpark):
     """Micro-batches that are handled in this process, with what the driver asks of the store counted."""
 
     requests: int = field(default=0, init=False)
     rows: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._connection = Connection(self.place)
         self._connection.table = InterceptedTable(self._connection.table, after=self._count)
 
@@ -153,9 +152,8 @@ def run(folder: Path, epochs: int, messages: int, compact_after: int) -> list[Co
 def _run(folder: Path, epochs: int, messages: int, compact_after: int) -> list[Cost]:
     place = TablePlace(f"sqlite:///{folder}/store.db", _TABLE)
     checkpoint = Planned(WrittenCheckpoint.begun(folder / "checkpoint"))
-    admission = Admission(_QUERY, checkpoint.written.read)
-    places = EpochPlaces(str(folder / "out"), _QUERY, compact_after)
-    work = Epochs(app, place, admission, places, BatchOptions(cascade=True, partitions=1))
+    options, out = BatchOptions(cascade=True, partitions=1), str(folder / "out")
+    work = Epochs(app, place, out, _QUERY, checkpoint.written.read.url, compact_after, options)
     log = generate(max(1, epochs * messages // 20), epochs * messages)
     costs = []
     with _operations() as operations:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import statistics
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+
+from benchmarks.catalogue import CONTENDERS
+from benchmarks.results import Results
+from benchmarks.sizes import ONE_AT_A_TIME
 
 
 def marks(name: str) -> tuple[str, str]:
@@ -36,3 +41,47 @@ def _split(document: Path, text: str, name: str) -> tuple[str, str]:
         message = f"{document} lacks the lines {begin} and {end}, between which the table is put."
         raise ValueError(message)
     return before + found_begin, found_end + after
+
+
+PART = "results"
+BEGIN, END = marks(PART)
+
+
+def put_into(document: Path, results: Results) -> None:
+    """Replace what stands between the marks of a document. Raises `ValueError` when it has none."""
+    put_parts(document, {PART: markdown(results)})
+
+
+def markdown(results: Results) -> str:
+    """Return the contenders, and the ratios with their goals, as two tables."""
+    return "\n".join(_lines(results)) + "\n"
+
+
+def _lines(results: Results) -> Iterator[str]:
+    size = results.size
+    yield (
+        f"Size `{size.name}`: median of {size.runs} turns on {results.cores} cores, streams of {size.per_stream} "
+        f"messages, {results.begun:%Y-%m-%d}."
+    )
+    yield ""
+    yield "| contender | messages | seconds (min to max) | messages/s |"
+    yield "|---|---:|---:|---:|"
+    for name, measurements in results.measured.items():
+        seconds = [one.seconds for one in measurements]
+        star = " *" if CONTENDERS[name].amount in ONE_AT_A_TIME else ""
+        rate = statistics.median(one.rate for one in measurements)
+        span = f"{statistics.median(seconds):.1f} ({min(seconds):.1f} to {max(seconds):.1f})"
+        yield f"| `{name}`{star} | {measurements[0].messages:,} | {span} | {rate:,.0f} |"
+    yield ""
+    yield "| ratio of messages/s | measured | goal | |"
+    yield "|---|---:|---:|---|"
+    for ratio in results.ratios():
+        goal = ratio.comparison.goal
+        shown = "" if goal is None else f"≥ {goal:g}"
+        yield f"| {ratio.comparison.name} | {ratio.median:.2f} | {shown} | {_verdict(ratio.is_met)} |"
+    for what, median, most in results.limits():
+        yield f"| {what} | {median:.0f} | ≤ {most:g} | {_verdict(median <= most)} |"
+
+
+def _verdict(is_met: bool | None) -> str:  # noqa: FBT001 - it is what is put into words
+    return {True: "met", False: "missed", None: ""}[is_met]

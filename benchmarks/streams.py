@@ -29,7 +29,7 @@ from benchmarks.tables import processor_time
 from eventstore import InterceptedTable
 from runtime.batch_options import TablePlace
 from runtime.spark import build_session, run_batch
-from runtime.spark.streaming.query import MicroBatches, Stream, open_source
+from runtime.spark.streaming.query import Stream, open_source
 from runtime.spark.worker.connection import open_table
 from samples.shooting_range import app
 from samples.shooting_range.log import generate
@@ -45,8 +45,8 @@ _KILOBYTES, _BYTES = 2**10, 2**20
 
 
 @dataclass
-class Metered(MicroBatches):
-    """Micro-batches whose driver's requests to the store are counted, and its memory and Java's looked at."""
+class Metered(Stream):
+    """A stream whose driver's requests to the store are counted, and its memory and Java's looked at."""
 
     requests: list[int] = field(default_factory=list, init=False)
     busy: list[float] = field(default_factory=list, init=False)
@@ -102,12 +102,9 @@ def plain(spark: SparkSession, incoming: str, folder: Path) -> tuple[list[float]
 def ours(spark: SparkSession, incoming: str, folder: Path) -> tuple[list[float], Metered]:
     """Handle what comes; return the seconds of each micro-batch, and what was counted."""
     place = TablePlace(f"sqlite:///{folder}/stream.db", TABLE)
-    stream = Stream(app, place, f"{folder}/out", "bench", f"{folder}/checkpoint")
-    work = stream.work
-    metered = Metered(work.app, work.place, work.admission, work.places, work.options)
-    stream.work = metered
+    metered = Metered(app, place, f"{folder}/out", "bench", f"{folder}/checkpoint")
     lines = open_source(spark, incoming, "json", max_files=1)
-    return list(_seconds(stream.start(lines, "available-now"))), metered
+    return list(_seconds(metered.start(lines, "available-now"))), metered
 
 
 def whole(spark: SparkSession, incoming: str, folder: Path) -> tuple[float, float]:

@@ -29,7 +29,7 @@ from runtime.algorithms.outbox.stores import TokenStore, issue
 from runtime.algorithms.refusals import has_stream
 from runtime.clock import Clock, system_clock
 from runtime.dead_letters import TableLetters, letters_of_message, remove
-from runtime.documents.protocol import DocumentSweep, Swept
+from runtime.documents.protocol import DocumentSweep
 from runtime.documents.store import DocumentStore, open_documents
 from runtime.errors import UsageError
 from runtime.ledger.batch import BatchContext, OpenBatches
@@ -65,9 +65,9 @@ class Processor:
     begins, and two when it ends. Call `flush` when the consumer stops. Only the state-based algorithm needs it.
 
     A message beyond `limits` is a dead letter, of which a note is kept only: keep it yourself. A handler that takes
-    longer than `handler_timeout` makes a dead letter of its message (see `runtime.supervision.Alarm`).
-    `documents` is where documents are kept that handlers store (`context.store_document`): the url of a folder, or a
-    store of one's own (docs/side-effects.md). Only the state-based algorithm takes it.
+    longer than `handler_timeout` makes a dead letter of its message (see `runtime.supervision.Alarm`). `documents` is
+    where documents are kept that handlers store (`context.store_document`): the url of a folder, or a store of one's
+    own (docs/side-effects.md). Only the state-based algorithm takes it.
 
     Raises `UsageError` for an unknown algorithm, for a store or a time that the algorithm does not use, and with the
     first message for a table that belongs to another app.
@@ -195,7 +195,9 @@ class Processor:
         """
         with placed(self._table):
             if self._documents is not None:
-                return (await self._sweep_documents(self._documents, older_than)).attempts
+                open_batches = await self._open_batches()
+                sweep = DocumentSweep(self._table, self._documents, self._clock, self._retries, open_batches)
+                return (await sweep.sweep(older_than)).attempts
             algorithms = (await self._ready()).values()
             return sum([await algorithm.sweep(older_than) for algorithm in algorithms])
 
@@ -210,14 +212,9 @@ class Processor:
             algorithms = (await self._ready()).values()
             return sum([await algorithm.evict(older_than, dry_run=dry_run) for algorithm in algorithms])
 
-    async def _sweep_documents(self, documents: DocumentStore, older_than: timedelta) -> Swept:
-        open_batches = await self._open_batches()
-        sweep = DocumentSweep(self._table, documents, self._clock, self._retries, open_batches)
-        return await sweep.sweep(older_than)
-
     async def _open_batches(self) -> OpenBatches:
-        reading = partial(Ledger(self._table, self._clock, self._retries).open_batches)
-        return await until_undisturbed(self._retries.beside(self._table), reading)
+        ledger = Ledger(self._table, self._clock, self._retries)
+        return await until_undisturbed(self._retries.beside(self._table), ledger.open_batches)
 
     async def _ready(self) -> Mapping[str, Algorithm]:
         """Return the algorithms of the handlers, made as the table's settings say, which are read the first time."""

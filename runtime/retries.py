@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterable, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TypeVar
 
 from eventstore import (
@@ -18,10 +17,6 @@ from eventstore import (
 from eventstore.header import EVENT
 from eventstore.port import Sleep, pause_seconds, sleep_beside
 from runtime.errors import RetriesExhaustedError, StoredDataError, TargetUnavailableError
-
-# Retries: how often, and after what pauses, an attempt is repeated that lost a race or an answer.
-#
-# The rate limiter: how many requests a second may be made of a store or a target.
 
 T = TypeVar("T")
 
@@ -116,12 +111,16 @@ class Retries:
             event = str(error)
             self._missing[event] = self._missing.get(event, 0) + 1
             if self._missing[event] >= _MISSING:
-                gone = f"The header promises an event that is gone: {error}"
-                raise StoredDataError(gone, f"{EVENT}{error.version:010d}", error.stream) from error
+                raise StoredDataError(
+                    f"The header promises an event that is gone: {error}",
+                    f"{EVENT}{error.version:010d}",
+                    error.stream,
+                ) from error
         self._failures += 1
         if self._failures >= self._policy.attempts:
-            message = f"Gave up after {self._failures} attempts in a row: {error}"
-            raise RetriesExhaustedError(message) from error
+            raise RetriesExhaustedError(
+                f"Gave up after {self._failures} attempts in a row: {error}"
+            ) from error
         if self._policy.sleep is None:
             raise AssertionError("A policy chooses its sleep by the tables that it is `beside`.")
         await self._policy.sleep(pause_seconds(self._failures, self._policy.first, self._policy.longest))
@@ -166,10 +165,3 @@ async def until_available(
             asked = error.retry_after
             await sleep(pause_seconds(failures, 0.1, 10.0) if asked is None else asked)
     return await attempt()
-
-
-async def count_of_each(
-    keys: AsyncIterable[str], retries: RetryPolicy, work: Callable[[str], Awaitable[int]]
-) -> int:
-    """Do the same for each key, undisturbed, and return the sum of what it gave."""
-    return sum([await until_undisturbed(retries, partial(work, key)) async for key in keys])

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType, MappingProxyType
+from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
 from handlers import App, Context, Message, State
@@ -49,27 +49,22 @@ Now = Callable[[], object]
 
 def supervised(app: App, supervision: Supervision) -> App:
     """Return the app with its handlers under supervision, in this process; the given app stays without."""
-    copy = _copy(app)
-    copy.handlers = {name: _supervised(each, supervision) for name, each in app.handlers.items()}
-    return copy
-
-
-def _supervised(definition: HandlerDefinition, supervision: Supervision) -> HandlerDefinition:
-    copy = _copy(definition)
-    copy.supervision = supervision
-    copy.routes = MappingProxyType(
-        {
-            name: replace(
-                route, revisions={n: supervision.method(each) for n, each in route.revisions.items()}
-            )
-            for name, route in definition.routes.items()
-        }
-    )
-    return copy
+    supervised_app = _copy(app)
+    supervised_app.handlers = {}
+    for name, given in app.handlers.items():
+        definition = _copy(given)
+        definition.supervision = supervision
+        routes = {}
+        for type_, route in given.routes.items():
+            revisions = {number: supervision.method(each) for number, each in route.revisions.items()}
+            routes[type_] = replace(route, revisions=revisions)
+        definition.routes = MappingProxyType(routes)
+        supervised_app.handlers[name] = definition
+    return supervised_app
 
 
 def _copy(of: D) -> D:
-    copy = object.__new__(type(of))
+    copy = object.__new__(type(of))  # an App is copied by making it anew
     vars(copy).update(vars(of))
     return copy
 
@@ -87,7 +82,22 @@ def _interrupt(under_way: object, seconds: float) -> None:
         )
 
 
-class Alarm(Supervision):
+class _Timed(Supervision):
+    """Base of what calls and parses under a limit of time."""
+
+    def call(self, run: Callable[[], T], under_way: Now) -> T:
+        """Make calls."""
+        return self._run(run, under_way)
+
+    def parse(self, run: Callable[[], T], parsed: Sequence[object]) -> T:
+        """Parse messages."""
+        return self._run(run, lambda: len(parsed))
+
+    def _run(self, run: Callable[[], T], under_way: Now) -> T:
+        raise NotImplementedError
+
+
+class Alarm(_Timed):
     """Interrupts single messages by a timer of the process, SIGALRM. It never ends the process.
 
     In another thread than the main one, and in a program that uses this signal itself, a call takes as long as it
@@ -96,14 +106,6 @@ class Alarm(Supervision):
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-
-    def call(self, run: Callable[[], T], under_way: Now) -> T:
-        """Make a call."""
-        return self._run(run, under_way)
-
-    def parse(self, run: Callable[[], T], parsed: Sequence[object]) -> T:
-        """Parse messages."""
-        return self._run(run, lambda: len(parsed))
 
     def _run(self, run: Callable[[], T], under_way: Now) -> T:
         is_main = threading.current_thread() is threading.main_thread()
@@ -118,7 +120,7 @@ class Alarm(Supervision):
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
-class Watch(Supervision):
+class Watch(_Timed):
     """Watches over the main thread of a worker, which may be ended. `is_retry`: a worker died in the task before."""
 
     def __init__(self, seconds: float, *, is_retry: bool = False) -> None:
@@ -152,10 +154,6 @@ class Watch(Supervision):
             self._trial.try_in_a_copy(run)
         return self._run(run, under_way)
 
-    def parse(self, run: Callable[[], T], parsed: Sequence[object]) -> T:
-        """Parse messages."""
-        return self._run(run, lambda: len(parsed))
-
     def _run(self, run: Callable[[], T], under_way: Now) -> T:
         self._under_way = under_way
         try:
@@ -177,7 +175,7 @@ class Watch(Supervision):
                 with suppress(ProcessLookupError):
                     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
 
-    def _interrupt(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as signals are handled
+    def _interrupt(self, *_: object) -> None:
         # Between two instructions of the main thread: another call may have begun since the thread looked.
         under_way = self._under_way()
         if under_way == self._expired:
@@ -231,24 +229,28 @@ class _Trial:
         """Return how a copy ended that did not come to the end of its calls."""
         self._count[:] = bytes(8)
         until_it_ends, held_by_it = os.pipe()
-        copy = os.fork()
-        if copy == 0:
-            _run_and_exit(run)
+        process = os.fork()
+        if process == 0:  # it ends without any of what belongs to the process it was copied of
+            with suppress(BaseException):
+                faulthandler.disable()
+                signal.signal(signal.SIGALRM, signal.SIG_IGN)
+                run()
+            os._exit(_SURVIVED)
         os.close(held_by_it)
         poll, seen, since = select.poll(), b"", time.monotonic()
         poll.register(until_it_ends)
         try:
             while True:
                 poll.poll(self._seconds / _LOOKS * 1000)
-                ended, status = os.waitpid(copy, os.WNOHANG)
+                ended, status = os.waitpid(process, os.WNOHANG)
                 if ended:
                     return _death(os.waitstatus_to_exitcode(status))
                 count, now = bytes(self._count), time.monotonic()
                 if count != seen:
                     seen, since = count, now
                 elif now - since >= self._seconds:
-                    os.kill(copy, signal.SIGKILL)
-                    os.waitpid(copy, 0)
+                    os.kill(process, signal.SIGKILL)
+                    os.waitpid(process, 0)
                     return CallTimedOutError(
                         f"The handler took longer than {self._seconds:g} s, and was interrupted."
                     )
@@ -256,25 +258,13 @@ class _Trial:
             os.close(until_it_ends)
 
 
-def _run_and_exit(run: Callable[[], object]) -> None:
-    """Make calls in a copy of the process, and end it without any of what belongs to the process it was copied of."""
-    with suppress(BaseException):
-        faulthandler.disable()
-        signal.signal(signal.SIGALRM, signal.SIG_IGN)
-        run()
-    os._exit(_SURVIVED)
-
-
 def _death(code: int) -> CallCrashedError | None:
     if code == _SURVIVED:
         return None
-    how = (
-        f"it was killed by {signal.Signals(-code).name}"
-        if code < 0
-        else f"it ended itself with exit code {code}"
-    )
+    killed = code < 0
+    how = f"was killed by {signal.Signals(-code).name}" if killed else f"ended itself with exit code {code}"
     return CallCrashedError(
-        f"A worker died while it handled this message, and so did a process apart from it: {how}."
+        f"A worker died while it handled this message, and so did a process apart from it: it {how}."
     )
 
 

@@ -1,8 +1,6 @@
 pytest_plugins = [
     "tests.plugins.azurite",
     "tests.plugins.chance",
-    "tests.plugins.garbage",
-    "tests.plugins.modules",
     "tests.plugins.s3",
     "tests.plugins.redis",
     "tests.plugins.spark",

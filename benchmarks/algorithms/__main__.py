@@ -7,7 +7,7 @@ from typing import Annotated, get_args
 
 import typer
 
-from benchmarks.algorithms import comparison, deliveries
+from benchmarks.algorithms import comparison, costs
 from benchmarks.algorithms.costs import measure
 from benchmarks.algorithms.grid import Grid
 from benchmarks.marks import check_marks, put_parts
@@ -19,7 +19,7 @@ Games of the ShootingRange sample are processed with each algorithm on a table i
 it. No time is taken, so it does not matter what else the machine does. It takes a few seconds.
 """
 
-PARTS = (comparison.PART, deliveries.PART)
+PARTS = (comparison.PART, costs.PART)
 
 cli = typer.Typer(add_completion=False)
 
@@ -52,7 +52,7 @@ def measure_all() -> dict[str, Grid]:
     names: tuple[AlgorithmName, ...] = get_args(AlgorithmName)
     found = [
         comparison.comparison({name: measure(name) for name in names}),
-        deliveries.measure_deliveries(),
+        costs.measure_deliveries(),
     ]
     return dict(zip(PARTS, found, strict=True))
 

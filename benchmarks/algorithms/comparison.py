@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from benchmarks.algorithms.batches import TOGETHER
-from benchmarks.algorithms.costs import Costs
+from benchmarks.algorithms.costs import TOGETHER, Costs, Growth
 from benchmarks.algorithms.grid import Grid, about, amount
-from benchmarks.algorithms.growth import Growth
 from runtime.algorithms.choice import AlgorithmName
 
 PART = "algorithms"

@@ -1,16 +1,119 @@
-"""What the algorithms that a `Processor` takes by name cost for each message."""
+"""What the algorithms that a `Processor` takes by name cost: a message, a batch, a delivery, a table that grows."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from statistics import fmean, median
+from typing import NamedTuple
 
-from benchmarks.algorithms.batches import Batched, measure_batches
-from benchmarks.algorithms.growth import Growth
-from benchmarks.algorithms.play import GAMES, ONE_GAME, Play, shots, starts
-from benchmarks.algorithms.spent import Spent
-from runtime import Status
-from runtime.algorithms.choice import AlgorithmName
+from benchmarks.algorithms.grid import Grid, amount
+from benchmarks.algorithms.play import (
+    GAMES,
+    ONE_GAME,
+    CountedApp,
+    MeteredTable,
+    Play,
+    Spent,
+    check_ends,
+    publish,
+    shots,
+    starts,
+    ticking_clock,
+)
+from benchmarks.games import game_id
+from eventstore import drive
+from runtime import Processor, Status
+from runtime.algorithms.choice import AlgorithmName, BatchAlgorithm, Dependencies, make_batch_algorithms
+from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
+from runtime.ledger.batch import BatchContext
+from runtime.messages.envelope import id_key
+from runtime.messages.parsing import prepare
+from runtime.publishing import DeliverySettings
+from runtime.publishing.keys import TableKeys
+from runtime.publishing.last_hop import End, IdempotentDelivery, Send
 from samples.shooting_range.handlers import LeaderBoard, ShootingRange
+
+_CLEARLY_LESS = 0.75
+
+
+class Growth(NamedTuple):
+    """The bytes that a message takes at first, and those that it takes in the long run."""
+
+    at_first: float
+    in_the_end: float
+
+    @classmethod
+    def of(cls, sizes: Sequence[float]) -> Growth:
+        """Return the growth that a table's sizes show, one size after each message.
+
+        Some keep their newest messages in one way, and when these are enough, pack them in another that takes less:
+        then the table grows clearly less than it usually does, or shrinks. What is kept in the long run is the growth
+        from the first time that this happens to the last.
+        """
+        steps = [after - before for before, after in pairwise(sizes)]
+        usual = median(steps)
+        packed = [number for number, step in enumerate(steps, 1) if step < _CLEARLY_LESS * usual]
+        if not packed or packed[0] == packed[-1]:
+            return cls(usual, usual)
+        first, last = packed[0], packed[-1]
+        return cls(usual, (sizes[last] - sizes[first]) / (last - first))
+
+
+TOGETHER = 100
+"""How many messages a batch has."""
+
+BATCHES = range(24)
+
+
+class Batched(NamedTuple):
+    """The requests of a batch for a game, and the bytes by which a message makes the table grow."""
+
+    requests: float
+    growth: Growth
+
+
+class BatchPlay:
+    """A game whose messages are processed in batches."""
+
+    def __init__(self, algorithm: AlgorithmName) -> None:
+        self.table = MeteredTable()
+        self.app = CountedApp(ShootingRange)
+        (self._handler,) = self.app.handlers.values()
+        self._algorithm: AlgorithmName = algorithm
+        self._clock = ticking_clock()
+        self._issuer = Processor(self.app, self.table, publish, algorithm=algorithm)
+
+    def process(self, batch: int) -> Spent:
+        """Process a batch of new messages, in both passes if there are two, and return what it cost."""
+        messages = shots(range(batch * TOGETHER, (batch + 1) * TOGETHER), ONE_GAME)
+        unsent = self.table.stored_bytes
+        sent = [drive(self._issuer.issue(each)) for each in messages]
+        deliveries = [prepare(self._handler, each.business_id, each) for each in sent]
+        before = Spent.until_now(self.table, self.app)
+        algorithm = self._in_batch(batch)
+        outcomes = drive(algorithm.process(game_id(0), deliveries))
+        check_ends([outcome.status for outcome in outcomes], Status.PROCESSED)
+        if isinstance(algorithm, OutboxAlgorithm):
+            drive(algorithm.finish(game_id(0), [id_key(each.message_id) for each in sent]))
+        spent = Spent.until_now(self.table, self.app).each(before, 1)
+        return spent._replace(stored_bytes=self.table.stored_bytes - unsent)
+
+    def _in_batch(self, batch: int) -> BatchAlgorithm:
+        context = BatchContext(f"20260101T000000-{batch:06}")
+        given = Dependencies(self.app, self.table, clock=self._clock, batch=context)
+        (algorithm,) = make_batch_algorithms(self._algorithm, given).values()
+        return algorithm
+
+
+def measure_batches(algorithm: AlgorithmName) -> Batched:
+    """Process batches. Raises `DisagreementError` when a message ends otherwise than it should."""
+    play = BatchPlay(algorithm)
+    spent = [play.process(batch) for batch in BATCHES]
+    sizes = list(accumulate(each.stored_bytes / TOGETHER for each in spent))
+    return Batched(fmean(each.requests for each in spent), Growth.of(sizes))
+
 
 HISTORY = range(200)
 """The numbers of the messages that each game had before anything is counted."""
@@ -74,3 +177,58 @@ def _growth(algorithm: AlgorithmName) -> Growth:
         play.process(play.issue([each])[1])
         sizes.append(play.table.stored_bytes)
     return Growth.of(sizes)
+
+
+PART = "deliveries"
+PROMISES = {
+    "at most once": (DeliverySettings(), End.FILTERED),
+    "at least once": (DeliverySettings(frozenset({"*"})), End.LOCKED),
+}
+"""The settings of each promise, and how a copy ends that comes while its message is being sent."""
+
+_CUSTOMER = "17"
+_MESSAGES = range(50)
+
+
+class Post:
+    """Delivers messages with one promise."""
+
+    def __init__(self, settings: DeliverySettings) -> None:
+        self.table = MeteredTable()
+        self._delivery = IdempotentDelivery(TableKeys(self.table), settings, clock=ticking_clock())
+
+    async def deliver(self, message_id: str, end: End, send: Send) -> int:
+        """Deliver a message and return the requests. Raises `DisagreementError` when that ends otherwise."""
+        before = self.table.requests
+        delivered = await self._delivery.deliver(_CUSTOMER, message_id, send)
+        check_ends([delivered.end], end)
+        return self.table.requests - before
+
+    async def copies(self, message_id: str, end: End) -> tuple[int, int, int]:
+        """Return the requests for a message, for a copy of it while it is being sent, and for a copy after that."""
+        beside = 0
+
+        async def send() -> None:
+            nonlocal beside
+            beside = await self.deliver(message_id, end, _send)
+
+        both = await self.deliver(message_id, End.SENT, send)
+        return both - beside, beside, await self.deliver(message_id, End.FILTERED, _send)
+
+
+def measure_deliveries() -> Grid:
+    """Return the requests for messages and their copies, by promise. Raises `DisagreementError`."""
+    return Grid(
+        ["requests", "new", "duplicate while it is being sent", "duplicate after that"],
+        [[promise, *_requests(settings, end)] for promise, (settings, end) in PROMISES.items()],
+    )
+
+
+def _requests(settings: DeliverySettings, end: End) -> list[str]:
+    post = Post(settings)
+    counted = [drive(post.copies(f"m-{number}", end)) for number in _MESSAGES]
+    return [amount(fmean(column)) for column in zip(*counted, strict=True)]
+
+
+async def _send() -> None:
+    """Send a message, which asks nothing of a table."""

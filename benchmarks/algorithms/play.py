@@ -1,22 +1,119 @@
-"""Games on the shooting range that are processed with one algorithm, and what each message of them costs."""
+"""Games that are processed with one algorithm on a table in memory that counts, and what each message of them costs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-from benchmarks.algorithms.counted_app import CountedApp
-from benchmarks.algorithms.metered_table import MeteredTable
-from benchmarks.algorithms.spent import Spent
 from benchmarks.contender import DisagreementError
 from benchmarks.games import by_turn, game_id, message
 from benchmarks.shooting import NOW
-from eventstore import drive
-from handlers import Handler
+from eventstore import InterceptedTable, Page, Row, connect, drive
+from eventstore.keys import escape
+from eventstore.limits import prepare_row
+from handlers import App, Context, Handler, Message, State
+from handlers.handler import Method, Route
 from runtime import Envelope, Output, Processor, Status
 from runtime.algorithms.choice import AlgorithmName
 from runtime.clock import Clock
+
+
+class CountedApp(App):
+    """Handlers that behave as ever, and how often they ran."""
+
+    def __init__(self, *handlers: type[Handler[Any]]) -> None:
+        super().__init__(*handlers)
+        self.runs = 0
+        for definition in self.handlers.values():
+            definition.routes = self._counted_routes(definition.routes)
+
+    def _counted_routes(self, routes: Mapping[str, Route]) -> Mapping[str, Route]:
+        return MappingProxyType({name: self._counted_route(route) for name, route in routes.items()})
+
+    def _counted_route(self, route: Route) -> Route:
+        return replace(
+            route,
+            revisions={revision: self._counted(method) for revision, method in route.revisions.items()},
+        )
+
+    def _counted(self, method: Method) -> Method:
+        def counted(state: State, message: Message, context: Context) -> State:
+            self.runs += 1
+            return method(state, message, context)
+
+        return counted
+
+
+_FIRST, _LAST = "", "~~"
+_KEY_CHARACTER_BYTES = 2
+
+
+class MeteredTable(InterceptedTable):
+    """An empty table that is metered from now on."""
+
+    def __init__(self) -> None:
+        super().__init__(drive(connect("memory:").table("metered")), after=self._note)
+        self.rows_read = 0
+        self._bytes: dict[str, int] = {}
+        self._changed: set[str] = set()
+
+    @property
+    def requests(self) -> int:
+        """The number of requests to a table service so far: a barrier is none."""
+        return self.calls - self.counts["barrier"]
+
+    @property
+    def stored_bytes(self) -> int:
+        """The bytes of all rows, as Azure Table Storage counts them for its prices."""
+        while self._changed:
+            partition_key = self._changed.pop()
+            self._bytes[partition_key] = sum(map(row_bytes, self._stored_rows(partition_key)))
+        return sum(self._bytes.values())
+
+    def _stored_rows(self, partition_key: str) -> Iterator[Row]:
+        continuation: str | None = None
+        while True:
+            page = drive(self._table.query(partition_key, _FIRST, _LAST, continuation=continuation))
+            yield from page.rows
+            continuation = page.continuation
+            if continuation is None:
+                return
+
+    def _note(self, call: str, partition_key: str, _number: int, result: object) -> None:
+        if call == "transact":
+            self._changed.add(partition_key)
+        if isinstance(result, Row):
+            self.rows_read += 1
+        elif isinstance(result, Page):
+            self.rows_read += len(result.rows)
+
+
+def row_bytes(row: Row) -> int:
+    """Return the size of one row: its keys as they are stored, and its properties with their names."""
+    keys = escape(row.partition_key) + escape(row.row_key)
+    return prepare_row(row.properties)[1] + _KEY_CHARACTER_BYTES * len(keys)
+
+
+class Spent(NamedTuple):
+    """What was spent: requests, rows that they read, runs of handlers, and bytes by which the table has grown."""
+
+    requests: float
+    rows_read: float
+    runs: float
+    stored_bytes: float
+
+    @classmethod
+    def until_now(cls, table: MeteredTable, app: CountedApp) -> Spent:
+        """Read the meters."""
+        return cls(table.requests, table.rows_read, app.runs, table.stored_bytes)
+
+    def each(self, since: Spent, messages: int) -> Spent:
+        """Return what was spent since an earlier reading for each of some messages."""
+        return Spent(*((now - then) / messages for now, then in zip(self, since, strict=True)))
+
 
 GAMES = 2
 ONE_GAME = range(1)

@@ -13,11 +13,8 @@ from typing import Annotated
 import typer
 
 from benchmarks.code import code_digest
-from benchmarks.growth.catalogue import SERIES, SIZES
-from benchmarks.growth.curve import Curve
-from benchmarks.growth.results import write_results
-from benchmarks.growth.table import print_curve
-from benchmarks.growth.turns import run_series
+from benchmarks.growth.catalogue import SERIES, SIZES, run_series
+from benchmarks.growth.curve import Curve, print_curve, write_results
 from benchmarks.logs import CACHE
 from benchmarks.results import FOLDER, now
 

@@ -1,17 +1,24 @@
-"""The series by name, and their plans at each size of a run."""
+"""The series by name, their plans at each size of a run, and their turns: the first warms up and counts requests."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
+from pathlib import Path
 
-from benchmarks.growth.appends import SmallAppends
-from benchmarks.growth.duplicates import Duplicates
-from benchmarks.growth.history import History
+from benchmarks.growth.curve import Curve, Point
+from benchmarks.growth.folding import Plan, Series
 from benchmarks.growth.ledger import LedgerSize
-from benchmarks.growth.policy import UnderPolicy
-from benchmarks.growth.series import Plan, Series
 from benchmarks.growth.states import StateSize
-from benchmarks.growth.streams import MessagesPerStream, StreamsPerBatch
+from benchmarks.growth.streams import (
+    Duplicates,
+    History,
+    MessagesPerStream,
+    SmallAppends,
+    StreamsPerBatch,
+    UnderPolicy,
+)
+from benchmarks.processes import own_process
 
 SERIES: Mapping[str, type[Series]] = {
     "messages-per-stream": MessagesPerStream,
@@ -51,3 +58,28 @@ SIZES: Mapping[str, Mapping[str, Plan]] = {
         "under-policy": Plan(_HUNDREDS, 10, 15),
     },
 }
+
+
+def run_series(name: str, plan: Plan, folder: Path) -> Curve:
+    """Measure a series in a process of its own, so that it meets no memory or open files of another."""
+    with own_process() as process:
+        return process.submit(measure, name, plan, folder).result()
+
+
+def measure(name: str, plan: Plan, folder: Path) -> Curve:
+    """Measure a series in this process."""
+    kind = SERIES[name]
+    folder.mkdir(parents=True)
+    series = kind(plan, folder)
+    series.prepare()
+    curve = Curve(name, kind.title, kind.quantity, kind.most)
+    place = folder / "counted"
+    for size, cost in series.turn(place, counted=True):
+        curve.points.append(Point(size, size if kind.work_is_size else 1, cost))
+    shutil.rmtree(place)
+    for number in range(plan.turns):
+        place = folder / f"turn-{number}"
+        for point, (_, cost) in zip(curve.points, series.turn(place, counted=False), strict=True):
+            point.timed.append(cost)
+        shutil.rmtree(place)
+    return curve

@@ -1,13 +1,20 @@
-"""What a series found: at each size the requests that were counted, and the times of all turns; and the verdict."""
+"""What a series found: requests and times at each size, the verdict, the tables, and the file that keeps it."""
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
-from benchmarks.growth.measurement import Cost
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.growth.folding import Cost, Plan
+from benchmarks.results import machine, packages
 
 
 @dataclass(slots=True)
@@ -115,3 +122,92 @@ class Curve:
                 "is_met": verdict.is_met,
             },
         }
+
+
+def write_results(
+    curves: Sequence[Curve],
+    plans: Mapping[str, Plan],
+    *,
+    size: str,
+    begun: datetime,
+    code: str,
+    folder: Path,
+) -> Path:
+    """Write the file of a run and return its path."""
+    found: Mapping[str, Any] = {
+        "begun": begun.isoformat(),
+        "size": size,
+        "code": code,
+        "machine": machine(1),
+        "packages": packages(),
+        "series": {
+            curve.name: {
+                "turns": plans[curve.name].turns,
+                "messages": plans[curve.name].messages,
+                **curve.as_json(),
+            }
+            for curve in curves
+        },
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{begun:%Y-%m-%d}-growth-{size}.json"
+    path.write_text(json.dumps(found, indent=2) + "\n")
+    return path
+
+
+_WIDTH = 130
+_FACTS = {
+    "rows": "rows",
+    "versions": "versions kept",
+    "stored_bytes": "stored bytes",
+    "bytes_per_message": "stored bytes/message",
+    "read_microseconds": "whole history µs/message",
+    "memory_bytes": "memory bytes",
+}
+
+
+def print_curve(curve: Curve) -> None:
+    """Print the points of a series and its verdict."""
+    console = Console(width=_WIDTH, highlight=False)
+    console.print(f"\n{curve.name}: {curve.title}")
+    facts = [name for name in _FACTS if name in curve.points[0].counted.facts]
+    table = Table()
+    for title in (
+        curve.quantity,
+        "messages",
+        "min µs/message",
+        "median",
+        "max",
+        "requests/stream and batch",
+        "bytes read/stream and batch",
+        *(_FACTS[name] for name in facts),
+    ):
+        table.add_column(title, justify="right")
+    for point in curve.points:
+        table.add_row(*_cells(point, facts))
+    console.print(table)
+    for point in curve.points:
+        if point.refused:
+            console.print(
+                f"{point.size:,}: nothing is stored, each message is a dead letter, {point.refused}."
+            )
+    verdict = curve.verdict
+    what = "a unit of work (here bytes of state)" if curve.points[-1].work != 1 else "a message"
+    console.print(
+        f"The time of {what} at the largest size is {verdict.ratio:.3g} times that at the smallest "
+        f"(goal at most {verdict.most:g}: {'met' if verdict.is_met else 'missed'})."
+    )
+
+
+def _cells(point: Point, facts: list[str]) -> list[str]:
+    times = point.times
+    return [
+        f"{point.size:,}",
+        f"{point.counted.messages:,}",
+        f"{min(times):,.1f}",
+        f"{point.median:,.1f}",
+        f"{max(times):,.1f}",
+        f"{point.requests:.2f}",
+        f"{point.bytes_read:,.0f}",
+        *(f"{point.fact(name):,.1f}" for name in facts),
+    ]

@@ -1,28 +1,26 @@
-"""Batches without Spark: what a Spark worker does with a partition, on an SQLite file, and what it costs.
-
-The fold is the worker's own, from the Arrow batches that it is given to those that it gives back. Left out are
-reading the log, the shuffle before and the Parquet files after, whose fixed cost would hide how the rest grows.
-"""
+"""Batches without Spark: what a Spark worker does with a partition, on an SQLite file, and what is measured of it."""
 
 from __future__ import annotations
 
 import sqlite3
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.contender import DisagreementError, check
 from benchmarks.contenders.stored import stored_states
-from benchmarks.growth.counted_table import CountedTable
-from benchmarks.growth.measurement import Cost
 from benchmarks.shooting import TABLE, Delivery, final_states
-from eventstore import Table, drive
+from eventstore import InterceptedTable, Operation, Page, Row, Table, drive
+from eventstore.limits import prepare_row
 from handlers import App
 from runtime.clock import Clock, system_clock
 from runtime.ledger.batch import BatchContext
@@ -30,6 +28,83 @@ from runtime.spark.rounds import new_batch_id
 from runtime.spark.worker.connection import Connection, open_table
 from runtime.spark.worker.job import FoldJob
 from samples.shooting_range import app as shooting_range
+
+
+class CountedTable(InterceptedTable):
+    """Counts the bytes of properties, as a table service counts them for its limits."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(table)
+        self.bytes_read = 0
+        self.bytes_sent = 0
+
+    async def get(self, partition_key: str, row_key: str) -> Row | None:
+        """Count what is read."""
+        row = await super().get(partition_key, row_key)
+        self.bytes_read += 0 if row is None else prepare_row(row.properties)[1]
+        return row
+
+    async def query(
+        self,
+        partition_key: str,
+        first: str,
+        last: str,
+        *,
+        select: Sequence[str] | None = None,
+        continuation: str | None = None,
+    ) -> Page:
+        """Count what is read."""
+        page = await super().query(partition_key, first, last, select=select, continuation=continuation)
+        self.bytes_read += sum(prepare_row(row.properties)[1] for row in page.rows)
+        return page
+
+    async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
+        """Count what is sent."""
+        self.bytes_sent += sum(prepare_row(operation.properties)[1] for operation in operations)
+        return await super().transact(partition_key, operations)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The cost of one or more batches.
+
+    `visits` counts streams, once for each batch that they have messages in. `requests`, `bytes_read` and `bytes_sent`
+    are those at the table port, and 0 where they were not counted. `outcomes` counts by status, or the reason of a
+    dead letter. `facts` are further figures by name.
+    """
+
+    seconds: float
+    messages: int
+    visits: int
+    outcomes: Mapping[str, int]
+    requests: int = 0
+    bytes_read: int = 0
+    bytes_sent: int = 0
+    facts: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def microseconds(self) -> float:
+        """The time of a message."""
+        return self.seconds / self.messages * 1e6
+
+
+def total(costs: Iterable[Cost]) -> Cost:
+    """Return the cost of several batches one after another. Facts are those of the last."""
+    every = list(costs)
+    outcomes: Counter[str] = Counter()
+    for cost in every:
+        outcomes.update(cost.outcomes)
+    return Cost(
+        sum(cost.seconds for cost in every),
+        sum(cost.messages for cost in every),
+        sum(cost.visits for cost in every),
+        dict(outcomes),
+        sum(cost.requests for cost in every),
+        sum(cost.bytes_read for cost in every),
+        sum(cost.bytes_sent for cost in every),
+        every[-1].facts,
+    )
+
 
 Batches = Sequence[pa.RecordBatch]
 
@@ -112,3 +187,54 @@ def _ends(batches: Iterable[pa.RecordBatch]) -> Counter[str]:
         reasons = pc.coalesce(batch.column("reason"), batch.column("status"))
         ends.update(reasons.to_pylist())
     return ends
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a series is measured: its sizes, how many messages take part, and in how many turns.
+
+    What `messages` means is the series' own: those of all streams, of a batch, or of the largest batch.
+    """
+
+    sizes: Sequence[int]
+    messages: int
+    turns: int = 3
+
+
+class Series(ABC):
+    """Measures each size once a turn, so that a slow minute of the machine meets all of them.
+
+    `most` is the most that the time of a unit of work may be at the largest size, as a multiple of that at the
+    smallest. Work is a message, or where `work_is_size` as much of a message as the size says.
+    """
+
+    title: ClassVar[str]
+    quantity: ClassVar[str]
+    most: ClassVar[float] = 1.5
+    work_is_size: ClassVar[bool] = False
+
+    def __init__(self, plan: Plan, folder: Path) -> None:
+        self.plan = plan
+        self.folder = folder
+
+    def prepare(self) -> None:  # noqa: B027 - most have nothing to do here
+        """Make what all turns begin with."""
+
+    @abstractmethod
+    def turn(self, folder: Path, *, counted: bool) -> Iterator[tuple[int, Cost]]:
+        """Give the cost at each size, in a new folder. Raises `DisagreementError` when what was done is wrong."""
+
+
+class SizeBySize(Series):
+    """Measures its sizes apart from each other, each with an empty folder of its own."""
+
+    def turn(self, folder: Path, *, counted: bool) -> Iterator[tuple[int, Cost]]:
+        """Measure each size."""
+        for size in self.plan.sizes:
+            place = folder / str(size)
+            place.mkdir(parents=True)
+            yield size, self.measure(size, place, counted=counted)
+
+    @abstractmethod
+    def measure(self, size: int, folder: Path, *, counted: bool) -> Cost:
+        """Return what one size costs. Raises `DisagreementError`."""

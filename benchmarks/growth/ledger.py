@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from benchmarks.growth.counted_table import CountedTable
-from benchmarks.growth.measurement import Cost
-from benchmarks.growth.series import SizeBySize
+from benchmarks.growth.folding import Cost, CountedTable, SizeBySize
 from benchmarks.shooting import TABLE
 from eventstore import Operation, Table, connect, drive
 from eventstore.port import CommitsTogether, Transaction

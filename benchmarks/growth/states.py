@@ -9,9 +9,7 @@ import pyarrow as pa
 
 from benchmarks.games import routed_like
 from benchmarks.growth import pages
-from benchmarks.growth.folding import Folding, expect
-from benchmarks.growth.measurement import Cost
-from benchmarks.growth.series import SizeBySize
+from benchmarks.growth.folding import Cost, Folding, SizeBySize, expect
 from runtime.versions.limits import MAX_STATE_BYTES
 
 _STREAMS = 4

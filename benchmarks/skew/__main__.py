@@ -14,8 +14,7 @@ from benchmarks.code import code_digest
 from benchmarks.logs import CACHE
 from benchmarks.processes import own_process
 from benchmarks.results import FOLDER, now
-from benchmarks.skew.cases import NAMES, SIZES
-from benchmarks.skew.run import Found, run_case
+from benchmarks.skew.run import NAMES, SIZES, Found, run_case
 from benchmarks.skew.table import print_table, write_results
 
 HELP = f"""Run batches as lopsided as they come, and watch the memory of Spark's Python workers from outside.

@@ -47,8 +47,8 @@ class Algorithm(Protocol):
     async def process(self, message: Delivery, *, redrive_beside: OpenBatches | None = None) -> Outcome:
         """Handle a message, publish its outputs, and return the outcome with the outputs that were published.
 
-        A message that is refused is kept as a letter with its stream; its redeliveries are refused too, and only
-        when it is redriven it is handled again: then `redrive_beside` are the batches that are open. What one of them
+        A message that is refused is kept as a letter with its stream; its redeliveries are refused too, and only when
+        it is redriven it is handled again: then `redrive_beside` are the batches that are open. What one of them
         refused stays refused, as all attempts at it have to find it so.
 
         On return the effect of the message is stored durably, and the message can be acknowledged. The call may be
@@ -72,8 +72,6 @@ class Algorithm(Protocol):
         """
 
 
-# Fresh ids: names that no two attempts share.
-
 NewId = Callable[[], str]
 """Returns an id of letters and digits that no call has returned before, in any process."""
 
@@ -83,31 +81,12 @@ def fresh_id() -> str:
     return uuid.uuid4().hex
 
 
-# Invoking a handler: pure code in, encoded state and outputs out.
-
-
 class HandlerFailedError(Exception):
     """Raised when a handler raised, or did not do what a handler may do. Holds one line that says what."""
 
-    reason = Reason.HANDLER_ERROR
-
-
-class TooMuchPublishedError(HandlerFailedError):
-    """Raised when a handler published more than one message may."""
-
-    reason = Reason.TOO_LARGE
-
-
-class HandlerTimedOutError(HandlerFailedError):
-    """Raised when a handler took longer than it may."""
-
-    reason = Reason.HANDLER_TIMEOUT
-
-
-class HandlerCrashedError(HandlerFailedError):
-    """Raised when a handler ends the process that it runs in."""
-
-    reason = Reason.HANDLER_CRASHED
+    def __init__(self, problem: str, reason: Reason = Reason.HANDLER_ERROR) -> None:
+        super().__init__(problem)
+        self.reason = reason
 
 
 class CallTimedOutError(BaseException):
@@ -130,8 +109,8 @@ def invoke_handler(
     """Call the method for a message on a state whose encoded bytes are `before`.
 
     Return the next state as a replay will read it, and its bytes. What was captured and published is in the context.
-    Raises `HandlerFailedError` for whatever the handler raises, for a result that is no valid state, and when
-    the state that was passed in is another one after the call.
+    Raises `HandlerFailedError` for whatever the handler raises, for a result that is no valid state, and when the state
+    that was passed in is another one after the call.
     """
 
     def call() -> tuple[State, bytes]:
@@ -163,7 +142,10 @@ def settle(  # noqa: PLR0917 - called for each message: by position, which is fa
     if context.exceeded is not None:
         raise context.exceeded
     if type(returned) is not handler.state_type:
-        raise CodecError(_no_result(method, handler, returned))
+        name, kind = getattr(method, "__qualname__", "The handler"), type(returned).__name__
+        if returned is None:
+            raise CodecError(f"{name} returned None: return the next state, or the input state unchanged.")
+        raise CodecError(f"{name} returned a {kind}: return the next state, a {handler.state_type.__name__}.")
     if plain is not None:
         if not plain.is_unchanged(state, values):
             raise _changed(handler)
@@ -181,47 +163,28 @@ def settle(  # noqa: PLR0917 - called for each message: by position, which is fa
 
 def failure_of(error: BaseException) -> HandlerFailedError:
     """Return what is to be told of an error that a call raised."""
+    frame = users_frame(error)
+    place = "" if frame is None else f" ({Path(frame.filename).name}, line {frame.lineno})"
     match error:
         case OutputsTooLargeError():
-            return TooMuchPublishedError(f"{error}{_place(error)}")
+            return HandlerFailedError(f"{error}{place}", Reason.TOO_LARGE)
         case NondeterminismError():
             return HandlerFailedError(str(error))  # which names its place itself
         case HandlersError():
-            return HandlerFailedError(f"{error}{_place(error)}")
+            return HandlerFailedError(f"{error}{place}")
         case CallTimedOutError():
-            return HandlerTimedOutError(f"{error}{_place(error)}")
+            return HandlerFailedError(f"{error}{place}", Reason.HANDLER_TIMEOUT)
         case CallCrashedError():
-            return HandlerCrashedError(str(error))
-        case _:
-            return HandlerFailedError(_describe(error))
-
-
-def _describe(error: BaseException) -> str:
+            return HandlerFailedError(str(error), Reason.HANDLER_CRASHED)
     try:
-        text = _text(error)
+        text = str(error)
+        if isinstance(error, ValidationError):
+            is_frozen = any(problem["type"] == "frozen_instance" for problem in error.errors())
+            advice = "; return a changed copy: model_copy(update={...})" if is_frozen else ""
+            text = f"{error.title}: {all_problems(error)}{advice}"
     except Exception:  # noqa: BLE001 - the error is a handler's, and may be anything
         text = "(its text cannot be shown)"
-    return f"{type(error).__name__}: {text}{_place(error)}"
-
-
-def _text(error: BaseException) -> str:
-    if not isinstance(error, ValidationError):
-        return str(error)
-    is_frozen = any(problem["type"] == "frozen_instance" for problem in error.errors())
-    advice = "; return a changed copy: model_copy(update={...})" if is_frozen else ""
-    return f"{error.title}: {all_problems(error)}{advice}"
-
-
-def _place(error: BaseException) -> str:
-    frame = users_frame(error)
-    return "" if frame is None else f" ({Path(frame.filename).name}, line {frame.lineno})"
-
-
-def _no_result(method: Method, handler: HandlerDefinition, returned: object) -> str:
-    name = getattr(method, "__qualname__", "The handler")
-    if returned is None:
-        return f"{name} returned None: return the next state, or the input state unchanged."
-    return f"{name} returned a {type(returned).__name__}: return the next state, a {handler.state_type.__name__}."
+    return HandlerFailedError(f"{type(error).__name__}: {text}{place}")
 
 
 def _changed(handler: HandlerDefinition) -> InputStateChangedError:
@@ -229,9 +192,6 @@ def _changed(handler: HandlerDefinition) -> InputStateChangedError:
     return InputStateChangedError(
         f"{handler.name} mutated its input state: return a changed copy, state.model_copy(update=...)."
     )
-
-
-# Publishing outputs, once what they speak of is stored durably.
 
 
 async def publish_all(table: Table, publish: Publish, outputs: Iterable[Output]) -> None:

@@ -10,7 +10,6 @@ from typing import Literal, Protocol, get_args
 
 from eventstore import Table, connect
 from handlers import App
-from handlers.app import HandlerDefinition
 from runtime.algorithms.algorithm import Algorithm, Publish, fresh_id
 from runtime.algorithms.outbox.algorithm import OutboxAlgorithm, OutboxOneByOne
 from runtime.algorithms.outbox.stores import DeduplicationStore, TokenStore
@@ -35,10 +34,7 @@ class BatchAlgorithm(Protocol):
     """Processes the ordered messages of a batch for one handler, one stream at a time."""
 
     async def process(
-        self,
-        business_id: str,
-        deliveries: Sequence[Delivery],
-        seen: Seen = NOTHING,
+        self, business_id: str, deliveries: Sequence[Delivery], seen: Seen = NOTHING
     ) -> Sequence[Outcome]:
         """Handle the deliveries of one stream, in their order, and return an outcome for each."""
 
@@ -53,8 +49,8 @@ class Dependencies:
     """What algorithms are made of.
 
     `table` holds the states. `deduplication_store` and `token_store` are tables for the algorithms that use them, None
-    for the table of the states. `publish` is for single messages; of these only the state-based algorithm looks at
-    more of `batch` than its limits, at the `epochs` of their consumer, and at the store of `documents`.
+    for the table of the states. `publish` is for single messages; of these only the state-based algorithm looks at more
+    of `batch` than its limits, at the `epochs` of their consumer, and at the store of `documents`.
     """
 
     app: App
@@ -72,19 +68,43 @@ class Dependencies:
 def make_algorithms(name: AlgorithmName, given: Dependencies) -> dict[str, Algorithm]:
     """Return an algorithm for each handler of an app, by the handlers' names. Raises `UsageError` for another name."""
     check_name(name)
-    return {handler.name: _make(name, handler, given) for handler in given.app.handlers.values()}
+    if name != "state-based":
+        outboxes = make_outboxes(name, given)
+        return {each: OutboxOneByOne(algorithm=outboxes[each], publish=given.publish) for each in outboxes}
+    state_based = _make_state_based(given)
+    return {each: StateBasedOneByOne(state_based[each], given.publish, given.epochs) for each in state_based}
 
 
 def make_batch_algorithms(name: AlgorithmName, given: Dependencies) -> dict[str, BatchAlgorithm]:
     """Return an algorithm in batches for each handler of an app, by the handlers' names."""
-    if name != "state-based":
-        return dict(make_outboxes(name, given))
-    return {handler.name: _make_state_based(handler, given) for handler in given.app.handlers.values()}
+    return dict(_make_state_based(given) if name == "state-based" else make_outboxes(name, given))
 
 
 def make_outboxes(name: AlgorithmName, given: Dependencies) -> dict[str, OutboxAlgorithm]:
     """Return an algorithm with an outbox for each handler of an app, by the handlers' names."""
-    return {handler.name: _make_outbox(name, handler, given) for handler in given.app.handlers.values()}
+    make: Callable[..., OutboxAlgorithm] = Outbox
+    if name == "deduplication-store":
+        store = DeduplicationStore(given.deduplication_store or given.table, given.clock)
+        make = partial(OutboxWithDeduplicationStore, store=store)
+    if name == "tokens":
+        tokens = TokenStore(given.token_store or given.table)
+        make = partial(TokenBased, tokens=tokens, recipients=partial(handlers_of, given.app))
+    return {
+        handler.name: make(
+            table=given.table, handler=handler, clock=given.clock, retries=given.retries, batch=given.batch
+        )
+        for handler in given.app.handlers.values()
+    }
+
+
+def _make_state_based(given: Dependencies) -> dict[str, StateBased]:
+    table, clock, retries, documents = given.table, given.clock, given.retries, None
+    if given.documents is not None:
+        documents = Documents(given.documents, table, clock, fresh_id, retries)
+    return {
+        handler.name: StateBased(table, handler, clock, given.batch, retries, documents=documents)
+        for handler in given.app.handlers.values()
+    }
 
 
 def described_algorithm(name: str, place: tuple[str, str] | None) -> str:
@@ -128,29 +148,3 @@ def check_stores(name: str, *, deduplication_store: object, token_store: object)
 def handlers_of(app: App, message_type: str) -> list[str]:
     """Return the names of the handlers that take messages of a type."""
     return [route.handler for route in app.routes(message_type)]
-
-
-def _make(name: AlgorithmName, handler: HandlerDefinition, given: Dependencies) -> Algorithm:
-    if name != "state-based":
-        return OutboxOneByOne(algorithm=_make_outbox(name, handler, given), publish=given.publish)
-    return StateBasedOneByOne(_make_state_based(handler, given), given.publish, given.epochs)
-
-
-def _make_state_based(handler: HandlerDefinition, given: Dependencies) -> StateBased:
-    table, clock, retries, documents = given.table, given.clock, given.retries, None
-    if given.documents is not None:
-        documents = Documents(given.documents, table, clock, fresh_id, retries)
-    return StateBased(table, handler, clock, given.batch, retries, documents=documents)
-
-
-def _make_outbox(name: AlgorithmName, handler: HandlerDefinition, given: Dependencies) -> OutboxAlgorithm:
-    make: Callable[..., OutboxAlgorithm] = Outbox
-    if name == "deduplication-store":
-        store = DeduplicationStore(given.deduplication_store or given.table, given.clock)
-        make = partial(OutboxWithDeduplicationStore, store=store)
-    if name == "tokens":
-        tokens = TokenStore(given.token_store or given.table)
-        make = partial(TokenBased, tokens=tokens, recipients=partial(handlers_of, given.app))
-    return make(
-        table=given.table, handler=handler, clock=given.clock, retries=given.retries, batch=given.batch
-    )

@@ -1,7 +1,7 @@
 """Refusals: which deliveries of a stream were refused before, and which are now. Pure.
 
-A message that was refused is decided: its redelivery gets the recorded refusal, whatever the state has become, until
-it is redriven. So all attempts of a batch agree, and so do the redeliveries of a single message.
+A message that was refused is decided: its redelivery gets the recorded refusal, whatever the state has become, until it
+is redriven. So all attempts of a batch agree, and so do the redeliveries of a single message.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Refusals:
         return None
 
     def is_redriven(self, position: int, message: Prepared) -> bool:
-        """Say whether a message is a letter that is to be handled again."""
+        """Return whether a message is a letter that is to be handled again."""
         letter = self._own(position, message.key, message.fingerprint)
         return letter is not None and self._is_redriven(letter)
 
@@ -79,12 +79,12 @@ class Refusals:
 
     def _recorded(self, own: Letter | None) -> Letter | None:
         """Return the letter that decides on a redelivery, None when the message is to be handled."""
-        if own is None or own.reason is Reason.INVALID_ENVELOPE:  # what lacked may have been added
+        if own is None or own.reason is Reason.INVALID_ENVELOPE:  # what was missing may have been added
             return None
         return None if self._is_redriven(own) else own
 
     def _is_held_back(self, own: Letter | None) -> bool:
-        """Say whether a letter that parks the stream waits before a message, which may be a letter itself."""
+        """Return whether a letter that parks the stream waits before a message, which may be a letter itself."""
         number = _NEWEST if own is None else own.number
         return any(letter.parks and letter.waits and letter.number < number for letter in self.kept.values())
 
@@ -117,24 +117,25 @@ class Refusals:
         )
         if own is not None:
             if self._is_redriven(own) and outcome.error != PARKED:
-                self._change(position, self._tried_again(own, letter))
+                again = letter._replace(
+                    number=own.number, content=own.content, tries=own.tries + 1, parks=own.parks
+                )
+                if not self._fits(again, instead_of=own.size):  # a mended body that has no room
+                    again = again._replace(envelope=own.envelope, enqueued_at=own.enqueued_at)
+                self._change(position, again)
             return
-        if not self._has_room(letter):
+        if self._waiting >= limits.MAX_LETTERS or not self._fits(letter):
             if batch.batch_id is None:
                 return
-            letter = letter._replace(kind=Kind.BEYOND_LIMIT, envelope=None, parks=False)
+            letter = _decided(letter)
             self._beyond_limit.append(position)
         self._change(position, letter)
 
-    def _tried_again(self, own: Letter, letter: Letter) -> Letter:
-        """Return a letter that was refused again, as it is now; a mended body that has no room is not kept."""
-        changed = letter._replace(
-            number=own.number, content=own.content, tries=own.tries + 1, parks=own.parks
-        )
-        size = changed.size
-        if size <= limits.MAX_LETTER_BYTES and self._size - own.size + size <= limits.MAX_STREAM_LETTER_BYTES:
-            return changed
-        return changed._replace(envelope=own.envelope, enqueued_at=own.enqueued_at)
+    def _fits(self, letter: Letter, *, instead_of: int = 0) -> bool:
+        """Return whether the letters of a stream may have one more, instead of so many bytes."""
+        size = letter.size
+        room = limits.MAX_STREAM_LETTER_BYTES - self._size + instead_of
+        return size <= limits.MAX_LETTER_BYTES and size <= room
 
     def processed(self, position: int, key: IdKey, content: bytes) -> None:
         """Remove the letters of a message that was processed. Another message that used its id stays a letter.
@@ -149,8 +150,7 @@ class Refusals:
             processed = [letter for letter in self._of(key) if letter.reason is not Reason.ID_REUSED]
         for letter in processed:
             if letter.waits and self._may_be_attempted_again(letter):
-                decided = letter._replace(kind=Kind.BEYOND_LIMIT, envelope=None, parks=False)
-                self._change(position, decided)
+                self._change(position, _decided(letter))
             elif letter.waits:
                 self._change(position, letter, is_gone=True)
 
@@ -172,11 +172,11 @@ class Refusals:
         return sum(position < decided for position in self._beyond_limit)
 
     def _is_over(self, letter: Letter) -> bool:
-        """Say whether a letter beyond the limit is of a batch that makes no further attempt."""
+        """Return whether a letter beyond the limit is of a batch that makes no further attempt."""
         return letter.kind is Kind.BEYOND_LIMIT and not self._may_be_attempted_again(letter)
 
     def _may_be_attempted_again(self, letter: Letter) -> bool:
-        """Say whether the batch that refused a letter last may be attempted again, as far as that is known."""
+        """Return whether the batch that refused a letter last may be attempted again, as far as that is known."""
         batch = self._batch
         if letter.batch is None:
             return False
@@ -189,15 +189,15 @@ class Refusals:
         return None if number is None else self.kept.get(number)
 
     def _decides(self, letter: Letter) -> bool:
-        """Say whether a letter is for all: one beyond the limit is for the attempts of its own batch."""
+        """Return whether a letter is for all: one beyond the limit is for the attempts of its own batch."""
         return letter.kind is not Kind.BEYOND_LIMIT or self._is_ours(letter)
 
     def _is_ours(self, letter: Letter) -> bool:
-        """Say whether this batch refused a letter last, in this attempt or another one."""
+        """Return whether this batch refused a letter last, in this attempt or another one."""
         return self._batch.is_ours(letter.batch, letter.batch_number)
 
     def _is_redriven(self, letter: Letter) -> bool:
-        """Say whether a letter is to be handled again.
+        """Return whether a letter is to be handled again.
 
         Not while the batch that refused it may be attempted again: all its attempts have to find the refusal.
         """
@@ -219,14 +219,6 @@ class Refusals:
 
     def _of(self, key: IdKey) -> Iterator[Letter]:
         return iter([letter for letter in self.kept.values() if letter.key == key])
-
-    def _has_room(self, letter: Letter) -> bool:
-        size = letter.size
-        return (
-            self._waiting < limits.MAX_LETTERS
-            and size <= limits.MAX_LETTER_BYTES
-            and self._size + size <= limits.MAX_STREAM_LETTER_BYTES
-        )
 
     def _change(self, position: int, letter: Letter, *, is_gone: bool = False) -> None:
         before = self.kept.pop(letter.number, None)
@@ -257,24 +249,23 @@ def decided_before(refusals: Refusals, position: int, message: Prepared, refused
 
 
 def has_stream(refused: Outcome) -> bool:
-    """Say whether a delivery that could not be read names a stream to keep it with."""
+    """Return whether a delivery that could not be read names a stream to keep it with."""
     return bool(refused.business_id) and refused.reason is not Reason.KEY_TOO_LONG
-
-
-def business_id_of(delivery: Delivery) -> str:
-    """Return the business object that a delivery with a stream is for."""
-    return delivery.business_id or ""
 
 
 def _refused(message: Prepared, reason: Reason, error: str) -> Outcome:
     return dead_letter(message.envelope, reason, error, message.route.handler, message.business_id)
 
 
+def _decided(letter: Letter) -> Letter:
+    """Return what is kept of a letter that waits no longer, as all attempts of its batch have to agree on it."""
+    return letter._replace(kind=Kind.BEYOND_LIMIT, envelope=None, parks=False)
+
+
 def _content(envelope: Envelope) -> bytes:
     """Return what tells a delivery that could not be read from others under its id."""
-    body = envelope.body if isinstance(envelope.body, bytes) else _encoded(envelope.body)
-    return blake2b(_encoded(envelope.type) + b"\0" + body, digest_size=SIZE).digest()
-
-
-def _encoded(text: str | None) -> bytes:
-    return (text or "").encode("utf-8", "surrogatepass")
+    type_, body = [
+        each if isinstance(each, bytes) else (each or "").encode("utf-8", "surrogatepass")
+        for each in (envelope.type, envelope.body)
+    ]
+    return blake2b(type_ + b"\0" + body, digest_size=SIZE).digest()

@@ -559,9 +559,9 @@ class ScanOptions:
         require_table(*states)
         with self.on_spark(step, stopped, states) as spark:
             from runtime.batch_options import TablePlace
-            from runtime.spark.scan import ForEachRange, scan
+            from runtime.spark.scan import scan
 
-            scan(spark, TablePlace(*states), ForEachRange(function), merge, prefix=prefix)
+            scan(spark, TablePlace(*states), function, merge, prefix=prefix)
 
     @contextmanager
     def on_spark(self, step: str, stopped: str, *places: Place) -> Iterator[Session]:

@@ -13,8 +13,6 @@ from runtime.messages.envelope import IdKey, id_key
 from runtime.messages.limits import USUAL, MessageLimits
 from runtime.messages.outcome import Outcome, Status
 
-# Which batches may still publish, as the ledger of a table had them at one moment.
-
 
 class BatchKey(NamedTuple):
     """Names a batch: its id, and the number that it began with, None where the ledger has none."""
@@ -27,25 +25,19 @@ class BatchKey(NamedTuple):
 class OpenBatches:
     """The batches that may still publish: those that were open, and all that begin later.
 
-    `next` is the number that the next batch gets, `numbers` are those of open batches. `names` are the ids of open
-    batches without a number: those that were begun before batches had one.
+    `next` is the number that the next batch gets, `numbers` are those of open batches.
     """
 
     next: int = 1
     numbers: frozenset[int] = frozenset()
-    names: frozenset[str] = frozenset()
 
-    def is_finished(self, batch: str | None, number: int | None) -> bool:
-        """Say whether nothing more will be published of a batch. None stands for single messages, which are finished.
+    def is_finished(self, batch: str | None, number: int | None) -> bool:  # noqa: ARG002 - the number decides
+        """Return whether nothing more will be published of a batch. Single messages, without a number, are finished.
 
-        An id can be used again once its row was pruned, a number never: a version that has one is told by it alone.
+        Its number decides: an id can be used again once its row was pruned, a number never.
         """
-        if number is None:
-            return batch not in self.names
-        return number < self.next and number not in self.numbers
+        return number is None or (number < self.next and number not in self.numbers)
 
-
-# What a batch decides for all its messages.
 
 HELD_BACK = "An earlier message of its stream is a dead letter, and the batch stops a stream there."
 """The error of a new message that is held back."""
@@ -111,8 +103,6 @@ class BatchContext:
         return self.on_error == "park"
 
 
-# How many dead letters a batch may have.
-
 _FORM = re.compile(r"(\d{1,18})|(\d{1,3}(?:\.\d{1,9})?)%")
 
 HELD_BACK_MARKER = "_held-back"
@@ -132,8 +122,9 @@ class DeadLetterLimit:
         """Return the limit that a text such as `10` or `0.5%` means. Raises `UsageError` for another text."""
         found = _FORM.fullmatch(text.strip())
         if found is None or (found[2] and float(found[2]) > 100):  # noqa: PLR2004 - percent
-            message = f"{text!r} is no number of dead letters: write one such as 10, or a share such as 0.5%."
-            raise UsageError(message)
+            raise UsageError(
+                f"{text!r} is no number of dead letters: write one such as 10, or a share such as 0.5%."
+            )
         return cls(found[0], int(found[1]) if found[1] else None, float(found[2]) if found[2] else None)
 
     def is_exceeded(self, counts: Mapping[str, int]) -> bool:
@@ -147,12 +138,9 @@ class DeadLetterLimit:
         return self.text
 
 
-# Seen: what earlier deliveries of a stream in this batch have decided for later ones.
-
-
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What has been seen of a stream in this batch.
+    """What earlier deliveries of a stream in this batch have decided for later ones.
 
     `delivered` are the messages that had their first delivery, which alone has their outputs. `dead_letter` says that a
     delivery was a dead letter: new messages after it are held back in a batch that stops a stream there.
@@ -164,10 +152,8 @@ class Seen:
     def after(self, outcomes: Sequence[Outcome]) -> Seen:
         """Return what has been seen after these outcomes too."""
         delivered = {id_key(each.envelope.message_id) for each in outcomes if each.version is not None}
-        return Seen(
-            {*self.delivered, *delivered},
-            self.dead_letter or any(outcome.is_dead_letter for outcome in outcomes),
-        )
+        dead_letter = self.dead_letter or any(outcome.is_dead_letter for outcome in outcomes)
+        return Seen({*self.delivered, *delivered}, dead_letter)
 
     def between_groups(self, outcomes: Sequence[Outcome]) -> Seen:
         """Return what the next group of the stream has to know, after the outcomes of a whole group.
@@ -176,8 +162,7 @@ class Seen:
         """
         last = outcomes[-1].envelope.message_id
         copies = list(takewhile(lambda outcome: outcome.envelope.message_id == last, reversed(outcomes)))
-        delivered = Seen(self.delivered).after(copies).delivered
-        return Seen(delivered, self.dead_letter or any(outcome.is_dead_letter for outcome in outcomes))
+        return replace(self.after(outcomes), delivered=self.after(copies).delivered)
 
 
 NOTHING = Seen()

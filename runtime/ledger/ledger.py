@@ -1,10 +1,20 @@
-"""The ledger: one row for each batch, numbered, in the same table as the streams."""
+"""The ledger: one row for each batch, numbered, in the same table as the streams.
+
+It tells which rounds of a batch are committed and whether it is published. A published batch is immutable; a batch that
+died stays `started` until it is run again with its id, or abandoned. What a batch reads of the ledger depends on the
+batches that are open, not on those that ended. For this there are, in the same partition:
+
+- the counter, `!next`: the number that the next batch gets, and the algorithm of the table;
+- the settings of the table, `!of-table` (see `runtime.ledger.settings`);
+- a marker for each open batch, `!open-{id}`, from its begin to its end;
+- a marker for each batch that ended, `!past-{time}-{id}`, the last one first, until it is pruned.
+"""
 
 from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -31,13 +41,6 @@ from runtime.ledger.settings import LEDGER, OF_TABLE, Claim, TableSettings, read
 from runtime.retries import RetryPolicy
 from runtime.versions.properties import INT32, number, reading_row, text, time
 
-# The ledger: one row for each batch, in the same table as the streams. It tells which rounds of a batch are
-# committed and whether it is published. A published batch is immutable; a batch that died stands as
-# `started` until it is run again with its id, or abandoned. What a batch reads of the ledger depends on the
-# batches that are open, not on those that ended (see `runtime.ledger.ledger`).
-#
-# A batch as the ledger has it, and the row that holds it.
-
 STATE_BASED = "state-based"
 
 EPOCH = "epoch "
@@ -59,11 +62,11 @@ class BatchStatus(StrEnum):
 class BatchRecord:
     """A batch as the ledger has it.
 
-    `input` describes log, app and options: the same id with another one is refused. `rounds` counts the rounds
-    whose outcomes are committed, `last_routable` the outputs of the last one that a handler takes. `token` is
-    drawn when the batch begins, and marks its folders. `algorithm` names the algorithm, and the place of its
-    de-duplication store or token store. `number` counts the batches of the table, from 1 on. `attempt` names the
-    attempt at the next round that counts, once that is decided: where folders are not moved as a whole.
+    `input` describes log, app and options: the same id with another one is refused. `rounds` counts the rounds whose
+    outcomes are committed, `last_routable` the outputs of the last one that a handler takes. `token` is drawn when the
+    batch begins, and marks its folders. `algorithm` names the algorithm, and the place of its de-duplication store or
+    token store. `number` counts the batches of the table, from 1 on. `attempt` names the attempt at the next round that
+    counts, once that is decided: where folders are not moved as a whole.
     """
 
     batch_id: str
@@ -100,8 +103,9 @@ class BatchRecord:
 def check_id(batch_id: str) -> None:
     """Raise `BatchRefusedError` for an id that is not usable."""
     if not _ID.fullmatch(batch_id):
-        message = f"The batch id {batch_id!r} is not usable: up to 64 letters, digits, '.', '_' and '-'."
-        raise BatchRefusedError(message)
+        raise BatchRefusedError(
+            f"The batch id {batch_id!r} is not usable: up to 64 letters, digits, '.', '_' and '-'."
+        )
 
 
 def record_properties(record: BatchRecord) -> dict[str, Value]:
@@ -146,23 +150,14 @@ def read_record(row: Row) -> BatchRecord:
         )
 
 
-# Numbering: the rows of the ledger that tell, in few requests, which batches are open and which ended when.
-#
-# Beside the row of each batch there are, in the same partition:
-#
-# - the counter, `!next`: the number that the next batch gets, and the algorithm of the table; - the
-# settings of the table, `!of-table` (see `runtime.ledger.settings`); - a marker for each open batch,
-# `!open-{id}`, from its begin to its end; - a marker for each batch that ended, `!past-{time}-{id}`, until
-# it is pruned. They are in the order of their ends, the
-#   last one first.
-
 PARTITION = LEDGER
 COUNTER, OPEN, PAST = "!next", "!open-", "!past-"
-
 LAST = "~"
+
 _END_OF_TIME = 10**16 - 1
 _DIGITS = 16
-_NOTHING_KEPT = TableSettings()
+_PRUNED_AT_ONCE = 50
+_NO_SETTINGS = TableSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +172,7 @@ class Counter:
     algorithm: str | None = None
     first_batch: str = ""
     etag: str | None = None
-    settings: TableSettings = _NOTHING_KEPT
+    settings: TableSettings = _NO_SETTINGS
 
     def operation(self) -> Operation:
         """Return what stores the counter, if nobody changed it since it was read."""
@@ -190,61 +185,26 @@ class Counter:
             return Operation.insert(COUNTER, properties)
         return Operation.replace(COUNTER, properties, self.etag)
 
+    def check(self, algorithm: str) -> None:
+        """Raise `BatchRefusedError` when the table was processed with another algorithm."""
+        if self.algorithm is not None and self.algorithm != algorithm:
+            raise BatchRefusedError(
+                f"The table was processed with the algorithm {self.algorithm} (batch {self.first_batch}), and "
+                f"cannot be with {algorithm}, which would not recognise what was processed: use the same, "
+                f"or another table."
+            )
 
-class Numbering:
-    """The counter and the markers of one ledger."""
 
-    def __init__(self, table: Table) -> None:
-        self._table = table
-
-    async def read(self) -> Counter:
-        """Return the counter as it is stored, one without an ETag when there is none. Costs a request."""
-        read = partial(self._table.query, PARTITION, COUNTER, OF_TABLE)
-        rows = {row.row_key: row async for page in pages(read) for row in page.rows}
-        counter = read_counter(rows[COUNTER]) if COUNTER in rows else Counter()
-        return replace(counter, settings=read_settings(rows[OF_TABLE])) if OF_TABLE in rows else counter
-
-    async def snapshot(self) -> tuple[OpenBatches, TableSettings]:
-        """Return which batches are open, and the settings of the table. One request for each 1,000 open batches.
-
-        The counter is read first, or at the same moment: a batch that it counts and that has no marker has ended.
-        """
-        next_, numbers, settings = 1, set(), _NOTHING_KEPT
-        async for page in pages(partial(self._table.query, PARTITION, COUNTER, OPEN + LAST)):
-            for row in page.rows:
-                if row.row_key == COUNTER:
-                    next_ = read_counter(row).next
-                elif row.row_key == OF_TABLE:
-                    settings = read_settings(row)
-                else:
-                    numbers.add(_number(row))
-        return OpenBatches(next_, frozenset(numbers)), settings
-
-    async def newest(self, limit: int) -> list[str]:
-        """Return the ids of the newest batches, the open ones first.
-
-        Costs a request for each 1,000 open batches, and one for each 1,000 others that are asked for.
-        """
-        markers: list[Row] = []
-        async for page in pages(partial(self._table.query, PARTITION, OPEN, OPEN + LAST)):
-            markers += page.rows
-        ids = [id_of(row.row_key) for row in sorted(markers, key=_number, reverse=True)]
-        async for page in pages(partial(self._table.query, PARTITION, PAST, PAST + LAST)):
-            ids += [id_of(row.row_key) for row in page.rows]
-            if len(ids) >= limit:
-                break
-        return ids[:limit]
-
-    async def records(self) -> AsyncIterator[BatchRecord]:
-        """Give all batches, by their rows, in the order of their ids. Costs a request for each 1,000."""
-        async for page in pages(partial(self._table.query, PARTITION, "0", LAST)):
-            for row in page.rows:
-                yield read_record(row)
-
-    async def past(self, before: int) -> Sequence[Row]:
-        """Return markers of batches that ended before a time, in microseconds: up to 1,000. Costs a request."""
-        first = f"{PAST}{_inverted(before - 1)}"
-        return (await self._table.query(PARTITION, first, PAST + LAST)).rows
+def read_counter(row: Row) -> Counter:
+    """Return the counter that a row holds. Raises `StoredDataError`."""
+    values = row.properties
+    with reading_row("The counter of batches", row):
+        return Counter(
+            next=number(values, "Next"),
+            algorithm=text(values, "Algorithm"),
+            first_batch=text(values, "FirstBatch"),
+            etag=row.etag,
+        )
 
 
 def began(record: BatchRecord) -> Operation:
@@ -255,15 +215,6 @@ def began(record: BatchRecord) -> Operation:
 def ended(record: BatchRecord) -> list[Operation]:
     """Return what changes the markers when a batch ends, as it is then."""
     return [Operation.delete(OPEN + record.batch_id), past_marker(record)]
-
-
-def pruned(markers: Sequence[Row]) -> list[Operation]:
-    """Return what deletes batches with their markers. It fails when one is not there any more."""
-    return [
-        operation
-        for marker in markers
-        for operation in (Operation.delete(marker.row_key), Operation.delete(id_of(marker.row_key)))
-    ]
 
 
 def past_marker(record: BatchRecord) -> Operation:
@@ -288,21 +239,6 @@ def _number(marker: Row) -> int:
         return number(marker.properties, "Number")
 
 
-def read_counter(row: Row) -> Counter:
-    """Return the counter that a row holds. Raises `StoredDataError`."""
-    values = row.properties
-    with reading_row("The counter of batches", row):
-        return Counter(
-            next=number(values, "Next"),
-            algorithm=text(values, "Algorithm"),
-            first_batch=text(values, "FirstBatch"),
-            etag=row.etag,
-        )
-
-
-_PRUNED_AT_ONCE = 50
-
-
 class AlgorithmOfTable(NamedTuple):
     """The algorithm that a table was processed with, and a batch that was."""
 
@@ -317,22 +253,16 @@ class Ledger:
         self._table = table
         self._clock = clock
         self._retries = (retries or RetryPolicy()).beside(table)
-        self._numbering = Numbering(table)
 
     async def begin(
-        self,
-        batch_id: str,
-        input_: str,
-        out: str,
-        algorithm: str = STATE_BASED,
-        claim: Claim | None = None,
+        self, batch_id: str, input_: str, out: str, algorithm: str = STATE_BASED, claim: Claim | None = None
     ) -> BatchRecord:
         """Begin a batch, or return the record of one that was begun with the same input. Costs two or three requests.
 
         What it claims of the table is stored with it. A batch without a committed round takes another folder. Raises
         `BatchRefusedError` for an id that was abandoned, used with other input, or has outcomes in another folder, and
-        for a table of another algorithm; `UsageError` for a claim that the table does not meet;
-        `RetriesExhaustedError` when too many others begin at the same moment.
+        for a table of another algorithm; `UsageError` for a claim that the table does not meet; `RetriesExhaustedError`
+        when too many others begin at the same moment.
         """
         check_id(batch_id)
         now, tries = self._now(), self._retries.start()
@@ -352,9 +282,7 @@ class Ledger:
 
     async def _begin(self, asked: BatchRecord, claim: Claim | None) -> BatchRecord:
         """Give a batch its number, its row and its marker, and the table its settings, in one transaction."""
-        counter = await self._numbering.read()
-        if counter.algorithm is not None:
-            _check_algorithm(AlgorithmOfTable(counter.algorithm, counter.first_batch), asked.algorithm)
+        counter = await self._counter(asked.algorithm)
         record = replace(asked, number=counter.next)
         counted = replace(
             counter,
@@ -367,21 +295,45 @@ class Ledger:
             counted.operation(),
             began(record),
         ]
-        settings = counter.settings if claim is None else await self._claimed(counter, claim)
-        if settings != counter.settings:
-            operations.append(settings.operation())
+        if claim is not None:
+            settings = await claim.made_on(
+                self._table, counter.settings, has_batches=counter.algorithm is not None
+            )
+            if settings != counter.settings:
+                operations.append(settings.operation())
         etag, *_ = await self._table.transact(PARTITION, operations)
         return replace(record, etag=etag)
 
-    async def _claimed(self, counter: Counter, claim: Claim) -> TableSettings:
-        return await claim.made_on(self._table, counter.settings, has_batches=counter.algorithm is not None)
+    async def _resumed(self, found: BatchRecord, asked: BatchRecord) -> BatchRecord:
+        _check_folder(found, asked.out)
+        if found.input != asked.input:
+            raise BatchRefusedError(
+                f"Batch {found.batch_id} was begun with other input: {found.input}. Now it is: {asked.input}. "
+                f"Give this input a batch id of its own."
+            )
+        if found.out == asked.out:
+            return found
+        return await self._update(found, replace(found, out=asked.out, attempt=""))
+
+    async def _counter(self, algorithm: str | None = None) -> Counter:
+        """Return the counter, one without an ETag when there is none. Costs a request.
+
+        Raises `BatchRefusedError` when the table was processed with another algorithm than the one that is given.
+        """
+        read = partial(self._table.query, PARTITION, COUNTER, OF_TABLE)
+        rows = {row.row_key: row async for page in pages(read) for row in page.rows}
+        counter = read_counter(rows[COUNTER]) if COUNTER in rows else Counter()
+        if algorithm is not None:
+            counter.check(algorithm)
+        return replace(counter, settings=read_settings(rows[OF_TABLE])) if OF_TABLE in rows else counter
 
     async def get(self, batch_id: str) -> BatchRecord:
         """Return the record of a batch. Raises `BatchRefusedError` when there is none."""
         found = await self._at(batch_id)
         if found is None:
-            message = f"There is no batch {batch_id}: `consistent batches` lists those of a table."
-            raise BatchRefusedError(message)
+            raise BatchRefusedError(
+                f"There is no batch {batch_id}: `consistent batches` lists those of a table."
+            )
         return found
 
     async def find(self, batch_id: str) -> BatchRecord | None:
@@ -391,6 +343,10 @@ class Ledger:
         """
         check_id(batch_id)
         return await self._at(batch_id)
+
+    async def _at(self, batch_id: str) -> BatchRecord | None:
+        row = await self._table.get(PARTITION, batch_id)
+        return None if row is None else read_record(row)
 
     async def check_folder(self, batch_id: str, out: str) -> None:
         """Raise `BatchRefusedError` when a batch cannot be run with its outcomes in a folder, whatever its input."""
@@ -432,26 +388,51 @@ class Ledger:
         return await self._update(record, replace(record, status=BatchStatus.PUBLISHED))
 
     async def abandon(self, batch_id: str) -> BatchRecord:
-        """Give a batch up: what it stored stays, what it did not publish it never will."""
+        """Abandon a batch: what it stored stays, what it did not publish it never will."""
         record = await self.get(batch_id)
         if not record.is_finished:
             record = await self._update(record, replace(record, status=BatchStatus.ABANDONED))
         if record.status is BatchStatus.PUBLISHED:
-            message = f"Batch {batch_id} is published and cannot be abandoned."
-            raise BatchRefusedError(message)
+            raise BatchRefusedError(f"Batch {batch_id} is published and cannot be abandoned.")
         return record
+
+    async def _update(self, record: BatchRecord, wanted: BatchRecord) -> BatchRecord:
+        """Store a batch, or return what another driver of it has noted, when that one has come as far."""
+        changed = replace(wanted, updated_at=self._now())
+        operations = [Operation.replace(record.batch_id, record_properties(changed), record.etag)]
+        if changed.is_finished:
+            operations += ended(changed)
+        try:
+            etag, *_ = await self._table.transact(PARTITION, operations)
+        except (RowChangedError, RowNotFoundError):
+            found = await self.get(record.batch_id)
+            has_come_as_far = found.rounds >= changed.rounds and found.is_finished >= changed.is_finished
+            if not has_come_as_far or (
+                found.status is BatchStatus.ABANDONED and changed.status is not BatchStatus.ABANDONED
+            ):
+                raise _taken(found) from None
+            return found
+        await self._table.barrier()
+        return replace(changed, etag=etag)
 
     async def batches(self, limit: int) -> list[BatchRecord]:
         """Return the newest batches: the open ones, then the others, the one that ended last first.
 
-        Costs a request for each, and two more.
+        Costs a request for each, one for each 1,000 open ones, and one for each 1,000 others that are asked for.
         """
-        found = [await self._at(batch_id) for batch_id in await self._numbering.newest(limit)]
+        read = partial(self._table.query, PARTITION, OPEN, OPEN + LAST)
+        markers = [row async for page in pages(read) for row in page.rows]
+        markers.sort(key=_number, reverse=True)
+        async for page in pages(partial(self._table.query, PARTITION, PAST, PAST + LAST)):
+            markers += page.rows
+            if len(markers) >= limit:
+                break
+        found = [await self._at(id_of(marker.row_key)) for marker in markers[:limit]]
         return [record for record in found if record is not None]
 
     async def algorithm(self) -> AlgorithmOfTable | None:
         """Return the algorithm of the table's batches, None when there were none. Costs a request."""
-        counter = await self._numbering.read()
+        counter = await self._counter()
         return None if counter.algorithm is None else AlgorithmOfTable(counter.algorithm, counter.first_batch)
 
     async def check_table(self, algorithm: str, claim: Claim | None = None) -> None:
@@ -460,11 +441,10 @@ class Ledger:
         This one would not recognise what was processed. Raises `UsageError` when the table does not meet a claim. Costs
         as much as `algorithm`, and to key the draws of a new table one request more.
         """
-        counter = await self._numbering.read()
-        if counter.algorithm is not None:
-            _check_algorithm(AlgorithmOfTable(counter.algorithm, counter.first_batch), algorithm)
+        counter = await self._counter(algorithm)
         if claim is not None:
-            await self._claimed(counter, claim)
+            has_batches = counter.algorithm is not None
+            await claim.made_on(self._table, counter.settings, has_batches=has_batches)
 
     async def open_batches(self) -> OpenBatches:
         """Return which batches may still publish. Costs a request for each 1,000 that are open."""
@@ -472,8 +452,20 @@ class Ledger:
         return found
 
     async def snapshot(self) -> tuple[OpenBatches, TableSettings]:
-        """Return what `open_batches` does, and the settings of the table, which cost nothing more."""
-        return await self._numbering.snapshot()
+        """Return which batches are open, and the settings of the table. One request for each 1,000 open batches.
+
+        The counter is read first, or at the same moment: a batch that it counts and that has no marker has ended.
+        """
+        next_, numbers, settings = 1, set(), _NO_SETTINGS
+        async for page in pages(partial(self._table.query, PARTITION, COUNTER, OPEN + LAST)):
+            for row in page.rows:
+                if row.row_key == COUNTER:
+                    next_ = read_counter(row).next
+                elif row.row_key == OF_TABLE:
+                    settings = read_settings(row)
+                else:
+                    numbers.add(_number(row))
+        return OpenBatches(next_, frozenset(numbers)), settings
 
     async def prune(self, before: int) -> int:
         """Delete the rows of batches that ended before a time, in microseconds. Return how many.
@@ -482,77 +474,38 @@ class Ledger:
         for each 50. Raises `RetriesExhaustedError` when others prune all the time.
         """
         count, tries = 0, self._retries.start()
-        while markers := await self._numbering.past(before):
+        first = f"{PAST}{_inverted(before - 1)}"
+        while markers := (await self._table.query(PARTITION, first, PAST + LAST)).rows:
             try:
                 for start in range(0, len(markers), _PRUNED_AT_ONCE):
-                    some = markers[start : start + _PRUNED_AT_ONCE]
-                    await self._table.transact(PARTITION, pruned(some))
+                    some = [row.row_key for row in markers[start : start + _PRUNED_AT_ONCE]]
+                    rows = [key for marker in some for key in (marker, id_of(marker))]
+                    await self._table.transact(PARTITION, list(map(Operation.delete, rows)))
                     count += len(some)
                     tries.progress()
             except RowNotFoundError as error:
                 await tries.pause(error)
         return count
 
-    async def _at(self, batch_id: str) -> BatchRecord | None:
-        row = await self._table.get(PARTITION, batch_id)
-        return None if row is None else read_record(row)
-
-    async def _resumed(self, found: BatchRecord, asked: BatchRecord) -> BatchRecord:
-        _check_folder(found, asked.out)
-        if found.input != asked.input:
-            message = (
-                f"Batch {found.batch_id} was begun with other input: {found.input}. Now it is: {asked.input}. "
-                f"Give this input a batch id of its own."
-            )
-            raise BatchRefusedError(message)
-        if found.out == asked.out:
-            return found
-        return await self._update(found, replace(found, out=asked.out, attempt=""))
-
-    async def _update(self, record: BatchRecord, wanted: BatchRecord) -> BatchRecord:
-        changed = replace(wanted, updated_at=self._now())
-        operations = [Operation.replace(record.batch_id, record_properties(changed), record.etag)]
-        if changed.is_finished:
-            operations += ended(changed)
-        try:
-            etag, *_ = await self._table.transact(PARTITION, operations)
-        except (RowChangedError, RowNotFoundError):
-            return _at_least(await self.get(record.batch_id), changed)
-        await self._table.barrier()
-        return replace(changed, etag=etag)
-
     def _now(self) -> datetime:
         return to_datetime(self._clock())
 
 
-def _check_algorithm(found: AlgorithmOfTable, algorithm: str) -> None:
-    if found.name != algorithm:
-        message = (
-            f"The table was processed with the algorithm {found.name} (batch {found.batch_id}), and "
-            f"cannot be with {algorithm}, which would not recognise what was processed: use the same, "
-            f"or another table."
-        )
-        raise BatchRefusedError(message)
+async def records(table: Table) -> AsyncIterator[BatchRecord]:
+    """Yield all batches of a table in the order of their ids. Costs a request for each 1,000."""
+    async for page in pages(partial(table.query, PARTITION, "0", LAST)):
+        for row in page.rows:
+            yield read_record(row)
 
 
 def _check_folder(found: BatchRecord, out: str) -> None:
     if found.status is BatchStatus.ABANDONED:
-        message = f"Batch {found.batch_id} was abandoned: run its messages under a new id."
-        raise BatchRefusedError(message)
+        raise BatchRefusedError(f"Batch {found.batch_id} was abandoned: run its messages under a new id.")
     if found.rounds and found.out != out:
-        message = (
+        raise BatchRefusedError(
             f"Batch {found.batch_id} has outcomes in {found.out}: run it again with --batch-id {found.batch_id} "
             f"--out {found.out}."
         )
-        raise BatchRefusedError(message)
-
-
-def _at_least(found: BatchRecord, wanted: BatchRecord) -> BatchRecord:
-    """Return what another driver of the same batch has noted, when it has come as far."""
-    was_abandoned = found.status is BatchStatus.ABANDONED and wanted.status is not BatchStatus.ABANDONED
-    if was_abandoned or found.rounds < wanted.rounds or (wanted.is_finished and not found.is_finished):
-        raise _taken(found)
-    return found
 
 
 def _taken(found: BatchRecord) -> BatchRefusedError:
@@ -566,16 +519,14 @@ def _taken(found: BatchRecord) -> BatchRefusedError:
 
 # Epochs: how a consumer of single messages says, late and in bulk, that their outputs are published.
 #
-# An epoch is a batch that a consumer begins in the ledger for itself. Versions of the single messages that
-# it handles record its number. Once all of them have published their outputs, and a new epoch has begun,
-# the epoch is noted as published: one transaction for thousands of messages. Until then truncation keeps
-# its versions. A consumer that dies leaves its epoch open: the queue delivers again what it had not
-# acknowledged, and when that is done the epoch can be abandoned (`consistent batches --abandon`).
+# An epoch is a batch that a consumer begins in the ledger for itself. Versions of the single messages that it handles
+# record its number. Once all of them have published their outputs, and a new epoch has begun, the epoch is noted as
+# published: one transaction for thousands of messages. Until then truncation keeps its versions. A consumer that dies
+# leaves its epoch open: the queue redelivers what it had not acknowledged, and when that is done the epoch can be
+# abandoned (`consistent batches --abandon`).
 
 INPUT = "single messages of a consumer"
 """What the ledger has as the input of an epoch."""
-
-_NOWHERE = "-"
 
 
 @dataclass(slots=True, eq=False)
@@ -591,11 +542,6 @@ class Epoch:
     def number(self) -> int:
         """The number that versions record."""
         return self.record.number
-
-    @property
-    def is_done(self) -> bool:
-        """Whether all outputs of its versions are published."""
-        return not self.running and not self.failed
 
 
 class Epochs:
@@ -619,7 +565,10 @@ class Epochs:
         """
         epoch = self._current
         if epoch is None or self._clock() - epoch.began_at >= self._length:
-            epoch = await self._begin()
+            record = await self._ledger.begin(f"consumer-{self._new_id()}", INPUT, "-")
+            epoch = Epoch(record, self._clock())
+            self._retire()
+            self._current = epoch
         epoch.running += 1
         return epoch
 
@@ -647,13 +596,6 @@ class Epochs:
         await self._end_former()
         return len(self._former)
 
-    async def _begin(self) -> Epoch:
-        record = await self._ledger.begin(f"consumer-{self._new_id()}", INPUT, _NOWHERE)
-        epoch = Epoch(record, self._clock())
-        self._retire()
-        self._current = epoch
-        return epoch
-
     def _retire(self) -> None:
         """Let nobody enter the present epoch any more."""
         if self._current is not None:
@@ -661,7 +603,7 @@ class Epochs:
             self._current = None
 
     async def _end_former(self) -> None:
-        for epoch in [each for each in self._former if each.is_done]:
+        for epoch in [each for each in self._former if not each.running and not each.failed]:
             self._former.remove(epoch)
             try:
                 await self._ledger.publish(epoch.record)
@@ -671,10 +613,8 @@ class Epochs:
                 continue  # the operator has abandoned it
 
 
-# The mark of a round that is in place: an empty file whose name says which files the round has, and of what
-# sizes.
-
 MARK = "_batch"
+"""Begins the name of an empty file that says that a round is in place: which files it has, and of what sizes."""
 
 
 def mark_prefix(token: str) -> str:

@@ -135,7 +135,11 @@ class Claim:
 
         Costs nothing, but for a secret of a table without batches: then a request for each 1,000 rows.
         """
-        after = self._owned(found)
+        if found.owner is None or self.adopt:
+            after = replace(found, owner=self.owner)
+        else:
+            found.check_owner(self.owner)
+            after = replace(found, owner=found.owner.after(self.owner))
         if self.draws is None or (self.draws == "keyed") == (found.draw_key is not None):
             return after
         if self.draws == "plain":
@@ -148,12 +152,6 @@ class Claim:
                 "key: leave out --draws, or use a new table."
             )
         return replace(after, draw_key=secrets.token_bytes(KEY_BYTES))
-
-    def _owned(self, found: TableSettings) -> TableSettings:
-        if found.owner is None or self.adopt:
-            return replace(found, owner=self.owner)
-        found.check_owner(self.owner)
-        return replace(found, owner=found.owner.after(self.owner))
 
 
 async def _claimed(table: Table, claim: Claim) -> TableSettings:
@@ -185,8 +183,7 @@ def read_settings(row: Row) -> TableSettings:
     with reading_row("The row of the table's settings", row):
         key = expect(values.get("DrawKey"), bytes, None)
         if key is not None and len(key) != KEY_BYTES:
-            message = f"the secret of the draws has {len(key)} bytes"
-            raise ValueError(message)
+            raise ValueError(f"the secret of the draws has {len(key)} bytes")
         owner = None
         if "Handlers" in values:
             name = text(values, "App") if "App" in values else None

@@ -1,4 +1,9 @@
-"""Fingerprints of messages, and digests of what a message made: a replay must reproduce them."""
+"""Fingerprints of messages, and digests of what a message made, which a replay must reproduce.
+
+A fingerprint tells copies of a message from another message that uses the same id. It is taken of the parsed body, so a
+copy written with other spaces, other escapes or another order of keys is the same message. Numbers count as they were
+sent: 1 and 1.0 are two messages. Defaults are not filled in: what was sent counts, not the class.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +17,6 @@ from pydantic_core import from_json
 
 from handlers import Published
 from handlers.codec import unpack
-
-# Digests of what a message made: its outputs, and the next state. A replay must meet them.
-#
-# Fingerprints: tell copies of a message from another message that uses the same id.
-#
-# The fingerprint is taken of the parsed body, so a copy written with other spaces, other escapes or another
-# order of keys is still the same message. Numbers count as they were sent: 1 and 1.0 are two messages.
-# Defaults are not filled in: what was sent counts, not the class.
 
 SIZE = 16
 
@@ -56,17 +53,13 @@ def digest(value: object) -> bytes:
 def _packable(value: Any) -> Any:  # noqa: ANN401 - parsed JSON or msgpack
     """Return a value with extension types for what msgspec does not pack: large integers, and keys that are bytes."""
     match value:
-        case bool() | float() | str() | bytes() | None:
-            return value
-        case int():
-            is_large = not -(2**63) <= value < 2**64
-            return Ext(_LARGE_INTEGER, str(value).encode()) if is_large else value
+        case int() if not -(2**63) <= value < 2**64:
+            return Ext(_LARGE_INTEGER, str(value).encode())
         case dict() if all(type(key) is str for key in value):
             return {key: _packable(item) for key, item in value.items()}
         case dict():
-            return Ext(
-                _OTHER_KEYS, b"".join(sorted(_encode((key, _packable(item))) for key, item in value.items()))
-            )
+            items = sorted(_encode((key, _packable(item))) for key, item in value.items())
+            return Ext(_OTHER_KEYS, b"".join(items))
         case list() | tuple():
             return [_packable(item) for item in value]
         case _:
@@ -78,19 +71,9 @@ def digest_state(encoded: bytes) -> bytes:
     return blake2b(encoded, digest_size=SIZE).digest()
 
 
-def digests_of_states(encoded: Sequence[bytes]) -> list[bytes]:
-    """Return the digests of encoded states."""
-    return [blake2b(each, digest_size=SIZE).digest() for each in encoded]
-
-
-def digests_of_outputs(published: Sequence[Sequence[Published]]) -> list[bytes]:
-    """Return the digests of what messages published."""
-    return [digest(each) if each else NO_OUTPUTS for each in published]
-
-
 def digest_outputs(published: Sequence[Published]) -> bytes:
     """Return the digest of outputs: their ids, types, bodies and headers, in order."""
-    return digest(published)
+    return digest(published) if published else NO_OUTPUTS
 
 
 NO_OUTPUTS = digest(())

@@ -17,15 +17,11 @@ import msgpack
 from handlers.codec import is_text, unpack
 from runtime.clock import shown_time, to_microseconds
 
-# Envelopes: messages as a log holds them.
-#
-# Sequences that are kept column by column: what most rows need is done for a whole column at once.
-
 R = TypeVar("R")
 
 
 class Columnar(Sequence[R]):
-    """Base of sequences whose rows are named tuples, each made when it is asked for.
+    """Base of sequences that are kept column by column; the rows are named tuples, each made when it is asked for.
 
     A subclass is a dataclass with slots: one list for each field of `row`, in their order.
     """
@@ -78,8 +74,7 @@ def pieces(joined: bytes, size: int) -> list[bytes]:
     """Return values of equal size that were joined. Raises `ValueError` when the last one is shorter."""
     count, rest = divmod(len(joined), size)
     if rest:
-        message = f"{len(joined)} bytes are no values of {size} bytes"
-        raise ValueError(message)
+        raise ValueError(f"{len(joined)} bytes are no values of {size} bytes")
     return list(struct.unpack(f"{size}s" * count, joined))
 
 
@@ -149,8 +144,7 @@ def unpack_ids(data: bytes) -> list[IdKey]:
         return [*pieces(data[1:], _UUID_BYTES)]
     ids = unpack(data[1:])
     if not isinstance(ids, list) or not set(map(type, ids)) <= {bytes, str}:
-        message = "these are no message ids"
-        raise ValueError(message)
+        raise ValueError("these are no message ids")
     return ids
 
 
@@ -209,11 +203,9 @@ class Envelope(NamedTuple):
         Raises `ValueError` for an id that is empty, has more than 255 characters, or is no valid text.
         """
         if not 0 < len(message_id) <= MAX_LENGTH:
-            problem = f"A message id has 1 to {MAX_LENGTH} characters, not {len(message_id)}."
-            raise ValueError(problem)
+            raise ValueError(f"A message id has 1 to {MAX_LENGTH} characters, not {len(message_id)}.")
         if not is_text(message_id):
-            problem = f"A message id is text, and {message_id!a} holds half a character."
-            raise ValueError(problem)
+            raise ValueError(f"A message id is text, and {message_id!a} holds half a character.")
         moment = None if enqueued_at is None else to_microseconds(enqueued_at)
         return cls(
             canonical(message_id),
@@ -230,22 +222,20 @@ class Envelope(NamedTuple):
 
         A msgpack body is in hexadecimal digits.
         """
-        body = self.body if isinstance(self.body, str) else self.body.hex()
-        fields: dict[str, Any] = {"message_id": self.message_id, "type": self.type, "body": body}
-        if self.business_id is not None:
-            fields["business_id"] = self.business_id
-        if self.sequence is not None:
-            fields["sequence"] = self.sequence
-        if self.enqueued_at is not None:
-            fields["enqueued_at"] = shown_time(self.enqueued_at)
-        if self.headers:
-            fields["headers"] = dict(self.headers)
-        if handler is not None:
-            fields["handler"] = handler
+        optional = {
+            "business_id": self.business_id,
+            "sequence": self.sequence,
+            "enqueued_at": None if self.enqueued_at is None else shown_time(self.enqueued_at),
+            "headers": dict(self.headers) if self.headers else None,
+            "handler": handler,
+        }
+        fields = {
+            "message_id": self.message_id,
+            "type": self.type,
+            "body": self.body if isinstance(self.body, str) else self.body.hex(),
+            **{name: value for name, value in optional.items() if value is not None},
+        }
         return json.dumps(fields, ensure_ascii=False)
-
-
-# Envelopes of one stream, column by column.
 
 
 @dataclass(slots=True)
@@ -263,18 +253,16 @@ class Envelopes(Columnar[Envelope]):
     headers: list[Mapping[str, str] | None] = field(default_factory=list)
 
 
-# Deliveries as stored bytes: what cannot be handled is kept as it was delivered.
-#
-# The bytes are msgpack: the fields of an envelope in their order, without those at the end that are None.
-# Nothing that an envelope may hold is lost, valid or not: text with half a character, an id or a type that
-# is missing, a header without a value, times to the microsecond.
-
 _LARGE_INTEGER = 1
 _SURROGATES = "surrogatepass"
 
 
 def pack_envelope(envelope: Envelope) -> bytes:
-    """Return a delivery as bytes. What is neither text, bytes nor a number in its headers becomes its `repr`."""
+    """Return a delivery as msgpack: the fields in their order, without those at the end that are None.
+
+    Nothing that an envelope may hold is lost, valid or not: text with half a character, a missing id or type, times to
+    the microsecond. What is neither text, bytes nor a number in its headers becomes its `repr`.
+    """
     headers = envelope.headers
     fields: list[Any] = list(envelope._replace(headers=None if headers is None else dict(headers)))
     while fields and fields[-1] is None:
@@ -297,6 +285,5 @@ def _unusual(value: Any) -> Any:  # noqa: ANN401 - what msgpack has no type for
 
 def _usual(code: int, data: bytes) -> int:
     if code != _LARGE_INTEGER:
-        message = f"A delivery has no values of the extension type {code}."
-        raise ValueError(message)
+        raise ValueError(f"A delivery has no values of the extension type {code}.")
     return int(data)

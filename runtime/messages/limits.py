@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -63,11 +63,8 @@ class MessageLimits:
 USUAL = MessageLimits()
 
 
-# Messages that are too large: what is kept of one is a note with its size, its digest and where it begins.
-#
-# The note is JSON text in place of the body. A log that Spark reads has such notes in place of lines and
-# rows, made by `runtime.spark.logs.normalise` with the same fields, so that what is too large never reaches
-# a worker.
+# Of a message that is too large a note is kept: JSON text in place of the body. A log that Spark reads has such notes
+# in place of lines and rows, made by `runtime.spark.logs.normalise`, so that what is too large never reaches a worker.
 
 KEPT = 1024
 """How many bytes are kept of what is too large."""
@@ -130,12 +127,6 @@ def kept_as_json(envelope: Envelope, handler: str | None) -> str:
     return json.dumps(fields | json.loads(envelope.body), ensure_ascii=False)
 
 
-def without_body(envelope: Envelope, excess: Excess) -> Envelope:
-    """Return what is kept of a delivery that is too large."""
-    kept: dict[str, Any] = {name: _short(getattr(envelope, name)) for name in _NAMES}
-    return envelope._replace(body=excess.note, headers=None, **kept)
-
-
 class TooLarge(NamedTuple):
     """Why a delivery is too large, and what is kept of it."""
 
@@ -155,12 +146,16 @@ def find_excesses(envelopes: Envelopes, limits: MessageLimits) -> Mapping[int, T
     found = {}
     for position in _to_measure(envelopes, limits):
         envelope = envelopes[position]
-        excess = _excess(envelope, limits)
+        excess, problem = _excess(envelope, limits), f"Its body is nested deeper than {limits.depth} levels."
         if excess is not None:
-            found[position] = TooLarge(_sentence(excess, limits), without_body(envelope, excess))
+            most = limits.body if excess.part == "body" else limits.headers
+            problem = sentence(excess.part, f"{excess.bytes:,}", f"{most:,}")
         elif is_too_deep(envelope.body, limits.depth):
-            problem = f"Its body is nested deeper than {limits.depth} levels."
-            found[position] = TooLarge(problem, without_body(envelope, Excess.of("body", envelope.body)))
+            excess = Excess.of("body", envelope.body)
+        else:
+            continue
+        names: dict[str, Any] = {name: _short(getattr(envelope, name)) for name in _NAMES}
+        found[position] = TooLarge(problem, envelope._replace(body=excess.note, headers=None, **names))
     return found
 
 
@@ -173,23 +168,21 @@ def find_notes(envelopes: Envelopes) -> Mapping[int, TooLarge]:
 def _to_measure(envelopes: Envelopes, limits: MessageLimits) -> list[int]:
     """Return the positions of deliveries that may be too large."""
     bodies = envelopes.bodies
-    longest = max(map(len, bodies), default=0)
     may_be: set[int] = set()
-    if longest * _BYTES_OF_A_CHARACTER > limits.body:
-        may_be.update(_longer(bodies, limits.body))
-    if longest > limits.depth:
+    for texts, most in (
+        (bodies, limits.body),
+        (envelopes.message_ids, limits.headers),
+        (envelopes.types, limits.headers),
+        (envelopes.business_ids, limits.headers),
+    ):
+        characters = most // _BYTES_OF_A_CHARACTER
+        if max(map(len, filter(None, texts)), default=0) > characters:
+            may_be.update(at for at, text in enumerate(texts) if text and len(text) > characters)
+    if max(map(len, bodies), default=0) > limits.depth:
         may_be.update(position for position, body in enumerate(bodies) if _brackets(body) > limits.depth)
     if any(envelopes.headers):
         may_be.update(position for position, headers in enumerate(envelopes.headers) if headers)
-    for names in (envelopes.message_ids, envelopes.types, envelopes.business_ids):
-        if max(map(len, filter(None, names)), default=0) * _BYTES_OF_A_CHARACTER > limits.headers:
-            may_be.update(_longer(names, limits.headers))
     return sorted(may_be)
-
-
-def _longer(texts: Sequence[str | bytes | None] | Sequence[str], most: int) -> Iterator[int]:
-    """Give the positions of texts that may have more bytes."""
-    return (at for at, text in enumerate(texts) if text and len(text) * _BYTES_OF_A_CHARACTER > most)
 
 
 def _brackets(body: str | bytes) -> int:
@@ -200,31 +193,21 @@ def _brackets(body: str | bytes) -> int:
 
 
 def is_too_deep(body: str | bytes, depth: int) -> bool:
-    """Say whether JSON text, or msgpack, has arrays and objects in each other to a greater depth."""
+    """Return whether JSON text, or msgpack, has arrays and objects in each other to a greater depth."""
     if _brackets(body) <= depth:
         return False
-    return _is_text_too_deep(body, depth) if isinstance(body, str) else _is_packed_too_deep(body, depth)
-
-
-def _is_packed_too_deep(body: Bytes, depth: int) -> bool:
-    try:
-        return is_deeper(unpack(body), depth)
-    except msgpack.StackError:
-        return True
-    except (ValueError, TypeError, msgpack.UnpackException):
-        return False  # whoever parses it tells what is wrong
-
-
-def _is_text_too_deep(body: str, depth: int) -> bool:
+    if isinstance(body, bytes):
+        try:
+            return is_deeper(unpack(body), depth)
+        except msgpack.StackError:
+            return True
+        except (ValueError, TypeError, msgpack.UnpackException):
+            return False  # whoever parses it tells what is wrong
     level = 0
     for found in _TOKENS.finditer(body):
-        sign = found[0]
-        if sign in "[{":
-            level += 1
-            if level > depth:
-                return True
-        elif sign in "]}":
-            level -= 1
+        level += (found[0] in "[{") - (found[0] in "]}")
+        if level > depth:
+            return True
     return False
 
 
@@ -236,14 +219,9 @@ def size_of(text: str | bytes | None) -> int:
 
 
 def size_of_headers(headers: Mapping[str, str] | None) -> int:
-    """Return the bytes of headers."""
-    if not headers:
-        return 0
-    return sum(_size(name) + _size(value) for name, value in headers.items())
-
-
-def _size(value: Any) -> int:  # noqa: ANN401 - what a consumer gives as a header may be anything
-    return size_of(value if isinstance(value, str | bytes) else repr(value))
+    """Return the bytes of headers, whose values may be anything."""
+    parts: Iterator[Any] = (each for header in (headers or {}).items() for each in header)
+    return sum(size_of(each if isinstance(each, str | bytes) else repr(each)) for each in parts)
 
 
 def _excess(envelope: Envelope, limits: MessageLimits) -> Excess | None:
@@ -258,11 +236,6 @@ def _excess(envelope: Envelope, limits: MessageLimits) -> Excess | None:
         if size_of(text) > limits.headers:
             return Excess.of(name, text)
     return None
-
-
-def _sentence(excess: Excess, limits: MessageLimits) -> str:
-    most = limits.body if excess.part == "body" else limits.headers
-    return sentence(excess.part, f"{excess.bytes:,}", f"{most:,}")
 
 
 def sentence(part: str, size: str, most: str) -> str:

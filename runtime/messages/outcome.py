@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, Self, overload
 from handlers import Published
 from runtime.messages.envelope import Columnar, Envelope, Envelopes
 
-# Dead letters in groups: of one reason, handler and type, whose errors differ in numbers and quoted values
-# only.
+# Dead letters in groups: of one reason, handler and type, whose errors differ in numbers and quoted values only.
 
 VARYING = r"""'[^']*'|"[^"]*"|-?\d+"""
 """What may differ between the errors of a group: a regular expression for Python and for Spark."""
@@ -115,8 +114,8 @@ class Reason(StrEnum):
 class Output(NamedTuple):
     """A published message, with the columns of a message log.
 
-    `sequence` is the version of the parent shifted by 20 bits, plus the output's index; `enqueued_at` is the
-    recorded time of the parent, in microseconds since 1970 UTC.
+    `sequence` is the version of the parent shifted by 20 bits, plus the output's index; `enqueued_at` is the recorded
+    time of the parent, in microseconds since 1970 UTC.
     """
 
     message_id: str
@@ -173,10 +172,6 @@ def shortened(error: str, length: int) -> str:
     return error[: length - len(end)] + end if length >= 2 * len(end) else error[:length]
 
 
-# Outputs: published messages as messages of a log, in the order of versions, at the recorded time of their
-# parent.
-
-
 @dataclass(slots=True)
 class Outputs(Columnar[Output]):
     """Outputs, column by column: each list has one field of `Output` for all of them. A body may be text or UTF-8."""
@@ -202,30 +197,6 @@ def outputs_of(published: Sequence[Published], version: int, now: int) -> tuple[
     )
 
 
-def outputs_of_all(
-    published: Sequence[Sequence[Published]], versions: Sequence[int | None], nows: Sequence[int]
-) -> tuple[list[int], Outputs]:
-    """Return how many outputs each of some messages has, and what `outputs_of` gives for each, column by column.
-
-    A version is None only where nothing is published.
-    """
-    counts = list(map(len, published))
-    flat = list(chain.from_iterable(published))
-    if not flat:
-        return counts, Outputs()
-    message_ids, types, bodies, headers = map(list, zip(*flat, strict=True))
-    sequences = [(version or 0) << OUTPUT_INDEX_BITS for version in compress(versions, counts)]
-    times = list(compress(nows, counts))
-    if len(flat) > len(sequences):
-        several = list(filter(None, counts))
-        sequences = list(chain.from_iterable(map(range, sequences, map(add, sequences, several))))
-        times = list(chain.from_iterable(map(repeat, times, several)))
-    return counts, Outputs(message_ids, types, bodies, sequences, times, headers)
-
-
-# Outcomes of the deliveries of one stream, column by column.
-
-
 class Outcomes(Sequence[Outcome]):
     """How deliveries ended, in their order: the first ones, while there are fewer outcomes than `envelopes`.
 
@@ -233,17 +204,6 @@ class Outcomes(Sequence[Outcome]):
     outcomes, by position, that say more than that, such as dead letters. As a sequence it gives the outcomes one by
     one, each made when it is asked for.
     """
-
-    __slots__ = (
-        "business_id",
-        "envelopes",
-        "handler",
-        "nows",
-        "published",
-        "refused",
-        "statuses",
-        "versions",
-    )
 
     def __init__(
         self, envelopes: Envelopes, handler: str | None = None, business_id: str | None = None
@@ -291,7 +251,18 @@ class Outcomes(Sequence[Outcome]):
         if any(outcome.outputs for outcome in self.refused.values()):
             rows = [outcome.outputs for outcome in self]
             return [len(outputs) for outputs in rows], Outputs.of(chain.from_iterable(rows))
-        return outputs_of_all(self.published, self.versions, self.nows)
+        counts = list(map(len, self.published))
+        flat = list(chain.from_iterable(self.published))
+        if not flat:
+            return counts, Outputs()
+        message_ids, types, bodies, headers = map(list, zip(*flat, strict=True))
+        sequences = [(version or 0) << OUTPUT_INDEX_BITS for version in compress(self.versions, counts)]
+        times = list(compress(self.nows, counts))
+        if len(flat) > len(sequences):
+            several = list(filter(None, counts))
+            sequences = list(chain.from_iterable(map(range, sequences, map(add, sequences, several))))
+            times = list(chain.from_iterable(map(repeat, times, several)))
+        return counts, Outputs(message_ids, types, bodies, sequences, times, headers)
 
     def __iadd__(self, other: Outcomes) -> Self:
         """Add outcomes of the next deliveries."""
@@ -314,7 +285,14 @@ class Outcomes(Sequence[Outcome]):
 
     def __getitem__(self, index: int | slice) -> Outcome | Outcomes:
         if isinstance(index, slice):
-            return self._slice(index)
+            found = Outcomes(self.envelopes[index], self.handler, self.business_id)
+            found.statuses, found.versions = self.statuses[index], self.versions[index]
+            found.nows, found.published = self.nows[index], self.published[index]
+            places = enumerate(range(len(self))[index])
+            found.refused = {
+                place: self.refused[position] for place, position in places if position in self.refused
+            }
+            return found
         position = range(len(self))[index]
         refused = self.refused.get(position)
         if refused is not None:
@@ -331,13 +309,3 @@ class Outcomes(Sequence[Outcome]):
         return isinstance(other, Sequence) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment] # a list
-
-    def _slice(self, rows: slice) -> Outcomes:
-        found = Outcomes(self.envelopes[rows], self.handler, self.business_id)
-        found.statuses, found.versions = self.statuses[rows], self.versions[rows]
-        found.nows, found.published = self.nows[rows], self.published[rows]
-        places = enumerate(range(len(self))[rows])
-        found.refused = {
-            place: self.refused[position] for place, position in places if position in self.refused
-        }
-        return found

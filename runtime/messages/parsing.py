@@ -24,8 +24,6 @@ from runtime.messages.limits import USUAL, MessageLimits, find_excesses, find_no
 from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.namesakes import is_from_outside
 
-# Deliveries of one stream that were parsed, column by column.
-
 
 class Prepared(NamedTuple):
     """A delivery whose body is a valid message of the stream."""
@@ -121,20 +119,15 @@ class Deliveries(Sequence[Delivery]):
         return map(self.__getitem__, range(len(self)))
 
 
-# Copies: tell whether a delivery is a copy of a message that was handled, or another message with its id.
-#
-# The name of the type is part of a message's fingerprint. A type that was renamed takes messages under its
-# old names too (`aliases`), so a copy may have another name than the message that was handled first.
-
-
 def is_copy(delivery: Prepared, recorded: bytes) -> bool:
-    """Say whether a delivery has the recorded fingerprint of its id, under any name of its type."""
+    """Return whether a delivery has the recorded fingerprint of its id, under any name of its type.
+
+    The name is part of a fingerprint, and a type that was renamed takes messages under its old names too (`aliases`).
+    """
     if delivery.fingerprint == recorded:
         return True
-    envelope = delivery.envelope
-    return recorded in _fingerprints(
-        envelope, [name for name in delivery.route.names if name != envelope.type]
-    )
+    names = [name for name in delivery.route.names if name != delivery.envelope.type]
+    return recorded in _fingerprints(delivery.envelope, names)
 
 
 def has_fingerprint(envelope: Envelope, names: Iterable[str], recorded: bytes) -> bool:
@@ -201,10 +194,7 @@ def refused_for_size(
 
 
 def unroutable(
-    envelope: Envelope,
-    problem: str | None,
-    handler: str | None = None,
-    types: Collection[str] | None = None,
+    envelope: Envelope, problem: str | None, handler: str | None = None, types: Collection[str] | None = None
 ) -> Outcome:
     """Return the dead letter that a delivery is which no handler takes: nor the one that its log names, if it does.
 
@@ -289,8 +279,7 @@ class _Parser:
             route = self._handler.routes.get(type_)
             if route is None:
                 for place in places:
-                    problem = f"{self._handler.name} does not handle {type_}."
-                    self.refuse(place, Reason.UNKNOWN_TYPE, problem)
+                    self.refuse(place, Reason.UNKNOWN_TYPE, f"{self._handler.name} does not handle {type_}.")
                 continue
             self._read(route, places)
             self._refuse_others(route, places)
@@ -312,20 +301,16 @@ class _Parser:
             for place, message in zip(places[count:read], self.parsed[first + count :], strict=True):
                 self.messages[place] = message
             if read < len(places):
-                self._refuse_unreadable(route, places[read], error)
+                if is_from_outside(error):
+                    raise error
+                match error:
+                    case ValidationError():
+                        self.refuse(places[read], _reason(route, error), all_problems(error))
+                    case ParsingTimedOutError():
+                        self.refuse(places[read], Reason.HANDLER_TIMEOUT, str(error))
+                    case _:
+                        self.refuse(places[read], Reason.INVALID_BODY, repr(error))
                 self.parsed.append(None)
-
-    def _refuse_unreadable(self, route: Route, place: int, error: BaseException) -> None:
-        """Make a delivery a dead letter whose body raised an error, unless it came from outside."""
-        if is_from_outside(error):
-            raise error
-        match error:
-            case ValidationError():
-                self.refuse(place, _reason(route, error), all_problems(error))
-            case ParsingTimedOutError():
-                self.refuse(place, Reason.HANDLER_TIMEOUT, str(error))
-            case _:
-                self.refuse(place, Reason.INVALID_BODY, repr(error))
 
     def _refuse_others(self, route: Route, places: Sequence[int]) -> None:
         """Make messages of one type dead letters that are of another stream."""
@@ -350,7 +335,8 @@ class _Parser:
         """Return whether all business ids are the one that the deliveries were routed by."""
         if set(map(type, ids)) <= {UUID}:
             # A UUID is compared by its number: writing it as text takes longer.
-            return {each.int for each in ids} <= {_number_of_uuid(self._business_id)}
+            ours = id_key(self._business_id or "")
+            return {each.int for each in ids} <= {int.from_bytes(ours) if isinstance(ours, bytes) else None}
         return set(map(str, ids)) <= {self._business_id or None}
 
     def _add_fingerprints(self, type_: str, places: Sequence[int]) -> None:
@@ -365,45 +351,33 @@ class _Parser:
                     self.refuse(place, Reason.INVALID_BODY, repr(error))
 
 
-def _number_of_uuid(text: str | None) -> int | None:
-    """Return the number of the UUID whose one spelling this is, None for any other text."""
-    key = id_key(text or "")
-    return int.from_bytes(key) if isinstance(key, bytes) else None
-
-
 def _problems(envelopes: Envelopes, keys: Sequence[IdKey]) -> Mapping[int, str]:
     """Return, by position, why deliveries could not be stored."""
     dated = [moment for moment in envelopes.enqueued_at if moment is not None]
-    is_clean = (
+    found: dict[int, str] = {}
+    if (
         not any(envelopes.headers)
         and min(dated, default=EARLIEST) >= EARLIEST
         and set(map(type, keys)) <= {bytes}  # UUIDs, and so valid text
-    )
-    if is_clean:
-        return {}
-    found = enumerate(map(_problem, envelopes))
-    return {position: problem for position, problem in found if problem is not None}
-
-
-def _problem(envelope: Envelope) -> str | None:
-    """Say why a delivery could not be stored, None when it could."""
-    headers = envelope.headers
-    if not is_text(envelope.message_id):
-        return f"Its id {envelope.message_id!a} is no valid text."
-    if headers and not all(map(is_text, (*headers, *headers.values()))):
-        return f"Its headers hold something other than text: {dict(headers)!a}"
-    if envelope.enqueued_at is not None and envelope.enqueued_at < EARLIEST:
-        return "It was enqueued before the year 1601, where the times begin that can be stored."
-    return None
+    ):
+        return found
+    for position, envelope in enumerate(envelopes):
+        headers, enqueued_at = envelope.headers, envelope.enqueued_at
+        if not is_text(envelope.message_id):
+            found[position] = f"Its id {envelope.message_id!a} is no valid text."
+        elif headers and not all(map(is_text, (*headers, *headers.values()))):
+            found[position] = f"Its headers hold something other than text: {dict(headers)!a}"
+        elif enqueued_at is not None and enqueued_at < EARLIEST:
+            found[position] = (
+                "It was enqueued before the year 1601, where the times begin that can be stored."
+            )
+    return found
 
 
 def _reason(route: Route, error: ValidationError) -> Reason:
     for problem in error.errors(include_url=False, include_context=False):
         path = problem["loc"]
-        if (
-            path
-            and path == route.wire_path[: len(path)]
-            and (problem["type"] == "missing" or problem["input"] is None)
-        ):
+        is_of_id = path and path == route.wire_path[: len(path)]
+        if is_of_id and (problem["type"] == "missing" or problem["input"] is None):
             return Reason.NO_BUSINESS_ID
     return Reason.INVALID_BODY

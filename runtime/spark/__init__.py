@@ -71,8 +71,7 @@ _MODULE_OF |= {name: module for module, names in _MODULES.items() for name in na
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has the name
     """Import the module that has what is asked for."""
     if name not in _MODULE_OF:
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = getattr(import_module(_MODULE_OF[name]), name)
     globals()[name] = found
     return found

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -13,7 +14,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from eventstore import Table
 from handlers import App
@@ -47,229 +47,8 @@ from runtime.spark.logs.route import route
 from runtime.spark.rounds import BatchResult, Rounds, Work, new_batch_id, partitions_of
 from runtime.spark.session import job_settings
 from runtime.spark.worker.connection import check_reach, open_table
-from runtime.spark.worker.job import ARROW_REDRIVEN, BEHIND_ALL, FoldJob
+from runtime.spark.worker.job import FoldJob
 from runtime.tables.reader import LETTER_COLUMNS, letter_row
-from runtime.versions.dead_letters import Letter
-
-# The letters of a redrive, frozen: chosen once, and kept in a file until the batch is published.
-#
-# A redrive that died goes on with the letters that it began with, though some of them are letters no more.
-
-_FILE = "letters.parquet"
-_UNFINISHED = "unfinished"
-_BYTES_AT_ONCE = 2**23
-_STREAM = ("handler", "business_id")
-_HANDLED = StructType(
-    [
-        StructField("handler", StringType()),
-        StructField("business_id", StringType()),
-        StructField("letter", LongType()),
-        StructField("sequence", LongType()),
-        StructField("enqueued_at", LongType()),
-        StructField("delivery", BinaryType()),
-        StructField("problem", StringType()),
-    ]
-)
-"""What workers are given of `ARROW_REDRIVEN`."""
-
-
-@dataclass(frozen=True)
-class RedrivenLetters:
-    """The letters of one redrive, in a hidden folder of OUT."""
-
-    out: str
-    batch_id: str
-
-    @property
-    def path(self) -> str:
-        """Where they are."""
-        return within(self.out, "_redrive", self.batch_id)
-
-    @property
-    def are_frozen(self) -> bool:
-        """Whether they were chosen by an earlier attempt at this batch."""
-        return _FILE in self._folder.sizes()
-
-    @property
-    def deliveries(self) -> int | None:
-        """How many deliveries they are, each to one handler; None when there is no file of them."""
-        from pyarrow import parquet  # noqa: PLC0415 - see below
-
-        if not self.are_frozen:
-            return None
-        with self._folder.read(_FILE) as file:
-            return int(parquet.ParquetFile(file).metadata.num_rows)
-
-    async def freeze(self, table: Table, app: App, wanted: Wanted) -> int:
-        """Choose the letters, write them, and return how many there are. Memory does not grow with their number.
-
-        Raises `UsageError` for letters of a handler that the app lacks, and for edits of letters that are not chosen.
-        """
-        from pyarrow import parquet  # noqa: PLC0415 - takes time, and the command may refuse before
-
-        unfinished = self._folder.sub(_UNFINISHED)
-        unfinished.create()
-        count = 0
-        try:
-            with (
-                unfinished.write(_FILE) as file,
-                parquet.ParquetWriter(file, ARROW_REDRIVEN, compression="zstd") as writer,
-            ):
-                async for rows, letters in _in_batches(find_letters(table, wanted.selection), app, wanted):
-                    count += letters
-                    writer.write_batch(pa.RecordBatch.from_pylist(rows, ARROW_REDRIVEN))
-            wanted.edits.check_used()
-            _check_any(count)
-        except BaseException:
-            self.remove()
-            raise
-        unfinished.flush(_FILE)
-        unfinished.move_file(_FILE, self._folder)
-        self._folder.flush()
-        return count
-
-    def work(self, spark: SparkSession, job: FoldJob, partitions: int) -> Work:
-        """Return what handles them again, those of each stream in their order."""
-        rows = read_file(spark, self.path, _FILE, _HANDLED).repartition(partitions, *_STREAM)
-        redriving = replace(job, batch=replace(job.batch, is_redrive=True))
-        return Work(_in_order(rows), redriving.redrive)
-
-    async def finish(self, table: Table) -> None:
-        """Delete the letters of the table that the batch did not refuse again, and then the file."""
-        retries = RetryPolicy().beside(table)
-        for row, etag in self._rows_of_table():
-            await until_undisturbed(retries, partial(remove, table, row, etag))
-        self.remove()
-
-    def remove(self) -> None:
-        """Delete the file."""
-        self._folder.delete()
-        self._folder.parent.delete_if_empty()
-
-    @property
-    def _folder(self) -> Folder:
-        return open_folder(self.path)
-
-    def _rows_of_table(self) -> Iterator[tuple[str, str]]:
-        from pyarrow import parquet  # noqa: PLC0415 - see above
-
-        if not self.are_frozen:
-            return
-        with self._folder.read(_FILE) as file:
-            for batch in parquet.ParquetFile(file).iter_batches(columns=["row", "etag"]):
-                yield from dict.fromkeys(
-                    (each["row"], each["etag"]) for each in batch.to_pylist() if each["row"]
-                )
-
-
-def _check_any(count: int) -> None:
-    if not count:
-        raise UsageError("There are no such letters: `consistent letters` lists those of a table.")
-
-
-def _in_order(rows: DataFrame) -> DataFrame:
-    return rows.sortWithinPartitions(*_STREAM, "letter", "sequence", "enqueued_at", "delivery")
-
-
-async def _in_batches(
-    letters: AsyncIterator[FoundLetter], app: App, wanted: Wanted
-) -> AsyncIterator[tuple[list[dict[str, Any]], int]]:
-    """Give the rows of letters, some at a time, and of how many letters they are."""
-    rows: list[dict[str, Any]] = []
-    count = size = 0
-    async for found in letters:
-        if not wanted.takes(found):
-            continue
-        rows += _rows(found, app, wanted.edits.mended(found))
-        count += 1
-        size += found.letter.size
-        if size > _BYTES_AT_ONCE:
-            yield rows, count
-            rows, count, size = [], 0, 0
-    if count:
-        yield rows, count
-
-
-def _rows(found: FoundLetter, app: App, mended: Envelope | None) -> Iterator[dict[str, Any]]:
-    """Give a row for each handler to which a letter goes: for a letter of a stream the stream's own."""
-    envelope = mended or found.letter.envelope
-    if envelope is None:
-        raise AssertionError("A letter that waits has its delivery.")
-    row = {
-        "letter": found.letter.number if found.row is None else BEHIND_ALL,
-        "sequence": envelope.sequence,
-        "enqueued_at": envelope.enqueued_at,
-        "delivery": pack_envelope(envelope),
-        "row": found.row,
-        "etag": found.etag,
-    }
-    if found.row is None:
-        if found.handler not in app.handlers:
-            raise UsageError(
-                f"The app has no handler {found.handler}, which has letters: redrive those of others (--handler), or "
-                f"discard them."
-            )
-        yield {**row, "handler": found.handler, "business_id": found.business_id}
-        return
-    letter = found.letter
-    problem = _problem(letter) if mended is None else None
-    routes = [] if problem else app.routes(envelope.type)
-    takers = [each for each in routes if found.handler in (None, each.handler)]
-    for taker in takers:
-        yield {**row, "handler": taker.handler, "business_id": business_id_of(taker, envelope)}
-    if not takers:
-        yield {**row, "handler": None if problem else found.handler, "business_id": None, "problem": problem}
-
-
-def _problem(letter: Letter) -> str | None:
-    """Return why a letter of the table that was not mended cannot be handled, None when it may be."""
-    if letter.reason is Reason.TOO_LARGE and letter.envelope is not None and is_note(letter.envelope.body):
-        return NOT_KEPT
-    return letter.error if letter.reason is Reason.INVALID_ENVELOPE else None
-
-
-# A redrive: a batch over letters, which are chosen once and deleted when the batch is published.
-
-
-def redrive_letters(rounds: Rounds, wanted: Wanted, batch_id: str) -> BatchResult:
-    """Handle letters again: those that are wanted now, or with which the batch of this id began.
-
-    Raises `UsageError` when there are none.
-    """
-    rounds.check_table()
-    letters = RedrivenLetters(absolute_folder(rounds.out), batch_id)
-    connection = rounds.connection
-    if not _are_chosen(rounds, letters):
-        connection.run(letters.freeze(connection.table, rounds.app, wanted))
-    try:
-        begun = rounds.begin(batch_id, f"letters in {letters.path}")
-    except UsageError:
-        if rounds.find(batch_id) is None:  # it was refused before it stood in the ledger
-            letters.remove()
-        raise
-    ended = begun
-    if not begun.is_finished:
-        work = letters.work(rounds.spark, rounds.job(begun), rounds.partitions)
-        ended = rounds.end(begun, work, letters.deliveries)
-    connection.run(letters.finish(connection.table))
-    return rounds.result(begun, ended)
-
-
-def _are_chosen(rounds: Rounds, letters: RedrivenLetters) -> bool:
-    """Say whether an earlier attempt chose the letters of a redrive. Raises `UsageError` when they are lost."""
-    if letters.are_frozen:
-        return True
-    record = rounds.find(letters.batch_id)
-    if record is not None and not record.is_finished:
-        message = (
-            f"The letters of batch {letters.batch_id} are no longer in {letters.path}: abandon the batch, and "
-            f"redrive with a new one."
-        )
-        raise UsageError(message)
-    return record is not None
-
-
-_ENTITY = "handler string, business_id string"
 
 
 def run_batch(
@@ -296,15 +75,28 @@ def run_batch(
     return Batch(spark, app, store, table, out, BatchOptions(**options)).run(messages, batch_id).outcomes
 
 
-def outputs(outcomes: DataFrame) -> DataFrame:
-    """Return what a batch published, as a message log: each output once."""
-    found = outcomes.select(sf.explode("outputs").alias("output")).select("output.*")
-    return found.dropDuplicates(["message_id"])
+def redrive(
+    spark: SparkSession,
+    app: App,
+    *,
+    store: str,
+    table: str,
+    out: str,
+    where: Selection = Selection(),  # noqa: B008 - is immutable
+    edits: Iterable[str] = (),
+    batch_id: str | None = None,
+    **options: Any,  # noqa: ANN401 - the fields of BatchOptions
+) -> DataFrame:
+    """Handle letters again in a batch, and return a DataFrame that scans its outcomes.
 
-
-def dead_letters(outcomes: DataFrame) -> DataFrame:
-    """Return the dead letters: reason, error, and the delivery as it was."""
-    return outcomes.where(sf.col("status") == Status.DEAD_LETTER.value).drop("version", "outputs")
+    `edits` are JSON lines, as `consistent letters --export` writes them, with messages mended; with them and no
+    selection, they choose the letters. Which letters are redriven is decided once: run a redrive that failed again with
+    its id to resume it. Raises `UsageError` when there are no such letters.
+    """
+    batch = Batch(spark, app, store, table, out, BatchOptions(**options))
+    mended = Edits(edits)
+    wanted = Wanted(where, mended, only_edited=where.is_all and len(mended) > 0)
+    return batch.redrive(wanted, batch_id).outcomes
 
 
 @dataclass
@@ -350,23 +142,21 @@ class Batch:
         with the state-based algorithm, which stores no outputs.
         """
         if not self.options.has_outbox:
-            message = (
+            raise UsageError(
                 "State-based, no outputs are stored that could be swept: run the messages again, or the batch that "
                 "died with its id."
             )
-            raise UsageError(message)
         latest = cut_off(self.options.clock, older_than)
-        what = f"what was left behind {older_than} ago"
         with job_settings(self.spark):
             rounds = self._rounds()
-            begun = rounds.begin(batch_id, what)
+            begun = rounds.begin(batch_id, f"what was left behind {older_than} ago")
             if begun.is_finished:
                 return rounds.result(begun, begun)
             job = rounds.job(begun)
             keys = [] if begun.rounds else rounds.connection.run(_unfinished(job))
-            entities = self.spark.createDataFrame(keys, _ENTITY).repartition(rounds.partitions)
-            ended = rounds.end(begun, Work(entities, partial(job.sweep, latest)))
-            return rounds.result(begun, ended)
+            entities = self.spark.createDataFrame(keys, "handler string, business_id string")
+            work = Work(entities.repartition(rounds.partitions), partial(job.sweep, latest))
+            return rounds.result(begun, rounds.end(begun, work))
 
     def redrive(self, wanted: Wanted, batch_id: str | None = None) -> BatchResult:
         """Handle letters again: those that are wanted now, or with which the batch of this id began.
@@ -375,7 +165,30 @@ class Batch:
         `UsageError` when there are none.
         """
         with job_settings(self.spark):
-            return redrive_letters(self._rounds(), wanted, batch_id or new_batch_id())
+            rounds = self._rounds()
+            rounds.check_table()
+            letters = RedrivenLetters(absolute_folder(self.out), batch_id or new_batch_id())
+            connection = rounds.connection
+            record = None if letters.are_frozen else rounds.find(letters.batch_id)
+            if not letters.are_frozen and record is None:
+                connection.run(letters.freeze(connection.table, self.app, wanted))
+            elif record is not None and not record.is_finished:
+                raise UsageError(
+                    f"The letters of batch {letters.batch_id} are no longer in {letters.path}: abandon the batch, and "
+                    f"redrive with a new one."
+                )
+            try:
+                begun = rounds.begin(letters.batch_id, f"letters in {letters.path}")
+            except UsageError:
+                if rounds.find(letters.batch_id) is None:  # it was refused before it stood in the ledger
+                    letters.remove()
+                raise
+            ended = begun
+            if not begun.is_finished:
+                work = letters.work(self.spark, rounds.job(begun), rounds.partitions)
+                ended = rounds.end(begun, work, letters.deliveries)
+            connection.run(letters.finish(connection.table))
+            return rounds.result(begun, ended)
 
     def _rounds(self) -> Rounds:
         connection = open_table(self.store, self.table, self.options.other_table)
@@ -393,47 +206,182 @@ async def _unfinished(job: FoldJob) -> list[tuple[str, str]]:
     return found
 
 
-# Letters from Python: as a DataFrame in the form of a log, and a batch that handles them again.
+_FILE = "letters.parquet"
+_UNFINISHED = "unfinished"
+_BYTES_AT_ONCE = 2**23
+_STREAM = ("handler", "business_id")
 
-_ALL = Selection()
+_REDRIVEN = pa.schema(
+    [
+        ("handler", pa.string()),
+        ("business_id", pa.string()),
+        ("letter", pa.int64()),
+        ("sequence", pa.int64()),
+        ("enqueued_at", pa.int64()),
+        ("delivery", pa.binary()),
+        ("problem", pa.string()),
+        ("row", pa.string()),
+        ("etag", pa.string()),
+    ]
+)
+"""A letter that is redriven, to one handler.
+
+`letter` is its number in its stream, and behind all of these for a letter of the table, which is in a `row`.
+"""
+
+_HANDLED = from_arrow_schema(pa.schema(list(_REDRIVEN)[:-2]))
+"""What workers are given of `_REDRIVEN`."""
+
+_BEHIND_ALL = 2**62
+
+
+@dataclass(frozen=True)
+class RedrivenLetters:
+    """The letters of one redrive, in a hidden folder of OUT: chosen once, and kept until the batch is published.
+
+    A redrive that died goes on with the letters that it began with, though some of them are letters no more.
+    """
+
+    out: str
+    batch_id: str
+
+    @property
+    def path(self) -> str:
+        """Where they are."""
+        return within(self.out, "_redrive", self.batch_id)
+
+    @property
+    def are_frozen(self) -> bool:
+        """Whether they were chosen by an earlier attempt at this batch."""
+        return _FILE in self._folder.sizes()
+
+    @property
+    def deliveries(self) -> int | None:
+        """How many deliveries they are, each to one handler; None when there is no file of them."""
+        from pyarrow import parquet  # noqa: PLC0415 - see below
+
+        if not self.are_frozen:
+            return None
+        with self._folder.read(_FILE) as file:
+            return int(parquet.ParquetFile(file).metadata.num_rows)
+
+    async def freeze(self, table: Table, app: App, wanted: Wanted) -> int:
+        """Choose the letters, write them, and return how many there are. Memory does not grow with their number.
+
+        Raises `UsageError` for letters of a handler that the app lacks, and for edits of letters that are not chosen.
+        """
+        from pyarrow import parquet  # noqa: PLC0415 - takes time, and the command may refuse before
+
+        unfinished = self._folder.sub(_UNFINISHED)
+        unfinished.create()
+        rows: list[dict[str, Any]] = []
+        count = size = 0
+        with ExitStack() as undo:
+            undo.callback(self.remove)
+            with (
+                unfinished.write(_FILE) as file,
+                parquet.ParquetWriter(file, _REDRIVEN, compression="zstd") as writer,
+            ):
+                async for found in find_letters(table, wanted.selection):
+                    if not wanted.takes(found):
+                        continue
+                    rows += _rows(found, app, wanted.edits.mended(found))
+                    count += 1
+                    size += found.letter.size
+                    if size > _BYTES_AT_ONCE:
+                        writer.write_batch(pa.RecordBatch.from_pylist(rows, _REDRIVEN))
+                        rows, size = [], 0
+                writer.write_batch(pa.RecordBatch.from_pylist(rows, _REDRIVEN))
+            wanted.edits.check_used()
+            if not count:
+                raise UsageError("There are no such letters: `consistent letters` lists those of a table.")
+            undo.pop_all()
+        unfinished.flush(_FILE)
+        unfinished.move_file(_FILE, self._folder)
+        self._folder.flush()
+        return count
+
+    def work(self, spark: SparkSession, job: FoldJob, partitions: int) -> Work:
+        """Return what handles them again, those of each stream in their order."""
+        rows = read_file(spark, self.path, _FILE, _HANDLED).repartition(partitions, *_STREAM)
+        rows = rows.sortWithinPartitions(*_STREAM, "letter", "sequence", "enqueued_at", "delivery")
+        return Work(rows, replace(job, batch=replace(job.batch, is_redrive=True)).redrive)
+
+    async def finish(self, table: Table) -> None:
+        """Delete the letters of the table that the batch did not refuse again, and then the file."""
+        from pyarrow import parquet  # noqa: PLC0415 - see above
+
+        retries = RetryPolicy().beside(table)
+        if self.are_frozen:
+            with self._folder.read(_FILE) as file:
+                for batch in parquet.ParquetFile(file).iter_batches(columns=["row", "etag"]):
+                    of_table = ((row["row"], row["etag"]) for row in batch.to_pylist() if row["row"])
+                    for row, etag in dict.fromkeys(of_table):
+                        await until_undisturbed(retries, partial(remove, table, row, etag))
+        self.remove()
+
+    def remove(self) -> None:
+        """Delete the file."""
+        self._folder.delete()
+        self._folder.parent.delete_if_empty()
+
+    @property
+    def _folder(self) -> Folder:
+        return open_folder(self.path)
+
+
+def _rows(found: FoundLetter, app: App, mended: Envelope | None) -> Iterator[dict[str, Any]]:
+    """Yield a row for each handler to which a letter goes: for a letter of a stream the stream's own."""
+    letter = found.letter
+    envelope = mended or letter.envelope
+    if envelope is None:
+        raise AssertionError("A letter that waits has its delivery.")
+    row = {
+        "letter": letter.number if found.row is None else _BEHIND_ALL,
+        "sequence": envelope.sequence,
+        "enqueued_at": envelope.enqueued_at,
+        "delivery": pack_envelope(envelope),
+        "row": found.row,
+        "etag": found.etag,
+    }
+    if found.row is None:
+        if found.handler not in app.handlers:
+            raise UsageError(
+                f"The app has no handler {found.handler}, which has letters: redrive those of others (--handler), or "
+                f"discard them."
+            )
+        yield {**row, "handler": found.handler, "business_id": found.business_id}
+        return
+    problem = None  # why a letter that was not mended cannot be handled
+    if mended is None and letter.reason is Reason.TOO_LARGE and is_note(envelope.body):
+        problem = NOT_KEPT
+    elif mended is None and letter.reason is Reason.INVALID_ENVELOPE:
+        problem = letter.error
+    routes = [] if problem else app.routes(envelope.type)
+    takers = [each for each in routes if found.handler in (None, each.handler)]
+    for taker in takers:
+        yield {**row, "handler": taker.handler, "business_id": business_id_of(taker, envelope)}
+    if not takers:
+        yield {**row, "handler": None if problem else found.handler, "business_id": None, "problem": problem}
+
+
 _OF_TABLE = "_letters"
+_LETTER = pa.schema(list(LETTER_COLUMNS.items()))
 
-_ARROW = pa.schema(list(LETTER_COLUMNS.items()))
-
-LETTER = from_arrow_schema(_ARROW)
+LETTER = from_arrow_schema(_LETTER)
 """A letter: the columns of a log, and what is known of it. `stream` is the business id of its stream.
 
 A body of msgpack bytes is in hexadecimal digits, and `packed` says so.
 """
 
-_STREAM_SCHEMA = StructType([StructField("key", StringType()), StructField("waiting", LongType())])
 
-
-def redrive(
+def letters(
     spark: SparkSession,
-    app: App,
     *,
     store: str,
     table: str,
-    out: str,
-    where: Selection = _ALL,
-    edits: Iterable[str] = (),
-    batch_id: str | None = None,
-    **options: Any,  # noqa: ANN401 - the fields of BatchOptions
+    where: Selection = Selection(),  # noqa: B008 - is immutable
 ) -> DataFrame:
-    """Handle letters again in a batch, and return a DataFrame that scans its outcomes.
-
-    `edits` are JSON lines, as `consistent letters --export` writes them, with messages mended; with them and no
-    selection, they choose the letters. Which letters are redriven is decided once: run a redrive that failed again with
-    its id to resume it. Raises `UsageError` when there are no such letters.
-    """
-    batch = Batch(spark, app, store, table, out, BatchOptions(**options))
-    mended = Edits(edits)
-    wanted = Wanted(where, mended, only_edited=where.is_all and len(mended) > 0)
-    return batch.redrive(wanted, batch_id).outcomes
-
-
-def letters(spark: SparkSession, *, store: str, table: str, where: Selection = _ALL) -> DataFrame:
     """Return the letters of a table, see `LETTER`: they are read by the workers, when the DataFrame is used.
 
     Which streams have letters is read at once: two requests for each 1,000 streams.
@@ -445,33 +393,36 @@ def letters(spark: SparkSession, *, store: str, table: str, where: Selection = _
         found = streams_with_letters(connection.table, where)
         return [(stream.key, stream.waiting) async for stream in found]
 
-    streams = spark.createDataFrame([*connection.run(keys()), (_OF_TABLE, 1)], _STREAM_SCHEMA)
-    job = LettersJob(TablePlace(store, table).for_workers(), where)
-    return streams.mapInArrow(job.run, LETTER)
+    streams = spark.createDataFrame([*connection.run(keys()), (_OF_TABLE, 1)], "key string, waiting long")
+    return streams.mapInArrow(partial(_letters_of, TablePlace(store, table).for_workers(), where), LETTER)
 
 
-@dataclass(frozen=True)
-class LettersJob:
-    """Reads the letters of the streams of a partition."""
+def _letters_of(
+    place: TablePlace, where: Selection, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the letters of each stream that comes in."""
+    connection = open_table(place.store, place.table)
+    table = connection.table
 
-    place: TablePlace = field(repr=False)
-    where: Selection
-
-    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Give the letters of each stream that comes in."""
-        connection = open_table(self.place.store, self.place.table)
-        for stream in (row for batch in batches for row in batch.to_pylist()):
-            rows = connection.run(self._read(connection.table, stream["key"], stream["waiting"]))
-            yield pa.RecordBatch.from_pylist(rows, _ARROW)
-
-    async def _read(self, table: Table, key: str, waiting: int) -> list[Mapping[str, Any]]:
+    async def read(key: str, waiting: int) -> list[FoundLetter]:
         if key == _OF_TABLE:
-            return [letter_row(found) async for found in letters_of_table(table, self.where)]
+            return [found async for found in letters_of_table(table, where)]
         found = await letters_of_stream(table, StreamLetters(key, waiting, 0))
-        return [letter_row(each) for each in found if self.where.takes(each.handler, each.letter)]
+        return [each for each in found if where.takes(each.handler, each.letter)]
+
+    for stream in (row for batch in batches for row in batch.to_pylist()):
+        yield pa.RecordBatch.from_pylist(list(map(letter_row, connection.run(read(**stream)))), _LETTER)
 
 
-# Counts of outcomes: small results of the DataFrames that batches return.
+def outputs(outcomes: DataFrame) -> DataFrame:
+    """Return what a batch published, as a message log: each output once."""
+    found = outcomes.select(sf.explode("outputs").alias("output")).select("output.*")
+    return found.dropDuplicates(["message_id"])
+
+
+def dead_letters(outcomes: DataFrame) -> DataFrame:
+    """Return the dead letters: reason, error, and the delivery as it was."""
+    return outcomes.where(sf.col("status") == Status.DEAD_LETTER.value).drop("version", "outputs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -488,8 +439,7 @@ class OutcomeCount:
 
 def count_outcomes(outcomes: DataFrame) -> list[OutcomeCount]:
     """Count the outcomes of a batch by round, handler, status and reason. Reads them once."""
-    names = ("round", "handler", "status", "reason")
-    counted = outcomes.groupBy(*names).agg(
+    counted = outcomes.groupBy("round", "handler", "status", "reason").agg(
         sf.count("*").alias("count"), sf.sum(sf.coalesce(sf.size("outputs"), sf.lit(0))).alias("outputs")
     )
     found = [OutcomeCount(**row.asDict()) for row in counted.collect()]
@@ -508,8 +458,3 @@ def dead_letter_groups(outcomes: DataFrame, limit: int) -> list[DeadLetters]:
         .drop("alike")
     )
     return [DeadLetters(**row.asDict()) for row in grouped.limit(limit).collect()]
-
-
-def rows_of(frame: DataFrame, *names: str) -> Iterator[dict[str, object]]:
-    """Give the rows of a small DataFrame, each as a dict of the columns named."""
-    yield from frame.select(*names).toArrow().to_pylist()

@@ -20,8 +20,8 @@ import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -34,22 +34,7 @@ from runtime.ledger.ledger import MARK, BatchRecord, mark_of, mark_prefix
 from runtime.spark.schemas import STORED_OUTCOME
 from runtime.spark.worker.outcomes import SUFFIX, Part, PartFile
 
-# Files of Parquet as a DataFrame: by Spark's own reader from disks and HDFS, elsewhere by workers, through
-# pyarrow.
-#
-# A worker opens an object store with the url and the credentials with which it has written there. So Spark
-# needs no package and no configuration for it, and reads what was written a moment ago.
-
-_FILE = "folder string, name string, round int"
 _ROUND = "round"
-
-
-class File(NamedTuple):
-    """A file of Parquet, and for outcomes their round."""
-
-    folder: str
-    name: str
-    round: int = 0
 
 
 def read_outcomes(spark: SparkSession, batch: str, rounds: Mapping[int, str]) -> DataFrame:
@@ -60,46 +45,46 @@ def read_outcomes(spark: SparkSession, batch: str, rounds: Mapping[int, str]) ->
         reader = spark.read.schema(STORED_OUTCOME).option("basePath", batch)
         return reader.parquet(*rounds.values())
     files = [
-        File(folder, name, number)
+        (folder, name, number)
         for number, folder in rounds.items()
         for name in sorted(open_folder(folder).sizes())
         if name.endswith(SUFFIX)
     ]
-    return read_by_workers(spark, files, STORED_OUTCOME)
+    return _read_by_workers(spark, files, STORED_OUTCOME)
 
 
 def read_file(spark: SparkSession, folder: str, name: str, schema: StructType) -> DataFrame:
     """Return the columns of a schema that are in a file."""
     if open_folder(folder).moves_whole:
         return spark.read.schema(schema).parquet(within(folder, name))
-    return read_by_workers(spark, [File(folder, name)], schema)
+    return _read_by_workers(spark, [(folder, name, 0)], schema)
 
 
-def read_by_workers(spark: SparkSession, files: Sequence[File], schema: StructType) -> DataFrame:
-    """Return the columns of a schema that are in some files; `round` is that of the file. Costs a task for each."""
-    rows = spark.createDataFrame(list(files), _FILE).repartition(max(1, len(files)))
-    return rows.mapInArrow(FileReader(tuple(schema.fieldNames())).run, schema)
+def _read_by_workers(
+    spark: SparkSession, files: Sequence[tuple[str, str, int]], schema: StructType
+) -> DataFrame:
+    """Return the columns of a schema that are in some files, each with its folder and round. Costs a task for each.
+
+    A worker opens an object store with the url and the credentials with which it has written there. So Spark needs no
+    package and no configuration for it, and reads what was written a moment ago.
+    """
+    rows = spark.createDataFrame(list(files), "folder string, name string, round int")
+    return rows.repartition(max(1, len(files))).mapInArrow(partial(_read, schema.fieldNames()), schema)
 
 
-@dataclass(frozen=True)
-class FileReader:
-    """Reads the columns of files, each of which comes in as a row."""
+def _read(columns: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield what is in the files that come in."""
+    from pyarrow import parquet  # noqa: PLC0415 - takes time, and the driver has other uses for this module
 
-    columns: Sequence[str]
-
-    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Give what is in the files, as it lies there."""
-        from pyarrow import parquet  # noqa: PLC0415 - takes time, and the driver has other uses for this module
-
-        stored = [name for name in self.columns if name != _ROUND]
-        for file in (File(**row) for batch in batches for row in batch.to_pylist()):
-            with open_folder(file.folder).read(file.name) as opened:
-                for found in parquet.ParquetFile(opened).iter_batches(columns=stored):
-                    yield found if _ROUND not in self.columns else _in_round(found, file.round)
-
-
-def _in_round(found: pa.RecordBatch, number: int) -> pa.RecordBatch:
-    return found.append_column(_ROUND, pa.repeat(pa.scalar(number, pa.int32()), found.num_rows))
+    stored = [name for name in columns if name != _ROUND]
+    for file in (row for batch in batches for row in batch.to_pylist()):
+        with open_folder(file["folder"]).read(file["name"]) as opened:
+            for found in parquet.ParquetFile(opened).iter_batches(columns=stored):
+                if _ROUND in columns:
+                    number = pa.repeat(pa.scalar(file[_ROUND], pa.int32()), found.num_rows)
+                    yield found.append_column(_ROUND, number)
+                else:
+                    yield found
 
 
 MERGED_UP_TO = 4 * 2**30
@@ -192,8 +177,7 @@ class BatchFolders:
             raise of_another(target.path, self.record.batch_id)
         if mark in there:
             return parts
-        place = _move if target.moves_whole else _copy
-        place(source, target, there, sizes, mark)
+        (_move if target.moves_whole else _copy)(source, target, there, sizes, mark)
         return parts
 
     def flush(self, number: int) -> None:
@@ -312,10 +296,9 @@ def absolute_folder(folder: str) -> str:
     path, options = path_and_options(folder)
     if any(character in path for character in _PATTERN):
         signs = " ".join(_PATTERN)
-        message = (
+        raise UsageError(
             f"The folder {folder} cannot be written to: its name holds one of {signs}, a pattern to Spark."
         )
-        raise UsageError(message)
     if "://" not in folder and not folder.startswith("file:"):
         return str(Path(folder).absolute())
     url = path.rstrip("/") + options

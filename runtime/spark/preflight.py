@@ -8,7 +8,7 @@ import sysconfig
 import tempfile
 import uuid
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -26,11 +26,9 @@ from runtime.spark.session import explain as explain_failure
 from runtime.spark.session import has_alike_workers, is_of_spark
 from runtime.spark.worker.connection import open_table
 
-# Apps that workers lack are sent to them: modules of this process, as files of the session.
-
 
 def ship(spark: SparkSession, name: str) -> bool:
-    """Send the module or package of a name to the workers of a session, and say whether it could be.
+    """Send the module or package of a name to the workers of a session; return whether it could be.
 
     Only a user's own source travels: what is installed from a package index may need more than its Python files.
     """
@@ -43,7 +41,11 @@ def ship(spark: SparkSession, name: str) -> bool:
     content = sha256(b"".join(path.read_bytes() for _, path in files)).hexdigest()[:16]
     archive = Path(_folder().name) / f"{files[0][0].partition('/')[0]}-{content}.zip"
     if not archive.exists():
-        _pack(files, archive)
+        unfinished = archive.with_suffix(".unfinished")
+        with zipfile.ZipFile(unfinished, "w") as zipped:
+            for place, path in files:  # the same files give the same bytes, at whatever time
+                zipped.writestr(zipfile.ZipInfo(place), path.read_bytes())
+        unfinished.rename(archive)
     spark.addArtifacts(str(archive), pyfile=True)
     return True
 
@@ -54,17 +56,8 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="consistent-apps-")
 
 
-def _pack(files: Sequence[tuple[str, Path]], archive: Path) -> None:
-    """Write an archive. The same files give the same bytes, at whatever time."""
-    unfinished = archive.with_suffix(".unfinished")
-    with zipfile.ZipFile(unfinished, "w") as zipped:
-        for place, path in files:
-            zipped.writestr(zipfile.ZipInfo(place), path.read_bytes())
-    unfinished.rename(archive)
-
-
 def _sources(module: ModuleType) -> Iterator[tuple[str, Path]]:
-    """Give the source files of a module, each with its place below a folder of the search path."""
+    """Yield the source files of a module, each with its place below a folder of the search path."""
     name = module.__name__
     if hasattr(module, "__path__"):
         for folder in map(Path, module.__path__):
@@ -78,28 +71,18 @@ def _sources(module: ModuleType) -> Iterator[tuple[str, Path]]:
 
 
 def _is_installed(path: Path) -> bool:
-    """Say whether a file belongs to Python, or to a package that was installed into it."""
+    """Return whether a file belongs to Python, or to a package that was installed into it."""
     places = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
     return any(path.resolve().is_relative_to(Path(place).resolve()) for place in places)
 
 
-# What is looked at before a batch begins, so that none stands in the ledger as started that could not begin.
-
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _NEEDED = re.compile(r"MissingExtraError: Batches on Spark need (\w+):")
 _OF_ANOTHER = re.compile(r"ImportError: cannot import name .* from '([\w.]+)'")
-_OURS = frozenset(
-    {
-        *PACKAGES,
-        "msgpack",
-        "pandas",
-        "pyarrow",
-        "pydantic",
-        "pydantic_core",
-        "zstandard",
-    }
-)
 _OF_A_STORE = frozenset({"aiohttp", "azure"})
+_OURS = _OF_A_STORE.union(
+    PACKAGES, ("msgpack", "pandas", "pyarrow", "pydantic", "pydantic_core", "zstandard")
+)
 
 
 @dataclass(frozen=True)
@@ -111,7 +94,7 @@ class Probe:
     other: TablePlace | None
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Open the tables, and give the rows back."""
+        """Open the tables, and return the rows."""
         open_table(self.states.store, self.states.table, self.other, make=False)
         yield from batches
 
@@ -124,8 +107,7 @@ def check_folder(folder: str) -> None:
         tried.touch("file")
         tried.delete()
     except OSError as error:
-        message = f"Outcomes cannot be written to {folder}: {error}. Choose another --out."
-        raise UsageError(message) from error
+        raise UsageError(f"Outcomes cannot be written to {folder}: {error}. Choose another --out.") from error
 
 
 def check_workers(spark: SparkSession, probe: Probe) -> None:
@@ -136,33 +118,21 @@ def check_workers(spark: SparkSession, probe: Probe) -> None:
     if has_alike_workers(spark):
         return
     sent: set[str] = set()
-    while (failure := _failure(spark, probe)) is not None:
-        name = _missing(str(failure))
-        if name is None or name in sent or not _send(spark, name):
-            raise UsageError(_sentence(str(failure), name) or explain_failure(failure)) from failure
-        sent.add(name)
-
-
-def _failure(spark: SparkSession, probe: Probe) -> Exception | None:
-    """Return what a probe fails with, None when it does not."""
-    try:
-        spark.range(0, 1, 1, 1).mapInArrow(probe.run, "id long").collect()
-    except Exception as error:
-        if not is_of_spark(error):
-            raise
-        return error
-    return None
-
-
-def _missing(text: str) -> str | None:
-    """Return the module that a worker lacks, None when the failure of a probe is another."""
-    found = _MISSING.findall(text) or _NEEDED.findall(text) or _OF_ANOTHER.findall(text)
-    return found[-1] if found else None
-
-
-def _send(spark: SparkSession, name: str) -> bool:
-    is_ours = name.partition(".")[0] in _OURS | _OF_A_STORE
-    return not is_ours and ship(spark, name)
+    while True:
+        try:
+            spark.range(0, 1, 1, 1).mapInArrow(probe.run, "id long").collect()
+        except Exception as error:
+            if not is_of_spark(error):
+                raise
+            failure = str(error)
+            found = _MISSING.findall(failure) or _NEEDED.findall(failure) or _OF_ANOTHER.findall(failure)
+            name = found[-1] if found else None
+            is_ours = name is None or name.partition(".")[0] in _OURS
+            if name is None or is_ours or name in sent or not ship(spark, name):
+                raise UsageError(_sentence(failure, name) or explain_failure(error)) from error
+            sent.add(name)
+        else:
+            return
 
 
 def _sentence(text: str, missing: str | None) -> str | None:
@@ -178,7 +148,7 @@ def _sentence(text: str, missing: str | None) -> str | None:
     hidden = [explain(each) for each in namesakes(Path.cwd()) if top == each.stem]
     if hidden:
         return hidden[0]
-    if top in _OURS | _OF_A_STORE:
+    if top in _OURS:
         extra = "spark,azure" if top in _OF_A_STORE else "spark"
         return (
             f"The workers of this session have no module {missing}: install 'consistent-messaging[{extra}]' in this "

@@ -1,7 +1,9 @@
 """Publishing on Spark: the slices of a batch are distributed over tasks, each of which sends some as a whole.
 
 What is published, and what a target promises, is the same as without Spark, and so are the records in the table of the
-batch: either goes on where the other was stopped.
+batch: either goes on where the other was stopped. A task sends its slices as a runner of its own does: under a claim
+for each. So a task that is run again, or twice at the same time, waits for the claims of the other attempt, and goes on
+with what is not sent.
 """
 
 from __future__ import annotations
@@ -10,13 +12,12 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from eventstore import connect
 from runtime.batch_options import TablePlace, Wrap
@@ -26,41 +27,24 @@ from runtime.ledger.ledger import Ledger
 from runtime.publishing.outputs import BatchOutputs, OutcomeFile, Slices, cut, slice_numbers
 from runtime.publishing.publisher import Target, TargetOptions
 from runtime.publishing.records import Publication, Publications
-from runtime.publishing.runner import Begun, Published, PublishOptions, Runner, Tally, begin
+from runtime.publishing.runner import Published, PublishOptions, Runner, Tally, begin
 from runtime.publishing.targets.choice import open_target
 from runtime.publishing.targets.sql import SqliteTarget
 from runtime.spark.commit import absolute_folder
 from runtime.spark.preflight import Probe, check_workers
-from runtime.spark.schemas import OUTPUT
+from runtime.spark.schemas import ARROW_OUTPUT
 from runtime.spark.session import cores_of, failing_as, job_settings, master_of
 from runtime.spark.worker.connection import check_reach, check_scope, open_table
 
-# What the workers of a publication do: route outputs to slices, and send the slices that come to a task.
-#
-# A task has some slices as a whole, and sends them as a runner of its own does: under a claim for each. So
-# a task that is run again, or twice at the same time, waits for the claims of the other attempt, and goes
-# on with what is not sent.
-
-OpenTarget = Callable[[], Target]
+MakeTarget = Callable[[TargetOptions], Target]
 
 _SLICE = "slice"
-ROUTED = StructType(
-    [
-        StructField(_SLICE, IntegerType()),
-        *OUTPUT.fields,
-        StructField("business_id", StringType()),
-        StructField("handler", StringType()),
-    ]
+ROUTED = from_arrow_schema(
+    pa.schema([(_SLICE, pa.int32()), *ARROW_OUTPUT, ("business_id", pa.string()), ("handler", pa.string())])
 )
 """Outputs, each with the number of its slice. A row with a number alone says that there is the slice."""
 
-SENT = StructType(
-    [
-        StructField("slices", LongType()),
-        StructField("outputs", LongType()),
-        StructField("error", StringType()),
-    ]
-)
+_SENT = pa.schema([("slices", pa.int64()), ("outputs", pa.int64()), ("error", pa.string())])
 """What a task has sent, and what stopped it, if anything did."""
 
 
@@ -74,10 +58,10 @@ class RouteJob:
     waiting: Sequence[int]
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the files whose places in the list come in; leave out what is in slices that are sent."""
-        places = (place for batch in batches for place in batch["id"].to_pylist())
+        """Read the files whose positions in the list come in; leave out what is in slices that are sent."""
+        positions = (position for batch in batches for position in batch["id"].to_pylist())
         wanted = pa.array(self.waiting, pa.int32())
-        for table in self.outputs.tables(self.files[place] for place in places):
+        for table in self.outputs.tables(self.files[position] for position in positions):
             routed = table.append_column(_SLICE, slice_numbers(table, self.count))
             routed = routed.filter(pc.is_in(routed[_SLICE], value_set=wanted))
             yield from routed.select(ROUTED.fieldNames()).to_batches()
@@ -88,7 +72,7 @@ class SendJob:
     """All that a worker needs to send slices. `dead` are tokens of claims that are not waited for."""
 
     place: TablePlace = field(repr=False)
-    open_target: OpenTarget = field(repr=False)
+    open_target: Callable[[], Target] = field(repr=False)
     publication: Publication
     options: PublishOptions
     dead: frozenset[str]
@@ -96,12 +80,21 @@ class SendJob:
     wrap: Wrap | None = None
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Send the slices whose outputs come in, and give a row of `SENT`."""
+        """Send the slices whose outputs come in, and yield a row that says what was sent."""
         numbers: set[int] = set()
-        with cut(_outputs(batches, numbers), self.publication.slices) as found:
+
+        def outputs() -> Iterator[pa.Table]:
+            for batch in batches:
+                numbers.update(pc.unique(batch[_SLICE]).to_pylist())
+                found = pa.Table.from_batches([batch]).drop_columns([_SLICE])
+                found = found.filter(pc.is_valid(found["message_id"]))
+                if found.num_rows:
+                    yield found
+
+        with cut(outputs(), self.publication.slices) as slices:
             if numbers:
-                row = asyncio.run(self._send(replace(found, numbers=sorted(numbers))))
-                yield pa.RecordBatch.from_pylist([row], _ARROW_SENT)
+                row = asyncio.run(self._send(replace(slices, numbers=sorted(numbers))))
+                yield pa.RecordBatch.from_pylist([row], _SENT)
 
     async def _send(self, mine: Slices) -> dict[str, object]:
         async with connect(self.place.store) as store:
@@ -121,22 +114,6 @@ class SendJob:
             except TargetError as stopped:  # which Spark would try again, as often as a target was by now
                 error = str(stopped)
         return {"slices": runner.slices, "outputs": runner.outputs, "error": error}
-
-
-_ARROW_SENT = pa.schema([("slices", pa.int64()), ("outputs", pa.int64()), ("error", pa.string())])
-
-
-def _outputs(batches: Iterable[pa.RecordBatch], numbers: set[int]) -> Iterator[pa.Table]:
-    """Give the outputs that come in, and add the numbers of all slices that do."""
-    for batch in batches:
-        numbers.update(pc.unique(batch[_SLICE]).to_pylist())
-        outputs = pa.Table.from_batches([batch]).drop_columns([_SLICE])
-        outputs = outputs.filter(pc.is_valid(outputs["message_id"]))
-        if outputs.num_rows:
-            yield outputs
-
-
-MakeTarget = Callable[[TargetOptions], Target]
 
 
 def publish(
@@ -186,9 +163,21 @@ def publish(
             clock=clock,
             wrap=wrap,
         )
+        files, count = begun.outputs.files(), begun.publication.slices
+        route = RouteJob(begun.outputs, files, count, begun.waiting)
         with job_settings(spark):
             check_workers(spark, Probe(job.open_target, job.place, None))
-            rows = _sent(_routed(spark, begun.outputs, begun, tasks), job)
+            positions = spark.range(0, len(files), 1, max(1, min(len(files), tasks)))
+            routed = positions.mapInArrow(route.run, ROUTED)
+            # A slice without outputs is to be marked as sent too.
+            numbers = spark.range(count).select(sf.col("id").cast("int").alias(_SLICE))
+            numbers = numbers.where(sf.col(_SLICE).isin(begun.waiting))
+            routed = routed.unionByName(numbers, allowMissingColumns=True).repartition(tasks, _SLICE)
+            with failing_as(TargetError):
+                rows = routed.mapInArrow(job.run, from_arrow_schema(_SENT)).toArrow().to_pylist()
+        for row in rows:  # one was stopped; the others went on to their ends
+            if row["error"] is not None:
+                raise TargetError(row["error"])
         slices, outputs = (sum(row[name] for row in rows) for name in ("slices", "outputs"))
     records = connection.run(Publications(connection.table, clock).records(begun.publication))
     return Published(begun.publication, slices, outputs, records)
@@ -223,25 +212,3 @@ class PublishTo:
 
 def _maker(to: str | MakeTarget) -> MakeTarget:
     return partial(open_target, to) if isinstance(to, str) else to
-
-
-def _routed(spark: SparkSession, outputs: BatchOutputs, begun: Begun, tasks: int) -> DataFrame:
-    """Return the outputs of the slices that are not sent, each slice in one of so many partitions."""
-    files = outputs.files()
-    route = RouteJob(outputs, files, begun.publication.slices, begun.waiting)
-    places = spark.range(0, len(files), 1, max(1, min(len(files), tasks)))
-    routed = places.mapInArrow(route.run, ROUTED)
-    # A slice without outputs is to be marked as out too.
-    numbers = spark.range(begun.publication.slices).select(sf.col("id").cast("int").alias("slice"))
-    numbers = numbers.where(sf.col("slice").isin(begun.waiting))
-    return routed.unionByName(numbers, allowMissingColumns=True).repartition(tasks, "slice")
-
-
-def _sent(routed: DataFrame, job: SendJob) -> list[dict[str, Any]]:
-    """Return what each task has sent. Raises `TargetError` when one was stopped; the others go on to their ends."""
-    with failing_as(TargetError):
-        rows: list[dict[str, Any]] = routed.mapInArrow(job.run, SENT).toArrow().to_pylist()
-    for row in rows:
-        if row["error"] is not None:
-            raise TargetError(row["error"])
-    return rows

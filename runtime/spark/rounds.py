@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from handlers import App
@@ -142,15 +142,14 @@ class Rounds:
         `first` is the work of the first round, which has so many messages, if that is known.
         """
         self._finish(record)
-        while not self._is_done(record):
+        while record.rounds == 0 or (self.options.cascade and record.last_routable):
             number = record.rounds
             if number >= self.options.max_rounds:
-                message = (
+                raise BatchFailedError(
                     f"The cascade of batch {record.batch_id} has not ended after {number} rounds. Nothing is lost: "
                     f"{self.again}, now with a higher --max-rounds, or look for handlers that answer each other for "
                     f"ever."
                 )
-                raise BatchFailedError(message)
             if number:
                 self._check_outputs(record, messages)
             if not self._folders(record).is_decided():
@@ -230,11 +229,10 @@ class Rounds:
         """
         found = self.find(record.batch_id)
         if found is None or found.rounds <= record.rounds:
-            message = (
+            raise BatchFailedError(
                 f"The outcomes of {self._folders(record).round(record.rounds)} could not be put there: {error}. "
                 f"Run the batch again with its id."
-            )
-            raise BatchFailedError(message) from error
+            ) from error
         return found
 
     def job(self, record: BatchRecord) -> FoldJob:
@@ -252,7 +250,7 @@ class Rounds:
             limits=options.limits,
         )
         app = (guarded(self.app) if options.guard else self.app).keyed(settings.draw_key)
-        states = self.place.for_workers()
+        states, other = self.place.for_workers(), options.other_table
         return FoldJob(
             app,
             states.store,
@@ -262,20 +260,26 @@ class Rounds:
             options.in_flight,
             options.wrap,
             options.algorithm,
-            options.deduplication_store and options.deduplication_store.for_workers(),
-            options.token_store and options.token_store.for_workers(),
+            other and other.for_workers(),
             supervision=Supervision(options.handler_timeout.total_seconds(), options.worker_memory),
             documents=options.documents and portable_url(options.documents),
         )
 
-    def _is_done(self, record: BatchRecord) -> bool:
-        if record.rounds == 0:
-            return False
-        return not self.options.cascade or record.last_routable == 0
-
     def _next_round(self, record: BatchRecord) -> Work:
-        outputs = self._outputs_of(record, record.rounds - 1)
-        return Work(route(outputs, self.app, self.partitions), self.job(record).fold)
+        """Return the work on the outputs of the last round, each for the handlers that take it.
+
+        What a handler handled in this batch already, because the log held it too, it is not given again.
+        """
+        folders, handlers = self._folders(record), sf.lit(None).cast("array<string>")
+        for name in self.app.message_types:
+            takers = sf.lit([each.handler for each in self.app.routes(name)])
+            handlers = sf.when(sf.col("type") == name, takers).otherwise(handlers)
+        found = folders.outcomes(record.rounds - 1).select(sf.explode("outputs").alias("output"))
+        taken = found.select("output.*").withColumn("handler", sf.explode(handlers))
+        handled = folders.outcomes().where(sf.col("status").isin(*_KNOWN)).select("message_id", "handler")
+        new = taken.join(handled, ["message_id", "handler"], "left_anti").select(taken.columns)
+        nothing = dict.fromkeys(("business_id", "problem", "line"), sf.lit(None).cast("string"))
+        return Work(route(new.withColumns(nothing), self.app, self.partitions), self.job(record).fold)
 
     def _one_task(self) -> DataFrame:
         return self.spark.range(0, 1, 1, 1)
@@ -307,12 +311,11 @@ class Rounds:
             began_with = self._folders(record).rows(0)
         published, most = record.counts.get("outputs", 0), self.options.max_outputs
         if published > most * began_with:
-            message = (
+            raise BatchFailedError(
                 f"The cascade of batch {record.batch_id} has published {published:,} messages for the {began_with:,} "
                 f"that it began with, more than {most:,} for each. Nothing is lost: {self.again}, now with a "
                 f"higher --max-outputs, or look for handlers that answer each other with more and more messages."
             )
-            raise BatchFailedError(message)
 
     def _check_dead_letters(
         self, record: BatchRecord, folders: BatchFolders, counts: Mapping[str, int]
@@ -322,39 +325,11 @@ class Rounds:
         total = Counter(record.counts) + Counter(counts)
         if limit is not None and limit.is_exceeded(total):
             folders.hold_back()
-            message = (
+            raise BatchHeldBackError(
                 f"Batch {record.batch_id} is held back: {total[Status.DEAD_LETTER]:,} of its deliveries are dead "
                 f"letters, more than {limit}. Nothing is published. Its outcomes are in {record.out}; {self.again}, "
                 f"now with a higher limit, to publish it, or abandon it."
             )
-            raise BatchHeldBackError(message)
-
-    def _outputs_of(self, record: BatchRecord, number: int) -> DataFrame:
-        """Return the outputs of a round, each for the handlers that take it, as a log in its one form.
-
-        What a handler handled in this batch already, because the log held it too, it is not given again.
-        """
-        found = (
-            self._folders(record)
-            .outcomes(number)
-            .select(sf.explode("outputs").alias("output"))
-            .select("output.*")
-        )
-        taken = found.withColumn("handler", sf.explode(self._handlers_of(sf.col("type"))))
-        new = taken.join(self._handled(record), ["message_id", "handler"], "left_anti").select(taken.columns)
-        return new.withColumns(dict.fromkeys(("business_id", "problem", "line"), sf.lit(None).cast("string")))
-
-    def _handlers_of(self, type_: Column) -> Column:
-        """Return the handlers that take messages of a type, null where there are none."""
-        found = sf.lit(None).cast("array<string>")
-        for name in self.app.message_types:
-            handlers = [route.handler for route in self.app.routes(name)]
-            found = sf.when(type_ == name, sf.lit(handlers)).otherwise(found)
-        return found
-
-    def _handled(self, record: BatchRecord) -> DataFrame:
-        handled = self._folders(record).outcomes().where(sf.col("status").isin(*_KNOWN))
-        return handled.select("message_id", "handler")
 
     def _folders(self, record: BatchRecord) -> BatchFolders:
         return BatchFolders(self.spark, record)

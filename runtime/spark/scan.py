@@ -10,17 +10,15 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StringType, StructField, StructType
 
 from eventstore import KeyRange, Table
 from eventstore.stream import read_range, split_keys
 from handlers import App
 from runtime.algorithms.choice import AlgorithmName, Dependencies, check_stores, make_outboxes
-from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
 from runtime.algorithms.outbox.entity import ENTITY
 from runtime.batch_options import TablePlace
 from runtime.clock import Clock, cut_off, system_clock
@@ -34,56 +32,18 @@ from runtime.versions.properties import Damaged, collecting, placed, report
 
 RANGES_OF_A_CORE = 4
 FOUND = "found"
-RANGES = StructType([StructField(name, StringType()) for name in ("prefix", "first", "before")])
-FOUND_SCHEMA = StructType([StructField(FOUND, StringType())])
-_ARROW = pa.schema([(FOUND, pa.string())])
+FOUND_SCHEMA = f"{FOUND} string"
 
-Documents = Iterable[Sequence[Any]]
+Documents = Iterator[Sequence[Any]]
 """Values for JSON, some at a time."""
 
-
-class Job(Protocol):
-    """What the workers of a scan do. Is sent to them, and begun once by each task."""
-
-    def begin(self, connection: Connection) -> Callable[[KeyRange], Documents]:
-        """Return the function that a task calls with one range after another."""
-
-
-class Found(Protocol):
-    """What was found in a range."""
-
-    def document(self) -> Any:  # noqa: ANN401 - a value for JSON
-        """Return it for JSON."""
-
-
-@dataclass(frozen=True)
-class ForEachRange:
-    """The job of calling an async function, which gives one result for each range.
-
-    Streams that cannot be read are left out of the result, and their errors follow it.
-    """
-
-    function: Callable[[Table, KeyRange], Coroutine[Any, Any, Found]]
-
-    def begin(self, connection: Connection) -> Callable[[KeyRange], Documents]:
-        """Return what calls the function."""
-        return partial(self._scan, connection)
-
-    def _scan(self, connection: Connection, keys: KeyRange) -> Documents:
-        damaged = Damaged()
-        with collecting(damaged), placed(connection.table):
-            found = connection.run(self.function(connection.table, keys))
-        yield with_damage(found.document(), damaged)
-
-
-def with_damage(document: object, damaged: Damaged) -> list[Any]:
-    """Return a result with the errors of the streams that it leaves out."""
-    return [{"result": document, "damaged": [str(error) for error in damaged.errors]}]
+Job = Callable[[Connection, Iterable[KeyRange]], Documents]
+"""What a task of Spark does with some ranges, one after another. Is sent to the workers."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a task of Spark does: calls the function of a job with each of its ranges."""
+    """A job, and the tables that it is done on."""
 
     job: Job
     place: TablePlace = field(repr=False)
@@ -91,23 +51,19 @@ class Task:
 
     def results(self, ranges: Iterable[KeyRange]) -> Documents:
         """Scan some ranges, one after another."""
-        function = self.job.begin(open_table(self.place.store, self.place.table, self.other, make=False))
-        for keys in ranges:
-            yield from function(keys)
+        return self.job(open_table(self.place.store, self.place.table, self.other, make=False), ranges)
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Scan the ranges that come in, and yield documents as JSON."""
         ranges = (KeyRange(**row) for batch in batches for row in batch.to_pylist())
         for documents in self.results(ranges):
-            yield pa.RecordBatch.from_arrays(
-                [pa.array(map(json.dumps, documents), pa.string())], schema=_ARROW
-            )
+            yield pa.RecordBatch.from_pydict({FOUND: pa.array(map(json.dumps, documents), pa.string())})
 
 
 def scanned(spark: SparkSession, task: Task, ranges: Sequence[KeyRange]) -> DataFrame:
     """Return what a task finds in some ranges: a column of documents. Each action scans again."""
-    keys: Any = list(map(astuple, ranges))
-    return spark.createDataFrame(keys, RANGES).repartition(len(keys)).mapInArrow(task.run, FOUND_SCHEMA)
+    keys = spark.createDataFrame(list(map(astuple, ranges)), "prefix string, first string, before string")
+    return keys.repartition(len(ranges)).mapInArrow(task.run, FOUND_SCHEMA)
 
 
 def documents_of(found: DataFrame) -> Iterator[Any]:
@@ -120,25 +76,53 @@ def documents_of(found: DataFrame) -> Iterator[Any]:
 def scan(
     spark: SparkSession,
     place: TablePlace,
+    function: Callable[[Table, KeyRange], Coroutine[Any, Any, Any]],
+    merge: Callable[[Any], object],
+    *,
+    prefix: str = "",
+) -> None:
+    """Call an async function with ranges of the keys of all streams and entities, and `merge` with each result.
+
+    A result is what its `document()` returns, a value for JSON. The ranges, four for each core, hold about as many
+    objects each, and together all keys with a prefix. To split them takes two requests for each 1,000 objects. Streams
+    that cannot be read are left out of the results, and are reported as damage.
+
+    Raises `UsageError` where workers would not see the same store, `TableNotFoundError`, and `BatchFailedError` when
+    the job failed.
+    """
+    _scan(spark, place, partial(_each_range, function), merge, prefix=prefix)
+
+
+def _each_range(
+    function: Callable[[Table, KeyRange], Coroutine[Any, Any, Any]],
+    connection: Connection,
+    ranges: Iterable[KeyRange],
+) -> Documents:
+    for keys in ranges:
+        damaged = Damaged()
+        with collecting(damaged), placed(connection.table):
+            found = connection.run(function(connection.table, keys))
+        yield _with_damage(found.document(), damaged)
+
+
+def _with_damage(result: object, damaged: Damaged) -> Sequence[Any]:
+    return [{"result": result, "damaged": list(map(str, damaged.errors))}]
+
+
+def _scan(
+    spark: SparkSession,
+    place: TablePlace,
     job: Job,
     merge: Callable[[Any], object],
     *,
     other: TablePlace | None = None,
     prefix: str = "",
 ) -> None:
-    """Call a job's function with ranges of the keys of all streams and entities, and `merge` with each result.
-
-    The ranges, four for each core, hold about as many objects each, and together all keys with a prefix. To split them
-    takes two requests for each 1,000 objects. Errors of streams that could not be read are reported as damage.
-
-    Raises `UsageError` where workers would not see the same store, `TableNotFoundError`, and `BatchFailedError` when
-    the job failed.
-    """
     connection = open_table(place.store, place.table, other, make=False)
     check_reach(connection, spark)
     parts = RANGES_OF_A_CORE * cores_of(spark)
     ranges = connection.run(split_keys(object_keys(connection.table, prefix), parts, prefix))
-    task = Task(job, place.for_workers(), None if other is None else other.for_workers())
+    task = Task(job, place.for_workers(), other and other.for_workers())
     with job_settings(spark):
         for document in documents_of(scanned(spark, task, ranges)):
             for problem in document["damaged"]:
@@ -146,12 +130,9 @@ def scan(
             merge(document["result"])
 
 
-# Eviction on Spark: old ids are forgotten by ranges of entities, on all workers of a session.
-
-
 @dataclass(frozen=True)
-class EvictJob:
-    """The job of forgetting ids. `latest` is the time, in microseconds, at or before which they go."""
+class _EvictJob:
+    """Forgets ids of ranges of entities. `latest` is the time, in microseconds, at or before which they go."""
 
     app: App
     algorithm: AlgorithmName
@@ -159,29 +140,27 @@ class EvictJob:
     dry_run: bool
     in_flight: int = 32
 
-    def begin(self, connection: Connection) -> Callable[[KeyRange], Documents]:
-        """Return what forgets the ids of a range of entities, and gives their number."""
+    def __call__(self, connection: Connection, ranges: Iterable[KeyRange]) -> Documents:
         concurrency = ConcurrencyLimit(self.in_flight)
         table = connection.measured(connection.table, concurrency)
         other = connection.measured(connection.other, concurrency)
         outboxes = make_outboxes(self.algorithm, Dependencies(self.app, table, deduplication_store=other))
 
-        def evict_from(keys: KeyRange) -> Documents:
-            entities, damaged = connection.run(_entities(connection.table, keys)), Damaged()
+        async def entities(keys: KeyRange) -> list[str]:
+            return [row.partition_key async for row in read_range(connection.table, ENTITY, keys, ())]
+
+        def work(found: Iterable[str]) -> Iterator[Coroutine[Any, Any, int]]:
+            for key in found:
+                outbox = outboxes.get(key.partition("-")[0])
+                if outbox is not None:
+                    evict = partial(outbox.evict_from, key, self.latest, dry_run=self.dry_run)
+                    yield until_undisturbed(outbox.retries, evict)
+
+        for keys in ranges:
+            found, damaged = connection.run(entities(keys)), Damaged()
             with collecting(damaged):
-                forgotten = sum(connection.run_all(self._work(outboxes, entities), concurrency))
-            yield with_damage(forgotten, damaged)
-
-        return evict_from
-
-    def _work(
-        self, outboxes: dict[str, OutboxAlgorithm], entities: Iterable[str]
-    ) -> Iterator[Coroutine[Any, Any, int]]:
-        for key in entities:
-            outbox = outboxes.get(key.partition("-")[0])
-            if outbox is not None:
-                evict = partial(outbox.evict_from, key, self.latest, dry_run=self.dry_run)
-                yield until_undisturbed(outbox.retries, evict)
+                forgotten = sum(connection.run_all(work(found), concurrency))
+            yield _with_damage(forgotten, damaged)
 
 
 def evict(
@@ -203,13 +182,8 @@ def evict(
     """
     check_stores(algorithm, deduplication_store=ids, token_store=None)
     check_reach(open_table(place.store, place.table, ids, make=False), spark)
-    check_workers(spark, Probe(app, place.for_workers(), None if ids is None else ids.for_workers()))
+    check_workers(spark, Probe(app, place.for_workers(), ids and ids.for_workers()))
     counts: list[int] = []
-    scan(
-        spark, place, EvictJob(app, algorithm, cut_off(clock, older_than), dry_run), counts.append, other=ids
-    )
+    job = _EvictJob(app, algorithm, cut_off(clock, older_than), dry_run)
+    _scan(spark, place, job, counts.append, other=ids)
     return sum(counts)
-
-
-async def _entities(table: Table, keys: KeyRange) -> list[str]:
-    return [row.partition_key async for row in read_range(table, ENTITY, keys, ())]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import socket
 import sys
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pyspark import SparkConf, SparkContext, SparkFiles
@@ -23,13 +22,6 @@ from pyspark.sql import DataFrame, SparkSession
 from runtime.errors import MissingExtraError, UsageError
 from runtime.namesakes import search_path
 from runtime.spark.java import JAVA_MISSING, find_java
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-
-# Failures of Spark jobs, in one sentence: what a worker raised, without the traces of two languages around
-# it.
 
 _RAISE_ERRORS = ("pyspark", "py4j")
 """The packages whose errors tell of a job: a session of this process raises some of the bridge to its JVM."""
@@ -43,7 +35,7 @@ _LENGTH = 2000
 
 
 def is_of_spark(error: BaseException) -> bool:
-    """Say whether an error is one that Spark raises, in a session of any kind."""
+    """Return whether an error is one that Spark raises, in a session of any kind."""
     return any(each.__module__.partition(".")[0] in _RAISE_ERRORS for each in type(error).__mro__)
 
 
@@ -69,43 +61,37 @@ def unless_gone() -> Iterator[None]:
 
 
 def explain(error: Exception, what_to_do: str = "") -> str:
-    """Return what stopped a Spark job, and what to do: the last of our own errors in its text, else its first line."""
-    cause = _sentence(_cause(_CALLING.sub("", str(error), count=1)))
-    return f"{cause} {what_to_do}".rstrip()
+    """Return what stopped a Spark job, without the traces of two languages around it, and what to do.
 
-
-def _sentence(text: str) -> str:
-    return text if text.endswith((".", "!", "?")) else f"{text}."
-
-
-def _cause(text: str) -> str:
+    That is the last of our own errors in its text, else the last one, else its first line.
+    """
+    text = _CALLING.sub("", str(error), count=1)
     raised: list[tuple[str, str]] = _RAISED.findall(text)
     ours = [sentence for name, sentence in raised if name.startswith(_OURS)]
     if ours:
-        return ours[-1][:_LENGTH]
-    if raised:
-        name, sentence = raised[-1]
-        return f"A Spark task failed with {name}: {sentence}"[:_LENGTH]
-    first = text.strip().partition("\n")[0]
-    return first[:_LENGTH] or "Spark failed without saying why."
+        cause = ours[-1]
+    elif raised:
+        cause = f"A Spark task failed with {raised[-1][0]}: {raised[-1][1]}"
+    else:
+        cause = text.strip().partition("\n")[0] or "Spark failed without saying why."
+    cause = cause[:_LENGTH]
+    ended = cause if cause.endswith((".", "!", "?")) else f"{cause}."
+    return f"{ended} {what_to_do}".rstrip()
 
-
-# What a session is, asked in ways that one of this process (classic) and one of Spark Connect both answer.
 
 REMOTE = "sc://"
 LOOPBACK = ("localhost", "127.0.0.1", "::1", "[::1]")
 LOCAL = re.compile(r"local(?:\[\s*(\d+|\*)\s*(?:,\s*(\d+)\s*)?\])?\Z")
 _SPLITS = re.compile(r"splits=(?:Some\()?(\d+)")
-_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Say whether a session is one of Spark Connect, whose driver is another process."""
+    """Return whether a session is one of Spark Connect, whose driver is another process."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def is_local(master: str) -> bool:
-    """Say whether all work is done in the working directory of this machine.
+    """Return whether all work is done in the working directory of this machine.
 
     `local-cluster` is not meant: its workers have directories of their own, where a relative path is another file.
     """
@@ -113,12 +99,12 @@ def is_local(master: str) -> bool:
 
 
 def may_be_local(master: str) -> bool:
-    """Say whether all work may be done on this machine: a server of Spark Connect tells its master when it is asked."""
+    """Return whether all work may be done on this machine: a server of Spark Connect says its master when asked."""
     return is_local(master) or (is_remote(master) and urlsplit(master).hostname in LOOPBACK)
 
 
 def is_remote(master: str) -> bool:
-    """Say whether a url is one of Spark Connect."""
+    """Return whether a url is one of Spark Connect."""
     return master.startswith(REMOTE)
 
 
@@ -132,26 +118,9 @@ def setting(spark: SparkSession, name: str) -> str | None:
 
 def master_of(spark: SparkSession) -> str:
     """Return where a session works: its master, or the url of a server of Spark Connect on another machine."""
-    if is_connect(spark) and (host := host_of(spark)) not in LOOPBACK:
+    if is_connect(spark) and (host := str(spark.client.host)) not in LOOPBACK:
         return f"{REMOTE}{host}"
     return setting(spark, "spark.master") or "unknown"
-
-
-def host_of(spark: SparkSession) -> str:
-    """Return the host of the server of a session of Spark Connect."""
-    return str(spark.client.host)
-
-
-def address_for_workers(spark: SparkSession) -> str | None:
-    """Return an address of this process that workers may reach, None where there is none."""
-    if not is_connect(spark):
-        return setting(spark, "spark.driver.host")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as towards:
-        try:
-            towards.connect((host_of(spark), 9))  # sends nothing: it chooses the address to send from
-        except OSError:
-            return None
-        return str(towards.getsockname()[0])
 
 
 def cores_of(spark: SparkSession) -> int:
@@ -160,32 +129,18 @@ def cores_of(spark: SparkSession) -> int:
     if given is not None:
         return max(1, int(given))
     local = LOCAL.match(master_of(spark))
-    if local is not None:
-        return _cores_of_this_machine() if local[1] == "*" else int(local[1] or 1)
-    # Nothing tells how many cores a cluster has, but the plan of a query does, which starts no job.
+    if local is not None and local[1] != "*":
+        return int(local[1] or 1)
+    # Nothing tells how many cores there are, but the plan of a query does, which starts no job.
     row = spark.sql("EXPLAIN SELECT * FROM range(1)").first()
     found = _SPLITS.search(str(row[0])) if row else None
     return int(found[1]) if found else 2
 
 
-def _cores_of_this_machine() -> int:
-    """Return how many cores this process may use, as the JVM counts them: a container may have a part of all."""
-    cores = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    try:
-        quota, period = _QUOTA.read_text().split()
-        return max(1, min(cores, math.ceil(int(quota) / int(period))))
-    except (OSError, ValueError):
-        return cores
-
-
-# The settings under which the jobs run, on a session of one's own for the time of a job only.
-
 _OF_TEXTS = "spark.sql.parser.escapedStringLiterals"
 """Is false unless somebody sets it, of which Spark warns each time."""
 
-SETTINGS = {
+SETTINGS = {  # of jobs, on a session of one's own for the time of a job only
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "false",
@@ -215,15 +170,11 @@ _NAME = "consistent.messaging.session"
 """A setting that names a session while jobs are under way on it: two objects may stand for one session."""
 
 _lock = threading.Lock()
-_loans: dict[str, _Loan] = {}
+_jobs: Counter[str] = Counter()
+"""How many jobs are in process on a session."""
 
-
-class _Loan:
-    """A session under the settings of jobs: how many are under way, and what it had before the first."""
-
-    def __init__(self) -> None:
-        self.jobs = 0
-        self.before: Mapping[str, str | None] = {}
+_before: dict[str, Mapping[str, str | None]] = {}
+"""What a session had before the first of them."""
 
 
 @contextmanager
@@ -264,19 +215,19 @@ def planned_once(copy: SparkSession) -> Iterator[None]:
 def _settings_of_one(session: SparkSession) -> Iterator[None]:
     with _lock:
         name = session.conf.get(_NAME, None) or uuid.uuid4().hex
-        loan = _loans.setdefault(name, _Loan())
-        if not loan.jobs:
-            loan.before = _set(session, {**SETTINGS, _NAME: name})
-        loan.jobs += 1
+        if not _jobs[name]:
+            _before[name] = _set(session, {**SETTINGS, _NAME: name})
+        _jobs[name] += 1
     try:
         yield
     finally:
         with _lock:
-            loan.jobs -= 1
-            if not loan.jobs:
-                del _loans[name]
+            _jobs[name] -= 1
+            if not _jobs[name]:
+                del _jobs[name]
+                before = _before.pop(name)
                 with unless_gone():
-                    _set(session, loan.before)
+                    _set(session, before)
 
 
 def _set(session: SparkSession, wanted: Mapping[str, str | None]) -> dict[str, str | None]:
@@ -323,10 +274,7 @@ _LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress":
 
 
 def build_session(
-    master: str = DEFAULT_MASTER,
-    *,
-    log_file: Path | None = None,
-    settings: Mapping[str, str] | None = None,
+    master: str = DEFAULT_MASTER, *, log_file: Path | None = None, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
     """Start Spark, or return the session that runs already, as it is.
 
@@ -341,7 +289,13 @@ def build_session(
     os.environ["JAVA_HOME"] = str(java)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     conf = SparkConf().setMaster(with_retries(master)).setAll(list(_settings(master, settings or {}).items()))
-    _start(conf, log_file)
+    if log_file is None:
+        SparkContext(conf=conf)
+    else:
+        log_file.parent.mkdir(parents=True, exist_ok=True)
+        with log_file.open("ab") as log:
+            gateway = launch_gateway(conf, popen_kwargs={"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+        SparkContext(conf=conf, gateway=gateway)
     return SparkSession.builder.config(conf=conf).getOrCreate()
 
 
@@ -351,7 +305,14 @@ def connect_session(url: str) -> SparkSession:
     The session that this process has already is returned as it is. Raises `MissingExtraError` without the packages
     that Spark Connect needs, and `UsageError` when there is no such server.
     """
-    _check_server(url)
+    place = urlsplit(url)
+    # PySpark would go on trying for ten minutes where nobody listens. Through a proxy only gRPC knows the way.
+    if not any(os.environ.get(name) for name in _PROXIES):
+        address = (place.hostname or "", place.port or _PORT)
+        try:
+            socket.create_connection(address, timeout=_PATIENCE_SECONDS).close()
+        except OSError as error:
+            raise UsageError(f"There is no Spark Connect at {url}: {error.strerror or error}.") from error
     try:
         spark = SparkSession.builder.remote(url).getOrCreate()
         spark.version  # noqa: B018 - the first thing that is asked of the server
@@ -364,19 +325,6 @@ def connect_session(url: str) -> SparkSession:
     return spark
 
 
-def _check_server(url: str) -> None:
-    """Raise `UsageError` when nobody listens at a url: PySpark would go on trying for ten minutes."""
-    place = urlsplit(url)
-    if any(os.environ.get(name) for name in _PROXIES):  # of which only gRPC knows the way
-        return
-    try:
-        socket.create_connection(
-            (place.hostname or "", place.port or _PORT), timeout=_PATIENCE_SECONDS
-        ).close()
-    except OSError as error:
-        raise UsageError(f"There is no Spark Connect at {url}: {error.strerror or error}.") from error
-
-
 def with_retries(master: str) -> str:
     """Return a master under which a failed task is tried again: plain `local[N]` gives up at the first."""
     match = LOCAL.match(master)
@@ -386,7 +334,7 @@ def with_retries(master: str) -> str:
 
 
 def has_alike_workers(spark: SparkSession) -> bool:
-    """Say whether the workers of a session run on this machine, with this interpreter and all of its search path."""
+    """Return whether the workers of a session run on this machine, with this interpreter and all of its search path."""
     if is_connect(spark):
         return False
     path = spark.conf.get("spark.executorEnv.PYTHONPATH", None) or ""
@@ -409,13 +357,3 @@ def _settings(master: str, given: Mapping[str, str]) -> dict[str, str]:
         "spark.executorEnv.PYTHONSAFEPATH": "1",
     }
     return {**_SETTINGS, **(_LOCAL_SETTINGS if master.startswith("local") else {}), **workers, **given}
-
-
-def _start(conf: SparkConf, log_file: Path | None) -> None:
-    if log_file is None:
-        SparkContext(conf=conf)
-        return
-    log_file.parent.mkdir(parents=True, exist_ok=True)
-    with log_file.open("ab") as log:
-        gateway = launch_gateway(conf, popen_kwargs={"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
-    SparkContext(conf=conf, gateway=gateway)

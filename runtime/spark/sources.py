@@ -22,6 +22,7 @@ from eventstore import KeyRange, connect
 from eventstore.connect import portable_url
 from handlers import App
 from runtime.errors import UsageError
+from runtime.spark.worker.connection import check_scope
 from runtime.spark.worker.job import rare_collections
 from runtime.tables.reader import Kind, Request, moment, scan, split
 from runtime.tables.streams import Wanted
@@ -75,12 +76,9 @@ class TableSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what reads the columns of a schema: those that are left out are not decoded."""
         request = self._request().with_columns(schema.fieldNames())
-        place = portable_url(self.options["store"]), self.options["table"]
-        if connect(place[0]).scope == "process":
-            raise UsageError(
-                "A memory: store is seen by one process only, and Spark has several: use sqlite:///FILE."
-            )
-        return (PushingReader if self.pushes else Reader)(place, request, self._parts())
+        store, table = portable_url(self.options["store"]), self.options["table"]
+        check_scope(connect(store).scope, "local")
+        return (PushingReader if self.pushes else Reader)((store, table), request, self._parts())
 
     def _parts(self) -> int:
         given = self.options.get("numPartitions") or str(_PARTS_OF_A_CORE * (os.cpu_count() or 1))
@@ -97,30 +95,22 @@ class TableSource(DataSource):
         for name in _REQUIRED:
             if not options.get(name):
                 raise UsageError(f"{self.name()} needs the option {name}.")
+        feed = options.get("readChangeFeed") or "false"
+        if feed.lower() not in ("true", "false"):
+            raise UsageError(f"The option readChangeFeed is {feed!r}: give true or false.")
         since, until = moment(options.get("since")), moment(options.get("until"))
         request = Request(
             kind,
             Wanted(options.get("handler"), options.get("businessId"), since, until),
             moment(options.get("asOf")),
             options.get("batchId"),
-            _flag("readChangeFeed", options.get("readChangeFeed")),
+            feed.lower() == "true",
             options.get("changeStartBatchId"),
             options.get("changeEndBatchId"),
             _app(options.get("app")),
         )
         columns = options.get("columns")
-        return (
-            request
-            if columns is None
-            else request.with_columns([name.strip() for name in columns.split(",")])
-        )
-
-
-def _flag(name: str, given: str | None) -> bool:
-    known = {"true": True, "false": False, "": False}
-    if (given or "").lower() not in known:
-        raise UsageError(f"The option {name} is {given!r}: give true or false.")
-    return known[(given or "").lower()]
+        return request if columns is None else request.with_columns(list(map(str.strip, columns.split(","))))
 
 
 class Range(InputPartition):
@@ -144,7 +134,7 @@ class Reader(DataSourceReader):
         return list(map(Range, split(*self._place, self._request, self._parts)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the rows of a range."""
+        """Yield the rows of a range."""
         assert isinstance(partition, Range)  # noqa: S101 - for the type checker: this reader made it
         with rare_collections():
             yield from scan(*self._place, self._request, partition.keys)

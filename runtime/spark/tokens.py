@@ -7,15 +7,14 @@ its message may have been processed meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.types import LongType, StructField, StructType
 
 from eventstore import Operation, RowExistsError, Table
 from handlers import App
@@ -33,8 +32,6 @@ from runtime.spark.logs.read import Log, describe_messages, open_log
 from runtime.spark.preflight import Probe, check_workers
 from runtime.spark.session import failing_as, job_settings
 from runtime.spark.worker.connection import ConcurrencyLimit, check_reach, open_table
-
-_COUNTED = StructType([StructField("messages", LongType())])
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,9 @@ def issue_tokens(
         given = open_log(spark, messages, log_format, step)
         log = normalise(given.rows, source, limits)
         folder = absolute_folder(out)
-        _check_free(folder)
+        for path in (folder, f"{folder}.rejected"):
+            if open_folder(path).exists():
+                raise UsageError(f"{path} is there already: remove it, or write to another --out.")
         step("Reading the log")
         # Tokens that are issued again are for messages to be processed again, so the same messages are the same log.
         what = sha256(f"{describe_messages(given)}; source={source}".encode()).hexdigest()[:32]
@@ -86,7 +85,7 @@ def issue_tokens(
             if not was_issued:
                 step("Issuing tokens")
                 new = log.where(sf.col("problem").isNull()).select("message_id", "type")
-                new.mapInArrow(issue, _COUNTED).write.format("noop").mode("overwrite").save()
+                new.mapInArrow(issue, "messages long").write.format("noop").mode("overwrite").save()
                 connection.run(connection.table.barrier())
                 connection.run(_note(connection.table, what, folder))
             step("Writing the log")
@@ -112,16 +111,14 @@ class IssueJob:
         concurrency = ConcurrencyLimit(self.in_flight)
         store = TokenStore(connection.measured(connection.table, concurrency))
         retries = RetryPolicy().beside(connection.table)
-        done = sum(1 for _ in connection.run_all(self._work(store, retries, batches), concurrency))
+        tokens = (
+            first_tokens(row["message_id"], handlers_of(self.app, row["type"]))
+            for batch in batches
+            for row in batch.to_pylist()
+        )
+        work = (until_undisturbed(retries, partial(store.add, each)) for each in tokens if each)
+        done = sum(1 for _ in connection.run_all(work, concurrency))
         yield pa.RecordBatch.from_pydict({"messages": pa.array([done], pa.int64())})
-
-    def _work(
-        self, store: TokenStore, retries: RetryPolicy, batches: Iterable[pa.RecordBatch]
-    ) -> Iterator[Coroutine[Any, Any, bool]]:
-        for row in (row for batch in batches for row in batch.to_pylist()):
-            tokens = first_tokens(row["message_id"], handlers_of(self.app, row["type"]))
-            if tokens:
-                yield until_undisturbed(retries, lambda tokens=tokens: store.add(tokens))  # type: ignore[misc]
 
 
 def _with_token() -> Column:
@@ -140,11 +137,3 @@ async def _note(table: Table, what: str, out: str) -> None:
         return
     finally:
         await table.barrier()
-
-
-def _check_free(folder: str) -> None:
-    """Raise `UsageError` when there is something where the log, or what is no message, is to be written."""
-    for path in (folder, f"{folder}.rejected"):
-        if open_folder(path).exists():
-            message = f"{path} is there already: remove it, or write to another --out."
-            raise UsageError(message)

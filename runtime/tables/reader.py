@@ -15,7 +15,7 @@ from handlers import App
 from runtime.clock import is_in_calendar, to_microseconds
 from runtime.dead_letters import FoundLetter, Selection, describe_letter, find_letters
 from runtime.errors import UsageError
-from runtime.ledger.ledger import Numbering
+from runtime.ledger.ledger import records
 from runtime.ledger.settings import TableSettings
 from runtime.messages.envelope import Envelope
 from runtime.tables.columns import TEXT, TIME, Columns, chosen, in_batches, model_of
@@ -53,7 +53,7 @@ BATCH_COLUMNS = {
 
 async def _batch_rows(table: Table) -> AsyncIterator[tuple[Mapping[str, Any], int]]:
     """Yield all batches in the order of their ids: one request for each 1,000."""
-    async for record in Numbering(table).records():
+    async for record in records(table):
         row = {
             "batch": record.batch_id,
             "batch_number": record.number,

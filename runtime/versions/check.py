@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 from eventstore import Properties, RecordedEvent, Row, Value
@@ -21,7 +21,7 @@ from runtime.versions.dead_letters import (
     NONE_WAIT,
     PREFIX,
     WAITING_PROPERTIES,
-    Waiting,
+    Letter,
     read_letter_row,
     read_waiting,
 )
@@ -81,7 +81,7 @@ class LettersCheck:
         self.rows = 0
         self._is_whole = True
         self._next = 0
-        self._waiting = NONE_WAIT
+        self._letters: list[Letter] = []
 
     def take(self, row: Row) -> None:
         """Read a row of letters. Raises `StoredDataError`."""
@@ -92,19 +92,12 @@ class LettersCheck:
                 start = int(row.row_key.removeprefix(PREFIX))
                 numbers = [letter.number for letter in letters]
                 if not self._next <= start <= numbers[0] or any(a >= b for a, b in pairwise(numbers)):
-                    message = f"its letters {numbers} do not follow those before {self._next}"
-                    raise ValueError(message)
-                self._next = numbers[-1] + 1
+                    raise ValueError(f"its letters {numbers} do not follow those before {self._next}")
         except StoredDataError:
             self._is_whole = False
             raise
-        found = NONE_WAIT.after(letters, 0)
-        times = [time for time in (self._waiting.oldest, found.oldest) if time is not None]
-        self._waiting = Waiting(
-            self._waiting.count + found.count,
-            min(times, default=None),
-            self._waiting.undated or found.undated,
-        )
+        self._next = numbers[-1] + 1
+        self._letters += [letter._replace(envelope=None) for letter in letters]
 
     def recounted(self, stored: Properties) -> tuple[dict[str, Value | None], bool]:
         """Return the counts that the header should have and has not, and whether they can be rebuilt.
@@ -115,11 +108,12 @@ class LettersCheck:
             counted = read_waiting(stored)
         except (KeyError, TypeError, ValueError):
             counted = NONE_WAIT
-        should = replace(self._waiting, beyond_limit=counted.beyond_limit).properties()
+        found = NONE_WAIT.after(self._letters, counted.beyond_limit)
+        should = found.properties()
         wrong = {
             name: should.get(name) for name in WAITING_PROPERTIES if stored.get(name) != should.get(name)
         }
-        return wrong, self._is_whole and counted.count <= self._waiting.count
+        return wrong, self._is_whole and counted.count <= found.count
 
 
 class StreamCheck(RowsCheck):

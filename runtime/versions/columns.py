@@ -15,7 +15,7 @@ import zstandard
 from handlers import Published
 from handlers.codec import unpack
 from runtime.messages import digests
-from runtime.messages.digests import digests_of_outputs, digests_of_states
+from runtime.messages.digests import digest_outputs, digest_state
 from runtime.messages.envelope import Columnar, IdKey, pieces
 from runtime.messages.parsing import Deliveries
 from runtime.versions import limits
@@ -28,8 +28,8 @@ DIGEST = digests.SIZE
 class StateVersion(NamedTuple):
     """What is recorded of one version.
 
-    `now` and `enqueued_at` are microseconds since 1970 UTC; `after` is the encoded state, None when the message
-    did not change it; `captured` and `headers` are None when there are none.
+    `now` and `enqueued_at` are microseconds since 1970 UTC; `after` is the encoded state, None when the message did not
+    change it; `captured` and `headers` are None when there are none.
     """
 
     message_id: IdKey
@@ -110,8 +110,8 @@ def pack_columns(schema: int, before: bytes | None, versions: VersionColumns) ->
         start,
         [now - start for now in versions.nows],
         _deltas(versions.enqueued_at),
-        _unless_empty(versions.headers),
-        _unless_empty(versions.captured),
+        versions.headers if any(versions.headers) else None,
+        versions.captured if any(versions.captured) else None,
         versions.revisions,
         versions.afters,
     )
@@ -123,17 +123,18 @@ def unpack_columns(data: bytes, ids: list[IdKey]) -> Columns:
     """Return the versions with these message ids. Raises one of `damage.UNREADABLE`."""
     columns = unpack(data, strict_map_key=False)
     if columns[0] != FORMAT:
-        message = f"format {columns[0]} is unknown; this code reads format {FORMAT}"
-        raise ValueError(message)
+        raise ValueError(f"format {columns[0]} is unknown; this code reads format {FORMAT}")
     (_, schema, before, types, fingerprints, outputs, states, start, nows, enqueued, headers, captured, revisions,
      afters) = columns  # fmt: skip
     count, start = len(ids), expect(start, int)
+    deltas = expect_all(enqueued, int, None)
+    moments = accumulate(delta or 0 for delta in deltas)
     versions = VersionColumns(
         ids,
         expect_all(types, str),
         pieces(expect(fingerprints, bytes), DIGEST),
         [start + delta for delta in expect_all(nows, int)],
-        _undeltas(expect_all(enqueued, int, None)),
+        [None if delta is None else moment for delta, moment in zip(deltas, moments, strict=True)],
         _mappings(headers, str) or [None] * count,
         _mappings(captured, bytes) or [None] * count,
         expect_all(revisions, int),
@@ -143,15 +144,8 @@ def unpack_columns(data: bytes, ids: list[IdKey]) -> Columns:
     )
     lengths = {len(column) for column in versions.columns()}
     if lengths != {count}:
-        message = f"its columns have {sorted(lengths)} values for {count} message ids"
-        raise ValueError(message)
+        raise ValueError(f"its columns have {sorted(lengths)} values for {count} message ids")
     return Columns(expect(schema, int), expect(before, bytes, None), versions)
-
-
-def count_columns(data: bytes) -> int:
-    """Return how many versions there are column by column. Raises one of `damage.UNREADABLE`."""
-    _, _, _, types, *_ = unpack(data, strict_map_key=False)
-    return len(expect(types, list))
 
 
 def _deltas(moments: Sequence[int | None]) -> list[int | None]:
@@ -165,15 +159,6 @@ def _deltas(moments: Sequence[int | None]) -> list[int | None]:
     return deltas
 
 
-def _undeltas(deltas: Sequence[int | None]) -> list[int | None]:
-    moments = accumulate(delta or 0 for delta in deltas)
-    return [None if delta is None else moment for delta, moment in zip(deltas, moments, strict=True)]
-
-
-def _unless_empty(values: list[Any]) -> list[Any] | None:
-    return values if any(values) else None
-
-
 def _mappings(column: Any, kind: type) -> list[Any] | None:  # noqa: ANN401 - as it was stored
     """Return a column of mappings from text, None when it was not stored. Raises `TypeError`."""
     for mapping in filter(None, expect_all(column, dict, None) if column else ()):
@@ -181,7 +166,7 @@ def _mappings(column: Any, kind: type) -> list[Any] | None:  # noqa: ANN401 - as
     return column or None
 
 
-# Compression with zstandard: a checksum detects damage, and the decompressed size is bounded.
+# Compression with zstandard: a checksum detects corruption, and the decompressed size is bounded.
 
 _LEVEL = 3
 _MIN_DICTIONARY = 512
@@ -212,18 +197,11 @@ def decompress(data: bytes, dictionary: bytes = b"") -> bytes:
     """Decompress bytes that were compressed with the same dictionary. Raises `ValueError` and `ZstdError`."""
     size = zstandard.frame_content_size(data)
     if not 0 <= size <= _MAX_BYTES:
-        message = f"{size} bytes after decompression are more than a run can have"
-        raise ValueError(message)
+        raise ValueError(f"{size} bytes after decompression are more than a run can have")
     if len(dictionary) < _MIN_DICTIONARY:
         return _zstandard.decompressor.decompress(data, max_output_size=_MAX_BYTES)
     known = zstandard.ZstdCompressionDict(dictionary, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
     return zstandard.ZstdDecompressor(dict_data=known).decompress(data, max_output_size=_MAX_BYTES)
-
-
-# New versions: what handlers made of messages, from then on until it is stored.
-#
-# While handlers run a version is a row of `MadeColumns`. Its record has the rest from the delivery of its
-# message, and digests; that is made for many versions at once.
 
 
 class Made(NamedTuple):
@@ -251,26 +229,18 @@ class MadeColumns(Columnar[Made]):
 
 def columns_of(deliveries: Deliveries, made: MadeColumns, states: Sequence[bytes]) -> VersionColumns:
     """Return the records of consecutive versions; `states` are the encoded states before each and after the last."""
-    envelopes = deliveries.envelopes
-    given = (
-        deliveries.keys,
-        envelopes.types,
-        deliveries.fingerprints,
-        envelopes.enqueued_at,
-        envelopes.headers,
-    )
-    keys, types, fingerprints, enqueued_at, headers = (_at(made.positions, column) for column in given)
+    envelopes, positions = deliveries.envelopes, made.positions
     return VersionColumns(
-        keys,
-        types,
-        fingerprints,
+        _at(positions, deliveries.keys),
+        _at(positions, envelopes.types),
+        _at(positions, deliveries.fingerprints),
         list(made.nows),
-        enqueued_at,
-        [dict(each) if each else None for each in headers],
+        _at(positions, envelopes.enqueued_at),
+        [dict(each) if each else None for each in _at(positions, envelopes.headers)],
         list(made.captured),
         list(made.revisions),
-        digests_of_outputs(made.published),
-        digests_of_states(states[1:]),
+        list(map(digest_outputs, made.published)),
+        list(map(digest_state, states[1:])),
         [None if after == before else after for before, after in pairwise(states)],
     )
 

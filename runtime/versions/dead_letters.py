@@ -41,22 +41,12 @@ LAST = PREFIX + "~"
 _DATA = chunk_names("Letters", limits.MAX_LETTER_ROW_BYTES // CHUNK)
 PROPERTIES = _DATA
 _INT: Final = (int,)
+# fmt: off
 _KINDS: Final = (
-    _INT,
-    None,
-    (str, bytes),
-    (bytes,),
-    (int, None),
-    (bytes, None),
-    (str,),
-    (str,),
-    _INT,
-    (str, None),
-    (int, None),
-    _INT,
-    _INT,
-    (bool,),
+    _INT, None, (str, bytes), (bytes,), (int, None), (bytes, None), (str,), (str,), _INT, (str, None), (int, None),
+    _INT, _INT, (bool,),
 )
+# fmt: on
 """The types of the fields of a letter as they are stored, None for what is checked otherwise."""
 
 _TEXT = "surrogatepass"
@@ -168,6 +158,19 @@ class Letters:
         return starts
 
 
+def _by_row(letters: Sequence[Letter], starts: Sequence[int]) -> dict[int, list[Letter]]:
+    """Return letters by the number with which their row begins."""
+    rows: dict[int, list[Letter]] = {}
+    for letter in letters:
+        first = starts[bisect_right(starts, letter.number) - 1]
+        rows.setdefault(first, []).append(letter)
+    return rows
+
+
+def _row_key(first: int) -> str:
+    return f"{PREFIX}{first:016d}"
+
+
 NO_LETTERS = Letters()
 
 
@@ -194,16 +197,9 @@ class Waiting:
 
     def properties(self) -> dict[str, Value]:
         """Return the properties of the header."""
-        properties: dict[str, Value] = {}
-        if self.count:
-            properties["Letters"] = self.count
-        if self.oldest is not None:
-            properties["LettersFrom"] = to_datetime(self.oldest)
-        if self.undated:
-            properties["LettersUndated"] = True
-        if self.beyond_limit:
-            properties["LettersBeyondLimit"] = self.beyond_limit
-        return properties
+        oldest = None if self.oldest is None else to_datetime(self.oldest)
+        values = (self.count, oldest, self.undated, self.beyond_limit)
+        return {name: value for name, value in zip(WAITING_PROPERTIES, values, strict=True) if value}
 
 
 NONE_WAIT = Waiting()
@@ -234,36 +230,34 @@ def read_letters(rows: Sequence[Row]) -> Letters:
     """Return the letters that some rows hold, in their order. Raises `StoredDataError`."""
     if not rows:
         return NO_LETTERS
-    letters: list[Letter] = []
-    starts = []
-    for row in rows:
-        letters += read_letter_row(row)
-        with reading_row(f"The key of the row {row.row_key}", row):
-            starts.append(int(row.row_key.removeprefix(PREFIX)))
-    return Letters(tuple(letters), tuple(starts))
+    letters = [letter for row in rows for letter in read_letter_row(row)]
+    return Letters(tuple(letters), tuple(map(_first_number, rows)))
+
+
+def _first_number(row: Row) -> int:
+    with reading_row(f"The key of the row {row.row_key}", row):
+        return int(row.row_key.removeprefix(PREFIX))
 
 
 def read_letter_row(row: Row) -> list[Letter]:
     """Return the letters in a row. Raises `StoredDataError`."""
     with reading_row(f"The letters in the row {row.row_key}", row):
-        letters = _unpack(decompress(join(row.properties, _DATA)))
+        packed = unpack(decompress(join(row.properties, _DATA)), unicode_errors=_TEXT)
+        letters = [_letter(*fields) for fields in packed]
         if not letters:
-            message = "there are none"
-            raise ValueError(message)
+            raise ValueError("there are none")
         return letters
 
 
-def _by_row(letters: Sequence[Letter], starts: Sequence[int]) -> dict[int, list[Letter]]:
-    """Return letters by the number with which their row begins."""
-    rows: dict[int, list[Letter]] = {}
-    for letter in letters:
-        first = starts[bisect_right(starts, letter.number) - 1]
-        rows.setdefault(first, []).append(letter)
-    return rows
-
-
-def _row_key(first: int) -> str:
-    return f"{PREFIX}{first:016d}"
+def _letter(number: int, kind: int, *fields: Any) -> Letter:  # noqa: ANN401 - they are checked by their number
+    letter = Letter(number, Kind(kind), *fields)
+    for value, kinds in zip(letter, _KINDS, strict=True):
+        if kinds is not None:
+            expect(value, *kinds)
+    envelope: Any = letter.envelope
+    return letter._replace(
+        envelope=None if envelope is None else unpack_envelope(envelope), reason=Reason(letter.reason)
+    )
 
 
 def letter_properties(letters: Sequence[Letter]) -> dict[str, Value]:
@@ -280,18 +274,3 @@ def _pack(letters: Sequence[Letter]) -> bytes:
     ]
     packed: bytes = msgpack.packb(fields, unicode_errors=_TEXT)
     return packed
-
-
-def _unpack(data: bytes) -> list[Letter]:
-    return [_letter(*fields) for fields in unpack(data, unicode_errors=_TEXT)]
-
-
-def _letter(number: int, kind: int, *fields: Any) -> Letter:  # noqa: ANN401 - they are checked by their number
-    letter = Letter(number, Kind(kind), *fields)
-    for value, kinds in zip(letter, _KINDS, strict=True):
-        if kinds is not None:
-            expect(value, *kinds)
-    envelope: Any = letter.envelope
-    return letter._replace(
-        envelope=None if envelope is None else unpack_envelope(envelope), reason=Reason(letter.reason)
-    )

@@ -1,4 +1,13 @@
-"""The index of message ids: tells which versions of a long history may be those of some messages."""
+"""The index of message ids: tells which versions of a long history may be those of some messages.
+
+Of each id a hash of four bytes is stored. Equal hashes do not mean equal ids, so a version that the index names is
+looked up; an id whose hash is missing is unknown. The hashes are in rows between the header and the events, so that one
+range query reads header and index and no event. A new row is merged with those before it that are at most twice as
+large: there are O(log n) rows, and each hash is rewritten O(log n) times.
+
+The hash is BLAKE2b with a random key, which the first row of a stream gets and later ones take over: no sender can make
+ids that share a hash, and so make loads read runs without need.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +29,11 @@ from runtime.versions import limits
 from runtime.versions.limits import HASH_BYTES
 from runtime.versions.properties import CHUNK, INT32, chunk_names, expect, join, number, reading_row, split
 
-# Searching joined hashes of four bytes for some of them, in time that depends little on how many there are.
-# A batch looks for fifty or so ids in a history of a hundred thousand: comparing each hash in Python would
-# cost more than everything else. A few are searched as bytes. Some are first filtered by each of their four
-# bytes, for all positions at once; very many are compared as sets.
+# Searching joined hashes. A batch looks for fifty or so ids in a history of a hundred thousand: comparing each hash in
+# Python would cost more than everything else.
 
 Search = Callable[[bytes], Iterator[int]]
-"""Gives the positions of wanted hashes among joined ones."""
+"""Yields the positions of wanted hashes among joined ones."""
 
 _FEW = 4
 _SOME = 500
@@ -40,10 +47,14 @@ def searching(wanted: frozenset[int]) -> Search:
     """Return the search for some hashes, to be used for each row of an index."""
     if len(wanted) <= _FEW:
         return lambda hashes: _by_bytes(hashes, wanted)
-    if len(wanted) <= _SOME:
-        tables = _tables(wanted)
-        return lambda hashes: _by_filter(hashes, wanted, tables)
-    return lambda hashes: _by_set(hashes, wanted)
+    if len(wanted) > _SOME:
+        return lambda hashes: _by_set(hashes, wanted)
+    # For each byte of a hash, the groups in which a wanted hash has each value of that byte.
+    tables = [bytearray(256) for _ in range(HASH_BYTES)]
+    for position, hash_ in enumerate(wanted):
+        for table, value in zip(tables, pack([hash_]), strict=True):
+            table[value] |= 1 << position % _GROUPS
+    return lambda hashes: _by_filter(hashes, wanted, tables)
 
 
 def pack(numbers: Iterable[int]) -> bytes:
@@ -73,46 +84,22 @@ def _by_bytes(hashes: bytes, wanted: Iterable[int]) -> Iterator[int]:
             start = hashes.find(packed, start + 1)
 
 
-def _by_filter(hashes: bytes, wanted: frozenset[int], tables: Sequence[bytes]) -> Iterator[int]:
-    """Keep the positions where one group of wanted hashes has all four bytes, and compare these."""
+def _by_filter(hashes: bytes, wanted: frozenset[int], tables: Sequence[bytearray]) -> Iterator[int]:
+    """Find the positions, all at once, where one group has all four bytes; compare these."""
     kept = -1
     for lane, table in enumerate(tables):
         kept &= int.from_bytes(hashes[lane::HASH_BYTES].translate(table), "little")
     for match in _NOT_ZERO.finditer(kept.to_bytes(len(hashes) // HASH_BYTES, "little")):
         start = match.start() * HASH_BYTES
-        hash_ = int.from_bytes(hashes[start : start + HASH_BYTES], "little")
-        if hash_ in wanted:
+        if int.from_bytes(hashes[start : start + HASH_BYTES], "little") in wanted:
             yield match.start()
-
-
-def _tables(wanted: frozenset[int]) -> list[bytes]:
-    """Return, for each byte of a hash, the groups in which a wanted hash has each value of that byte."""
-    tables = [bytearray(256) for _ in range(HASH_BYTES)]
-    for position, hash_ in enumerate(wanted):
-        for table, value in zip(tables, pack([hash_]), strict=True):
-            table[value] |= 1 << position % _GROUPS
-    return [bytes(table) for table in tables]
 
 
 def _by_set(hashes: bytes, wanted: frozenset[int]) -> Iterator[int]:
     column = unpack(hashes)
-    known = wanted.intersection(column)
-    if known:
-        for position, hash_ in enumerate(column):
-            if hash_ in known:
-                yield position
+    if known := wanted.intersection(column):
+        yield from (position for position, hash_ in enumerate(column) if hash_ in known)
 
-
-# The index of message ids: tells which versions of a long history may be those of some messages.
-#
-# Of each id a hash of four bytes is kept. Equal hashes do not mean equal ids, so a version that the index
-# names is looked up; an id whose hash is not there is unknown. The hashes of stored runs are in rows
-# between the header and the events, so that one range query reads header and index and no event. A new row
-# is merged with the rows before it that are at most twice as large: there are O(log n) rows, and each hash
-# is rewritten O(log n) times.
-#
-# The hash is BLAKE2b with a random key, which the first row of a stream gets and those after it take over:
-# whoever sends messages cannot make ids that have one hash, and so make loads read runs without need.
 
 PREFIX = "SS-IDX-"
 LAST = PREFIX + "~"
@@ -166,8 +153,12 @@ class IndexRow:
         """The number of the last version."""
         return self.first + self.count - 1
 
+    def takes(self, following: IndexRow) -> bool:
+        """Return whether one row can hold this and the next one."""
+        return self.key == following.key and self.count + following.count <= limits.MAX_INDEX_HASHES
+
     def merged(self, following: IndexRow) -> IndexRow:
-        """Return one row for this and the next one, which has the same key."""
+        """Return one row for this and the next one."""
         ends = [*self.ends, *[self.count + end for end in following.ends]]
         return IndexRow(self.first, self.first_event, ends, self.id_hashes + following.id_hashes, self.key)
 
@@ -189,18 +180,6 @@ class IndexRow:
         start = self.ends[number_of_run - 1] if number_of_run else 0
         return Place(self.first_event + number_of_run, position - start)
 
-    def holds(self, first: int, event: int, ids: Sequence[IdKey]) -> bool:
-        """Say whether it has a run: its first version, its event, and the ids of its messages."""
-        start, end = first - self.first, first - self.first + len(ids)
-        if (
-            start < 0
-            or end > self.count
-            or self.place(start) != (event, 0)
-            or self.place(end) != (event + 1, 0)
-        ):
-            return False
-        return self.id_hashes[start * HASH_BYTES : end * HASH_BYTES] == id_hashes_of(ids, self.key)
-
 
 def read_index_row(row: Row) -> IndexRow:
     """Return an index row. Raises `StoredDataError`."""
@@ -211,30 +190,31 @@ def read_index_row(row: Row) -> IndexRow:
         ends = unpack(expect(join(properties, _ENDS), bytes))
         index = IndexRow(number(properties, "First"), number(properties, "FirstEvent"), ends, id_hashes, key)
         count = number(properties, "Count", most=INT32)
+    problem = None
     if len(key) != KEY_BYTES:
-        message = f"The index row {row.row_key} has a key of {len(key)} bytes."
-        raise StoredDataError(message, row.row_key, row.partition_key)
-    is_ascending = all(before < after for before, after in pairwise([0, *ends]))
-    if not index.count == count == (ends[-1] if ends else 0) or not is_ascending:
-        message = f"The index row {row.row_key} has hashes of {index.count} versions and counts {count}."
-        raise StoredDataError(message, row.row_key, row.partition_key)
+        problem = f"a key of {len(key)} bytes"
+    elif not index.count == count == (ends[-1] if ends else 0) or any(
+        a >= b for a, b in pairwise([0, *ends])
+    ):
+        problem = f"hashes of {index.count} versions and counts {count}"
+    if problem is not None:
+        raise StoredDataError(f"The index row {row.row_key} has {problem}.", row.row_key, row.partition_key)
     return index
 
 
 def id_hashes_of(ids: Iterable[IdKey], key: bytes) -> bytes:
     """Return the hashes of message ids, joined."""
-    texts = [each if isinstance(each, bytes) else each.encode() for each in ids]
     begin = blake2b(key=key, digest_size=HASH_BYTES).copy
     hashes = []
-    for text in texts:
+    for each in ids:
         hash_ = begin()
-        hash_.update(text)
+        hash_.update(each if isinstance(each, bytes) else each.encode())
         hashes.append(hash_.digest())
     return b"".join(hashes)
 
 
 def candidates(rows: Sequence[IndexRow], ids: Collection[IdKey]) -> Iterator[Place]:
-    """Give the places of versions that may be those of the messages with these ids, each at most once."""
+    """Yield the places of versions that may be those of the messages with these ids, each at most once."""
     searches = {
         key: searching(frozenset(unpack(id_hashes_of(ids, key)))) for key in {row.key for row in rows}
     }
@@ -249,7 +229,7 @@ def key_after(rows: Sequence[IndexRow]) -> bytes:
 
 
 def new_key() -> bytes:
-    """Return a key that nobody can foresee."""
+    """Return an unpredictable key."""
     return secrets.token_bytes(KEY_BYTES)
 
 
@@ -262,12 +242,17 @@ def index_changes(
     """
     gone = [row for row in rows if row.last < kept_from][:_DROPPED_AT_ONCE]
     kept = list(rows[len(gone) :])
-    added = _joined(runs)
-    while kept and kept[-1].count <= 2 * added[0].count and _fit(kept[-1], added[0]):
+    added: list[IndexRow] = []
+    for row in runs:
+        if added and added[-1].takes(row):
+            added[-1] = added[-1].merged(row)
+        else:
+            added.append(row)
+    while kept and kept[-1].count <= 2 * added[0].count and kept[-1].takes(added[0]):
         added[0] = kept.pop().merged(added[0])
     after = [*kept, *added]
-    keys_before, keys_after = {row.row_key for row in rows}, {row.row_key for row in after}
-    changes = [Include.delete(key, "*") for key in sorted(keys_before - keys_after)]
+    left_out = {row.row_key for row in rows} - {row.row_key for row in after}
+    changes = [Include.delete(key, "*") for key in sorted(left_out)]
     changes += [Include.insert_or_replace(row.row_key, row.properties()) for row in added]
     return after, changes
 
@@ -275,22 +260,4 @@ def index_changes(
 async def index_below(partition: Partition, kept_from: int) -> list[Row]:
     """Read the index rows whose versions are all below `kept_from`. One request."""
     page = await partition.table.query(partition.key, PREFIX, LAST)
-    return [row for row in page.rows if _end(row) <= kept_from]
-
-
-def _end(row: Row) -> int:
-    return read_index_row(row).last + 1
-
-
-def _joined(runs: Sequence[IndexRow]) -> list[IndexRow]:
-    rows: list[IndexRow] = []
-    for row in runs:
-        if rows and _fit(rows[-1], row):
-            rows[-1] = rows[-1].merged(row)
-        else:
-            rows.append(row)
-    return rows
-
-
-def _fit(row: IndexRow, following: IndexRow) -> bool:
-    return row.key == following.key and row.count + following.count <= limits.MAX_INDEX_HASHES
+    return [row for row in page.rows if read_index_row(row).last < kept_from]

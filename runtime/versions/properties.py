@@ -17,10 +17,6 @@ from eventstore.port import place_of
 from runtime.clock import to_microseconds
 from runtime.errors import StoredDataError
 
-# Reading typed properties of rows: a value of another type than was written raises `TypeError`.
-#
-# Bytes that are more than a property holds, split over several and joined again.
-
 CHUNK = 64 * 2**10
 
 
@@ -32,8 +28,7 @@ def chunk_names(name: str, count: int) -> list[str]:
 def split(properties: dict[str, Value], names: Sequence[str], data: bytes) -> None:
     """Put bytes into properties of 64 KiB. Raises `ValueError` when there are too few names."""
     if len(data) > len(names) * CHUNK:
-        message = f"{len(data)} bytes are more than a row of a run can hold"
-        raise ValueError(message)
+        raise ValueError(f"{len(data)} bytes are more than a row of a run can hold")
     for name, at in zip(names, range(0, len(data), CHUNK), strict=False):
         properties[name] = data[at : at + CHUNK]
 
@@ -49,16 +44,11 @@ def join(properties: Properties, names: Sequence[str]) -> bytes:
     there = [name for name in names if name in properties]
     parts: list[bytes] = [properties[name] for name in there]  # type: ignore[misc] # bytes were written
     if there != list(names[: len(there)]) or any(len(part) != CHUNK for part in parts[:-1]):
-        message = f"some of the bytes lack that begin with {names[0]}"
-        raise ValueError(message)
+        raise ValueError(f"some of the bytes lack that begin with {names[0]}")
     return b"".join(parts)
 
 
-# Damage: whatever reading stored bytes raises becomes one `StoredDataError`, which says where they are.
-#
-# Bytes are checked by those who read them: by `reading`, which knows the row. Whoever opened the stream
-# adds the rest of the place, by `placed`. Whoever looks at many streams reads each as `one_of_many`: a job
-# that is `collecting` damage does all the others.
+# Corrupt rows: whatever reading stored bytes raises becomes one `StoredDataError`, which says where they are.
 
 UNREADABLE = (
     LookupError,
@@ -71,53 +61,9 @@ UNREADABLE = (
     zstandard.ZstdError,
     msgpack.UnpackException,
 )
-"""What reading damaged bytes may raise."""
+"""What reading corrupt bytes may raise."""
 
 _SHOWN = 200
-
-
-class reading:  # noqa: N801 - used as the functions beside it; a class, as each stream that is read enters some
-    """Raise `StoredDataError` in place of what reading a row raises; `what` begins the sentence."""
-
-    __slots__ = ("_row", "_stream", "_what")
-
-    def __init__(self, what: str, row: str = "", stream: str = "") -> None:
-        self._what = what
-        self._row = row
-        self._stream = stream
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, StoredDataError):
-            raise error.at(row=self._row, stream=self._stream) from error.__cause__
-        if isinstance(error, UNREADABLE):
-            problem = f"{self._what} cannot be read: {shown(error)}."
-            raise StoredDataError(problem, self._row, self._stream) from error
-
-
-def reading_row(what: str, row: Row) -> reading:
-    """Do the same for a row of a table."""
-    return reading(what, row.row_key, row.partition_key)
-
-
-class placed:  # noqa: N801 - used as the functions beside it; a class, as each stream that is read enters some
-    """Add table, store and stream to every `StoredDataError`, which damage that the event store finds becomes too."""
-
-    __slots__ = ("_stream", "_table")
-
-    def __init__(self, table: Table, stream: str = "") -> None:
-        self._table = table
-        self._stream = stream
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, StoredDataError):
-            raise _with_table(error.at(stream=self._stream), self._table) from error.__cause__
-        if isinstance(error, DamagedRowError):
-            found = StoredDataError(f"{error}", error.row_key, error.partition_key)
-            raise _with_table(found, self._table) from error
 
 
 class Damaged:
@@ -131,7 +77,7 @@ class Damaged:
         self.count = 0
 
     def add(self, error: StoredDataError) -> None:
-        """Take note of an error; a stream counts once, as long as it is among the first."""
+        """Note an error; a stream counts once, as long as it is among the first."""
         name = error.stream or str(error)
         if name in self._streams:
             return
@@ -146,7 +92,7 @@ _collected: ContextVar[Damaged | None] = ContextVar("collected", default=None)
 
 @contextmanager
 def collecting(damaged: Damaged) -> Iterator[None]:
-    """Let what reads many streams go on when one of them is damaged, and take note of it."""
+    """Skip corrupt streams that are read as `one_of_many`, and note them."""
     token = _collected.set(damaged)
     try:
         yield
@@ -155,54 +101,91 @@ def collecting(damaged: Damaged) -> Iterator[None]:
 
 
 def report(error: StoredDataError) -> None:
-    """Take note of damage where it is collected, else raise the error."""
+    """Note corruption within `collecting`, else raise the error."""
     damaged = _collected.get()
     if damaged is None:
         raise error
     damaged.add(error)
 
 
-class one_of_many:  # noqa: N801 - used as the functions beside it; a class, as it may swallow an error
-    """Read one of many streams: raise as `placed` does or, where damage is collected, leave the stream out."""
+class reading:  # noqa: N801 - used as the functions beside it; a class, as each stream that is read enters some
+    """Raise `StoredDataError` instead of what reading a row raises; `what` begins the sentence.
 
-    __slots__ = ("_place",)
+    With a `table`, its name and its store are added, and corruption that the event store finds is translated too.
+    """
 
-    def __init__(self, table: Table, stream: str) -> None:
-        self._place = table, stream
+    __slots__ = ("_row", "_stream", "_table", "_what")
+
+    def __init__(self, what: str, row: str = "", stream: str = "", table: Table | None = None) -> None:
+        self._what = what
+        self._row = row
+        self._stream = stream
+        self._table = table
 
     def __enter__(self) -> None: ...
 
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool | None:
+        if error is not None and (found := self._found(error)) is not None:
+            raise found from (error.__cause__ if isinstance(error, StoredDataError) else error)
+        return None
+
+    def _found(self, error: BaseException) -> StoredDataError | None:
+        if isinstance(error, StoredDataError):
+            found = error.at(row=self._row, stream=self._stream)
+        elif self._table is not None and isinstance(error, DamagedRowError):
+            found = StoredDataError(f"{error}", error.row_key, error.partition_key)
+        elif self._what and isinstance(error, UNREADABLE):
+            found = StoredDataError(f"{self._what} cannot be read: {shown(error)}.", self._row, self._stream)
+        else:
+            return None
+        if self._table is None:
+            return found
+        name, store = place_of(self._table)
+        return found.at(table=name, store=store)
+
+
+def reading_row(what: str, row: Row) -> reading:
+    """Do as `reading` does, for a row of a table."""
+    return reading(what, row.row_key, row.partition_key)
+
+
+def placed(table: Table, stream: str = "") -> reading:
+    """Add table, store and stream to every `StoredDataError`."""
+    return reading("", "", stream, table)
+
+
+class one_of_many(reading):  # noqa: N801 - as above
+    """Read one of many streams: raise as `placed` does or, within `collecting`, skip the stream."""
+
+    __slots__ = ()
+
+    def __init__(self, table: Table, stream: str) -> None:
+        super().__init__("", "", stream, table)
+
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if not isinstance(error, StoredDataError | DamagedRowError):
+        damaged = _collected.get()
+        if error is None or damaged is None:
+            super().__exit__(kind, error, trace)
             return False
-        try:
-            with placed(*self._place):
-                raise error
-        except StoredDataError as found:
-            report(found)
-        return True
+        found = self._found(error)
+        if found is not None:
+            damaged.add(found)
+        return found is not None
 
 
 def expect(value: Any, *kinds: type | None) -> Any:  # noqa: ANN401 - what was stored
     """Return a value that is of one of these types. Raises `TypeError`."""
     if type(value) in kinds or (value is None and None in kinds):
         return value
-    message = f"{shown(value)} stands in place of another type"
-    raise TypeError(message)
+    raise TypeError(f"{shown(value)} stands in place of another type")
 
 
 def expect_all(values: Any, *kinds: type | None) -> Any:  # noqa: ANN401 - as above
     """Return a list whose items are all of these types. Raises `TypeError`."""
     found = set(map(type, expect(values, list)))
     if not found <= {type(None) if kind is None else kind for kind in kinds}:
-        message = f"a column holds values of {', '.join(sorted(kind.__name__ for kind in found))}"
-        raise TypeError(message)
+        raise TypeError(f"a column holds values of {', '.join(sorted(kind.__name__ for kind in found))}")
     return values
-
-
-def _with_table(error: StoredDataError, table: Table) -> StoredDataError:
-    name, store = place_of(table)
-    return error.at(table=name, store=store)
 
 
 def shown(value: object) -> str:
@@ -222,28 +205,27 @@ INT64 = 2**63 - 1
 def number(properties: Properties, name: str, default: int | None = None, *, most: int = INT64) -> int:
     """Return an integer property from 0 on; without a default it must be there. Raises `ValueError` beyond `most`."""
     value = properties[name] if default is None else properties.get(name, default)
-    if not isinstance(value, int) or isinstance(value, bool):
+    if isinstance(value, bool) or not isinstance(value, int):
         raise _wrong(name, value)
     if not 0 <= value <= most:
-        message = f"the property {name} holds {value}"
-        raise ValueError(message)
+        raise ValueError(f"the property {name} holds {value}")
     return int(value)
 
 
 def text(properties: Properties, name: str) -> str:
     """Return a text property."""
     value = properties[name]
-    if not isinstance(value, str):
-        raise _wrong(name, value)
-    return value
+    if isinstance(value, str):
+        return value
+    raise _wrong(name, value)
 
 
 def time(properties: Properties, name: str) -> datetime:
     """Return a time property."""
     value = properties[name]
-    if not isinstance(value, datetime):
-        raise _wrong(name, value)
-    return value
+    if isinstance(value, datetime):
+        return value
+    raise _wrong(name, value)
 
 
 def microseconds(properties: Properties, name: str) -> int | None:

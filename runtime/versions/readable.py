@@ -1,7 +1,7 @@
 """Captured values as people and JSON have them.
 
-What JSON has no form for is an object that names its type: `{"base64": "AP8="}`, `{"float": "nan"}`, and
-`{"items": [[1, "one"]]}` for a dict whose keys are not all text.
+What JSON has no form for is an object that names its type: `{"base64": "AP8="}`, `{"float": "nan"}`, and `{"items":
+[[1, "one"]]}` for a dict whose keys are not all text.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,8 +42,6 @@ def _json(value: Any) -> Any:  # noqa: ANN401 - any value of msgpack, and of JSO
     return value
 
 
-# States as people read them: the stored JSON, and what one version changed, field by field.
-
 ABSENT = "(absent)"
 """What a field is shown as that one of two states does not have."""
 
@@ -67,24 +65,17 @@ def decode(encoded: bytes) -> Any:  # noqa: ANN401 - any JSON value
 
 def changes(before: Any, after: Any, path: str = "") -> list[Change]:  # noqa: ANN401 - any JSON values
     """Return the fields that differ, in the state's order; objects are compared by field, lists as a whole."""
-    return list(_changes(before, after, path))
-
-
-def _changes(before: Any, after: Any, path: str) -> Iterator[Change]:  # noqa: ANN401 - any JSON values
     if isinstance(before, Mapping) and isinstance(after, Mapping):
-        for name in {**before, **after}:
-            inner = f"{path}.{name}" if path else str(name)
-            yield from _changes(before.get(name, ABSENT), after.get(name, ABSENT), inner)
-    elif not _same(before, after):
-        yield Change(path, before, after)
+        return [
+            change
+            for name in {**before, **after}
+            for change in changes(
+                before.get(name, ABSENT), after.get(name, ABSENT), f"{path}.{name}" if path else str(name)
+            )
+        ]
+    # As text: 1, 1.0 and true are equal in Python, and three things in a state.
+    return [] if json.dumps(before) == json.dumps(after) else [Change(path, before, after)]
 
-
-def _same(before: Any, after: Any) -> bool:  # noqa: ANN401 - any JSON values
-    # 1, 1.0 and true are equal in Python, and three things in a state.
-    return json.dumps(before) == json.dumps(after)
-
-
-# Reading a stored state back into the model that a handler gets.
 
 _SHOWN = 5
 
@@ -94,16 +85,13 @@ def read_state(codec: StateCodec, encoded: bytes) -> State:
     state = codec.reread(encoded)
     again = codec.encode(state)
     if again != encoded:
-        name = codec.model_type.__name__
-        problem = (
-            f"What is stored of {name} comes back as something else ({_fields(encoded, again)}): another shape needs "
-            f"another schema version, class {name}(State, version={codec.version + 1}, upcasters=...)."
+        name, fields = (
+            codec.model_type.__name__,
+            [each.field for each in changes(decode(encoded), decode(again))],
         )
-        raise CodecError(problem)
+        shown = ", ".join([*fields[:_SHOWN], *(["..."] if len(fields) > _SHOWN else [])])
+        raise CodecError(
+            f"What is stored of {name} comes back as something else ({shown}): another shape needs another "
+            f"schema version, class {name}(State, version={codec.version + 1}, upcasters=...)."
+        )
     return state
-
-
-def _fields(stored: bytes, again: bytes) -> str:
-    """Return the names of fields that are not the same, of very many the first ones."""
-    names = [change.field for change in changes(decode(stored), decode(again))]
-    return ", ".join([*names[:_SHOWN], *(["..."] if len(names) > _SHOWN else [])])

@@ -1,8 +1,8 @@
 """Runs: consecutive state versions that are stored together in one event.
 
-A run starts with the state before its first version, so that it can be read and replayed, and older runs
-deleted, without the others. Its versions may come from several commits. Message ids have a property of their
-own; the rest is msgpack, column by column, compressed with zstandard.
+A run starts with the state before its first version, so that it can be read and replayed, and older runs deleted,
+without the others. Its versions may come from several commits. Message ids have a property of their own; the rest is
+msgpack, column by column, compressed with zstandard.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from typing import NamedTuple
 
 import msgpack
 
-from eventstore import EventData, Int64, Properties, RecordedEvent, Value
+from eventstore import EventData, Int64, RecordedEvent, Value
 from eventstore.header import EVENT
 from handlers.codec import unpack
 from runtime.clock import to_datetime
-from runtime.errors import StoredDataError
 from runtime.messages.envelope import IdKey, id_text, pack_ids, unpack_ids
 from runtime.versions.columns import (
     StateVersion,
@@ -28,17 +27,7 @@ from runtime.versions.columns import (
     unpack_columns,
 )
 from runtime.versions.limits import ID_CHUNKS
-from runtime.versions.properties import (
-    INT32,
-    UNREADABLE,
-    chunk_names,
-    expect,
-    join,
-    microseconds,
-    number,
-    shown,
-    split,
-)
+from runtime.versions.properties import INT32, chunk_names, expect, join, microseconds, number, reading, split
 
 ID_PROPERTIES = chunk_names("Ids", ID_CHUNKS)
 DATA_PROPERTIES = chunk_names("Data", 14)
@@ -58,17 +47,13 @@ class Commit(NamedTuple):
     written_at: int
     number: int | None = None
 
-    def packed(self) -> tuple[object, ...]:
-        """Return the fields as they are stored: without a number that is None."""
-        return self[:3] if self.number is None else self
-
 
 @dataclass(frozen=True, slots=True)
 class RunIndex:
     """What is known of a stored run without its ids and states.
 
-    `event` is the version of its event in the stream, `first` the number of its first state version. `newest` is
-    the newest `enqueued_at` among them, `undated` says that one had none. Times as in `StateVersion`.
+    `event` is the version of its event in the stream, `first` the number of its first state version. `newest` is the
+    newest `enqueued_at` among them, `undated` says that one had none. Times as in `StateVersion`.
     """
 
     event: int
@@ -131,7 +116,8 @@ class Run:
         properties: dict[str, Value] = {
             "First": Int64(self.first),
             "Count": len(self.versions),
-            "Commits": msgpack.packb([commit.packed() for commit in self.commits]),
+            # Without a number that is None.
+            "Commits": msgpack.packb([each[:3] if each.number is None else each for each in self.commits]),
             "Undated": undated,
         }
         if newest is not None:
@@ -150,74 +136,50 @@ def dates(enqueued_at: Sequence[int | None]) -> tuple[int | None, bool]:
 def read_index(event: RecordedEvent) -> RunIndex:
     """Return what a run's row says without its ids and states. Raises `StoredDataError`."""
     properties = event.properties
-    try:
+    with _reading(event):
+        commits = [_commit(*fields) for fields in unpack(expect(properties["Commits"], bytes))]
         index = RunIndex(
             event=event.version,
             first=number(properties, "First"),
             count=number(properties, "Count", most=INT32),
-            commits=[_commit(*fields) for fields in unpack(_bytes(properties, "Commits"))],
+            commits=commits,
             newest=microseconds(properties, "Newest"),
             undated=expect(properties["Undated"], bool),
         )
-        counted = sum(commit.length for commit in index.commits)
-        if index.first < 1 or any(commit.length < 1 for commit in index.commits):
-            message = f"its first version is {index.first}, and its commits have {index.commits}"
-            raise ValueError(message)
-    except UNREADABLE as error:
-        raise _corrupt(event, shown(error)) from error
-    if counted != index.count:
-        raise _corrupt(event, f"its commits have {counted} versions and it has {index.count}")
+        if index.first < 1 or any(commit.length < 1 for commit in commits):
+            raise ValueError(f"its first version is {index.first}, and its commits have {commits}")
+        counted = sum(commit.length for commit in commits)
+        if counted != index.count:
+            raise ValueError(f"its commits have {counted} versions and it has {index.count}")
     return index
 
 
 def read_ids(event: RecordedEvent) -> list[IdKey]:
     """Return the message ids of a run. Raises `StoredDataError`."""
     index = read_index(event)
-    try:
+    with _reading(event):
         ids = unpack_ids(join(event.properties, ID_PROPERTIES))
-    except UNREADABLE as error:
-        raise _corrupt(event, shown(error)) from error
-    if len(ids) != index.count:
-        raise _corrupt(event, f"it holds {len(ids)} message ids for {index.count} versions")
+        if len(ids) != index.count:
+            raise ValueError(f"it holds {len(ids)} message ids for {index.count} versions")
     return ids
 
 
 def read_run(event: RecordedEvent) -> Run:
     """Return a run with its states. Raises `StoredDataError`."""
     index, ids = read_index(event), read_ids(event)
-    try:
+    with _reading(event):
         columns = unpack_columns(decompress(join(event.properties, DATA_PROPERTIES)), ids)
-        return Run(index.first, columns.schema, columns.before or b"", columns.versions, index.commits)
-    except UNREADABLE as error:
-        raise _corrupt(event, shown(error)) from error
+    return Run(index.first, columns.schema, columns.before or b"", columns.versions, index.commits)
 
 
-def _corrupt(event: RecordedEvent, problem: str) -> StoredDataError:
-    sentence = f"Event {event.version} is no readable run of state versions: {problem}."
-    return StoredDataError(sentence, f"{EVENT}{event.version:010d}")
+def _reading(event: RecordedEvent) -> reading:
+    return reading(f"The run in event {event.version}", f"{EVENT}{event.version:010d}")
 
 
 def _commit(length: object, batch: object, written_at: object, number: object = None) -> Commit:
-    if (
-        isinstance(length, int)
-        and isinstance(batch, str | None)
-        and isinstance(written_at, int)
-        and isinstance(number, int | None)
-    ):
-        return Commit(length, batch, written_at, number)
-    message = f"{(length, batch, written_at, number)!r} is no commit"
-    raise TypeError(message)
-
-
-def _bytes(properties: Properties, name: str) -> bytes:
-    value = properties[name]
-    if not isinstance(value, bytes):
-        message = f"the property {name} holds {value!r}"
-        raise TypeError(message)
-    return value
-
-
-# Versions: what is recorded of each, with its number and the states around it.
+    return Commit(
+        expect(length, int), expect(batch, str, None), expect(written_at, int), expect(number, int, None)
+    )
 
 
 class Version(NamedTuple):
@@ -259,15 +221,13 @@ class RunVersions:
 
     def at(self, position: int) -> Version:
         """Return the version at a position of the run, from 0."""
-        run, before = self._run, self._states[position]
-        record = self._records[position]
+        run, record, before = self._run, self._records[position], self._states[position]
         commit = self._commits[position]
-        after = before if record.after is None else record.after
         return Version(
             run.first + position,
             record,
             before,
-            after,
+            before if record.after is None else record.after,
             run.schema,
             commit.batch,
             commit.written_at,

@@ -1,9 +1,9 @@
 """State streams: load the versions of some messages, and append new ones.
 
-The stream of a business object has the partition key `{Handler}-{business id}`. Its newest versions are in the tail,
-in the header; older ones are in runs, one event each, whose message ids are indexed in rows of
-their own. Loading costs one query, whatever the history, and one more for each stretch of runs that hold duplicates, or
-for the newest run when the state is too large for the header; appending costs one transaction.
+The stream of a business object has the partition key `{Handler}-{business id}`. Its newest versions are in the tail, in
+the header; older ones are in runs, one event each, whose message ids are indexed in rows of their own. Loading costs
+one query, whatever the history, and one more for each stretch of runs that hold duplicates, or for the newest run when
+the state is too large for the header; appending costs one transaction.
 """
 
 from __future__ import annotations
@@ -53,44 +53,37 @@ from runtime.versions.run import (
 )
 from runtime.versions.tail import HEAD_PROPERTIES, NO_EVENT, Head, Segment, Tail, is_of_state, read_head
 
-# Histories: what is known of a stream while its messages are handled.
-
 
 class FoundVersions:
-    """The versions of some messages, as they were read. One run is decoded at a time, when a version is asked for."""
+    """The versions of some `wanted` messages, in the tail and at the places in runs that the index names.
+
+    One look is taken at each place, however many messages have the hash of the id that stands there. One run is decoded
+    at a time, when a version is asked for.
+    """
 
     __slots__ = ("_decoded", "_events", "_places", "_tail")
 
-    def __init__(self, tail: Tail | None = None, events: Iterable[RecordedEvent] = ()) -> None:
+    def __init__(
+        self,
+        tail: Tail | None = None,
+        events: Iterable[RecordedEvent] = (),
+        wanted: AbstractSet[IdKey] = frozenset(),
+        candidates: Iterable[Place] = (),
+    ) -> None:
         self._tail = tail
         self._events = {event.version: event for event in events}
         self._places: dict[IdKey, tuple[int, int]] = {}
         self._decoded: tuple[int, RunVersions] | None = None
-
-    @classmethod
-    def of(
-        cls,
-        wanted: AbstractSet[IdKey],
-        tail: Tail | None,
-        candidates: Iterable[Place],
-        events: Iterable[RecordedEvent],
-    ) -> FoundVersions:
-        """Look for messages in the tail, and at the places in runs that the index names.
-
-        Takes one look at each place, however many messages have the hash of the id that stands there.
-        """
-        found = cls(tail, events)
         if tail is not None:
             ids_of_tail = tail.ids()
             if not wanted.isdisjoint(ids_of_tail):
                 places = enumerate(ids_of_tail)
-                found._places = {key: (NO_EVENT, position) for position, key in places if key in wanted}
-        ids = {number: read_ids(event) for number, event in found._events.items()}
+                self._places = {key: (NO_EVENT, position) for position, key in places if key in wanted}
+        ids = {number: read_ids(event) for number, event in self._events.items()}
         for place in candidates:
             key = ids[place.event][place.position]
             if key in wanted:
-                found._places[key] = place
-        return found
+                self._places[key] = place
 
     def __bool__(self) -> bool:
         return bool(self._places)
@@ -105,19 +98,14 @@ class FoundVersions:
             return None
         event, position = place
         if self._decoded is None or self._decoded[0] != event:
-            self._decoded = (event, RunVersions(self._run(event)))
+            tail = self._tail if event == NO_EVENT else None
+            run = read_run(self._events[event]) if tail is None else tail.run()
+            self._decoded = (event, RunVersions(run))
         return self._decoded[1].at(position)
 
     def event(self, number: int) -> RecordedEvent | None:
         """Return the event of a run, if it was read."""
         return self._events.get(number)
-
-    def _run(self, event: int) -> Run:
-        if event != NO_EVENT:
-            return read_run(self._events[event])
-        if self._tail is None:
-            raise AssertionError("Places in the tail are found by reading it.")
-        return self._tail.run()
 
 
 class NewestState(NamedTuple):
@@ -132,9 +120,9 @@ class History(NamedTuple):
 
     `head` and `index_rows` belong to the `stream` value, on which the next append is conditional. The head is as it is
     stored; `newest` is its state after the upcasters, wherever it is stored, and empty when the stream was read without
-    it: only the next version may store a state in a later schema version. `found` are the
-    versions of the messages that it was loaded for; `appended` are the versions appended since, by message, as far as
-    more copies of their messages wait. `letters` are the deliveries that were refused.
+    it: only the next version may store a state in a later schema version. `found` are the versions of the messages that
+    it was loaded for; `appended` are the versions appended since, by message, as far as more copies of their messages
+    wait. `letters` are the deliveries that were refused.
     """
 
     stream: Stream
@@ -157,11 +145,6 @@ class History(NamedTuple):
     def find(self, message_id: IdKey) -> Version | None:
         """Return the version that a message made, None when it made none that is kept."""
         return self.appended.get(message_id) or self.found.find(message_id)
-
-
-# Packing: new versions become a segment of the tail or, when they are many or large, runs.
-#
-# Whether a transaction is full is decided here, and nowhere else.
 
 
 class PackedRun(NamedTuple):
@@ -191,6 +174,9 @@ class Packed(NamedTuple):
 
 class Packer:
     """Packs the versions that follow a `head` and its `newest` state, which some `deliveries` make in one batch.
+
+    New versions become a segment of the tail or, when they are many or large, runs. Whether a transaction is full is
+    decided here, and nowhere else.
 
     The versions added since a run was last closed are open: from index `_begin` on, taking `_open_bytes` raw. `is_full`
     says that what is packed may leave no room for another run, or takes too much memory.
@@ -308,7 +294,7 @@ class Packer:
 
 
 def _as_run(tail: Tail | None) -> list[PackedRun]:
-    """Return a tail that is given up as the run that takes its place."""
+    """Return a tail that has no more room as the run that replaces it."""
     return [] if tail is None else [_packed(tail.run())]
 
 
@@ -332,15 +318,11 @@ def _split(run: Run) -> list[PackedRun]:
 
 
 def _packed(run: Run, data: bytes | None = None) -> PackedRun:
-    event = run.event(data)
-    return PackedRun(run.first, run.last, event, run.ids, _size(event))
-
-
-def _size(event: EventData) -> int:
-    """Return the bytes that an event and its place in the index take in a transaction, where binary is base64."""
-    data = sum(len(value) for value in event.properties.values() if isinstance(value, bytes))
-    data += limits.HASH_BYTES * int(event.properties["Count"])  # type: ignore[arg-type] # it was written as a number
-    return data * 4 // 3 + limits.ROW_OVERHEAD
+    event, ids = run.event(data), run.ids
+    # As sent, with the place in the index; binary is base64 in a transaction.
+    size = sum(len(value) for value in event.properties.values() if isinstance(value, bytes))
+    size = (size + limits.HASH_BYTES * len(ids)) * 4 // 3 + limits.ROW_OVERHEAD
+    return PackedRun(run.first, run.last, event, ids, size)
 
 
 _BESIDE = [*index.PROPERTIES, *dead_letters.PROPERTIES]
@@ -378,9 +360,8 @@ def is_key(key: str) -> bool:
 async def load(table: Table, handler: HandlerDefinition, business_id: str, ids: Collection[IdKey]) -> History:
     """Read the newest state of a stream, and the versions that messages with these ids have made.
 
-    One range query that begins at the header tells which ids may be known; the header it read is the one on
-    which an append is conditional. Raises `StreamTruncatedError` when truncation took a run in between, and
-    `StoredDataError`.
+    One range query that begins at the header tells which ids may be known; the header it read is the one on which an
+    append is conditional. Raises `StreamTruncatedError` when truncation took a run in between, and `StoredDataError`.
     """
     partition = stream_partition(table, handler.name, business_id)
     codec = handler.codec
@@ -393,6 +374,26 @@ async def load(table: Table, handler: HandlerDefinition, business_id: str, ids: 
     if newest.schema != codec.version:
         newest = NewestState(codec.upcast(newest.encoded, newest.schema), codec.version)
     return history._replace(newest=newest)
+
+
+async def _write_header(stream: Stream, properties: Properties, includes: Sequence[Include]) -> Stream:
+    if stream.etag is None:
+        return await Stream.provision(stream.partition, properties, includes)
+    return await Stream.set_properties(stream, properties, includes)
+
+
+async def _newest(history: History) -> NewestState:
+    """Return the newest state as it is stored: in the header, in the tail, or else in the newest run."""
+    head, number = history.head, history.stream.version
+    if head.state is not None:
+        return NewestState(head.state, head.schema)
+    if head.tail is not None:
+        return NewestState(head.tail.run().after, head.tail.schema)
+    event = history.found.event(number)
+    if event is None:
+        (event,) = await _read_runs(history.stream, [number])
+    run = read_run(event)
+    return NewestState(run.after, run.schema)
 
 
 async def find_versions(
@@ -418,7 +419,7 @@ async def _find_versions(partition: Partition, ids: Collection[IdKey]) -> Histor
     named = [each for each in candidates(index_rows, wanted) if each.event >= stream.first_version]
     events = await _read_runs(stream, {place.event for place in named})
     with reading("The index of ids", index.PREFIX):
-        found = FoundVersions.of(wanted, head.tail, named, events)
+        found = FoundVersions(head.tail, events, wanted, named)
     refused = dead_letters.read_letters([row for row in rows if row.row_key.startswith(dead_letters.PREFIX)])
     return History(stream, head, index_rows, found, letters=refused)
 
@@ -430,71 +431,42 @@ async def append(history: History, new: Append, beside: Sequence[Include] = ()) 
     Raises `ConcurrencyConflictError`; then, and after `StoreUnavailableError`, load again.
     """
     stream, properties = history.stream, new.head.properties()
-    kept, includes = (
-        history.letters.changed(new.letters) if new.letters is not None else (history.letters, [])
-    )
-    includes = [*includes, *beside]
-    newest = history.newest
+    letters, includes = history.letters, list(beside)
+    if new.letters is not None:
+        letters, changes = letters.changed(new.letters)
+        includes = [*changes, *includes]
+    newest, index = history.newest, history.index_rows
     if new.head.versions > history.head.versions:
         newest = NewestState(new.head.state or b"", new.head.schema)
-    if not new.runs:
+    if new.runs:
+        key, numbered = key_after(index), enumerate(new.runs, stream.version + 1)
+        added = [IndexRow.of(run.first, event, run.ids, key) for event, run in numbered]
+        index, changes = index_changes(index, added, new.head.kept_from)
+        events = [run.event for run in new.runs]
+        written = await Stream.write(stream, *events, properties=properties, includes=[*changes, *includes])
+        stream = written.stream
+    else:
         stream = await _write_header(stream, properties, includes)
-        return history._replace(stream=stream, head=new.head, newest=newest, letters=kept)
-    key = key_after(history.index_rows)
-    indexed = [
-        IndexRow.of(run.first, event, run.ids, key) for event, run in enumerate(new.runs, stream.version + 1)
-    ]
-    index, changes = index_changes(history.index_rows, indexed, new.head.kept_from)
-    events = [run.event for run in new.runs]
-    written = await Stream.write(stream, *events, properties=properties, includes=[*changes, *includes])
-    return history._replace(
-        stream=written.stream, head=new.head, newest=newest, index_rows=index, letters=kept
-    )
-
-
-async def _write_header(stream: Stream, properties: Properties, includes: Sequence[Include]) -> Stream:
-    if stream.etag is None:
-        return await Stream.provision(stream.partition, properties, includes)
-    return await Stream.set_properties(stream, properties, includes)
-
-
-async def _newest(history: History) -> NewestState:
-    """Return the newest state as it is stored: in the header, in the tail, or else in the newest run."""
-    head, newest = history.head, history.stream.version
-    if head.state is not None:
-        return NewestState(head.state, head.schema)
-    if head.tail is not None:
-        return NewestState(head.tail.run().after, head.tail.schema)
-    event = history.found.event(newest)
-    if event is None:
-        (event,) = await _read_runs(history.stream, [newest])
-    run = read_run(event)
-    return NewestState(run.after, run.schema)
+    return History(stream, new.head, index, history.found, history.appended, letters, newest)
 
 
 async def _read_runs(stream: Stream, needed: Collection[int]) -> list[RecordedEvent]:
     """Read the runs in some events. One request for each stretch of events without a gap."""
-    select = [*INDEX_PROPERTIES, *ID_PROPERTIES, *DATA_PROPERTIES]
-    events: list[RecordedEvent] = []
     if max(needed, default=0) > stream.version:
-        message = f"The index of ids names event {max(needed)}, and the stream has {stream.version}."
-        raise StoredDataError(message, HEADER, stream.partition.key)
-    for first, last in _stretches(sorted(needed)):
-        events += await Stream.read_events(stream, first, last, select=select)
-    return events
-
-
-def _stretches(numbers: Sequence[int]) -> list[tuple[int, int]]:
+        raise StoredDataError(
+            f"The index of ids names event {max(needed)}, and the stream has {stream.version}.",
+            HEADER,
+            stream.partition.key,
+        )
     stretches: list[tuple[int, int]] = []
-    for number in numbers:
+    for number in sorted(needed):
         if stretches and stretches[-1][1] == number - 1:
             stretches[-1] = (stretches[-1][0], number)
         else:
             stretches.append((number, number))
-    return stretches
-
-
-# Looking at state streams: which there are, and what one of them holds.
+    select = [*INDEX_PROPERTIES, *ID_PROPERTIES, *DATA_PROPERTIES]
+    read = [await Stream.read_events(stream, first, last, select=select) for first, last in stretches]
+    return [event for events in read for event in events]
 
 
 @dataclass(frozen=True, slots=True)
@@ -515,24 +487,26 @@ class StreamSummary:
 async def summaries(
     table: Table, handler: str | None = None, prefix: str = ""
 ) -> AsyncIterator[StreamSummary]:
-    """Give the streams of a table in the order of their keys, of one handler or all.
+    """Yield the streams of a table in the order of their keys, of one handler or all.
 
-    `prefix` is what their business ids begin with; without a handler, all headers are read for it.
-    One request for each 1,000 streams. One that is damaged is left out where damage is collected.
+    `prefix` is what their business ids begin with; without a handler, all headers are read for it. One request for each
+    1,000 streams. A corrupt one is skipped within `collecting`.
     """
     keys = KeyRange(f"{handler}-{prefix}") if handler else KeyRange()
     async for stream in state_streams(table, keys, HEAD_PROPERTIES):
-        summary = None
+        head = None
         with one_of_many(table, stream.partition.key):
-            summary = _summary(stream)
-        if summary is not None and summary.business_id.startswith(prefix):
-            yield summary
+            head = read_head(stream.properties or {})
+        name, _, business_id = stream.partition.key.partition("-")
+        if head is not None and business_id.startswith(prefix):
+            runs = stream.version - stream.first_version + 1 + (head.tail is not None)
+            yield StreamSummary(name, business_id, head, runs)
 
 
 async def state_streams(table: Table, keys: KeyRange, header: Sequence[str]) -> AsyncIterator[Stream]:
-    """Give the state streams in a range of keys, with these properties. One request for each 1,000.
+    """Yield the state streams in a range of keys, with these properties. One request for each 1,000.
 
-    One whose header cannot be read is left out where damage is collected.
+    One whose header cannot be read is skipped within `collecting`.
     """
     selection = Selection.of((), [*header, "StateVersions", "StateSchema"])
     async for row in read_headers(table, keys, selection.query):
@@ -545,7 +519,7 @@ async def state_streams(table: Table, keys: KeyRange, header: Sequence[str]) -> 
 
 
 async def stream_keys(table: Table, keys: KeyRange) -> AsyncIterator[list[str]]:
-    """Give the partition keys of the state streams in a range, up to 1,000 at a time, with one request for each."""
+    """Yield the partition keys of the state streams in a range, up to 1,000 at a time, with one request for each."""
     found: list[str] = []
     selection = Selection.of((), ["StateVersions", "StateSchema"])
     async for row in read_headers(table, keys, selection.query):
@@ -573,13 +547,6 @@ async def versions(table: Table, handler: str, business_id: str) -> list[Version
         if tail is not None:
             runs.append(tail.run())
         return [version for run in runs for version in RunVersions(run)]
-
-
-def _summary(stream: Stream) -> StreamSummary:
-    handler, _, business_id = stream.partition.key.partition("-")
-    head = read_head(stream.properties or {})
-    runs = stream.version - stream.first_version + 1 + (head.tail is not None)
-    return StreamSummary(handler, business_id, head, runs)
 
 
 def is_state_stream(stream: Stream) -> bool:

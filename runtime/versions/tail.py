@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise, starmap
+from itertools import accumulate, islice, starmap
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -19,14 +19,12 @@ from eventstore import Int64, Properties, Value
 from eventstore.header import HEADER
 from handlers.codec import unpack
 from runtime.clock import to_datetime
-from runtime.errors import StoredDataError
 from runtime.messages.envelope import IdKey, join_ids, pack_ids, unpack_ids
 from runtime.versions import limits
 from runtime.versions.columns import VersionColumns, compress, decompress, pack_columns, unpack_columns
 from runtime.versions.dead_letters import NONE_WAIT, WAITING_PROPERTIES, Waiting, read_waiting
 from runtime.versions.properties import (
     INT32,
-    UNREADABLE,
     chunk_names,
     expect,
     expect_all,
@@ -34,16 +32,12 @@ from runtime.versions.properties import (
     microseconds,
     number,
     reading,
-    shown,
     split,
 )
 from runtime.versions.run import Commit, Run, RunIndex, dates
 
-# Segments: versions of one commit, as the tail of a stream holds them, each packed behind the one before
-# it.
-#
-# So one is added to a tail without a look at the others. The ids of all of them are apart: each load
-# searches them.
+# Each segment is packed behind the one before it, so that one is added without a look at the others. The ids of all are
+# apart: each load searches them.
 
 _INT: Final = (int,)
 _KINDS: Final = (_INT, (str, None), _INT, (int, None), (bool,), _INT, (bytes,), (bytes,), (int, None))
@@ -96,30 +90,24 @@ class Segment(NamedTuple):
 
 
 def read_segments(packed: bytes, count: int, ids: bytes) -> list[Segment]:
-    """Return the segments that were packed one behind the other. Raises one of `damage.UNREADABLE`."""
+    """Return the segments that were packed one behind the other. Raises one of `properties.UNREADABLE`."""
     header: bytes = msgpack.Packer().pack_array_header(count)
     rows = expect(unpack(header + packed), list)
     segments = list(starmap(Segment, [[*expect(row, list)[:_IDS], b"", *row[_IDS:]] for row in rows]))
     # Each field is checked for all segments at once: there may be hundreds.
     for values, kinds in zip(zip(*segments, strict=True), _KINDS, strict=False):
         expect_all(list(values), *kinds)
-    shortest = min([segment.length for segment in segments], default=1)
-    if shortest < 1:
-        message = f"a segment has {shortest} versions"
-        raise ValueError(message)
-    ends = accumulate([segment.length for segment in segments], initial=0)
-    keys = unpack_ids(ids)
-    return [
-        segment._replace(ids=pack_ids(keys[first:end]))
-        for segment, (first, end) in zip(segments, pairwise(ends), strict=True)
-    ]
+    if any(segment.length < 1 for segment in segments):
+        raise ValueError("a segment has no versions")
+    keys = iter(unpack_ids(ids))
+    return [segment._replace(ids=pack_ids(list(islice(keys, segment.length)))) for segment in segments]
 
 
 NO_EVENT = 0
 """Stands for the tail where the version of an event is asked for."""
 _FORMAT = 2
-_FIELDS = 8
-"""How many fields stand behind the checksum."""
+_FIELDS: Final = (int, int, bytes, int, int, int, bytes, bytes)
+"""The types of the fields of a tail, which stand behind the checksum."""
 _NO_IDS = pack_ids([])
 
 
@@ -142,18 +130,11 @@ class Tail:
 
     @classmethod
     def of(cls, first: int, schema: int, before: bytes, segments: Iterable[Segment]) -> Tail:
-        """Return a tail of segments. Raises one of `damage.UNREADABLE` for ids that are none."""
-        each = list(segments)
-        return cls(
-            first,
-            schema,
-            before,
-            len(each),
-            sum([segment.length for segment in each]),
-            sum([segment.raw_bytes for segment in each]),
-            pack_ids([key for segment in each for key in unpack_ids(segment.ids)]),
-            b"".join([segment.packed() for segment in each]),
-        )
+        """Return a tail of segments. Raises one of `properties.UNREADABLE` for ids that are none."""
+        tail = cls(first, schema, before)
+        for segment in segments:
+            tail = tail.plus(segment)
+        return tail
 
     @property
     def size(self) -> int:
@@ -163,13 +144,11 @@ class Tail:
     @property
     def segments(self) -> Sequence[Segment]:
         """The segments, unpacked now. Raises `StoredDataError`."""
-        try:
+        with _reading():
             segments = read_segments(self.packed, self.length, self.packed_ids)
-        except UNREADABLE as error:
-            raise _corrupt(shown(error)) from error
-        counted = sum([segment.length for segment in segments])
-        if not counted == self.count == len(self.ids()):
-            raise _corrupt(f"its segments have {counted} versions and it has {self.count}")
+            counted = sum([segment.length for segment in segments])
+            if not counted == self.count == len(self.ids()):
+                raise ValueError(f"its segments have {counted} versions and it has {self.count}")
         return segments
 
     def takes(self, segment: Segment, schema: int) -> bool:
@@ -195,12 +174,10 @@ class Tail:
 
     def ids(self) -> list[IdKey]:
         """Return the message ids, in order. Raises `StoredDataError`."""
-        try:
+        with _reading():
             ids = unpack_ids(self.packed_ids)
-        except UNREADABLE as error:
-            raise _corrupt(shown(error)) from error
-        if len(ids) != self.count:
-            raise _corrupt(f"it holds {len(ids)} message ids for {self.count} versions")
+            if len(ids) != self.count:
+                raise ValueError(f"it holds {len(ids)} message ids for {self.count} versions")
         return ids
 
     def indexes(self) -> list[RunIndex]:
@@ -226,71 +203,54 @@ class Tail:
     def run(self) -> Run:
         """Return the tail as a run. Raises `StoredDataError`."""
         versions = VersionColumns()
-        state, segments = self.before, self.segments
-        ids = self.ids()
-        starts = accumulate((segment.length for segment in segments), initial=0)
-        for segment, start in zip(segments, starts, strict=False):
-            try:
-                columns = unpack_columns(decompress(segment.data, state), ids[start : start + segment.length])
-            except UNREADABLE as error:
-                raise _corrupt(shown(error)) from error
-            versions.extend(columns.versions)
-            state = columns.versions.after(state)
-        commits = [segment.commit for segment in segments]
+        state, ids = self.before, iter(self.ids())
+        commits = []
+        for segment in self.segments:
+            with _reading():
+                data = decompress(segment.data, state)
+                columns = unpack_columns(data, list(islice(ids, segment.length))).versions
+            versions.extend(columns)
+            state = columns.after(state)
+            commits.append(segment.commit)
         return Run(self.first, self.schema, self.before, versions, commits)
 
     def pack(self) -> bytes:
         """Return the tail as it is stored, behind a checksum of it."""
-        fields = (
-            self.first,
-            self.schema,
-            self.before,
-            self.length,
-            self.count,
-            self.raw_bytes,
-            self.packed_ids,
-            self.packed,
+        body: bytes = msgpack.packb(
+            (
+                self.first,
+                self.schema,
+                self.before,
+                self.length,
+                self.count,
+                self.raw_bytes,
+                self.packed_ids,
+                self.packed,
+            )
         )
-        body: bytes = msgpack.packb(fields)
         packed: bytes = msgpack.packb((_FORMAT, crc32(body), body))
         return packed
 
 
 def read_tail(data: bytes) -> Tail:
     """Return a tail as it was stored, whose segments are not looked at. Raises `StoredDataError` for a changed bit."""
-    try:
-        form, *fields = expect(unpack(data, most=_FIELDS), list)
+    with _reading():
+        form, *fields = expect(unpack(data, most=len(_FIELDS)), list)
         if form != _FORMAT:
-            raise _corrupt(f"format {form} is unknown; this code reads format {_FORMAT}")
+            raise ValueError(f"format {form} is unknown; this code reads format {_FORMAT}")
         checksum, body = fields
         if crc32(expect(body, bytes)) != expect(checksum, int):
-            raise _corrupt("its bytes are not those that its checksum was taken of")
-        first, schema, before, length, count, raw_bytes, ids, packed = expect(
-            unpack(body, most=_FIELDS), list
-        )
-        tail = Tail(
-            expect(first, int),
-            expect(schema, int),
-            expect(before, bytes),
-            expect(length, int),
-            expect(count, int),
-            expect(raw_bytes, int),
-            expect(ids, bytes),
-            expect(packed, bytes),
-        )
-    except UNREADABLE as error:
-        raise _corrupt(shown(error)) from error
-    if tail.first < 1 or tail.length < 1:
-        raise _corrupt(f"it begins with version {tail.first} and has {tail.length} segments")
+            raise ValueError("its bytes are not those that its checksum was taken of")
+        values = expect(unpack(body, most=len(_FIELDS)), list)
+        tail = Tail(*[expect(value, kind) for value, kind in zip(values, _FIELDS, strict=True)])
+        if tail.first < 1 or tail.length < 1:
+            raise ValueError(f"it begins with version {tail.first} and has {tail.length} segments")
     return tail
 
 
-def _corrupt(problem: str) -> StoredDataError:
-    return StoredDataError(f"The tail of the stream cannot be read: {problem}.", HEADER)
+def _reading() -> reading:
+    return reading("The tail of the stream", HEADER)
 
-
-# Tombstones: what is left of a business object that was forgotten, in the header of its stream or in its
-# entity.
 
 TOMBSTONE_PROPERTIES = ("Forgotten", "Refuses")
 
@@ -307,20 +267,16 @@ class Tombstone:
 
     def properties(self) -> dict[str, Value]:
         """Return the properties that a row has for it."""
-        mark: dict[str, Value] = {"Forgotten": to_datetime(self.at)}
-        return {**mark, "Refuses": True} if self.refuses else mark
+        return {"Forgotten": to_datetime(self.at), **({"Refuses": True} if self.refuses else {})}
 
 
 def read_tombstone(properties: Properties) -> Tombstone | None:
     """Return the tombstone that a row's properties hold, None when its object was never forgotten."""
     at = microseconds(properties, "Forgotten")
     if at is None and "Refuses" in properties:
-        message = "the object refuses messages, and was never forgotten"
-        raise ValueError(message)
+        raise ValueError("the object refuses messages, and was never forgotten")
     return None if at is None else Tombstone(at, expect(properties.get("Refuses", False), bool))
 
-
-# The head of a state stream: what its header row says, so that one query tells all a batch needs.
 
 _TAIL = chunk_names("Tail", 2)
 HEAD_PROPERTIES = [
@@ -340,12 +296,12 @@ HEAD_PROPERTIES = [
 class Head(NamedTuple):
     """The newest version of a state, and from where on history is kept.
 
-    `state` is the newest encoded state, None when it is too large for a header and must be read from the newest
-    run. `tail` are the newest versions, None when all are in runs. `versions` counts all versions ever made,
-    `kept_from` is the first that is kept. History up to the `horizon` may be gone: an older unknown message
-    cannot be told from a duplicate, nor can one without a time when `undated_cut`. `waiting` tells of its letters. A
-    stream that has letters only has no state yet, nor has one that was forgotten, which has a `tombstone`. Times are
-    microseconds since 1970 UTC.
+    `state` is the newest encoded state, None when it is too large for a header and must be read from the newest run.
+    `tail` are the newest versions, None when all are in runs. `versions` counts all versions ever made, `kept_from` is
+    the first that is kept. History up to the `horizon` may be gone: an older unknown message cannot be told from a
+    duplicate, nor can one without a time when `undated_cut`. `waiting` tells of its letters. A stream that has letters
+    only has no state yet, nor has one that was forgotten, which has a `tombstone`. Times are microseconds since 1970
+    UTC.
     """
 
     state: bytes | None
@@ -401,31 +357,22 @@ def is_of_state(properties: Properties) -> bool:
 def read_head(properties: Properties) -> Head:
     """Return the head that a header's properties hold. Raises `StoredDataError`."""
     with reading("The header of the stream", HEADER):
-        head = _head(properties)
-        _check(head)
+        head = Head(
+            state=expect(properties.get("State"), bytes, None),
+            schema=number(properties, "StateSchema", most=INT32),
+            versions=number(properties, "StateVersions"),
+            kept_from=number(properties, "KeptFrom", 1),
+            last_now=microseconds(properties, "LastNow") or 0,
+            horizon=microseconds(properties, "Horizon"),
+            undated_cut=expect(properties.get("UndatedCut", False), bool),
+            tail=read_tail(join(properties, _TAIL)) if _TAIL[0] in properties else None,
+            waiting=read_waiting(properties),
+            tombstone=read_tombstone(properties),
+        )
+        if head.schema < 1 or not 1 <= head.kept_from <= head.versions + 1:
+            raise ValueError(f"schema {head.schema}, {head.versions} versions, kept from {head.kept_from}")
+        if head.tail is not None and head.tail.first + head.tail.count != head.versions + 1:
+            raise ValueError(
+                f"its tail ends with version {head.tail.first + head.tail.count - 1} of {head.versions}"
+            )
     return head
-
-
-def _check(head: Head) -> None:
-    """Raise `ValueError` when the numbers of a head cannot be those of one stream."""
-    if head.schema < 1 or head.versions < 0 or not 1 <= head.kept_from <= head.versions + 1:
-        problem = f"schema {head.schema}, {head.versions} versions, kept from {head.kept_from}"
-        raise ValueError(problem)
-    if head.tail is not None and head.tail.first + head.tail.count != head.versions + 1:
-        problem = f"its tail ends with version {head.tail.first + head.tail.count - 1} of {head.versions}"
-        raise ValueError(problem)
-
-
-def _head(properties: Properties) -> Head:
-    return Head(
-        state=expect(properties.get("State"), bytes, None),
-        schema=number(properties, "StateSchema", most=INT32),
-        versions=number(properties, "StateVersions"),
-        kept_from=number(properties, "KeptFrom", 1),
-        last_now=microseconds(properties, "LastNow") or 0,
-        horizon=microseconds(properties, "Horizon"),
-        undated_cut=expect(properties.get("UndatedCut", False), bool),
-        tail=read_tail(join(properties, _TAIL)) if _TAIL[0] in properties else None,
-        waiting=read_waiting(properties),
-        tombstone=read_tombstone(properties),
-    )

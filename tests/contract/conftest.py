@@ -29,15 +29,10 @@ QUICK_ON_AZURITE = {
     "test_limits_of_the_emulator",
     "test_queries",
     "test_reading",
-    "test_reading_a_stream",
     "test_rows",
-    "test_rows_as_other_clients_see_them",
     "test_shared_access_signatures",
-    "test_tables",
     "test_transactions",
-    "test_truncating_a_stream",
     "test_writing",
-    "test_writing_to_a_stream",
 }
 
 

@@ -1,6 +1,6 @@
-"""What a page shows, pasted as a reader does: its files into a folder, and its commands into a shell of their own.
+"""The fenced blocks of a page, pasted as a reader does: files into a folder, commands into a shell of their own.
 
-A block is marked by a comment above it: `<!-- file: raffle.py -->`, or `<!-- elsewhere: KIND -->`.
+A comment above a block says what it is, where its language does not: see `tests.docs.running`.
 """
 
 from __future__ import annotations
@@ -10,27 +10,43 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow.parquet
 
 from tests.docs.pages import ROOT, text
 from tests.plugins.azurite import free_port
 
-_MARKED = re.compile(r"<!-- (\w+)(?:: (\S+))? -->\n```\w*\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(
+    r"^( *)(?:<!-- (\w+)(?:: (.*?))? -->\n *)?```(\w*)\n(.*?)^ *```", re.DOTALL | re.MULTILINE
+)
+
+
+class Block(NamedTuple):
+    """A fenced block, with what the comment above it says."""
+
+    mark: str
+    argument: str
+    language: str
+    text: str
+
+
+def blocks(page: str) -> Iterator[Block]:
+    """Give the fenced blocks of a page from top to bottom."""
+    for indent, mark, argument, language, code in _BLOCK.findall(text(page)):
+        yield Block(mark, argument, language, re.sub(f"^{indent}", "", code, flags=re.MULTILINE))
 
 
 def marked(page: str, kind: str) -> list[str]:
-    """Return the blocks of a page that are marked as of a kind."""
-    return [block for mark, name, block in _MARKED.findall(text(page)) if kind in (mark, name)]
+    return [block.text for block in blocks(page) if kind in (block.mark, block.argument)]
 
 
 def write_files(page: str, folder: Path) -> None:
-    """Write the files that a page shows."""
-    for mark, name, block in _MARKED.findall(text(page)):
-        if mark == "file":
-            (folder / name).write_text(block)
+    for block in blocks(page):
+        if block.mark == "file":
+            (folder / block.argument).write_text(block.text)
 
 
 def on_free_ports(commands: str, *ports: int) -> str:

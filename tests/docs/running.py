@@ -1,4 +1,4 @@
-"""Runs the fenced blocks of a page from top to bottom, as a reader would; Sybil finds them.
+"""Runs the fenced blocks of a page from top to bottom, as a reader would.
 
 A comment above a block says what it is, where its language does not:
 
@@ -22,38 +22,19 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
 from unittest.mock import patch
 
-from sybil import Document, Example, Region, Sybil
-
-from tests.docs.pages import ROOT
-from tests.docs.pasting import beside_the_project
+from tests.docs.pasting import Block, beside_the_project, blocks
 from tests.plugins.spark import Workplace
 
-_BLOCK = re.compile(
-    r"^(?P<indent> *)(?:<!-- (?P<mark>\w+)(?:: (?P<argument>.*?))? -->\n *)?```(?P<language>\w*)\n"
-    r"(?P<text>.*?)^ *```",
-    re.DOTALL | re.MULTILINE,
-)
 _NOT_RUN = {"mermaid", "toml", "yaml", "json", "diff"}
 _FOR_DEVELOPERS = re.compile(
     r"(make|pip|python -m (tests|benchmarks|samples)|python scripts/|pipx|who |\.venv/bin/)"
 )
-
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced block, with the comment above it."""
-
-    mark: str
-    argument: str
-    language: str
-    text: str
 
 
 @dataclass
@@ -72,7 +53,6 @@ class Reader:
         return self.place.path
 
     def follow(self, block: Block) -> None:
-        """Do what a block shows."""
         match block.mark or block.language:
             case "change":
                 source, _, target = block.argument.partition(" to ")
@@ -132,39 +112,13 @@ class Reader:
         self.printed += self.last
 
 
-def write_files(page: str, folder: Path) -> None:
-    """Write the files that a page shows."""
-    for block in _blocks(page):
-        if block.mark == "file":
-            (folder / block.argument).write_text(block.text)
-
-
 def follow(page: str, reader: Reader) -> None:
     """Run the blocks of a page from top to bottom."""
-    document = _SYBIL.parse(ROOT / page)
-    document.namespace["reader"] = reader
-    for example in document.examples():
-        example.evaluate()
-
-
-def _parse(document: Document) -> Iterator[Region]:
-    for found in _BLOCK.finditer(document.text):
-        text = re.sub(f"^{found['indent']}", "", found["text"], flags=re.MULTILINE)
-        block = Block(found["mark"] or "", found["argument"] or "", found["language"], text)
-        yield Region(found.start(), found.end(), block, _evaluate)
-
-
-def _evaluate(example: Example) -> None:
-    block: Block = example.parsed
-    if block.mark not in {"file", "fragment", "elsewhere"} and (block.mark or block.language not in _NOT_RUN):
-        example.namespace["reader"].follow(block)
-
-
-_SYBIL = Sybil(parsers=[_parse])
-
-
-def _blocks(page: str) -> list[Block]:
-    return [example.parsed for example in _SYBIL.parse(ROOT / page).examples()]
+    for block in blocks(page):
+        if block.mark not in {"file", "fragment", "elsewhere"} and (
+            block.mark or block.language not in _NOT_RUN
+        ):
+            reader.follow(block)
 
 
 def _lines(text: str) -> list[str]:

@@ -1,27 +1,50 @@
-"""Figures and lists of the pages are those of the code: each sentence is built from the constants and looked for."""
+"""Figures, lists and quotations of the pages are those of the code."""
 
 from __future__ import annotations
 
+import ast
 import re
+import shlex
+import tomllib
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import NAMESPACE_OID, UUID, uuid5
 
 import pytest
+from packaging.requirements import Requirement
+from typer.testing import CliRunner
 
+from benchmarks.algorithms.__main__ import PARTS, cli
+from benchmarks.algorithms.costs import AGAIN, HISTORY, NEW
+from benchmarks.marks import put_parts
+from eventstore import Int64
 from eventstore.keys import MAX_KEY_UNITS
-from eventstore.limits import MAX_OPERATIONS, MAX_TRANSACTION_BYTES
+from eventstore.limits import MAX_OPERATIONS, MAX_TRANSACTION_BYTES, row_bytes
+from eventstore.port import Row
+from handlers.lint import RULES
+from runtime import Envelope
 from runtime.algorithms.outbox.entity import MAX_OUTBOX_BYTES
 from runtime.algorithms.state_based.decide import FUTURE_TOLERANCE
 from runtime.algorithms.state_based.truncation import MINIMUM_AGE
 from runtime.algorithms.state_based.verification import Verdict
-from runtime.cli import failures
+from runtime.cli import failures, main
 from runtime.cli.options import DEFAULT_MASTER, STORE_VARIABLE, TABLE_VARIABLE
 from runtime.ledger.ledger import BatchStatus
+from runtime.maintenance.statistics import SHARES
 from runtime.messages.outcome import Reason, Status
+from runtime.publishing import DeliverySettings
 from runtime.spark.session import with_retries
+from runtime.spark.sources import _OPTIONS
 from runtime.spark.worker.connection import MAX_BUFFERED_BYTES
 from runtime.spark.worker.job import DELIVERY_BYTES, HARD_LIMIT, MAX_DELIVERIES, MAX_TEXT_BYTES
 from runtime.spark.worker.outcomes import MAX_BYTES, MAX_ROWS
+from runtime.tables.streams import _READ_ONE_BY_ONE
 from runtime.versions import limits
-from tests.docs.pages import text
+from tests.docs.pages import PAGES, ROOT, text
+from tests.packaging.extras import PROJECT, extras, setup_cfg
+from tests.unit.handlers.lint.corpus_check import handlers, marks
+from tests.unit.runtime.algorithms.batches import Batch
+from tests.unit.runtime.algorithms.world import ALGORITHMS, World
 
 HOUR = 3600 * 1_000_000
 
@@ -117,3 +140,244 @@ def test_the_life_of_a_batch_has_every_status():
     assert set(re.findall(r"[a-z]+(?= -->)|(?<=--> )[a-z]+", drawing)) == {
         status.value for status in BatchStatus
     }
+
+
+def test_the_shares_are_those_of_the_code():
+    assert SHARES == (1.0, 0.99, 0.9, 0.5, 0.1)
+    said = " ".join(text("docs/operations.md").split())
+    assert "in all streams, in 99 %, 90 %, half and a tenth of those that were cut" in said
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "size"),
+    [
+        ("text", "abc", 4 + 2 * 3),
+        ("binary", b"abc", 4 + 3),
+        ("int64, double, datetime", Int64(1), 8),
+        ("int64, double, datetime", 1.5, 8),
+        ("int64, double, datetime", datetime(2026, 1, 1, tzinfo=UTC), 8),
+        ("int32", 1, 4),
+        ("guid", UUID(int=1), 16),
+        ("boolean", True, 1),
+    ],
+)
+def test_bytes_are_counted_as_the_page_on_storage_says(kind, value, size):
+    (said,) = [
+        line.split("|")[2] for line in text("docs/storage.md").splitlines() if line.startswith(f"| {kind} |")
+    ]
+    assert said.split(",")[0].strip() in {"4", str(size)}
+
+    # 4, two keys of one character, 8 for the property and two for its name
+    assert row_bytes(Row("p", "r", "", {"N": value})) == 4 + 2 * 2 + 8 + 2 + size
+
+
+ALGORITHMS_PAGE = text("docs/algorithms.md")
+TEXT = " ".join(ALGORITHMS_PAGE.split())
+
+
+def test_limits_of_algorithms_are_those_of_the_code():
+    state, outbox = limits.MAX_STATE_BYTES // 1024, MAX_OUTBOX_BYTES // 1024
+
+    assert f"{state} KiB, and {outbox} KiB for all entries of an entity" in TEXT
+    assert f"When they take more than {outbox} KiB" in TEXT
+    assert f"The tail holds the newest versions, up to {limits.MAX_TAIL_BYTES // 1024} KiB" in TEXT
+    assert f"at least {HISTORY.stop + len(NEW) - AGAIN} newer ones in its game" in TEXT
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "sentence"),
+    [
+        ("outbox", "512 KiB, about {:,} messages with a small output each"),
+        ("tokens", "each, {:,} with tokens."),
+    ],
+)
+def test_as_many_messages_fit_a_round_as_it_says(algorithm, sentence):
+    game = "7d444840-9dc0-11d1-b245-5ffdce74fad2"
+    world = World(algorithm)
+    shots = [
+        Envelope.of(f"{uuid5(NAMESPACE_OID, str(n))}", "FireAt", f'{{"game_id": "{game}", "position": 1}}')
+        for n in range(2500)
+    ]
+
+    outcomes = Batch(world, "20260101T000000-abc123").first_pass(*shots)
+
+    fitting = sum(outcome.status == "processed" for outcome in outcomes)
+    assert sentence.format(round(fitting, -2)) in TEXT
+
+
+def test_a_lock_expires_and_a_key_is_kept_as_long_as_it_says():
+    settings = DeliverySettings()
+
+    assert settings.lock_limit == timedelta(minutes=2)
+    assert "A lock expires after two minutes" in TEXT
+    assert f"| {settings.lock_limit // timedelta(milliseconds=1)} |" in TEXT
+    assert f"| {settings.default_ttl // timedelta(seconds=1)} |" in TEXT
+
+
+def test_it_names_every_algorithm():
+    assert all(f"| `{algorithm}` |" in ALGORITHMS_PAGE for algorithm in ALGORITHMS)
+
+
+@pytest.mark.thorough
+def test_its_tables_are_those_that_the_command_writes(tmp_path):
+    # Given the page without its tables
+    page = tmp_path / "algorithms.md"
+    page.write_text(ALGORITHMS_PAGE)
+    put_parts(page, dict.fromkeys(PARTS, "to be measured\n"))
+    assert page.read_text().count("to be measured") == len(PARTS)
+
+    done = CliRunner().invoke(cli, ["--document", str(page)])
+
+    assert done.exit_code == 0, done.output
+    assert page.read_text() == ALGORITHMS_PAGE, "`python -m benchmarks algorithms` writes the page anew"
+
+
+def test_all_options_of_tables_are_told():
+    told = set(re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", text("docs/tables.md"), re.MULTILINE))
+    named = {name for names in told for name in re.findall(r"\w+", names)}
+
+    known = {name for options in _OPTIONS.values() for name in options}
+    assert named & known == known - {"store", "table"}
+
+
+def test_the_figure_of_tables_is_that_of_the_code():
+    assert f"for more than {_READ_ONE_BY_ONE} of 1,000" in text("docs/tables.md")
+
+
+def test_the_sentences_of_refusals_are_those_of_the_code():
+    code = "".join(path.read_text() for path in Path("runtime/spark/streaming").glob("*.py"))
+    code = re.sub(r'"\s*\n\s*f?"', "", code)
+    quoted = [
+        part
+        for cell in re.findall(
+            r"^\| the? .*?\| (.*) \|$|^\| it .*?\| (.*) \|$", text("docs/streaming.md"), re.MULTILINE
+        )
+        for part in re.findall(r"`([^`]+)`", "".join(cell))
+    ]
+    for sentence in (*quoted, "`is that of the query ...`".strip("`")):
+        for words in re.split(r"0|shots|games|\.\.\.", sentence):
+            assert words.strip() in code, sentence
+
+
+INSTALLATION = text("docs/installation.md")
+ROW = re.compile(r"^\| .* \| `consistent-messaging\[(\w+)\]` \| (.*) \|$", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_extra_that_a_page_names_exists(page):
+    named = re.findall(rf"{PROJECT}\[([\w,]+)\]", text(page))
+
+    assert {extra for names in named for extra in names.split(",")} <= set(extras())
+
+
+@pytest.mark.parametrize(("extra", "brings"), ROW.findall(INSTALLATION))
+def test_what_an_extra_adds_is_told(extra, brings):
+    lines = setup_cfg()["options.extras_require"][extra].split("\n")
+    required = [Requirement(line) for line in lines if line]
+    names = {each.name for each in required} - {PROJECT, "azure-core"}  # which azure-data-tables brings
+    included = {name for each in required if each.name == PROJECT for name in each.extras}
+
+    told = brings.lower()
+    assert all(name in told for name in names)
+    assert all(f"`{name}`" in told for name in included)
+
+
+def test_the_core_is_told():
+    core = {Requirement(line).name for line in setup_cfg()["options"]["install_requires"].split("\n") if line}
+
+    assert core == {"pydantic", "pydantic-core", "msgpack", "msgspec", "zstandard"}
+    assert "installs pydantic, msgpack, msgspec and zstandard" in " ".join(INSTALLATION.split())
+
+
+def test_the_project_file_that_it_shows_can_be_read_and_allows_this_version():
+    (shown,) = re.findall(r"```toml\n(.*?)```", INSTALLATION, re.DOTALL)
+
+    (dependency,) = tomllib.loads(shown)["project"]["dependencies"]
+    assert Requirement(dependency).specifier.contains(setup_cfg()["metadata"]["version"])
+
+
+def test_each_extra_has_its_row():
+    assert {extra for extra, _ in ROW.findall(INSTALLATION)} == set(extras())
+
+
+DETERMINISM = text("docs/determinism.md")
+
+
+def counted(kind: str, folder: str) -> int:
+    return len(marks(folder, kind))
+
+
+def test_every_rule_of_the_linter_is_listed_as_it_is():
+    rows = re.findall(r"^\| (CM\d{3}) \|.*$", DETERMINISM, re.MULTILINE)
+    assert rows == list(RULES)
+    for rule in RULES.values():
+        assert f"| {rule.code} | {rule.name} | {rule.why} | {rule.instead} |" in DETERMINISM
+
+
+def test_figures_of_the_linter_are_those_of_the_corpus():
+    found, missed = counted("expect", "bad"), counted("miss", "bad")
+    also_found, also_missed = counted("expect", "unseen"), counted("miss", "unseen")
+    good, false = len(handlers("good")), counted("false", "good")
+    unseen, also_false = len(handlers("unseen")), counted("false", "unseen")
+
+    assert f"| handlers | {len(handlers('bad'))} bad, {good} good | {unseen} |" in DETERMINISM
+    assert f"| mistakes in them | {found + missed} | {also_found + also_missed} |" in DETERMINISM
+    assert (
+        f"| found, at their line and with their code | {found} ({found / (found + missed):.0%}) "
+        f"| {also_found} ({also_found / (also_found + also_missed):.0%}) |"
+    ) in DETERMINISM
+    assert f"| false alarms | {false} | {also_false} |" in DETERMINISM
+
+
+def test_each_known_miss_and_false_alarm_is_told():
+    for folder in ("bad", "good", "unseen"):
+        for mark in [*marks(folder, "miss"), *marks(folder, "false")]:
+            assert (
+                f"| `{folder}/{mark.file}:{mark.line}` | {mark.kind} | {mark.code} | {mark.why} |"
+                in DETERMINISM
+            )
+
+
+def test_the_hook_of_the_linter_is_there_and_calls_the_command():
+    hooks = text(".pre-commit-hooks.yaml")
+    assert re.search(r"^- id: consistent-lint$", hooks, re.MULTILINE)
+    assert "- id: consistent-lint" in DETERMINISM
+    (entry,) = re.findall(r"^  entry: consistent (.*)$", hooks, re.MULTILINE)
+    with pytest.raises(SystemExit) as ended:
+        main([*shlex.split(entry), str(ROOT / "samples/shooting_range/handlers.py")])
+    assert ended.value.code == 0
+
+
+_LINK = re.compile(r"\[[^]]+\]\(([^)]+)\)")
+
+
+def rows() -> list[list[str]]:
+    """Return the cells of each threat."""
+    _, _, table = text("SECURITY.md").partition("## Threats")
+    lines = [line for line in table.partition("\n## ")[0].splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[1:]]
+
+
+def named_in(path: str) -> list[str]:
+    """Return the names of the tests in a file."""
+    tree = ast.parse((ROOT / path).read_text())
+    return [
+        each.name
+        for each in ast.walk(tree)
+        if isinstance(each, ast.FunctionDef) and each.name.startswith("test_")
+    ]
+
+
+def test_there_are_threats():
+    assert len(rows()) > 10
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row[0][:40])
+def test_each_promise_names_tests_that_hold_it(row):
+    _, promise, held_by, *_ = row
+
+    assert promise, "a threat without a promise belongs into the last column of another"
+    assert _LINK.findall(held_by), f"no test holds: {promise}"
+    for path in _LINK.findall(held_by):
+        assert path.startswith("tests/")
+        assert named_in(path), path

@@ -18,10 +18,10 @@ from eventstore import connect, drive
 from runtime import Envelope, Output, Processor
 from runtime.cli.checks import load_app
 from tests.docs.pages import PAGES
-from tests.docs.pasting import beside_the_project, paste, statuses
-from tests.docs.running import Reader, follow, write_files
+from tests.docs.pasting import beside_the_project, paste, statuses, write_files
+from tests.docs.running import Reader, follow
 from tests.plugins.spark import Workplace
-from tests.support.done_batches import games, make_batch, outcome, output
+from tests.support.done_batches import games, make_batch
 from tests.unit.cli.stores import on_store, play
 
 OTHERS = {"docs/event-store.md"}
@@ -57,15 +57,6 @@ def raffled(place: Workplace) -> None:
         drive(enter())
 
 
-def won(place: Workplace) -> None:
-    """Publish what a raffle has won."""
-    winners = [
-        outcome(name, output(f"to-{name}", 1, "Won", json.dumps({"name": name})))
-        for name in ("Ada", "Grace", "Zo\u00eb")
-    ]
-    make_batch(f"sqlite:///{place.path}/raffle.db", place.path / "outcomes", [winners])
-
-
 def batch(place: Workplace) -> None:
     """Publish a batch of games."""
     with place.at_work():
@@ -75,7 +66,6 @@ def batch(place: Workplace) -> None:
 
 
 BEFORE: dict[str, Callable[[Workplace], None]] = {
-    "docs/delivery.md": won,
     "docs/operations.md": raffled,
     "docs/publishing.md": batch,
     "docs/streaming.md": lambda place: (place.path / "incoming").mkdir(),
@@ -177,12 +167,6 @@ def _testing(folder: Path) -> None:
     assert letter["error"] in Path("docs/testing.md").read_text()
 
 
-def _delivery(folder: Path) -> None:
-    assert len((folder / "sent.txt").read_text().splitlines()) == 2
-    results = [row["result"] for row in parquet.read_table(folder / "records").to_pylist()]
-    assert sorted(results) == ["not_sent", "sent", "sent"]
-
-
 def _publishing(folder: Path) -> None:
     with closing(sqlite3.connect(folder / "published.db")) as file:
         assert file.execute("SELECT count(*) FROM hits").fetchone() == (24,)
@@ -201,7 +185,6 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
 
 AFTER: dict[str, Callable[[Path], None]] = {
     "README.md": _readme,
-    "docs/delivery.md": _delivery,
     "docs/publishing.md": _publishing,
     "docs/side-effects.md": _side_effects,
     "docs/testing.md": _testing,

@@ -20,15 +20,11 @@ from random import Random
 from unittest.mock import patch
 
 from runtime import file_systems
+from tests.faults.campaign import MISTAKES, PAGE, PARTS, Part, Record, planted, running_store, write_page
 from tests.faults.children import adopt_orphans, get_ready_to_fork
 from tests.faults.cluster import running_cluster
 from tests.faults.killed_azurite import durable_azurite
 from tests.faults.marks import Marks
-from tests.faults.mistakes import MISTAKES, planted
-from tests.faults.page import PAGE, write_page
-from tests.faults.parts import PARTS, Part
-from tests.faults.record import Record
-from tests.faults.stores import running_store
 from tests.faults.trial import Bench
 
 ROOT = Path(__file__).parents[2]

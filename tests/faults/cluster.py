@@ -60,7 +60,6 @@ class Cluster:
         return cast("dict[str, Any]", json.loads(line))
 
     def executors(self) -> list[int]:
-        """Return the executors that there are."""
         return [
             child
             for worker in self.workers

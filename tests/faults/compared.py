@@ -61,7 +61,6 @@ async def _rows(place: TablePlace, folder: Path) -> list[tuple[tuple[str, str], 
 
 
 async def all_rows(table: Table) -> AsyncIterator[Row]:
-    """Give all rows of a table."""
     continuation = None
     while True:
         page = await table.scan(None, continuation=continuation)

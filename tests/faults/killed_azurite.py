@@ -19,7 +19,7 @@ from pathlib import Path
 from random import Random
 
 from tests.faults.children import Child, ChildFailedError
-from tests.faults.moments import AtCalls
+from tests.faults.marks import AtCalls
 from tests.faults.trial import Bench, Disturbed, Trial
 from tests.faults.world import Shape
 from tests.plugins.azurite import answers, free_port, needed_azurite
@@ -42,7 +42,6 @@ class DurableAzurite:
 
     @property
     def url(self) -> str:
-        """The store url."""
         return f"azurite://127.0.0.1:{self._port}"
 
     def wait_until_saved(self) -> None:

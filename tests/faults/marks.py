@@ -1,9 +1,17 @@
-"""What processes of a campaign tell each other in shared memory: where the driver is, and who died."""
+"""What processes of a campaign tell each other in shared memory, and at which calls to the store one is killed."""
 
 from __future__ import annotations
 
 import mmap
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from enum import IntEnum
+from random import Random
+from typing import TypeVar
+
+from eventstore import InterceptedTable, Table
 
 
 class Phase(IntEnum):
@@ -17,7 +25,6 @@ class Phase(IntEnum):
 
     @property
     def words(self) -> str:
-        """When that is, in words."""
         return _WORDS[self]
 
 
@@ -82,3 +89,40 @@ class Marks:
 
     def _write(self, place: int, number: int) -> None:
         self._memory[place * _SIZE : (place + 1) * _SIZE] = number.to_bytes(_SIZE, "little")
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class AtCalls:
+    """Wraps the tables of workers: whoever makes a call with one of these numbers kills itself, before it or after."""
+
+    marks: Marks
+    before: frozenset[int] = frozenset()
+    after: frozenset[int] = frozenset()
+
+    def __call__(self, table: Table) -> Table:
+        return _Watched(table, self)
+
+    @classmethod
+    def draw(cls, marks: Marks, chance: Random, calls: int, count: int) -> AtCalls:
+        """Draw some of the next calls, of a batch that makes so many."""
+        begin = marks.calls
+        numbers = [begin + chance.randint(1, calls) for _ in range(count)]
+        return cls(marks, frozenset(numbers[::2]), frozenset(numbers[1::2]))
+
+
+class _Watched(InterceptedTable):
+    def __init__(self, table: Table, moments: AtCalls) -> None:
+        super().__init__(table)
+        self._moments = moments
+
+    async def _call(self, name: str, partition_key: str, call: Callable[[], Awaitable[T]]) -> T:
+        number = self._moments.marks.count_call()
+        if number in self._moments.before:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = await super()._call(name, partition_key, call)
+        if number in self._moments.after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result

@@ -15,8 +15,7 @@ from typing import Any, cast
 from handlers import App
 from runtime.batch_options import Wrap
 from runtime.spark.rounds import Rounds, Work
-from runtime.spark.streaming.admission import Admission, Checkpoint
-from runtime.spark.streaming.query import EpochPlaces, MicroBatches
+from runtime.spark.streaming.query import Stream
 from runtime.spark.worker.connection import open_table
 from runtime.spark.worker.job import FoldJob
 from tests.faults.compared import Found, look
@@ -33,7 +32,7 @@ QUERY = "shots"
 
 
 @dataclass
-class MicroBatchesWithoutSpark(MicroBatches):
+class StreamWithoutSpark(Stream):
     """Micro-batches whose messages are in a list."""
 
     def _prepare_once(self, rounds: Rounds, epoch: int) -> None:
@@ -83,10 +82,10 @@ class Streamed(World):
 
     def _run(self, begin: int, end: int, app: App, wrap: Wrap) -> None:
         """Run epochs with the handlers of an app, as one start of a query."""
-        admission = Admission(QUERY, Checkpoint(str(self._written.folder)))
-        places = EpochPlaces(str(self.out), QUERY, 1 + self.shape.seed % 3)
-        options = self.options(NOW, wrap)
-        work = MicroBatchesWithoutSpark(app, self.place, admission, places, options)
+        checkpoint, options = str(self._written.folder), self.options(NOW, wrap)
+        work = StreamWithoutSpark(
+            app, self.place, str(self.out), QUERY, checkpoint, 1 + self.shape.seed % 3, options
+        )
         for epoch in range(begin, end):
             self.marks.phase = Phase.BEGINNING
             file = self.folder / "incoming" / f"{epoch}.jsonl"

@@ -10,10 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.mistakes import MISTAKES
-from tests.faults.page import PAGE, read_page, write_page
-from tests.faults.parts import PARTS
-from tests.faults.record import Record
+from tests.faults.campaign import MISTAKES, PAGE, PARTS, Record, read_page, write_page
 from tests.model.pages import section
 from tests.support.processes import REPOSITORY
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tests.faults.children import Child, ChildFailedError, End
 from tests.faults.compared import Found
-from tests.faults.marks import Marks
-from tests.faults.moments import AtCalls
+from tests.faults.marks import AtCalls, Marks
 from tests.faults.world import Shape, World
 
 if TYPE_CHECKING:

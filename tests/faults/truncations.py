@@ -8,12 +8,12 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from eventstore.stream import split_streams
-from runtime.algorithms.state_based.truncation import DAY, TruncationRules
+from runtime.algorithms.state_based.truncation import DAY
 from runtime.batch_options import Wrap
 from runtime.leases import Leases
 from runtime.ledger.ledger import Ledger
 from runtime.spark.scan import FOUND_SCHEMA, Task
-from runtime.spark.truncation import TruncationJob
+from runtime.spark.truncation import TruncationJob, TruncationOptions
 from runtime.spark.worker.connection import open_table
 from runtime.versions import limits
 from samples.shooting_range.log import BEGIN, generate
@@ -48,17 +48,8 @@ class Truncated(World):
         leases, ledger = Leases(connection.table, NOW), Ledger(connection.table, NOW)
         lease = connection.run(leases.take("campaign", take_over=True))
         open_batches, now = connection.run(ledger.open_batches()), NOW()
-        job = TruncationJob(
-            TruncationRules.of(now, open_batches, older_than=AGE, keep_last=None),
-            now,
-            open_batches,
-            acknowledged=None,
-            give_up=None,
-            dry_run=False,
-            clock=NOW,
-            token=lease.token,
-            wrap=wrap,
-        )
+        options = TruncationOptions(older_than=AGE, clock=NOW, wrap=wrap)
+        job = TruncationJob(options, now, open_batches, lease.token)
         ranges = connection.run(split_streams(connection.table, 2))
         rows = [{"prefix": each.prefix, "first": each.first, "before": each.before} for each in ranges]
         with noting_deaths(self.marks.count_death):

@@ -81,7 +81,7 @@ class Partitions:
     tables: Sequence[pa.Table]
     run: Fold | None = None
 
-    def mapInArrow(self, run: Fold, _: StructType) -> Partitions:  # noqa: N802 - Spark's name
+    def mapInArrow(self, run: Fold, _: StructType | str) -> Partitions:  # noqa: N802 - Spark's name
         """Have a function run over each partition."""
         return replace(self, run=run)
 
@@ -164,7 +164,6 @@ class BatchWithoutSpark(Rounds):
         return self.options.partitions or 2
 
     def work_on(self, messages: Sequence[Row], job: FoldJob) -> Work:
-        """Return what gives the outcomes of messages."""
         return Work(cast("Any", self._routed(messages)), job.fold)
 
     def begin(self, batch_id: str | None, what: str) -> BatchRecord:

@@ -60,12 +60,10 @@ class World:
 
     @property
     def place(self) -> TablePlace:
-        """Where its states are."""
         return TablePlace(self.url or f"sqlite:///{self.folder}/store.db", self.table)
 
     @property
     def out(self) -> Path:
-        """Where its outcomes are."""
         return self.folder / "out"
 
     def begin(self) -> None:
@@ -94,7 +92,6 @@ class World:
         return NOW
 
     def run_batch(self, batch_id: str, log: Sequence[Row], clock: Clock, wrap: Wrap | None = None) -> None:
-        """Run a batch to its end."""
         options = self.options(clock, wrap)
         connection = open_table(self.place.store, self.place.table)
         batch = BatchWithoutSpark(NO_SPARK, app, self.place, str(self.out), options, connection, log)

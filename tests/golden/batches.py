@@ -49,7 +49,6 @@ class Counted:
                 notes.write(f"{call}\n")
 
     def take(self) -> dict[str, int]:
-        """Return how many there were of each, and begin again."""
         calls = self.file.read_text().split() if self.file.exists() else []
         self.file.unlink(missing_ok=True)
         return dict(sorted(Counter(calls).items()))

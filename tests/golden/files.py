@@ -25,7 +25,6 @@ ALL: dict[str, Callable[[Path], Facts]] = {**SNAPSHOTS, **SCENARIOS, "batches": 
 
 
 def write(name: str, found: Facts) -> None:
-    """Write a file."""
     (FOLDER / f"{name}.json").write_text(_text(found))
 
 

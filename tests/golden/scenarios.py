@@ -166,7 +166,6 @@ def _headers(headers: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def envelope(row: logs.Row) -> Envelope:
-    """Return a row of a log as an envelope."""
     at = row.get("enqueued_at")
     return Envelope.of(
         row["message_id"],

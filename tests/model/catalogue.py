@@ -65,7 +65,6 @@ class Check:
         return f"{self.scenario.name}-{bounds.workers}-{bounds.crashes}-{bounds.losses}-{bounds.cuts}"
 
     def explore(self) -> Report:
-        """Walk it."""
         return explore(self.scenario, self.bounds, self.reduction)
 
 

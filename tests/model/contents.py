@@ -65,7 +65,6 @@ class Numbered(Generic[T]):
         return frozen(value)
 
     def number(self, value: T) -> int:
-        """Return the number of a value."""
         key = self.key(value)
         number = self._numbers.get(key)
         if number is None:

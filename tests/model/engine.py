@@ -82,7 +82,6 @@ class Engine:
                 yield Action(Kind.DELAY, moment.run)
 
     def take(self, world: World, action: Action) -> World:
-        """Return the world after an action."""
         kind, subject = action
         if kind is Kind.DELIVER:
             moment = self.histories.start(world.started, subject)
@@ -102,7 +101,6 @@ class Engine:
         return self._lose(world, number, kind)
 
     def at(self, world: World, run: int) -> int:
-        """Return the moment of a run."""
         return next(number for number in world.runs if self.histories.moments[number].run == run)
 
     def _step(self, world: World, number: int) -> World:
@@ -213,7 +211,6 @@ class Ways:
         return world
 
     def steps(self, world: World, report: Report) -> Iterator[Step]:
-        """Give the steps from a world, and count them in a report."""
         for action in self.engine.actions(world):
             yield Step((action,), self.taken(world, action, report))
 

@@ -67,7 +67,6 @@ class Walk:
         self._report = Report(self.engine.scenario.name, self.engine.bounds, reduced=ways.reduced)
 
     def run(self) -> Report:
-        """Walk, and report."""
         report, engine = self._report, self.engine
         number = 0
         while self._ahead:

@@ -130,7 +130,6 @@ class Symmetry:
         self._late: dict[int, Shape] = {}
 
     def key(self, world: World) -> bytes:
-        """Return the key of a world."""
         moments = self._engine.histories.moments
         shared = self._shared(world)
         late = [self._call(call) for call in world.late]
@@ -218,7 +217,6 @@ class Symmetry:
         return known[1]
 
     def _told(self, number: int) -> Shape:
-        """Return the facts."""
         shape = self._facts.get(number)
         if shape is None:
             facts = self._engine.chronicle[number]
@@ -297,7 +295,6 @@ class Reduction:
         patch.setattr(Dependencies, "times_are_compared", not self.timeless)
 
     def ways(self, scenario: Scenario, bounds: Bounds) -> Ways:
-        """Return the ways that are left."""
         contents, shapes = Contents(), Shapes()
         engine = Engine(scenario, bounds, contents, LocalStates(contents, shapes, bounds))
         return FewerWays(engine, Symmetry(engine, shapes, timeless=self.timeless), self.name)

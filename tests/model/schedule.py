@@ -49,7 +49,6 @@ class Replayed(NamedTuple):
 
 
 def seed(scenario: Scenario, schedule: Sequence[Action]) -> str:
-    """Return the seed of a schedule."""
     jobs = (*scenario.earlier, *scenario.jobs)
     return " ".join(
         _word(action, jobs[action.subject].name if action.kind is Kind.DELIVER else "") for action in schedule

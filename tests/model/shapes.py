@@ -216,7 +216,6 @@ class Shapes:
         return Shape(number, tuple(writer.marks), tuple(writer.times))
 
     def joined(self, shapes: Sequence[Shape]) -> Shape:
-        """Return several shapes as one."""
         marks: dict[Mark, int] = {}
         times: dict[int, int] = {}
         written: list[Any] = []

@@ -78,6 +78,7 @@ def test_a_word_that_is_none_is_named():
 ONE = ["--scenario", "1 message, 1 copy"]
 
 
+@pytest.mark.thorough
 def test_walks_beside_each_other_report_what_they_would_alone():
     numbers = QUICK[:2]
 

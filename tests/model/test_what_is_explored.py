@@ -243,11 +243,10 @@ SOURCES = {
     "runtime/versions/index.py": (),
     "runtime/documents/protocol.py": (),
     "runtime/ledger/ledger.py": (
-        "Numbering.newest",
-        "Numbering.records",
-        "Numbering.past",
+        "Ledger.batches",
         "Ledger.decide",
         "Ledger.prune",
+        "records",
     ),
     "eventstore/reading.py": ("read_header",),
     "eventstore/writing.py": ("_version_of", "delete"),
@@ -255,13 +254,13 @@ SOURCES = {
 """The modules that call a table or Redis, and their functions that the explored code does not use.
 
 - `known_elsewhere` waits for a barrier only when a copy carries another token than the original, which no scenario
-  delivers: `tests/unit/runtime/algorithms/test_tokens.py` does, and kills the worker at each step.
+  delivers: `tests/unit/runtime/algorithms/outbox/test_stores.py` does, and kills the worker at each step.
 - Tokens are issued (`TokenStore.add`) before their message is sent, and are found again when an object is forgotten.
 - `unended` and `forget_expired` serve the operator: they list keys, and delete those that are too old to matter.
-- `Numbering.newest` and `records` list batches for people. `past` and `prune` delete what is left of batches that have
+- `Ledger.batches` and `records` list batches for people. `prune` deletes what is left of batches that have
   ended long ago.
 - Which attempt at a round counts is decided (`Ledger.decide`) beside files, which the model does not have:
-  `tests/unit/spark/test_putting_a_round_in_place.py` stops a driver at each of those steps, and lets another one
+  `tests/unit/spark/test_commit.py` stops a driver at each of those steps, and lets another one
   overtake it.
 - `read_header`, `delete` and `_version_of`, which recognises a repeated write, are parts of the event store that no
   algorithm uses: it reads the header with the newest versions in one query, recognises messages itself, and truncates

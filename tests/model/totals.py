@@ -48,7 +48,6 @@ class Totals:
         self.found += report.violation is not None and report.violation.invariant == mistake.breaks
 
     def sentence(self) -> str:
-        """Return the totals."""
         return (
             f"{short(self.executions)} executions in {self.worlds:,} distinct states and {self.steps:,} steps; "
             f"{self.crashes:,} crashes at {len(self.crash_points)} crash points; {self.losses:,} lost answers; "
@@ -63,7 +62,6 @@ def lost(report: Report) -> int:
 
 
 def check_row(report: Report) -> tuple[str, ...]:
-    """Return an exploration as a row."""
     bounds = report.bounds
     return (
         report.scenario,
@@ -89,7 +87,6 @@ def sample_row(sample: Sample) -> tuple[str, ...]:
 
 
 def mistake_row(mistake: Mistake, report: Report) -> tuple[str, ...]:
-    """Return a planted mistake as a row."""
     violation = report.violation
     return (
         mistake.name,

@@ -1,11 +1,13 @@
-"""Building the source distribution and the wheel, away from the working tree and without the network."""
+"""Building the distributions, away from the working tree and without the network; and environments to install into."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
 import tarfile
+import venv
 from pathlib import Path
 
 from tests.packaging.extras import REPOSITORY
@@ -46,3 +48,36 @@ def _build(what: str, tree: Path) -> Path:
     assert done.returncode == 0, done.stdout + done.stderr
     (built,) = out.iterdir()
     return built
+
+
+class Environment:
+    """A virtual environment, with the programs in it."""
+
+    def __init__(self, folder: Path) -> None:
+        venv.create(folder, with_pip=True)
+        self.python = folder / "bin" / "python"
+        self.consistent = folder / "bin" / "consistent"
+
+    def install(self, *what: str, folder: Path | None = None) -> None:
+        constraints = str(REPOSITORY / "constraints.txt")
+        pip: list[str | Path] = [
+            self.python,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-input",
+            "-c",
+            constraints,
+        ]
+        self.run(*pip, *what, folder=folder)
+
+    def packages(self) -> set[str]:
+        listed = self.run(self.python, "-m", "pip", "list", "--format", "json")
+        return {package["name"].replace("_", "-") for package in json.loads(listed)}
+
+    @staticmethod
+    def run(*command: str | Path, folder: Path | None = None) -> str:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout

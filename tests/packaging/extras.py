@@ -30,14 +30,12 @@ sys.meta_path.insert(0, Hides())
 
 
 def setup_cfg() -> ConfigParser:
-    """Return what setup.cfg says."""
     config = ConfigParser()
     config.read(REPOSITORY / "setup.cfg")
     return config
 
 
 def extras() -> list[str]:
-    """Return the names of all extras."""
     return list(setup_cfg()["options.extras_require"])
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.environment import Environment
+from tests.packaging.building import Environment
 from tests.packaging.extras import REPOSITORY
 
 pytestmark = pytest.mark.thorough
@@ -53,7 +53,6 @@ MISTAKE = "\napp.routes(7)\n"
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """Give an environment with the wheel alone."""
     made = Environment(tmp_path_factory.mktemp("environment"))
     made.install(str(wheel))
     return made

@@ -1,4 +1,4 @@
-"""The wheel and the source distribution hold the four typed packages, the start of the command, and little else."""
+"""The wheel and the source distribution hold the four typed packages and little else; what names the version agrees."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from zipfile import ZipFile
 import pytest
 from packaging.requirements import Requirement
 
+from runtime.cli import main
 from tests.packaging.extras import REPOSITORY, extras, setup_cfg
 
 PACKAGES = ("eventstore", "handlers", "runtime", "samples")
@@ -82,3 +83,24 @@ def test_the_command_is_installed(wheel):
     entry_points = ZipFile(wheel).read(f"{NAME}.dist-info/entry_points.txt").decode()
 
     assert entry_points.split() == ["[console_scripts]", "consistent", "=", "runtime.cli:main"]
+
+
+def test_the_command_line_prints_it(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"consistent-messaging {VERSION}\n"
+
+
+def test_the_newest_section_of_the_changelog_but_for_what_is_unreleased_is_its_own():
+    sections = re.findall(r"^## (.*)$", (REPOSITORY / "CHANGELOG.md").read_text(), re.MULTILINE)
+
+    newest = next(section for section in sections if section != "[Unreleased]")
+    assert re.fullmatch(rf"{re.escape(VERSION)} - \d{{4}}-\d\d-\d\d", newest)
+
+
+def test_the_hook_that_the_documents_show_has_its_tag():
+    page = (REPOSITORY / "docs" / "determinism.md").read_text()
+
+    assert re.findall(r"rev: (\S+)", page) == [f"v{VERSION}"]

@@ -44,7 +44,6 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(played: Path, tmp_path: Path) -> Path:
-    """Give a copy of it."""
     return shutil.copytree(played, tmp_path, dirs_exist_ok=True)
 
 

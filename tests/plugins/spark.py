@@ -30,7 +30,7 @@ from runtime.cli import main
 from runtime.spark import session
 from runtime.spark.java import find_java
 from tests.plugins.azurite import REPOSITORY
-from tests.plugins.modules import forget_modules
+from tests.plugins.chance import forget_modules
 from tests.plugins.s3 import SIGNED
 
 # Small jobs end before a compiler has paid for itself: the JVM's optimising one, and Spark's of queries.

@@ -23,12 +23,22 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from tests.faults.campaign import Record
 from tests.faults.compared import Found
-from tests.faults.record import Record
 from tests.faults.trial import Trial
 from tests.model.pages import rewrite
-from tests.stream_kills.victims import DRIVER, EVERYTHING, JAVA, ROOT, WORKER, Driver
-from tests.stream_kills.world import EACH_ALONE, FILES, Shape, World
+from tests.stream_kills.world import (
+    DRIVER,
+    EACH_ALONE,
+    EVERYTHING,
+    FILES,
+    JAVA,
+    ROOT,
+    WORKER,
+    Driver,
+    Shape,
+    World,
+)
 
 PAGE = ROOT / "docs" / "streaming.md"
 VICTIMS = (EVERYTHING, DRIVER, JAVA, WORKER, WORKER, WORKER, WORKER, WORKER)

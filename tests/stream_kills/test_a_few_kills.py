@@ -9,8 +9,7 @@ import pytest
 
 from tests.faults.compared import Found
 from tests.stream_kills.__main__ import main, undisturbed
-from tests.stream_kills.victims import Driver
-from tests.stream_kills.world import EACH_ALONE, Shape, World
+from tests.stream_kills.world import EACH_ALONE, Driver, Shape, World
 
 
 @pytest.mark.thorough

@@ -22,7 +22,8 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 
-from eventstore import ConcurrencyConflictError, Table
+from eventstore import ConcurrencyConflictError, InvalidKeyError, Table
+from eventstore.keys import escape
 from handlers import Context
 from handlers.app import HandlerDefinition
 from runtime.algorithms.algorithm import (
@@ -34,15 +35,15 @@ from runtime.algorithms.algorithm import (
     invoke_handler,
     publish_all,
 )
-from runtime.algorithms.outbox.entity import Entities, Entity, Entry, outputs_of
-from runtime.algorithms.refusals import Refusals, business_id_of, decided_before, has_stream
+from runtime.algorithms.outbox.entity import Entities, Entity, Entry
+from runtime.algorithms.refusals import Refusals, decided_before, has_stream
 from runtime.clock import Clock, cut_off, system_clock
 from runtime.errors import UsageError
 from runtime.ledger.batch import FORGOTTEN, HELD_BACK, NOTHING, BatchContext, BatchKey, OpenBatches, Seen
 from runtime.messages.envelope import Envelope, IdKey, id_text
-from runtime.messages.outcome import Outcome, Output, Reason, Status, dead_letter
+from runtime.messages.outcome import Outcome, Output, Reason, Status, dead_letter, outputs_of
 from runtime.messages.parsing import Deliveries, Delivery, Prepared, is_copy
-from runtime.retries import RetryPolicy, count_of_each, until_undisturbed
+from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions.readable import read_state
 
 
@@ -90,7 +91,12 @@ class OutboxAlgorithm(ABC):
 
     def storable(self, delivery: Delivery) -> Delivery:
         """Return a delivery, or the dead letter that it is because its business id is too long for a key."""
-        return delivery if isinstance(delivery, Outcome) else self.entities.refusal(delivery) or delivery
+        if not isinstance(delivery, Outcome):
+            try:
+                escape(self.entities.key(delivery.business_id))
+            except InvalidKeyError as error:
+                return self.refused(delivery, Reason.KEY_TOO_LONG, str(error))
+        return delivery
 
     async def attempt(
         self,
@@ -196,8 +202,7 @@ class OutboxAlgorithm(ABC):
                 f"{handler.name} stores documents (store_document), which an outbox cannot refer to: process its "
                 "messages with the state-based algorithm."
             )
-        published = [(id_, name, body.decode(), headers) for id_, name, body, headers in context.published]
-        outputs = outputs_of(published, version, now)
+        outputs = outputs_of(context.published, version, now)
         entry = Entry(message.fingerprint, now, version, outputs, None, envelope.type, self.batch.key)
         changed = replace(
             entity.with_entry(message.key, entry),
@@ -215,11 +220,7 @@ class OutboxAlgorithm(ABC):
         return entity
 
     def concluded(
-        self,
-        message: Prepared,
-        status: Status,
-        version: int | None = None,
-        outputs: tuple[Output, ...] = (),
+        self, message: Prepared, status: Status, version: int | None = None, outputs: tuple[Output, ...] = ()
     ) -> Outcome:
         """Return the outcome of a message that was handled, now or before, with the outputs to publish."""
         return Outcome(
@@ -248,23 +249,35 @@ class OutboxAlgorithm(ABC):
         Entries of other batches that are neither published nor abandoned are left alone. Costs two requests, one when
         nothing is left, and what the de-duplication store or the tokens take.
         """
-        await until_undisturbed(self.retries, partial(self._finish_once, business_id, message_ids))
 
-    async def _finish_once(self, business_id: str, message_ids: Collection[IdKey]) -> None:
-        entity = await self.entities.load(self.entities.key(business_id))
-        published = [key for key in entity.pending_of(self._may_finish) if key in message_ids]
-        if published:
-            await self.mark_finished(entity, published)
+        async def finish_once() -> None:
+            entity = await self.entities.load(self.entities.key(business_id))
+            published = [key for key in entity.pending_of(self._may_finish) if key in message_ids]
+            if published:
+                await self.mark_finished(entity, published)
+
+        await until_undisturbed(self.retries, finish_once)
 
     async def unfinished(self, business_id: str, latest: int) -> list[Outcome]:
         """Return the messages of an entity whose worker or batch died for good, as duplicates with their outputs.
 
-        These are single messages that were handled at a time, in microseconds, or before, and messages of batches
-        that were abandoned. Committing these outcomes publishes them; after that they are to be finished.
+        These are single messages that were handled at a time, in microseconds, or before, and messages of batches that
+        were abandoned. Committing these outcomes publishes them; after that they are to be finished.
         """
         key = self.entities.key(business_id)
         entity, left = await until_undisturbed(self.retries, partial(self.make_unfinished_ready, key, latest))
-        return [self._as_duplicate(business_id, id_, entity.outbox[id_]) for id_ in left]
+        entries = [(id_, entity.outbox[id_]) for id_ in left]
+        return [
+            Outcome(
+                Envelope(id_text(id_), entry.type, ""),
+                self.handler.name,
+                business_id,
+                Status.DUPLICATE,
+                version=entry.version,
+                outputs=entry.to_publish,
+            )
+            for id_, entry in entries
+        ]
 
     async def make_unfinished_ready(self, key: str, latest: int) -> tuple[Entity, list[IdKey]]:
         """Load an entity, make ready what nobody will finish, and return both."""
@@ -307,16 +320,6 @@ class OutboxAlgorithm(ABC):
             outputs = entry.to_publish if is_first else ()
             outcomes.append(self.concluded(end, status, entry.version, outputs))
         return outcomes
-
-    def _as_duplicate(self, business_id: str, key: IdKey, entry: Entry) -> Outcome:
-        return Outcome(
-            Envelope(id_text(key), entry.type, ""),
-            self.handler.name,
-            business_id,
-            Status.DUPLICATE,
-            version=entry.version,
-            outputs=entry.to_publish,
-        )
 
     def _may_finish(self, batch: BatchKey | None) -> bool:
         """Return whether this batch may finish the entries of a batch; None stands for single messages."""
@@ -383,7 +386,7 @@ class OutboxOneByOne:
 
     async def attempt(self, algorithm: OutboxAlgorithm, message: Delivery) -> Outcome:
         """Handle a message as a batch of one, publish, finish."""
-        entity, (outcome,) = await algorithm.attempt(business_id_of(message), [message])
+        entity, (outcome,) = await algorithm.attempt(message.business_id or "", [message])
         if isinstance(message, Outcome) or outcome.is_dead_letter:
             await publish_all(algorithm.table, self.publish, ())
         elif outcome.version is None:  # known elsewhere
@@ -405,9 +408,8 @@ class OutboxOneByOne:
         Costs one request for each 1,000 entities, and one for each entity that has something left.
         """
         latest, algorithm = cut_off(self.algorithm.clock, older_than), self.algorithm
-        return await count_of_each(
-            algorithm.entities.unfinished(), algorithm.retries, lambda key: self._sweep(key, latest)
-        )
+        sweep, keys = partial(self._sweep, latest=latest), algorithm.entities.unfinished()
+        return sum([await until_undisturbed(algorithm.retries, partial(sweep, key)) async for key in keys])
 
     async def _sweep(self, key: str, latest: int) -> int:
         entity, left = await self.algorithm.make_unfinished_ready(key, latest)
@@ -422,11 +424,9 @@ class OutboxOneByOne:
         Costs one request for each 1,000 entities and one for each entity, and one more for each that has old ids.
         """
         latest, algorithm = cut_off(self.algorithm.clock, older_than), self.algorithm
-        return await count_of_each(
-            algorithm.entities.all_keys(),
-            algorithm.retries,
-            lambda key: algorithm.evict_from(key, latest, dry_run=dry_run),
-        )
+        evict = partial(algorithm.evict_from, latest=latest, dry_run=dry_run)
+        keys = algorithm.entities.all_keys()
+        return sum([await until_undisturbed(algorithm.retries, partial(evict, key)) async for key in keys])
 
 
 def _entry(entity: Entity, key: IdKey) -> Entry:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -13,7 +13,6 @@ from eventstore import (
     ConcurrencyConflictError,
     Include,
     Int64,
-    InvalidKeyError,
     Operation,
     Page,
     Properties,
@@ -23,17 +22,16 @@ from eventstore import (
     Value,
     pages,
 )
-from eventstore.keys import escape
+from handlers import Published
 from handlers.app import HandlerDefinition
 from handlers.codec import unpack
 from runtime.algorithms.outbox.stores import EntryTokens
 from runtime.algorithms.refusals import Refusals
 from runtime.clock import to_datetime
-from runtime.errors import StoredDataError, UsageError
+from runtime.errors import UsageError
 from runtime.ledger.batch import BatchKey
 from runtime.messages.envelope import IdKey
-from runtime.messages.outcome import OUTPUT_INDEX_BITS, Outcome, Output, Reason, dead_letter
-from runtime.messages.parsing import Prepared
+from runtime.messages.outcome import Output, outputs_of
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions import dead_letters
 from runtime.versions.dead_letters import NO_LETTERS, NONE_WAIT, Letter, Letters, Waiting, read_waiting
@@ -53,8 +51,6 @@ from runtime.versions.properties import (
 )
 from runtime.versions.tail import Tombstone, read_tombstone
 
-# Entries of an outbox: that a message was processed, and its outputs until they are published.
-
 _FORMAT = 1
 
 
@@ -62,8 +58,8 @@ _FORMAT = 1
 class Entry:
     """What is kept of one message.
 
-    `fingerprint` tells its copies from another message with its id; `now` is when it was handled, in microseconds,
-    and `version` the version that it made. `outputs` are None once the message is finished.
+    `fingerprint` tells its copies from another message with its id; `now` is when it was handled, in microseconds, and
+    `version` the version that it made. `outputs` are None once the message is finished.
 
     `tokens` says which tokens the outputs have, None where messages have no tokens. `type` is the message's type and
     `batch` the batch that handled it, None for a single message; both are forgotten with the outputs.
@@ -108,18 +104,9 @@ def unpack_entries(data: bytes) -> dict[IdKey, Entry]:
     """Return entries as they were stored. Raises `StoredDataError`."""
     with reading("The outbox of an entity"):
         form, entries = unpack(data)
-        if form == _FORMAT:
-            return {expect(key, str, bytes): _entry(*fields) for key, *fields in entries}
-    raise StoredDataError(f"The outbox of an entity has format {form}; this code reads format {_FORMAT}.")
-
-
-def outputs_of(published: Iterable[tuple[Any, ...]], version: int, now: int) -> tuple[Output, ...]:
-    """Return what was published (id, type, body, headers) as messages of a log."""
-    first = version << OUTPUT_INDEX_BITS
-    return tuple(
-        Output(message_id, name, body, first + index, now, headers)
-        for index, (message_id, name, body, headers) in enumerate(published)
-    )
+        if form != _FORMAT:
+            raise ValueError(f"format {form} is unknown; this code reads format {_FORMAT}")
+        return {expect(key, str, bytes): _entry(*fields) for key, *fields in entries}
 
 
 def _packed(key: IdKey, entry: Entry) -> tuple[Any, ...]:
@@ -140,9 +127,18 @@ def _entry(fingerprint: bytes, now: int, version: int, *pending: Any) -> Entry: 
     expect(type_, str), expect(batch, str, None), [expect(number, int) for number in numbered]
     for message_id, name, body, headers in sent:
         expect(message_id, str), expect(name, str), expect(body, str), expect(headers, dict)
-    given = None if tokens is None else EntryTokens.read(*tokens)
-    of_batch = None if batch is None else BatchKey(batch, *numbered)
-    return Entry(fingerprint, now, version, outputs_of(sent, version, now), given, type_, of_batch)
+    published = [
+        Published(message_id, name, body.encode(), headers) for message_id, name, body, headers in sent
+    ]
+    return Entry(
+        fingerprint,
+        now,
+        version,
+        outputs_of(published, version, now),
+        None if tokens is None else EntryTokens.read(*tokens),
+        type_,
+        None if batch is None else BatchKey(batch, *numbered),
+    )
 
 
 MAX_OUTBOX_BYTES = 512 * 2**10
@@ -156,9 +152,9 @@ _OUTBOX = chunk_names("Outbox", MAX_OUTBOX_BYTES // CHUNK + 2)
 class Entity:
     """A business object as it was read, or as it is going to be stored.
 
-    `key` is its partition key; `state` is encoded, in schema version `schema`; `version` counts the messages that
-    were processed, and `last_now` is when the newest of them was, in microseconds. `etag` is None before the first
-    write. `outbox_bytes` is what the entries take as they are stored, None when that was not counted.
+    `key` is its partition key; `state` is encoded, in schema version `schema`; `version` counts the messages that were
+    processed, and `last_now` is when the newest of them was, in microseconds. `etag` is None before the first write.
+    `outbox_bytes` is what the entries take as they are stored, None when that was not counted.
 
     `letters` are the deliveries that were refused, in `letter_rows` rows of their own; `refused` are those that are
     going to be stored in their place, None when none was changed. An entity that was forgotten has a `tombstone`.
@@ -208,8 +204,9 @@ class Entity:
 
     def without_old(self, latest: int) -> Entity:
         """Return the entity without the entries that were finished and handled at a time or before."""
-        old = {key for key, entry in self.outbox.items() if not entry.is_pending and entry.now <= latest}
-        return self.without(old)
+        return self.without(
+            {key for key, entry in self.outbox.items() if not entry.is_pending and entry.now <= latest}
+        )
 
     @property
     def pending(self) -> int:
@@ -221,11 +218,8 @@ class Entity:
 
         Those of a batch are left to the batch, whose outcomes may be uncommitted.
         """
-        return [
-            key
-            for key, entry in self.outbox.items()
-            if entry.is_pending and entry.batch is None and entry.now <= latest
-        ]
+        single = self.pending_of(lambda batch: batch is None)
+        return [key for key in single if self.outbox[key].now <= latest]
 
     def pending_of(self, includes: Callable[[BatchKey | None], bool]) -> list[IdKey]:
         """Return the messages with pending entries of some batches; None stands for single messages."""
@@ -233,23 +227,21 @@ class Entity:
 
     @property
     def too_large(self) -> str | None:
-        """Say what does not fit the row, None when all does."""
+        """What does not fit the row, and how to make room for it; None when all does."""
         if len(self.state) > MAX_STATE_BYTES:
             return f"The state would take {len(self.state)} bytes; up to {MAX_STATE_BYTES} can be stored."
         size = self._outbox_size()
-        if size > MAX_OUTBOX_BYTES:
-            return f"The outbox would take {size} bytes; up to {MAX_OUTBOX_BYTES} can be stored.{self._way_out()}"
-        return None
-
-    def _way_out(self) -> str:
-        """Say what can make room for the newest entry, if anything can."""
-        waiting = sum(entry.is_pending for entry in self.outbox.values()) - 1
-        remembered = len(self.outbox) - waiting - 1
-        if waiting:
-            return f" Others wait there to be finished ({waiting}): redrive it when their batch has ended."
-        if remembered:
-            return f" Old ones are remembered there ({remembered}): forget some (`consistent evict`), and redrive it."
-        return ""
+        if size <= MAX_OUTBOX_BYTES:
+            return None
+        problem = f"The outbox would take {size} bytes; up to {MAX_OUTBOX_BYTES} can be stored."
+        if waiting := self.pending - 1:
+            return f"{problem} Others wait there to be finished ({waiting}): redrive it when their batch has ended."
+        if remembered := len(self.outbox) - 1:
+            return (
+                f"{problem} Old ones are remembered there ({remembered}): forget some (`consistent evict`), and "
+                "redrive it."
+            )
+        return problem
 
     def _outbox_size(self) -> int:
         return len(pack_entries(self.outbox)) if self.outbox_bytes is None else self.outbox_bytes
@@ -276,31 +268,24 @@ class Entity:
 
 def read_entity(row: Row) -> Entity:
     """Return the entity that a row holds. Raises `StoredDataError`."""
-    with reading_row("The entity", row):
-        return _entity(row)
-
-
-def _entity(row: Row) -> Entity:
     properties = row.properties
-    outbox = join(properties, _OUTBOX) if _OUTBOX[0] in properties else None
-    return Entity(
-        row.partition_key,
-        text(properties, "Algorithm"),
-        expect(join(properties, _STATE), bytes) if _STATE[0] in properties else b"",
-        number(properties, "StateSchema", most=INT32),
-        number(properties, "Version"),
-        microseconds(properties, "LastNow") or 0,
-        {} if outbox is None else unpack_entries(outbox),
-        row.etag,
-        len(outbox or b""),
-        number(properties, "LetterRows", 0, most=INT32),
-        read_waiting(properties),
-        tombstone=read_tombstone(properties),
-    )
+    with reading_row("The entity", row):
+        outbox = join(properties, _OUTBOX) if _OUTBOX[0] in properties else None
+        return Entity(
+            row.partition_key,
+            text(properties, "Algorithm"),
+            expect(join(properties, _STATE), bytes) if _STATE[0] in properties else b"",
+            number(properties, "StateSchema", most=INT32),
+            number(properties, "Version"),
+            microseconds(properties, "LastNow") or 0,
+            {} if outbox is None else unpack_entries(outbox),
+            row.etag,
+            len(outbox or b""),
+            number(properties, "LetterRows", 0, most=INT32),
+            read_waiting(properties),
+            tombstone=read_tombstone(properties),
+        )
 
-
-# The entities of one handler in a table: load one, store it if nobody wrote since, find those that are
-# unfinished.
 
 ENTITY = "ENTITY"
 """The row key of an entity, in a partition with its letters, and with what a store may keep beside it."""
@@ -322,17 +307,6 @@ class Entities:
     def business_id(self, key: str) -> str:
         """Return the business id that a partition key is made of."""
         return key.removeprefix(self.key(""))
-
-    def refusal(self, message: Prepared) -> Outcome | None:
-        """Return the dead letter of a message whose business id is too long for a key, None for all others."""
-        business_id = message.business_id
-        try:
-            escape(self.key(business_id))
-        except InvalidKeyError as error:
-            return dead_letter(
-                message.envelope, Reason.KEY_TOO_LONG, str(error), self.handler.name, business_id
-            )
-        return None
 
     async def load(self, key: str) -> Entity:
         """Read an entity, or return the one that was never written. Costs one request, two when it has letters.
@@ -375,31 +349,29 @@ class Entities:
         return await self._change(await self.load(key), change)
 
     async def unfinished(self) -> AsyncIterator[str]:
-        """Give the keys of the entities with pending entries. Costs one request for each 1,000 entities."""
-        async for row in self._scan():
-            if _pending(row):
+        """Yield the keys of the entities with pending entries. Costs one request for each 1,000 entities."""
+        async for row in self._rows():
+            with reading_row("The entity", row):
+                pending = number(row.properties, "Pending")
+            if pending:
                 yield row.partition_key
 
     async def all_keys(self) -> AsyncIterator[str]:
-        """Give the keys of all entities, at the same cost."""
-        async for row in self._scan():
+        """Yield the keys of all entities, at the same cost."""
+        async for row in self._rows():
             yield row.partition_key
 
-    async def _scan(self) -> AsyncIterator[Row]:
-        async for page in pages(self._scan_page):
+    async def _rows(self) -> AsyncIterator[Row]:
+        after = f"{self.handler.name}."  # "." follows "-": all keys of the handler's entities come before
+        scan = partial(self.table.scan, ENTITY, self.key(""), after, select=["Pending"])
+
+        async def scan_page(*, continuation: str | None) -> Page:
+            return await until_undisturbed(self.retries, partial(scan, continuation=continuation))
+
+        async for page in pages(scan_page):
             for row in page.rows:
                 if row.partition_key.startswith(self.key("")):
                     yield row
-
-    async def _scan_page(self, *, continuation: str | None) -> Page:
-        after = f"{self.handler.name}."  # "." follows "-": all keys of the handler's entities come before
-        scan = partial(self.table.scan, ENTITY, self.key(""), after, select=["Pending"])
-        return await until_undisturbed(self.retries, partial(scan, continuation=continuation))
-
-
-def _pending(row: Row) -> int:
-    with reading_row("The entity", row):
-        return number(row.properties, "Pending")
 
 
 async def with_letters(table: Table, entity: Entity) -> Entity:
@@ -416,8 +388,7 @@ async def with_letters(table: Table, entity: Entity) -> Entity:
 async def store_entity(table: Table, entity: Entity) -> Entity:
     """Write an entity on the condition that nobody wrote it since it was read. Costs one request.
 
-    Raises `ConcurrencyConflictError` when somebody did. Then, and when no answer came, the entity must be read
-    again.
+    Raises `ConcurrencyConflictError` when somebody did. Then, and when no answer came, the entity must be read again.
     """
     includes: Sequence[Include] = ()
     if entity.refused is not None:

@@ -24,15 +24,14 @@ from runtime.messages.envelope import FIRST, LAST, Envelope, IdKey, row_key
 from runtime.messages.outcome import Output
 from runtime.versions.properties import expect, reading_row, time
 
-# The de-duplication store: which messages were processed, kept apart from the entities. Its table may be
-# another one than that of the entities, also in another account or region. Reads must be strongly
-# consistent: once `add` has returned, every `find` sees the message, wherever it is called. Azure Table
-# Storage reads strongly consistently in its primary region; Cosmos DB does so only when it is configured
-# to.
-
 
 class DeduplicationStore:
-    """The fingerprints of processed messages, by the key of their entity and their id: one row for each message."""
+    """The fingerprints of processed messages, by the key of their entity and their id: one row for each message.
+
+    Its table may be in another account or region than the entities. Reads must be strongly consistent: once `add` has
+    returned, every `find` sees the message, wherever it is called. Azure Table Storage reads so in its primary region,
+    Cosmos DB only when it is configured to.
+    """
 
     def __init__(self, table: Table, clock: Clock = system_clock) -> None:
         self.table = table
@@ -102,14 +101,9 @@ def _added_at(row: Row) -> int:
         return to_microseconds(time(row.properties, "AddedAt"))
 
 
-# Tokens: a message may be processed only while its token exists.
-#
-# A token belongs to a chain: the messages that one message from outside has led to. The tokens of a chain
-# stand in one partition, so that new ones can be created on the condition that the token of their parent,
-# the message that publishes them, still exists. An attempt that wants to create tokens when another has
-# finished the message is refused, however late it is.
-#
-# A message that goes to several handlers has one token name, and a token for each of them.
+# A token belongs to a chain: the messages that one message from outside has led to. The tokens of a chain are in one
+# partition, so that new ones can be created on the condition that the token of their parent, the message that publishes
+# them, still exists. A message that goes to several handlers has one token name, and a token for each of them.
 
 HEADER = "token"
 """The header in which a message carries the name of its token."""
@@ -264,9 +258,6 @@ def token_of(message: Envelope, handler: str) -> Token | None:
 def with_token(headers: Mapping[str, str], name: str) -> dict[str, str]:
     """Return headers with the name of a token in them."""
     return {**headers, HEADER: name}
-
-
-# What an outbox entry knows of tokens: the one that its message came with, and those of its outputs.
 
 
 class EntryTokens(NamedTuple):

@@ -15,21 +15,18 @@ from runtime.messages.outcome import Outcome, Reason, Status
 from runtime.messages.parsing import Prepared, is_copy
 from runtime.versions.properties import one_of_many
 
-# The outbox: business state, outputs and ids of processed messages in one row. A new message changes the
-# state and adds an entry with its outputs in one conditional write; then the outputs are published, and the
-# entry is marked as finished. A message with an entry is a duplicate: the outputs that the entry still has
-# are published, and nothing else happens. As outputs are stored, a handler need not be deterministic.
-#
-# Ids are kept until `evict` forgets the old ones. A copy that is delivered after that is processed again.
-#
-# After Masternak and Pobiega, "Improving outbox" (exactly-once.github.io), the first listing.
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Outbox(OutboxAlgorithm):
     """Processes the messages of one handler, and keeps their ids in the entity.
 
-    Costs three requests for a new message (two when it has no outputs), one for a duplicate.
+    A new message changes the state and adds an entry with its outputs in one conditional write; then the outputs are
+    published, and the entry is marked as finished. A message with an entry is a duplicate: the outputs that the entry
+    still has are published, and nothing else happens. As outputs are stored, a handler need not be deterministic. Ids
+    are kept until `evict` forgets the old ones; a copy that is delivered after that is processed again.
+
+    After Masternak and Pobiega, "Improving outbox" (exactly-once.github.io), the first listing. Costs three requests
+    for a new message (two when it has no outputs), one for a duplicate.
     """
 
     name: str = "outbox"
@@ -56,21 +53,6 @@ class Outbox(OutboxAlgorithm):
         return 0
 
 
-# Token-based de-duplication: a message is processed only while its token exists, and processing it deletes
-# the token.
-#
-# No ids of processed messages are kept, so none have to be evicted. A token must never be created again
-# once its message was published. So tokens are created under ids new for each attempt, and a conditional
-# write (the checkpoint) decides whose tokens the messages carry, before any of them is published.
-#
-# The id of an attempt is registered in the entity before its tokens are created, and once the message is
-# finished the tokens of attempts that lost are deleted. Tokens are created on the condition that the token
-# of the incoming message still exists, and that one is deleted first: a slow attempt cannot create tokens
-# after others have cleaned up.
-#
-# After Masternak and Pobiega, "Token-based deduplication" and "Exactly-once intuition"
-# (exactly-once.github.io).
-
 Recipients = Callable[[str], Collection[str]]
 """Names the handlers that take messages of a type and process them by tokens. An output for none needs no token."""
 
@@ -79,8 +61,17 @@ _NO_TOKEN = "It carries no token: issue one before it is sent (`consistent token
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TokenBased(OutboxAlgorithm):
-    """Processes the messages of one handler while their tokens exist.
+    """Processes the messages of one handler while their tokens exist, and deletes these.
 
+    No ids of processed messages are kept, so none have to be evicted. A token must never be created again once its
+    message was published. So tokens are created under ids new for each attempt, and a conditional write (the
+    checkpoint) decides whose tokens the messages carry, before any of them is published.
+
+    The id of an attempt is registered in the entity before its tokens are created, and once the message is finished the
+    tokens of attempts that lost are deleted. Tokens are created on the condition that the token of the incoming message
+    still exists, and that one is deleted first: a slow attempt cannot create tokens after others have cleaned up.
+
+    After Masternak and Pobiega, "Token-based deduplication" and "Exactly-once intuition" (exactly-once.github.io).
     Costs seven requests for a new message (five when no handler takes its outputs), two for a duplicate.
     """
 
@@ -174,9 +165,9 @@ def _undecided(entity: Entity, message_ids: Collection[IdKey]) -> list[IdKey]:
 def _registered(attempts: Mapping[IdKey, str], entity: Entity) -> Entity:
     """Return the entity with one more attempt for each message, unless its tokens are decided."""
     for key in _undecided(entity, attempts):
-        entry = entity.outbox[key]
-        if attempts[key] not in _tokens(entry).attempts:
-            entity = entity.with_entry(key, replace(entry, tokens=_tokens(entry).registered(attempts[key])))
+        entry, attempt = entity.outbox[key], attempts[key]
+        if attempt not in _tokens(entry).attempts:
+            entity = entity.with_entry(key, replace(entry, tokens=_tokens(entry).registered(attempt)))
     return entity
 
 
@@ -194,24 +185,18 @@ def _tokens(entry: Entry) -> EntryTokens:
     return entry.tokens
 
 
-# The outbox with a separate de-duplication store: the entity forgets a message once the store knows it.
-#
-# From the commit on, the id of a message is in at least one place: first in the entity's outbox, then in
-# both, then in the store. So the store is asked only *after* the entity was loaded. Asked before, it could
-# answer that a message is unknown; and the entity, loaded after another attempt has moved the id to the
-# store, would not have it either. Asked after, an entity from which the id was removed meanwhile is not the
-# one that was loaded, and the conditional write is refused.
-#
-# After Masternak and Pobiega, "Improving outbox" (exactly-once.github.io), the last listing. That one
-# leaves an entry behind when an attempt dies between the store and the entity; here the next copy or the
-# sweeper removes it.
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
 class OutboxWithDeduplicationStore(OutboxAlgorithm):
     """Processes the messages of one handler, and keeps their ids in a store apart from the entities.
 
-    Costs five requests for a new message, two for a duplicate.
+    From the commit on, the id of a message is in at least one place: first in the entity's outbox, then in both, then
+    in the store. So the store is asked only *after* the entity was loaded. Asked before, it could answer that a message
+    is unknown; and the entity, loaded after another attempt has moved the id to the store, would not have it either.
+    Asked after, the conditional write is refused when the id was removed from the entity meanwhile.
+
+    After Masternak and Pobiega, "Improving outbox" (exactly-once.github.io), the last listing. That one leaves an entry
+    when an attempt dies between the store and the entity; here the next copy or the sweeper removes it. Costs five
+    requests for a new message, two for a duplicate.
     """
 
     name: str = "deduplication-store"

@@ -1,9 +1,9 @@
 """State-based consistent messaging: load, invoke, store, publish.
 
-A new message is handled on the newest state and adds a version. A duplicate is handled again on the version just
-before the one that it made, with the context recorded then, so that it gives the same outputs with the same
-ids, and stores nothing. Outcomes are returned last: a writer that lost a race has its append refused before
-anybody sees what it computed.
+A new message is handled on the newest state and adds a version. A duplicate is handled again on the version just before
+the one that it made, with the context recorded then, so that it gives the same outputs with the same ids, and stores
+nothing. Outcomes are returned last: a writer that lost a race has its append refused before anybody sees what it
+computed.
 
 After Masternak and Pobiega, "State-based consistent messaging" (exactly-once.github.io).
 """
@@ -18,7 +18,7 @@ from functools import partial
 from eventstore import InvalidKeyError, Table
 from handlers.app import HandlerDefinition
 from runtime.algorithms.algorithm import AT_ONCE, Publish, publish_all
-from runtime.algorithms.refusals import business_id_of, has_stream
+from runtime.algorithms.refusals import has_stream
 from runtime.algorithms.state_based.decide import Decider
 from runtime.algorithms.state_based.transaction import Folded, Transaction
 from runtime.clock import Clock
@@ -66,17 +66,23 @@ class StateBased:
         `seen` is what deliveries before these have decided. All copies of a message should be adjacent.
 
         Costs one query and one transaction; more when there are duplicates (see `runtime.versions.stream`), or more new
-        versions than a transaction holds: then each transaction stores a prefix of the rest, and no outcome is
-        returned before its version is stored.
+        versions than a transaction holds: then each transaction stores a prefix of the rest, and no outcome is returned
+        before its version is stored.
 
         After a lost race or a lost answer, the computed outcomes are dropped and the stream is loaded again: a version
-        counts as stored only when it was read. Raises `RetriesExhaustedError` after too
-        many of these in a row, `StoredDataError`, and `ReplayFailedError`.
+        counts as stored only when it was read. Raises `RetriesExhaustedError` after too many of these in a row,
+        `StoredDataError`, and `ReplayFailedError`.
         """
         try:
             partition = stream_partition(self.table, self.handler.name, business_id)
         except InvalidKeyError as error:
-            return [self._key_too_long(delivery, business_id, str(error)) for delivery in deliveries]
+            name, reason, problem = self.handler.name, Reason.KEY_TOO_LONG, str(error)
+            return [
+                each
+                if isinstance(each, Outcome)
+                else dead_letter(each.envelope, reason, problem, name, business_id)
+                for each in deliveries
+            ]
         with placed(self.table, partition.key):
             return await self._process(business_id, Deliveries.of(deliveries), seen)
 
@@ -136,11 +142,6 @@ class StateBased:
         drafts = Drafts(key, folded.attempt, folded.documents, self.batch.key)
         return await self.documents.commit(drafts, append_)
 
-    def _key_too_long(self, delivery: Delivery, business_id: str, error: str) -> Outcome:
-        if isinstance(delivery, Outcome):
-            return delivery
-        return dead_letter(delivery.envelope, Reason.KEY_TOO_LONG, error, self.handler.name, business_id)
-
 
 class StateBasedOneByOne:
     """Processes single messages of one handler, and publishes their outputs.
@@ -166,7 +167,7 @@ class StateBasedOneByOne:
             return await self.publish_after(self.algorithm.on_behalf_of(batch), message)
         epoch = await self.epochs.enter()
         algorithm = self.algorithm.on_behalf_of(replace(batch, number=epoch.number))
-        name = algorithm.handler.name, business_id_of(message), message.envelope.message_id
+        name = algorithm.handler.name, message.business_id, message.envelope.message_id
         try:
             outcome = await self.publish_after(algorithm, message)
         except BaseException:
@@ -177,7 +178,7 @@ class StateBasedOneByOne:
 
     async def publish_after(self, algorithm: StateBased, message: Delivery) -> Outcome:
         """Store the version that a message makes, then publish its outputs."""
-        (outcome,) = await algorithm.process(business_id_of(message), [message])
+        (outcome,) = await algorithm.process(message.business_id or "", [message])
         if outcome.status is not Status.TOO_LATE:
             await publish_all(algorithm.table, self.publish, outcome.outputs)
         return outcome

@@ -19,7 +19,6 @@ from runtime.algorithms.refusals import decided_before
 from runtime.algorithms.state_based.replay import (
     IN_A_ROW,
     Copy,
-    Difference,
     Replayed,
     Replayer,
     find_difference,
@@ -31,17 +30,12 @@ from runtime.documents.store import object_folder
 from runtime.errors import DifferenceError, ReplayFailedError
 from runtime.ledger.batch import FORGOTTEN, HELD_BACK, BatchContext
 from runtime.messages.envelope import Envelope
-from runtime.messages.outcome import Outcome, Output, Reason, Status, dead_letter
+from runtime.messages.outcome import Outcome, Reason, Status, dead_letter
 from runtime.messages.parsing import Prepared, is_copy
 from runtime.namesakes import is_from_outside
 from runtime.versions import limits
 from runtime.versions.columns import MadeColumns, size_beside_state
 from runtime.versions.run import Version
-
-# Chains: new messages of a stream handled one after another, each on the state that the one before left.
-#
-# A batch spends most of its time in this loop. What is to be noted of each message is noted for all when
-# the chain ends.
 
 
 class Way(NamedTuple):
@@ -61,7 +55,10 @@ class Failure(NamedTuple):
 
 
 class Chain:
-    """Handles the new messages of one stream."""
+    """Handles the new messages of one stream one after another, each on the state that the one before left.
+
+    A batch spends most of its time here. What is to be noted of each message is noted for all when the chain ends.
+    """
 
     def __init__(
         self, handler: HandlerDefinition, clock: Clock, batch: BatchContext, business_id: str
@@ -115,7 +112,9 @@ class Chain:
                 if headers or captured:
                     beside = size_beside_state(type_, headers, captured)
                 if len(after) > max_bytes or beside > max_bytes:
-                    failure = _too_large(first + len(afters), max(len(after), beside))
+                    taken = max(len(after), beside)
+                    problem = f"The version would take {taken} bytes; up to {max_bytes} can be stored."
+                    failure = Failure(first + len(afters), Reason.STATE_TOO_LARGE, problem)
                     break
                 made.nows.append(now)
                 made.revisions.append(revision)
@@ -143,11 +142,6 @@ class Chain:
     def _place(self, attempt: str) -> str:
         """Return what the names of the documents of an attempt begin with."""
         return f"{object_folder(self._handler.name, self._business_id)}/{attempt}"
-
-
-def _too_large(position: int, size: int) -> Failure:
-    problem = f"The version would take {size} bytes; up to {limits.MAX_STATE_BYTES} can be stored."
-    return Failure(position, Reason.STATE_TOO_LARGE, problem)
 
 
 @lru_cache(maxsize=64)
@@ -190,7 +184,10 @@ class Decider:
         transaction.outcomes.handler = self._handler.name
         transaction.outcomes.business_id = self._business_id
         if transaction.head.refuses:
-            self._refuse_all(transaction)
+            # Whatever else may be wrong with a delivery; no letter of it is kept.
+            for envelope in transaction.deliveries.envelopes:
+                transaction.outcomes.refuse(self._dead_letter(envelope, Reason.FORGOTTEN, FORGOTTEN))
+            transaction.dead_letter = True
             return
         position, count = 0, len(transaction.deliveries.messages)
         looked_at = iter(self._to_look_at(transaction))
@@ -198,30 +195,36 @@ class Decider:
         while position < count and not transaction.is_full:
             while end < position:
                 end = next(looked_at, count)
-            if position == end or transaction.dead_letter:
-                self._decide_on_some(position, transaction)
-                position = len(transaction.outcomes)
-            else:
+            if position < end and not transaction.dead_letter:
                 self._handle(position, end, transaction)
-                position = len(transaction.outcomes)
+            else:
+                known = [] if self._batch.is_redrive else self._copies_from(position, transaction)
+                if known:
+                    self._replay_all(known, transaction)
+                if len(transaction.outcomes) == position:
+                    self._decide_on(position, transaction)
+            position = len(transaction.outcomes)
 
     def _to_look_at(self, transaction: Transaction) -> Sequence[int]:
-        """Return the positions, in order, of deliveries that may be anything. All others are new messages."""
-        messages = transaction.deliveries.messages
-        if self._batch.is_redrive or self._may_refuse(transaction):
+        """Return the positions, in order, of deliveries that may be anything. All others are new messages.
+
+        Most groups need not be looked at one by one, as no unknown message can be refused in them.
+        """
+        messages, head = transaction.deliveries.messages, transaction.head
+        newest = max(filter(None, transaction.deliveries.envelopes.enqueued_at), default=None)
+        if (
+            self._batch.is_redrive
+            or self._batch.stops_streams
+            or transaction.refusals.kept
+            or head.horizon is not None
+            or head.undated_cut
+            or (newest is not None and self._is_in_future(newest))
+        ):
             return range(len(messages))
         known = transaction.known_positions()
         if Outcome not in map(type, messages):
             return known
         return sorted({*known, *(place for place, each in enumerate(messages) if type(each) is Outcome)})
-
-    def _decide_on_some(self, position: int, transaction: Transaction) -> None:
-        """Decide on a delivery that may be anything, and on those after it that are plain copies as it is."""
-        known = [] if self._batch.is_redrive else self._copies_from(position, transaction)
-        if known:
-            self._replay_all(known, transaction)
-        if len(transaction.outcomes) == position:
-            self._decide_on(position, transaction)
 
     def _copies_from(self, position: int, transaction: Transaction) -> list[Known]:
         """Return the deliveries in a row, from a position on, that are plainly copies of known messages."""
@@ -239,23 +242,28 @@ class Decider:
 
     def _decide_on(self, position: int, transaction: Transaction) -> None:
         """Decide on a delivery that may be anything."""
-        key, message = transaction.deliveries.keys[position], transaction.deliveries.messages[position]
-        if isinstance(message, Outcome):
-            self._refuse(position, message, transaction)
-        elif refused := self._refused_by_redrive(position, transaction):
+        delivery = transaction.deliveries[position]
+        if isinstance(delivery, Outcome):
+            self._refuse(position, delivery, transaction)
+        elif refused := transaction.refusals.refused_by_redrive(position, delivery):
             self._refuse(position, refused, transaction)
-        elif (version := transaction.find(key)) is not None:
-            self._replay(Known(position, version), transaction)
-        elif refused := self._refusal(position, transaction):
+        elif (version := transaction.find(delivery.key)) is not None:
+            if is_copy(delivery, version.record.fingerprint):
+                self._replay(Known(position, version), transaction)
+            else:
+                problem = (
+                    f"Version {version.number} was made by another message with the id "
+                    f"{delivery.envelope.message_id}."
+                )
+                reused = self._dead_letter(delivery.envelope, Reason.ID_REUSED, problem)
+                # It may have been refused for another reason, before the other one was processed.
+                self._refuse(
+                    position, decided_before(transaction.refusals, position, delivery, reused), transaction
+                )
+        elif refused := self._refusal(position, delivery, transaction):
             self._refuse(position, refused, transaction)
         else:
             self._handle(position, position + 1, transaction)
-
-    def _refuse_all(self, transaction: Transaction) -> None:
-        """Refuse every delivery of an object that was forgotten, whatever else may be wrong with it; keep nothing."""
-        for envelope in transaction.deliveries.envelopes:
-            transaction.outcomes.refuse(self._dead_letter(envelope, Reason.FORGOTTEN, FORGOTTEN))
-        transaction.dead_letter = True
 
     def _refuse(self, position: int, refused: Outcome, transaction: Transaction) -> None:
         """Conclude a delivery that is not handled."""
@@ -272,14 +280,11 @@ class Decider:
 
     def _replay(self, known: Known, transaction: Transaction) -> None:
         """Handle a known message again on the version before its own, and compare. Nothing is added."""
-        if not self._is_copy(known, transaction):
-            self._refuse(known.position, self._id_reused(known, transaction), transaction)
-            return
         try:
             replayed = self._replayer.replay(*_copy(known, transaction))
             self._compare(known, replayed, transaction)
         except (HandlerFailedError, CodecError) as error:
-            self._refuse_failed(known, error, transaction)
+            self._refuse_replay(known, Reason.REPLAY_FAILED, str(error), transaction)
 
     def _replay_all(self, known: Sequence[Known], transaction: Transaction) -> None:
         """Do the same for copies of known messages in a row, up to the first that fails."""
@@ -293,24 +298,20 @@ class Decider:
             else:
                 self._compare(each, Replayed(after, published), transaction)
         if replays.error is not None:
-            self._refuse_failed(known[len(replays.afters)], replays.error, transaction)
-
-    def _refuse_failed(self, known: Known, error: Exception, transaction: Transaction) -> None:
-        refused = self._without_outputs(known, transaction, Reason.REPLAY_FAILED, str(error))
-        self._refuse(known.position, refused, transaction)
+            failed = known[len(replays.afters)]
+            self._refuse_replay(failed, Reason.REPLAY_FAILED, str(replays.error), transaction)
 
     def _compare(self, known: Known, replayed: Replayed, transaction: Transaction) -> None:
         """Conclude a duplicate if its replay is as its message was handled first, or refuse it. Raises `CodecError`."""
-        position, version = known
-        difference = find_difference(
-            self._handler, replayed, version, lambda: _first_outputs(known, transaction)
-        )
+        difference = find_difference(self._handler, replayed, known.version)
         if difference is None:
             self._conclude(known, replayed.published, transaction)
-            return
-        self._fail_if_asked(transaction.deliveries.envelopes[position], difference)
-        refused = self._without_outputs(known, transaction, Reason.NONDETERMINISTIC, str(difference))
-        self._refuse(position, refused, transaction)
+        elif self._batch.on_difference == "fail":
+            message_id = transaction.deliveries.envelopes.message_ids[known.position]
+            stream = f"{self._handler.name}-{self._business_id}"
+            raise DifferenceError(f"Message {message_id} of {stream} was redelivered. {difference}")
+        else:
+            self._refuse_replay(known, Reason.NONDETERMINISTIC, str(difference), transaction)
 
     def _conclude(self, known: Known, published: Sequence[Published], transaction: Transaction) -> None:
         """Conclude a duplicate whose replay is as its message was handled first."""
@@ -322,55 +323,30 @@ class Decider:
         published = published if is_first else ()
         transaction.conclude(key, status, version.number, version.record.now, published)
 
-    def _id_reused(self, known: Known, transaction: Transaction) -> Outcome:
-        """Return the outcome of another message under a known id, which may have been refused before that was known."""
-        position, delivery = known.position, transaction.deliveries[known.position]
-        envelope, number = transaction.deliveries.envelopes[position], known.version.number
-        problem = f"Version {number} was made by another message with the id {envelope.message_id}."
-        reused = self._dead_letter(envelope, Reason.ID_REUSED, problem)
-        if isinstance(delivery, Outcome):
-            return reused
-        return decided_before(transaction.refusals, position, delivery, reused)
+    def _refuse_replay(self, known: Known, reason: Reason, error: str, transaction: Transaction) -> None:
+        """Refuse what cannot be replayed; fail the batch when its outputs are unpublished."""
+        (position, version), deliveries = known, transaction.deliveries
+        envelope = deliveries.envelopes[position]
+        has_outputs = deliveries.keys[position] in transaction.delivered
+        if not has_outputs and not self._batch.is_finished(version.batch, version.batch_number):
+            raise ReplayFailedError(
+                f"Message {envelope.message_id} made version {version.number} of "
+                f"{self._handler.name}-{self._business_id} in batch {version.batch}, whose outputs were never "
+                f"published, and cannot be replayed: {error} Run with the handlers that made it, or abandon "
+                f"that batch."
+            )
+        self._refuse(position, self._dead_letter(envelope, reason, error), transaction)
 
-    def _is_copy(self, known: Known, transaction: Transaction) -> bool:
-        deliveries, recorded = transaction.deliveries, known.version.record.fingerprint
-        if deliveries.fingerprints[known.position] == recorded:
-            return True
-        delivery = deliveries[known.position]
-        return isinstance(delivery, Prepared) and is_copy(delivery, recorded)
-
-    def _may_refuse(self, transaction: Transaction) -> bool:
-        """Say whether any unknown message could be refused, so that most groups are not looked at one by one.
-
-        A message that is refused in this transaction can be: copies of it may follow.
-        """
-        head, envelopes = transaction.head, transaction.deliveries.envelopes
-        if (
-            self._batch.stops_streams
-            or transaction.refusals.kept
-            or head.horizon is not None
-            or head.undated_cut
-        ):
-            return True
-        newest = max(filter(None, envelopes.enqueued_at), default=None)
-        return newest is not None and self._is_in_future(newest)
-
-    def _refused_by_redrive(self, position: int, transaction: Transaction) -> Outcome | None:
-        if not self._batch.is_redrive:
-            return None
-        delivery = transaction.deliveries[position]
-        if isinstance(delivery, Outcome):
-            return delivery
-        return transaction.refusals.refused_by_redrive(position, delivery)
-
-    def _refusal(self, position: int, transaction: Transaction) -> Outcome | None:
+    def _refusal(self, position: int, message: Prepared, transaction: Transaction) -> Outcome | None:
         """Return the outcome of an unknown message that must not be handled, None for all others."""
-        delivery = transaction.deliveries[position]
-        if isinstance(delivery, Outcome):
-            return delivery
-        envelope, enqueued_at = delivery.envelope, delivery.envelope.enqueued_at
-        is_too_late = self._is_too_late(position, delivery, transaction)
-        refused = transaction.refusals.refusal(position, delivery, waits=not is_too_late)
+        envelope, enqueued_at = message.envelope, message.envelope.enqueued_at
+        # It cannot be told from a duplicate then; a letter that is redriven can.
+        is_too_late = (
+            self._batch.late != "process"
+            and transaction.head.is_too_late(enqueued_at)
+            and not transaction.refusals.is_redriven(position, message)
+        )
+        refused = transaction.refusals.refusal(position, message, waits=not is_too_late)
         if refused is not None:
             return refused
         if enqueued_at is not None and self._is_in_future(enqueued_at):
@@ -382,37 +358,8 @@ class Decider:
             return self._dead_letter(envelope, Reason.HELD_BACK, HELD_BACK)
         return None
 
-    def _is_too_late(self, position: int, delivery: Prepared, transaction: Transaction) -> bool:
-        """Say whether a message cannot be told from a duplicate, and is not to be handled then. A letter can be."""
-        return (
-            self._batch.late != "process"
-            and transaction.head.is_too_late(delivery.envelope.enqueued_at)
-            and not transaction.refusals.is_redriven(position, delivery)
-        )
-
     def _is_in_future(self, enqueued_at: int) -> bool:
         return not self._batch.is_cascade and enqueued_at > self._clock() + FUTURE_TOLERANCE
-
-    def _fail_if_asked(self, envelope: Envelope, difference: Difference) -> None:
-        if self._batch.on_difference == "fail":
-            stream = f"{self._handler.name}-{self._business_id}"
-            message = f"Message {envelope.message_id} of {stream} was redelivered. {difference}"
-            raise DifferenceError(message)
-
-    def _without_outputs(self, known: Known, transaction: Transaction, reason: Reason, error: str) -> Outcome:
-        """Return a dead letter for what cannot be replayed; fail the batch when its outputs are unpublished."""
-        version, deliveries = known.version, transaction.deliveries
-        envelope = deliveries.envelopes[known.position]
-        has_outputs = deliveries.keys[known.position] in transaction.delivered
-        if not has_outputs and not self._batch.is_finished(version.batch, version.batch_number):
-            problem = (
-                f"Message {envelope.message_id} made version {version.number} of "
-                f"{self._handler.name}-{self._business_id} in batch {version.batch}, whose outputs were never "
-                f"published, and cannot be replayed: {error} Run with the handlers that made it, or abandon "
-                f"that batch."
-            )
-            raise ReplayFailedError(problem)
-        return self._dead_letter(envelope, reason, error)
 
     def _dead_letter(self, envelope: Envelope, reason: Reason, error: str) -> Outcome:
         length = self._batch.limits.error
@@ -426,11 +373,3 @@ def _copy(known: Known, transaction: Transaction) -> Copy:
     return Copy(
         envelopes.message_ids[position], deliveries.routes[envelopes.types[position]], message, version
     )
-
-
-def _first_outputs(known: Known, transaction: Transaction) -> Sequence[Output] | None:
-    """Return the outputs of a message's first delivery in this batch, None when they are not in memory."""
-    key = transaction.deliveries.keys[known.position]
-    if key in transaction.seen.delivered or key not in transaction.delivered:
-        return None
-    return transaction.outputs_of(known.version.number)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,22 +12,13 @@ from handlers import CodecError, Context, Message, Published, State
 from handlers.app import HandlerDefinition
 from handlers.handler import Route
 from runtime.algorithms.algorithm import HandlerFailedError, failure_of, invoke_handler, settle
-from runtime.messages.digests import digest_outputs, digest_state, digests_of_outputs, digests_of_states
-from runtime.messages.outcome import Output
+from runtime.messages.digests import NO_OUTPUTS, digest_outputs, digest_state
 from runtime.namesakes import is_from_outside
 from runtime.versions.readable import ABSENT, Change, changes, decode
 from runtime.versions.run import Version
 
-# Differences between a replay and what was recorded of the version.
-#
-# The next state is recorded, so its fields are compared one by one. Of the outputs only a digest is
-# recorded: which of them differ is known where those of the first delivery are in memory, or where the
-# digest fits some of today's outputs.
-
 _SHOWN = 5
 _VALUE_LENGTH = 80
-_TRIED = 64
-"""Up to how many outputs the digest is tried on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,75 +36,28 @@ class Difference:
     schemas: tuple[int, int] | None = None
 
     def __str__(self) -> str:
-        kinds = [("other outputs", self.outputs), ("another next state", self.state)]
-        what = " and ".join(kind for kind, found in kinds if found is not None)
-        details = "; ".join(filter(None, (self._state_text(), self.outputs)))
+        kinds, details = [], []
+        if self.outputs is not None:
+            kinds.append("other outputs")
+        if self.state is not None:
+            kinds.append("another next state")
+            more = f" and {len(self.state) - _SHOWN} fields more" if len(self.state) > _SHOWN else ""
+            upcast = ""
+            if self.schemas is not None:
+                upcast = " (compared in schema version {1}, upcast from {0})".format(*self.schemas)
+            details.append(f"{_listed(self.state) or 'the same fields are written otherwise'}{more}{upcast}")
+        if self.outputs:
+            details.append(self.outputs)
         return (
-            f"The replay of version {self.number} has {what} than recorded: {details}. The handler is not "
-            f"deterministic, or was changed without a new revision."
+            f"The replay of version {self.number} has {' and '.join(kinds)} than recorded: {'; '.join(details)}. "
+            f"The handler is not deterministic, or was changed without a new revision."
         )
 
-    def _state_text(self) -> str | None:
-        if self.state is None:
-            return None
-        more = f" and {len(self.state) - _SHOWN} fields more" if len(self.state) > _SHOWN else ""
-        fields = ", ".join(map(_change_text, self.state[:_SHOWN])) or "the same fields are written otherwise"
-        if self.schemas is None:
-            return f"{fields}{more}"
-        old, new = self.schemas
-        return f"{fields}{more} (compared in schema version {new}, upcast from {old})"
 
-
-def compare_states(recorded: bytes, now: bytes) -> tuple[Change, ...]:
-    """Return the fields of two encoded states that differ."""
-    return tuple(changes(decode(recorded), decode(now)))
-
-
-def compare_outputs(now: Sequence[Published], digest: bytes, first: Sequence[Output] | None = None) -> str:
-    """Say how today's outputs differ from those with this digest, or from the `first`, where they are in memory."""
-    if first is not None:
-        return "; ".join(_each_difference(first, now)) or "the outputs have other ids"
-    if not now:
-        return "nothing is published, and something was"
-    if digest == digest_outputs(()):
-        return f"{_listed(now)} published, and nothing was"
-    return _new_outputs(now, digest) or f"{_listed(now)} published; of what was, only the digest is known"
-
-
-def _new_outputs(now: Sequence[Published], digest: bytes) -> str | None:
-    """Say which outputs are new, when those before them are what was published."""
-    for kept in range(len(now) - 1, max(0, len(now) - _TRIED), -1):
-        if digest_outputs(now[:kept]) == digest:
-            return f"{_listed(now[kept:])} published after the {kept} that were"
-    return None
-
-
-def _each_difference(first: Sequence[Output], now: Sequence[Published]) -> Iterator[str]:
-    if len(first) != len(now):
-        yield f"{len(now)} outputs instead of {len(first)}"
-    for number, (was, is_) in enumerate(zip(first, now, strict=False), 1):
-        if was.type != is_.type:
-            yield f"output {number} is a {is_.type} instead of a {was.type}"
-            return
-        found = changes(_fields(was), _fields(is_))
-        if found:
-            yield f"output {number} ({is_.type}): {', '.join(map(_change_text, found[:_SHOWN]))}"
-            return
-
-
-def _fields(output: Output | Published) -> dict[str, Any]:
-    body = output.body.encode() if isinstance(output.body, str) else output.body
-    return {"message_id": output.message_id, "body": decode(body), "headers": dict(output.headers)}
-
-
-def _listed(outputs: Sequence[Published]) -> str:
-    names = [output.type for output in outputs[:_SHOWN]]
-    more = f" and {len(outputs) - _SHOWN} more" if len(outputs) > _SHOWN else ""
-    return f"{', '.join(names)}{more} {'is' if len(outputs) == 1 else 'are'}"
-
-
-def _change_text(change: Change) -> str:
-    return f"{change.field} was {shown(change.before)} and is {shown(change.after)}"
+def _listed(found: Sequence[Change]) -> str:
+    return ", ".join(
+        [f"{each.field} was {shown(each.before)} and is {shown(each.after)}" for each in found[:_SHOWN]]
+    )
 
 
 def shown(value: Any) -> str:  # noqa: ANN401 - any JSON value
@@ -122,14 +66,18 @@ def shown(value: Any) -> str:  # noqa: ANN401 - any JSON value
     return text if len(text) <= _VALUE_LENGTH else f"{text[:_VALUE_LENGTH]}..."
 
 
+def compare_outputs(now: Sequence[Published], digest: bytes) -> str:
+    """Say how today's outputs differ from those of which only this digest was recorded."""
+    if not now:
+        return "nothing is published, and something was"
+    was = ", and nothing was" if digest == NO_OUTPUTS else "; of what was, only the digest is known"
+    names = ", ".join([output.type for output in now[:_SHOWN]])
+    more = f" and {len(now) - _SHOWN} more" if len(now) > _SHOWN else ""
+    return f"{names}{more} {'is' if len(now) == 1 else 'are'} published{was}"
+
+
 IN_A_ROW = 512
 """How many duplicates are replayed before they are compared: their outputs are in memory."""
-
-FirstOutputs = Callable[[], Sequence[Output] | None]
-"""Returns the outputs of a message's first delivery, None when they are not in memory."""
-
-
-def _not_in_memory() -> None: ...
 
 
 class RevisionGoneError(HandlerFailedError):
@@ -219,8 +167,9 @@ class Replayer:
         handler, record = self._handler, known.record
         method = route.revisions.get(record.revision)
         if method is None:
-            problem = f"Revision {record.revision} of {handler.name} for {record.type} is no longer there."
-            raise RevisionGoneError(problem)
+            raise RevisionGoneError(
+                f"Revision {record.revision} of {handler.name} for {record.type} is no longer there."
+            )
         before = handler.codec.upcast(known.before, known.schema)
         context = self._recorded(message_id, known)
         _, after = invoke_handler(
@@ -244,33 +193,28 @@ class Replayer:
 
 def meets_digests(replays: Replays, versions: Sequence[Version]) -> Iterator[bool]:
     """Say of each replay whether it meets the digests of its version."""
-    states, outputs = digests_of_states(replays.afters), digests_of_outputs(replays.published)
-    for state, output, version in zip(states, outputs, versions, strict=False):
-        yield state == version.record.state_digest and output == version.record.outputs_digest
+    for after, published, version in zip(replays.afters, replays.published, versions, strict=False):
+        record = version.record
+        yield (
+            digest_state(after) == record.state_digest and digest_outputs(published) == record.outputs_digest
+        )
 
 
-def find_difference(
-    handler: HandlerDefinition,
-    replayed: Replayed,
-    known: Version,
-    first_outputs: FirstOutputs = _not_in_memory,
-) -> Difference | None:
+def find_difference(handler: HandlerDefinition, replayed: Replayed, known: Version) -> Difference | None:
     """Compare a replay with the digests of its version; None when it meets both.
 
-    A state of another schema version is compared as it is upcast. Without the first outputs only their digest is
-    known; they are asked for when there is a difference. Raises `CodecError`.
+    A state of another schema version is compared as it is upcast. Raises `CodecError`.
     """
     codec, record = handler.codec, known.record
     is_upcast = known.schema != codec.version
     recorded = codec.upcast(known.after, known.schema)
     expected = digest_state(recorded) if is_upcast else record.state_digest
     after, published = replayed
-    state = None if digest_state(after) == expected else compare_states(recorded, after)
-    outputs = (
-        None
-        if digest_outputs(published) == record.outputs_digest
-        else compare_outputs(published, record.outputs_digest, first_outputs())
-    )
+    state = outputs = None
+    if digest_state(after) != expected:
+        state = tuple(changes(decode(recorded), decode(after)))
+    if digest_outputs(published) != record.outputs_digest:
+        outputs = compare_outputs(published, record.outputs_digest)
     if state is None and outputs is None:
         return None
     return Difference(known.number, state, outputs, (known.schema, codec.version) if is_upcast else None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -11,21 +11,19 @@ from handlers.context import NewDocument
 from runtime.algorithms.refusals import Refusals
 from runtime.ledger.batch import BatchContext, Seen
 from runtime.messages.envelope import IdKey
-from runtime.messages.outcome import Outcome, Outcomes, Output, Status, outputs_of
+from runtime.messages.outcome import Outcome, Outcomes, Status
 from runtime.messages.parsing import Deliveries, Delivery
 from runtime.versions import limits
 from runtime.versions.columns import MadeColumns
 from runtime.versions.run import Version
 from runtime.versions.stream import Append, History, PackedRun, Packer, Room
-from runtime.versions.tail import Head
 
 
 class Folded(NamedTuple):
     """A transaction that was sealed: what it appends, if anything, and the outcomes to publish once that is stored.
 
     `appended` are the versions made since the load, as far as more copies of their messages wait; `seen` is what has
-    been seen after the outcomes; `documents` are those that the appended versions refer to, made by an
-    `attempt`.
+    been seen after the outcomes; `documents` are those that the appended versions refer to, made by an `attempt`.
     """
 
     outcomes: Outcomes
@@ -158,58 +156,39 @@ class Transaction:
             self.dead_letter = True
         self.outcomes.refuse(outcome)
 
-    def outputs_of(self, number: int) -> Sequence[Output] | None:
-        """Return the outputs of a version's first delivery, None when that was not in this transaction."""
-        outcomes = self.outcomes
-        if number not in outcomes.versions:
-            return None
-        first = outcomes.versions.index(number)
-        return outputs_of(outcomes.published[first], number, outcomes.nows[first])
-
     def seal(self, written_at: int) -> Folded:
         """Return the longest prefix that one commit holds, and the outcomes up to the first version left out."""
-        if not self._positions:
-            decided = len(self.outcomes)
-            append = self._append(self.head, (), decided)
-            return self._folded(None if append.letters is None else append, 0, decided)
-        packed = self._packer.pack(written_at)
-        stored = packed.last - self.head.versions
-        last_now = self._packer.made(stored - 1).now
-        state = self._packer.after(stored - 1)
-        head = self.head._replace(
-            state=state,
-            schema=self._history.newest.schema,
-            versions=packed.last,
-            last_now=last_now,
-            tail=packed.tail,
-        )
-        is_whole = stored == len(self._positions)
-        decided = len(self.outcomes) if is_whole else self._packer.made(stored).position
-        return self._folded(self._append(head, packed.runs, decided), stored, decided)
-
-    def _append(self, head: Head, runs: Sequence[PackedRun], decided: int) -> Append:
-        """Return what is appended with the letters of the first `decided` outcomes."""
+        head = self.head
+        runs: Sequence[PackedRun] = ()
+        stored, decided = 0, len(self.outcomes)
+        if self._positions:
+            packed = self._packer.pack(written_at)
+            stored, runs = packed.last - head.versions, packed.runs
+            head = head._replace(
+                state=self._packer.after(stored - 1),
+                schema=self._history.newest.schema,
+                versions=packed.last,
+                last_now=self._packer.made(stored - 1).now,
+                tail=packed.tail,
+            )
+            if stored < len(self._positions):
+                decided = self._packer.made(stored).position
         letters = self.refusals.letters(decided)
-        if letters is None:
-            return Append(head, runs)
-        waiting = head.waiting.after(letters, self.refusals.beyond_limit(decided))
-        return Append(head._replace(waiting=waiting), runs, letters)
-
-    def _folded(self, append: Append | None, stored: int, decided: int) -> Folded:
-        """Return the first `stored` versions and the first `decided` outcomes."""
-        waiting = self.deliveries.ready_keys(decided)
-        if decided == len(self.outcomes):
-            seen, outcomes = Seen(self.delivered, self.dead_letter), self.outcomes
-        else:
-            outcomes = self.outcomes[:decided]
+        if letters is not None:
+            waiting = head.waiting.after(letters, self.refusals.beyond_limit(decided))
+            head = head._replace(waiting=waiting)
+        append = Append(head, runs, letters) if stored or letters is not None else None
+        outcomes, seen = self.outcomes, Seen(self.delivered, self.dead_letter)
+        if decided < len(outcomes):
+            outcomes = outcomes[:decided]
             seen = self.seen.after(outcomes)
         last = self.head.versions + stored
         documents = [document for number, document in self._documents if number <= last]
-        return Folded(outcomes, append, self._appended(stored, waiting), seen, documents, self.attempt)
+        return Folded(outcomes, append, self._appended(stored, decided), seen, documents, self.attempt)
 
-    def _appended(self, stored: int, waiting: Collection[IdKey]) -> Mapping[IdKey, Version]:
+    def _appended(self, stored: int, decided: int) -> Mapping[IdKey, Version]:
         """Return the versions appended since the load that messages still waiting have made."""
-        before = self._history.appended
+        waiting, before = self.deliveries.ready_keys(decided), self._history.appended
         appended = {key: before[key] for key in waiting if key in before}
         for key in waiting:
             if self._positions.get(key, stored) < stored:

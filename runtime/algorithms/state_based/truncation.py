@@ -4,7 +4,7 @@ Whole runs go, and segments of the tail, from the oldest on. The horizon of a st
 its cut versions plus the redelivery window; it moves in the same transaction as the first delete, and never back. A
 crash anywhere leaves a stream that can be read, and truncating again finishes the work.
 
-What is to be cut is planned and measured first (`truncation_plan`), so that a dry run tells exactly what a run does.
+What is to be cut is planned and measured first, so that a dry run tells exactly what a run does.
 """
 
 from __future__ import annotations
@@ -42,8 +42,6 @@ from runtime.versions.run import (
     read_run,
 )
 from runtime.versions.tail import HEAD_PROPERTIES, NO_EVENT, Head, Tail, read_head
-
-# The rules of truncation: which versions of a stream may go, and what keeps them.
 
 DAY = 24 * 3600 * 1_000_000
 MINIMUM_AGE = DAY
@@ -155,8 +153,8 @@ def ago(now: int, age: int | None) -> int | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GivenRules(PolicyRules):
-    """What may be cut by one truncation."""
+class TruncationChoices(PolicyRules):
+    """What one truncation cuts, and how it works."""
 
     allow_young: bool = field(
         default=False,
@@ -170,22 +168,6 @@ class GivenRules(PolicyRules):
             metavar="AGE",
         ),
     )
-
-    @property
-    def is_given(self) -> bool:
-        """Whether anything is said of what may be cut, so that the policies of the table do not count."""
-        flags = (self.redelivery_window, self.allow_undated, self.allow_young)
-        return self.older_than is not None or self.keep_last is not None or any(flags)
-
-    def as_of(self, now: int, open_batches: OpenBatches) -> TruncationRules:
-        """Return the rules of a truncation that begins now. Raises `UsageError` for rules that make no sense."""
-        give_up = ago(now, self.give_up_letters_older_than)
-        return self._as_of(now, open_batches, allow_young=self.allow_young, give_up=give_up)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TruncationChoices(GivenRules):
-    """What one truncation cuts, and how it works."""
 
     dry_run: bool = field(default=False, metadata=option("Write nothing, and say what would be cut."))
     take_over: bool = field(
@@ -210,15 +192,26 @@ class TruncationChoices(GivenRules):
         ),
     )
 
+    @property
+    def is_given(self) -> bool:
+        """Whether anything is said of what may be cut, so that the policies of the table do not count."""
+        flags = (self.redelivery_window, self.allow_undated, self.allow_young)
+        return self.older_than is not None or self.keep_last is not None or any(flags)
+
+    def as_of(self, now: int, open_batches: OpenBatches) -> TruncationRules:
+        """Return the rules of a truncation that begins now. Raises `UsageError` for rules that make no sense."""
+        give_up = ago(now, self.give_up_letters_older_than)
+        return self._as_of(now, open_batches, allow_young=self.allow_young, give_up=give_up)
+
 
 @dataclass(frozen=True, slots=True)
 class TruncationRules:
     """When a version may go. Times are microseconds.
 
-    `cut_off` is the time before which both the version and its message must have been written and enqueued.
-    `keep_last` versions stay whatever their age. Versions of `open_batches` stay, as their outputs may be unpublished,
-    and so do those of single messages with outputs, unless their consumer has acknowledged them or they were written
-    before `acknowledged`, as the operator promises. Versions without `enqueued_at` go only when `allow_undated`.
+    `cut_off` is the time before which both the version and its message must have been written and enqueued. `keep_last`
+    versions stay whatever their age. Versions of `open_batches` stay, as their outputs may be unpublished, and so do
+    those of single messages with outputs, unless their consumer has acknowledged them or they were written before
+    `acknowledged`, as the operator promises. Versions without `enqueued_at` go only when `allow_undated`.
 
     The horizon stays before the oldest letter that waits. Letters last refused at `give_up` or before are given up.
     """
@@ -233,8 +226,8 @@ class TruncationRules:
 
     @classmethod
     def of(cls, now: int, open_batches: OpenBatches, **given: Any) -> TruncationRules:  # noqa: ANN401 - fields
-        """Return the rules, given by the fields of `GivenRules`, of a truncation that begins now."""
-        return GivenRules(**given).as_of(now, open_batches)
+        """Return the rules, given by the fields of `TruncationChoices`, of a truncation that begins now."""
+        return TruncationChoices(**given).as_of(now, open_batches)
 
     def is_due(self, run: RunIndex, versions: int) -> bool:
         """Return whether all versions of a run are old enough, and more than those to be kept."""
@@ -249,10 +242,8 @@ class TruncationRules:
 
         Versions that are unacknowledged may go all the same, when they have no outputs.
         """
-        if not all(
-            commit.batch is None or self.open_batches.is_finished(commit.batch, commit.number)
-            for commit in run.commits
-        ):
+        of_batches = [(commit.batch, commit.number) for commit in run.commits if commit.batch is not None]
+        if not all(self.open_batches.is_finished(*each) for each in of_batches):
             return HeldBy.OPEN_BATCH
         if run.undated and not self.allow_undated:
             return HeldBy.UNDATED
@@ -277,10 +268,6 @@ class TruncationRules:
         return self.acknowledged is not None and commit.written_at < self.acknowledged
 
 
-# Letters that a truncation gives up, as they were refused long ago: else they would hold the horizon for
-# ever.
-
-
 async def take_letters(
     table: Table, key: str, rules: TruncationRules, retries: RetryPolicy, take: Callable[[Letter], None]
 ) -> frozenset[int]:
@@ -289,30 +276,38 @@ async def take_letters(
     A letter may be passed several times. Costs nothing when letters are not given up, else a request for each stream,
     and one more where letters wait.
     """
-    if rules.give_up is None:
+    latest = rules.give_up
+    if latest is None:
         return frozenset()
-    attempt = partial(_take_letters_once, Partition.exact(table, key), rules.give_up, take)
+
+    async def take_old() -> frozenset[int]:
+        stream = await Stream.try_open(Partition.exact(table, key))
+        if stream is None or not dead_letters.read_waiting(stream.properties or {}).count:
+            return frozenset()
+        waiting = (await _letters_of(stream.partition)).waiting
+        old = [letter for letter in waiting if letter.refused_at <= latest]
+        for letter in old:
+            take(letter)
+        return frozenset(letter.number for letter in old)
+
     with placed(table, key):
-        return await until_undisturbed(retries.beside(table), attempt)
+        return await until_undisturbed(retries.beside(table), take_old)
 
 
 async def without_old_letters(
-    stream: Stream,
-    head: Head,
-    rules: TruncationRules,
-    *,
-    dry_run: bool,
-    kept: Collection[int] | None = None,
+    stream: Stream, head: Head, rules: TruncationRules, *, dry_run: bool, kept: Collection[int] | None = None
 ) -> tuple[Stream, Head, int]:
     """Give up the letters that were refused long ago. Return the stream and its head after it, and how many.
 
-    Costs a query for a stream with letters, and a transaction when some are given up.
+    They would hold the horizon for ever. Costs a query for a stream with letters, and a transaction when some are given
+    up.
     """
-    if rules.give_up is None or not head.waiting.count:
+    latest = rules.give_up
+    if latest is None or not head.waiting.count:
         return stream, head, 0
-    before, latest = await _letters_of(stream.partition), rules.give_up
+    before = await _letters_of(stream.partition)
     changed, count = given_up(
-        before.all, lambda letter: _is_old(latest, letter) and (kept is None or letter.number in kept)
+        before.all, lambda letter: letter.refused_at <= latest and (kept is None or letter.number in kept)
     )
     if not count:
         return stream, head, 0
@@ -321,18 +316,6 @@ async def without_old_letters(
         return replace(stream, properties=head.properties()), head, count
     _, changes = before.changed(changed)
     return await Stream.set_properties(stream, head.properties(), changes), head, count
-
-
-async def _take_letters_once(
-    partition: Partition, latest: int, take: Callable[[Letter], None]
-) -> frozenset[int]:
-    stream = await Stream.try_open(partition)
-    if stream is None or not dead_letters.read_waiting(stream.properties or {}).count:
-        return frozenset()
-    old = [letter for letter in (await _letters_of(partition)).waiting if _is_old(latest, letter)]
-    for letter in old:
-        take(letter)
-    return frozenset(letter.number for letter in old)
 
 
 async def _letters_of(partition: Partition) -> Letters:
@@ -344,13 +327,6 @@ async def _letters_of(partition: Partition) -> Letters:
         select=dead_letters.PROPERTIES,
     )
     return dead_letters.read_letters([row async for page in pages(read) for row in page.rows])
-
-
-def _is_old(latest: int, letter: Letter) -> bool:
-    return letter.refused_at <= latest
-
-
-# What a truncation is going to cut of one stream, measured, and the cutting of exactly that.
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,16 +381,14 @@ async def planned(stream: Stream, gone: Sequence[RunIndex], head: Head) -> Plan 
     return Plan(stream, first_event, await rows_to_cut(stream, first_event), index, head)
 
 
-# Outputs of single messages that may be unpublished, because their worker died after the append.
-#
-# The queue redelivers such a message, and its copy is replayed on the version before its own: while that is
-# kept, nothing is lost. So versions of single messages go only when they have no outputs, or when their
-# consumer or the operator says that these are published.
-
-
 @dataclass(slots=True)
 class StoredOutputs:
-    """Tells which versions of a stream have outputs, by the digests of these."""
+    """Tells which versions of a stream have outputs, by the digests of these.
+
+    Outputs of single messages may be unpublished, because their worker died after the append. The queue redelivers such
+    a message, and its copy is replayed on the version before its own. So versions of single messages go only when they
+    have no outputs, or when their consumer or the operator says that these are published.
+    """
 
     stream: Stream
     tail: Tail | None
@@ -472,9 +446,28 @@ async def take_versions(
 
     A version may be passed several times. Costs one query, and one for each run that goes.
     """
-    attempt = partial(_take_once, Partition.exact(table, key), rules, take)
+
+    async def take_old() -> int:
+        found = await _read(Partition.exact(table, key))
+        if found is None:
+            return 0
+        stream, head, runs = found
+        stream, head, _ = await without_old_letters(stream, head, rules, dry_run=True)
+        gone, _ = await _gone(runs, head, rules, StoredOutputs(stream, head.tail))
+        last = gone[-1].last if gone else 0
+        numbers = [index.event for index in gone if index.event != NO_EVENT]
+        for number in numbers:
+            (event,) = await Stream.read_events(stream, number, number)
+            for version in RunVersions(read_run(event)):
+                take(version)
+        if head.tail is not None and head.tail.first <= last:
+            for version in RunVersions(head.tail.run()):
+                if version.number <= last:
+                    take(version)
+        return last
+
     with placed(table, key):
-        return await until_undisturbed(retries.beside(table), attempt)
+        return await until_undisturbed(retries.beside(table), take_old)
 
 
 async def truncate_stream(
@@ -497,14 +490,35 @@ async def truncate_stream(
     each further 64 of them; and for what is cut a query and one transaction for each 99 rows. Raises
     `RetriesExhaustedError` after too many lost races in a row, and `StoredDataError`.
     """
-    attempt = partial(
-        _truncate_once,
-        Partition.exact(table, key),
-        rules,
-        dry_run=dry_run,
-        up_to=up_to,
-        letters_kept=letters_kept,
-    )
+
+    async def attempt() -> Truncated | None:
+        found = await _read(Partition.exact(table, key))
+        if found is None:
+            return None
+        stream, head, runs = found
+        stream, head, abandoned = await without_old_letters(
+            stream, head, rules, dry_run=dry_run, kept=letters_kept
+        )
+        gone, held = await _gone(runs, head, rules, StoredOutputs(stream, head.tail))
+        if up_to is not None:
+            gone = [run for run in gone if run.last <= up_to]
+        head = _moved(head, gone, rules) if gone else head
+        plan = await planned(stream, gone, head)
+        if plan is not None and not dry_run:
+            await plan.carry_out()
+        return Truncated(
+            key,
+            sum(run.count for run in gone),
+            len(gone),
+            head.kept_from,
+            head.versions,
+            head.horizon,
+            plan.count if plan else 0,
+            plan.bytes if plan else 0,
+            held,
+            abandoned,
+        )
+
     with placed(table, key):
         return await until_undisturbed(retries.beside(table), attempt)
 
@@ -519,67 +533,6 @@ async def _read(partition: Partition) -> tuple[Stream, Head, list[RunIndex]] | N
     head = read_head(slice_.stream.properties or {})
     runs = [read_index(event) for event in slice_.events]
     return slice_.stream, head, runs + (head.tail.indexes() if head.tail else [])
-
-
-async def _take_once(partition: Partition, rules: TruncationRules, take: Callable[[Version], None]) -> int:
-    found = await _read(partition)
-    if found is None:
-        return 0
-    stream, head, runs = found
-    stream, head, _ = await without_old_letters(stream, head, rules, dry_run=True)
-    gone, _ = await _gone(runs, head, rules, StoredOutputs(stream, head.tail))
-    last = gone[-1].last if gone else 0
-    for index in gone:
-        if index.event != NO_EVENT:
-            (event,) = await Stream.read_events(stream, index.event, index.event)
-            _take(read_run(event), last, take)
-    if head.tail is not None and head.tail.first <= last:
-        _take(head.tail.run(), last, take)
-    return last
-
-
-def _take(run: Run, last: int, take: Callable[[Version], None]) -> None:
-    for version in RunVersions(run):
-        if version.number <= last:
-            take(version)
-
-
-async def _truncate_once(
-    partition: Partition,
-    rules: TruncationRules,
-    *,
-    dry_run: bool,
-    up_to: int | None,
-    letters_kept: Collection[int] | None,
-) -> Truncated | None:
-    found = await _read(partition)
-    if found is None:
-        return None
-    stream, head, runs = found
-    stream, head, abandoned = await without_old_letters(
-        stream, head, rules, dry_run=dry_run, kept=letters_kept
-    )
-    gone, held = await _gone(runs, head, rules, StoredOutputs(stream, head.tail))
-    if up_to is not None:
-        gone = [run for run in gone if run.last <= up_to]
-    head = _moved(head, gone, rules) if gone else head
-    plan = await planned(stream, gone, head)
-    if plan is not None and not dry_run:
-        await plan.carry_out()
-    versions = sum(run.count for run in gone)
-    rows, size = (plan.count, plan.bytes) if plan else (0, 0)
-    return Truncated(
-        partition.key,
-        versions,
-        len(gone),
-        head.kept_from,
-        head.versions,
-        head.horizon,
-        rows,
-        size,
-        held,
-        abandoned,
-    )
 
 
 async def _gone(

@@ -1,12 +1,11 @@
 """Verification: does today's code still replay what is stored? It reads, replays, compares, and writes nothing.
 
-Of each delivery it is found what a batch would make of it as a duplicate. New messages have nothing to be compared
-with, and are counted as such.
+It tells of each delivery what a batch would make of it as a duplicate. New messages are counted as such.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -52,19 +51,7 @@ class Verdict(StrEnum):
     @property
     def is_difference(self) -> bool:
         """Whether a stored version would no longer give what it gave."""
-        return self in _DIFFERENCES
-
-
-_DIFFERENCES = frozenset(
-    {
-        Verdict.NONDETERMINISTIC,
-        Verdict.REPLAY_FAILED,
-        Verdict.REVISION_GONE,
-        Verdict.STATE_UNREADABLE,
-        Verdict.REFUSED,
-        Verdict.STREAM_DAMAGED,
-    }
-)
+        return self not in {Verdict.MATCH, Verdict.ID_REUSED, Verdict.NOT_KEPT, Verdict.UNKNOWN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,23 +107,25 @@ class Verifier:
         large for the header is not looked at. Raises `StoredDataError`, and `RetriesExhaustedError` when the store does
         not answer.
         """
-        ids = {key for key in map(_key, deliveries) if key is not None}
-        with placed(self._table, f"{self._handler.name}-{business_id}"):
-            stream = await self._load(business_id, ids)
+        name, keys = self._handler.name, list(map(_key, deliveries))
+        ids = {key for key in keys if key is not None}
+        with placed(self._table, f"{name}-{business_id}"):
+            try:
+                find = partial(find_versions, self._table, name, business_id, ids)
+                stream = await until_undisturbed(self._retries, find)
+            except InvalidKeyError:
+                stream = None
             if stream is None:
                 return [self._unknown(delivery, business_id) for delivery in deliveries]
             known = self._known(stream, business_id, ids)
-            return [
-                *self._newest(stream, business_id),
-                *self._findings(stream.head, known, business_id, deliveries),
-            ]
-
-    async def _load(self, business_id: str, ids: Collection[IdKey]) -> History | None:
-        attempt = partial(find_versions, self._table, self._handler.name, business_id, ids)
-        try:
-            return await until_undisturbed(self._retries, attempt)
-        except InvalidKeyError:
-            return None
+            versions = [None if key is None else known.get(key) for key in keys]
+            findings = list(self._findings(stream.head, business_id, deliveries, versions))
+        head = stream.head
+        error = None if head.state is None else self._unreadable(head.state, head.schema)
+        if error is None:
+            return findings
+        newest = Finding(name, business_id, None, None, Verdict.STATE_UNREADABLE, head.versions, error=error)
+        return [newest, *findings]
 
     def _known(self, stream: History, business_id: str, ids: Collection[IdKey]) -> Mapping[IdKey, Version]:
         """Return the versions that messages made, those that were cut too, as far as they are found."""
@@ -148,15 +137,8 @@ class Verifier:
         since = forgotten.at if forgotten else 0
         return {**self._find_cut(self._handler.name, business_id, others, since), **known}
 
-    def _newest(self, stream: History, business_id: str) -> Iterator[Finding]:
-        head = stream.head
-        error = None if head.state is None else self._unreadable(head.state, head.schema)
-        if error is not None:
-            name = self._handler.name
-            yield Finding(name, business_id, None, None, Verdict.STATE_UNREADABLE, head.versions, error=error)
-
     def _unreadable(self, encoded: bytes, schema: int) -> str | None:
-        """Say why a stored state is not what it was for today's code, None when it is."""
+        """Return why today's code cannot read a stored state as it was, None when it can."""
         codec = self._handler.codec
         try:
             read_state(codec, codec.upcast(encoded, schema))
@@ -165,24 +147,28 @@ class Verifier:
         return None
 
     def _findings(
-        self, head: Head, known: Mapping[IdKey, Version], business_id: str, deliveries: Sequence[Delivery]
+        self, head: Head, business_id: str, deliveries: Sequence[Delivery], versions: Sequence[Version | None]
     ) -> Iterator[Finding]:
         replayer = Replayer(self._handler, business_id)
-        versions = [None if key is None else known.get(key) for key in map(_key, deliveries)]
         position = 0
         while position < len(deliveries):
-            copies = list(_copies(deliveries, versions, range(position, len(deliveries))[:IN_A_ROW]))
+            copies, row = [], slice(position, position + IN_A_ROW)
+            for delivery, version in zip(deliveries[row], versions[row], strict=True):
+                if version is None or isinstance(delivery, Outcome):
+                    break
+                if delivery.fingerprint != version.record.fingerprint:
+                    break
+                copies.append((delivery, version))
             found = self._of_copies(replayer, business_id, copies)
             if not found:
-                delivery, version = deliveries[position], versions[position]
-                found = [self._of_any(replayer, head, business_id, delivery, version)]
+                found = [self._of_any(replayer, head, business_id, deliveries[position], versions[position])]
             yield from found
             position += len(found)
 
     def _of_copies(
         self, replayer: Replayer, business_id: str, copies: Sequence[tuple[Prepared, Version]]
     ) -> list[Finding]:
-        """Return the findings on copies of known messages in a row, up to the first whose replay fails."""
+        """Return the findings on plain copies of known messages in a row, up to the first whose replay fails."""
         replays = replayer.replay_all(
             [Copy(each.envelope.message_id, each.route, each.message, version) for each, version in copies]
         )
@@ -197,18 +183,19 @@ class Verifier:
         return found
 
     def _of_any(
-        self,
-        replayer: Replayer,
-        head: Head,
-        business_id: str,
-        delivery: Delivery,
-        known: Version | None,
+        self, replayer: Replayer, head: Head, business_id: str, delivery: Delivery, known: Version | None
     ) -> Finding:
         if known is None:
             if isinstance(delivery, Prepared) and head.is_too_late(delivery.envelope.enqueued_at):
                 return self._finding(delivery, business_id, Verdict.NOT_KEPT)
             return self._unknown(delivery, business_id)
-        if not self._has_made(delivery, known):
+        if isinstance(delivery, Prepared):
+            is_same = is_copy(delivery, known.record.fingerprint)
+        else:
+            route, type_ = self._handler.routes.get(delivery.envelope.type), delivery.envelope.type
+            names = (type_,) if route is None else route.names
+            is_same = has_fingerprint(delivery.envelope, names, known.record.fingerprint)
+        if not is_same:
             error = f"Version {known.number} was made by another message with this id."
             return self._finding(delivery, business_id, Verdict.ID_REUSED, known, error=error)
         if isinstance(delivery, Outcome):
@@ -221,16 +208,15 @@ class Verifier:
 
     def _failed(self, delivery: Delivery, known: Version, business_id: str, error: Exception) -> Finding:
         """Return the finding on a message whose replay failed."""
-        match error:
-            case RevisionGoneError():
-                verdict, problem = Verdict.REVISION_GONE, str(error)
-            case HandlerFailedError():
-                # A state of another shape would look as if the handler had changed it.
-                unreadable = self._unreadable(known.before, known.schema)
-                verdict = Verdict.REPLAY_FAILED if unreadable is None else Verdict.STATE_UNREADABLE
-                problem = unreadable or str(error)
-            case _:
-                verdict, problem = Verdict.STATE_UNREADABLE, str(error)
+        verdict, problem = Verdict.STATE_UNREADABLE, str(error)
+        if isinstance(error, RevisionGoneError):
+            verdict = Verdict.REVISION_GONE
+        elif isinstance(error, HandlerFailedError):
+            # A state of another shape would look as if the handler had changed it.
+            unreadable = self._unreadable(known.before, known.schema)
+            if unreadable is None:
+                verdict = Verdict.REPLAY_FAILED
+            problem = unreadable or problem
         return self._finding(delivery, business_id, verdict, known, error=problem)
 
     def _compared(
@@ -247,26 +233,14 @@ class Verifier:
             difference = None if is_same else find_difference(self._handler, replayed, known)
         except CodecError as error:
             return self._failed(delivery, known, business_id, error)
-        found = self._finding(delivery, business_id, Verdict.MATCH, known)
         if difference is not None:
-            return replace(
-                found,
-                verdict=Verdict.NONDETERMINISTIC,
-                error=str(difference),
-                changes=difference.state or (),
-            )
+            problem = str(difference)
+            found = self._finding(delivery, business_id, Verdict.NONDETERMINISTIC, known, error=problem)
+            return replace(found, changes=difference.state or ())
+        found = self._finding(delivery, business_id, Verdict.MATCH, known)
         if self._with_outputs:
             return replace(found, outputs=outputs_of(replayed.published, known.number, known.record.now))
         return found
-
-    def _has_made(self, delivery: Delivery, known: Version) -> bool:
-        """Say whether a delivery, refused today or not, is a copy of the message that made a version."""
-        if isinstance(delivery, Prepared):
-            return is_copy(delivery, known.record.fingerprint)
-        envelope = delivery.envelope
-        route = self._handler.routes.get(envelope.type)
-        names = (envelope.type,) if route is None else route.names
-        return has_fingerprint(envelope, names, known.record.fingerprint)
 
     def _unknown(self, delivery: Delivery, business_id: str) -> Finding:
         error = delivery.error if isinstance(delivery, Outcome) else None
@@ -281,36 +255,23 @@ class Verifier:
         *,
         error: str | None = None,
     ) -> Finding:
+        envelope = delivery.envelope
         return Finding(
             self._handler.name,
             business_id,
-            delivery.envelope.message_id,
-            delivery.envelope.type,
+            envelope.message_id,
+            envelope.type,
             verdict,
-            None if known is None else known.number,
-            None if known is None else known.record.revision,
+            known and known.number,
+            known and known.record.revision,
             error,
         )
-
-
-def _copies(
-    deliveries: Sequence[Delivery], versions: Sequence[Version | None], positions: Iterable[int]
-) -> Iterator[tuple[Prepared, Version]]:
-    """Give deliveries as long as they are plainly copies of messages that made versions."""
-    for position in positions:
-        version = versions[position]
-        if version is None:
-            return
-        delivery = deliveries[position]
-        if isinstance(delivery, Outcome) or delivery.fingerprint != version.record.fingerprint:
-            return
-        yield delivery, version
 
 
 def _key(delivery: Delivery) -> IdKey | None:
     """Return the id by which the version of a delivery is found, None when it can have made none."""
     if isinstance(delivery, Prepared):
         return delivery.key
-    if delivery.reason is Reason.INVALID_ENVELOPE:
+    if delivery.reason is Reason.INVALID_ENVELOPE or not delivery.envelope.message_id:
         return None
-    return id_key(delivery.envelope.message_id) if delivery.envelope.message_id else None
+    return id_key(delivery.envelope.message_id)

@@ -119,9 +119,10 @@ class OutputDigest:
     def of(cls, result: BatchResult) -> OutputDigest:
         """Read the outputs of a batch that is small enough to be held in memory."""
         from runtime.spark import outputs
-        from runtime.spark.batch import rows_of
 
-        lines = sorted(_line(row) for row in rows_of(outputs(result.outcomes), *OUTPUT_COLUMNS))
+        lines = sorted(
+            _line(row) for row in outputs(result.outcomes).select(*OUTPUT_COLUMNS).toArrow().to_pylist()
+        )
         return cls(len(lines), sha256("\n".join(lines).encode()).hexdigest())
 
 

@@ -11,26 +11,13 @@ Expressions are SQL text: Java is called once for the text, where columns take s
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
-from pyspark.sql.types import (
-    BinaryType,
-    ByteType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    NullType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql.types import BinaryType, DataType, MapType, NullType, StringType, StructType, TimestampType
 
 from runtime.clock import EARLIEST, to_microseconds
 from runtime.errors import LogError, UsageError
@@ -67,21 +54,24 @@ _ZONE = r"(Z|[+-]\d{2}:?\d{2})\z"
 _LATEST = to_microseconds(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
 _HEADERS = MapType(StringType(), StringType())
 _Types = Mapping[str, DataType]
+_EXPECTED = {
+    **dict.fromkeys(("message_id", "type", "business_id", "handler"), ("text", "string")),
+    "body": ("JSON text (of a map: to_json(body)) or msgpack bytes", "string", "binary"),
+    "sequence": ("a 64-bit integer", "string", "bigint", "int", "smallint", "tinyint"),
+    "enqueued_at": ("a timestamp", "string", "timestamp", "timestamp_ntz"),
+    "headers": ("map<string,string>", "string", "map<string,string>"),
+}
+"""The types that the columns of a log may have, after what is said of them."""
+
 
 _EXCESS = "excess"
 """A column with what is too large of a row, null for all others."""
 
 _NAMES = ("message_id", "type", "business_id", "sequence", "enqueued_at", "handler")
 
+_JOINED_HEADERS = "concat(array_join(map_keys(headers), ''), array_join(map_values(headers), ''))"
 _PART, _CONTENT = "excess_part", "excess_content"
 """Columns with the name and the content of what is too large, which are not kept."""
-
-
-class _Judged(NamedTuple):
-    """The rows of a log with what was found of them, and of which types the columns are that a log has."""
-
-    rows: DataFrame
-    types: _Types
 
 
 def normalise(log: DataFrame, source: str | None = None, limits: MessageLimits = USUAL) -> DataFrame:
@@ -91,6 +81,7 @@ def normalise(log: DataFrame, source: str | None = None, limits: MessageLimits =
     """
     judged, types = _judge(log, source, limits)
     is_packed = isinstance(types["body"], BinaryType)
+    note = f"CASE WHEN {_EXCESS} IS NOT NULL THEN to_json(named_struct({text(NOTE)}, {_EXCESS})) END"
     return judged.selectExpr(
         "make_valid_utf8(id) AS message_id",
         "make_valid_utf8(type) AS type",
@@ -102,55 +93,51 @@ def normalise(log: DataFrame, source: str | None = None, limits: MessageLimits =
         "CASE WHEN problem IS NULL THEN entries END AS headers",
         "make_valid_utf8(handler) AS handler",
         f"coalesce({_too_large(limits)}, problem) AS problem",
-        f"coalesce({_note()}, CASE WHEN problem IS NOT NULL THEN make_valid_utf8(line) END) AS line",
+        f"coalesce({note}, CASE WHEN problem IS NOT NULL THEN make_valid_utf8(line) END) AS line",
     )
 
 
 def keep_large(log: DataFrame, limits: MessageLimits, folder: str, name: str) -> str | None:
-    """Write the rows of a log that are too large to a folder, and return its path; None when there are none.
+    """Write the rows of a log that are too large, as they were, to a folder; return its path, None without such rows.
 
     They are JSON lines if the log is, else Parquet. Costs a pass over the log, and another one when there are some.
     What an earlier attempt has written is replaced.
     """
-    large = large_rows(log, limits)
-    if large.isEmpty():
-        return None
-    writer = large.write.mode("overwrite")
-    if log.columns == ["line"]:
-        path = f"{folder}/{name}.jsonl"
-        writer.text(path)
+
+    def large(rows: DataFrame) -> DataFrame:
+        return _judge(rows, None, limits)[0].where(f"{_EXCESS} IS NOT NULL")
+
+    is_lines = log.columns == ["line"]
+    if is_lines:
+        # The largest of them are not parsed, nor copied more often than need be.
+        is_long = sf.octet_length("line") > limits.line
+        others = large(log.where(~is_long)).select(sf.col(_GIVEN).alias("line"))
+        found = log.where(is_long).union(others)
     else:
-        path = f"{folder}/{name}.parquet"
-        writer.parquet(path)
+        found = large(log).select(f"{_GIVEN}.*")
+    if found.isEmpty():
+        return None
+    path = f"{folder}/{name}.{'jsonl' if is_lines else 'parquet'}"
+    found.write.mode("overwrite").format("text" if is_lines else "parquet").save(path)
     return path
 
 
-def large_rows(log: DataFrame, limits: MessageLimits) -> DataFrame:
-    """Return the rows of a log that are too large, as they were given: lines, or the columns of the log."""
-    if log.columns != ["line"]:
-        return _large(log, limits).select(f"{_GIVEN}.*")
-    # The largest of them are not parsed, nor copied more often than need be.
-    is_long = sf.octet_length("line") > limits.line
-    others = _large(log.where(~is_long), limits).select(sf.col(_GIVEN).alias("line"))
-    return log.where(is_long).union(others)
+def _judge(log: DataFrame, source: str | None, limits: MessageLimits) -> tuple[DataFrame, _Types]:
+    """Add to each row what is read of it, and what is wrong with it; of one that is too large a note is left.
 
-
-def _large(log: DataFrame, limits: MessageLimits) -> DataFrame:
-    return _judge(log, None, limits).rows.where(f"{_EXCESS} IS NOT NULL")
-
-
-def _judge(log: DataFrame, source: str | None, limits: MessageLimits) -> _Judged:
-    """Add to each row what is read of it, and what is wrong with it; of one that is too large a note is left."""
+    Return also of which types the columns are that a log has.
+    """
     given = _parse_lines(log, limits) if log.columns == ["line"] else _check_columns(log)
     types = {field.name: field.dataType for field in given.schema}
     parsed = _with_excess(given, types, limits)
+    is_map = isinstance(types["headers"], MapType)
     # What takes long and is used twice is a column of its own, or Spark would compute it for each use.
     read = parsed.select(
         "*",
         sf.expr(f"{_message_id(source)} AS id"),
         sf.expr(f"{_number(types['sequence'])} AS number"),
         sf.expr(f"{_time(types['enqueued_at'])} AS instant"),
-        _map(types["headers"]).alias("entries"),
+        (sf.col("headers") if is_map else sf.from_json("headers", _HEADERS, _JSON_OPTIONS)).alias("entries"),
     )
     checked = read.selectExpr("*", f"{first_of(_checks(types))} AS problem")
     if "line" not in types:
@@ -158,8 +145,9 @@ def _judge(log: DataFrame, source: str | None, limits: MessageLimits) -> _Judged
         is_kept = sf.expr(f"problem IS NOT NULL AND {_EXCESS} IS NULL")
         checked = checked.withColumn("line", sf.when(is_kept, _line(types)))
     # The line of a row that is no message is kept, unless that is too large.
-    excess = f"CASE WHEN {_EXCESS} IS NOT NULL THEN {_EXCESS} WHEN problem IS NOT NULL THEN {_measured_row(limits)} END"
-    return _Judged(checked.withColumn(_EXCESS, sf.expr(excess)), types)
+    is_long = f"problem IS NOT NULL AND octet_length(line) > {limits.line}"
+    excess = first_of([(f"{_EXCESS} IS NOT NULL", _EXCESS), (is_long, _measured(text("row"), "line"))])
+    return checked.withColumn(_EXCESS, sf.expr(excess)), types
 
 
 def _message_id(source: str | None) -> str:
@@ -176,29 +164,33 @@ def _message_id(source: str | None) -> str:
 def check_source(source: str) -> None:
     """Raise `UsageError` for a name with a colon: `b:x` from `a` and `x` from `a:b` would be one message."""
     if ":" in source:
-        message = (
+        raise UsageError(
             f"--source {source} holds a colon, which ends the name in an id: use another sign. Ids that a table has "
             f"from such a source are recognised when the log gives them whole, and no --source."
         )
-        raise UsageError(message)
 
 
 def _checks(types: _Types) -> Sequence[tuple[str, str]]:
     """Return what may be wrong with a row that is not too large, and how that is told; what is told first is first."""
     is_text = isinstance(types["enqueued_at"], StringType)
     untimely = "is no time like 2026-01-31T12:00:00Z" if is_text else "is not within the years 1601 to 9999"
+
+    def missing(name: str) -> tuple[str, str]:
+        return f"coalesce({name}, '') = ''", text(f"{name} is missing")
+
+    def lost(name: str, value: str, problem: str) -> tuple[str, str]:
+        is_lost = f"{name} IS NOT NULL AND ({value}) IS NULL"
+        return is_lost, f"concat({text(f'{name} {problem}: ')}, CAST({name} AS STRING))"
+
     return [
         *_unreadable(types),
-        _required("message_id"),
-        (
-            f"length(message_id) > {envelope.MAX_LENGTH}",
-            text("message_id has more than 255 characters"),
-        ),
-        _required("type"),
+        missing("message_id"),
+        (f"length(message_id) > {envelope.MAX_LENGTH}", text("message_id has more than 255 characters")),
+        missing("type"),
         ("body IS NULL", text("body is missing")),
-        _lost("sequence", "number", "is no 64-bit integer"),
-        _lost("enqueued_at", _storable("instant"), untimely),
-        _lost("headers", "entries", "is no object of texts"),
+        lost("sequence", "number", "is no 64-bit integer"),
+        lost("enqueued_at", _storable("instant"), untimely),
+        lost("headers", "entries", "is no object of texts"),
     ]
 
 
@@ -216,23 +208,19 @@ def canonical(name: str) -> str:
 def _unreadable(types: _Types) -> Sequence[tuple[str, str]]:
     """Return checks for what cannot be read; bytes in another encoding would be changed on their way, or stop Spark."""
     if "unparsed" in types:
+        # Few lines have the escape of half a character at all, and looking for a fixed text costs next to nothing.
+        escapes = " OR ".join(rf"contains(line, {text(start)})" for start in (r"\ud", r"\uD"))
+        half = f"regexp_replace(line, {text(_BACKSLASH)}, '/') RLIKE {text(_HALF)}"
         return [
             ("NOT is_valid_utf8(line)", text("the line is not UTF-8")),
             ("unparsed", text("the line is not one JSON object")),
-            (_has_half("line"), text("the line has half a character, an unpaired surrogate")),
+            (f"({escapes}) AND {half}", text("the line has half a character, an unpaired surrogate")),
         ]
     texts = [name for name, found in types.items() if isinstance(found, StringType) and name != "line"]
     checks = [(f"NOT is_valid_utf8({name})", text(f"{name} is not UTF-8")) for name in texts]
     if isinstance(types["headers"], MapType):
-        joined = "concat(array_join(map_keys(headers), ''), array_join(map_values(headers), ''))"
-        checks.append((f"NOT is_valid_utf8({joined})", text("headers are not UTF-8")))
+        checks.append((f"NOT is_valid_utf8({_JOINED_HEADERS})", text("headers are not UTF-8")))
     return checks
-
-
-def _has_half(name: str) -> str:
-    # Few lines have such an escape at all, and looking for a fixed text costs next to nothing.
-    escapes = " OR ".join(rf"contains({name}, {text(start)})" for start in (r"\ud", r"\uD"))
-    return f"({escapes}) AND regexp_replace({name}, {text(_BACKSLASH)}, '/') RLIKE {text(_HALF)}"
 
 
 def _parse_lines(log: DataFrame, limits: MessageLimits) -> DataFrame:
@@ -259,22 +247,24 @@ def _check_columns(log: DataFrame) -> DataFrame:
     missing = [name for name in REQUIRED if name not in log.columns]
     if missing:
         has = ", ".join(log.columns) or "none"
-        message = f"The log lacks the column {', '.join(missing)}. A log has {', '.join(REQUIRED)}; this one: {has}."
-        raise LogError(message)
+        raise LogError(
+            f"The log lacks the column {', '.join(missing)}. A log has {', '.join(REQUIRED)}; this one: {has}."
+        )
     # A column of a table in memory that holds nothing has no type.
     log = log.drop(
         *[name for name in OPTIONAL if name in log.columns and log.schema[name].dataType == NullType()]
     )
-    for name in ("message_id", "type", "business_id", "handler"):
-        if name in log.columns:
-            _check_type(log, name, (StringType,), "text")
     for name in ("body", "headers"):
         if name in log.columns and isinstance(log.schema[name].dataType, StructType):
             log = log.withColumn(name, sf.to_json(name, _TIMES))  # without fields that are null
-    _check_type(log, "body", (StringType, BinaryType), "JSON text (of a map: to_json(body)) or msgpack bytes")
+    for name, (expected, *allowed) in _EXPECTED.items():
+        found = log.schema[name].dataType.simpleString() if name in log.columns else "string"
+        if found.partition(" ")[0] not in allowed:  # of a text, its collation follows
+            raise LogError(f"The column {name} of the log is of type {found}; {expected} is expected.")
     if isinstance(log.schema["body"].dataType, BinaryType) and "business_id" not in log.columns:
-        message = "The log has bodies of msgpack bytes: it needs a column business_id, as Spark does not read those."
-        raise LogError(message)
+        raise LogError(
+            "The log has bodies of msgpack bytes: it needs a column business_id, as Spark does not read those."
+        )
     given = [
         sf.col(name) if name in log.columns else sf.expr(f"CAST(NULL AS STRING) AS {name}")
         for name in OPTIONAL
@@ -297,26 +287,10 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _check_type(log: DataFrame, name: str, allowed: tuple[type[DataType], ...], expected: str) -> None:
-    found = log.schema[name].dataType
-    if not isinstance(found, allowed):
-        message = f"The column {name} of the log is of type {found.simpleString()}; {expected} is expected."
-        raise LogError(message)
-
-
-def _required(name: str) -> tuple[str, str]:
-    return f"coalesce({name}, '') = ''", text(f"{name} is missing")
-
-
 def _number(found: DataType) -> str:
     """Return sequence as a number, null where it is none."""
-    if isinstance(found, LongType | IntegerType | ShortType | ByteType):
-        return "CAST(sequence AS BIGINT)"
     if not isinstance(found, StringType):
-        message = (
-            f"The column sequence of the log is of type {found.simpleString()}; a 64-bit integer is expected."
-        )
-        raise LogError(message)
+        return "CAST(sequence AS BIGINT)"
     return f"CASE WHEN sequence RLIKE {text(_NUMBER)} THEN try_cast(sequence AS BIGINT) END"
 
 
@@ -324,41 +298,20 @@ def _time(found: DataType) -> str:
     """Return enqueued_at as a time, null where it is none; it may be one that cannot be stored."""
     if isinstance(found, TimestampType):
         return "enqueued_at"
-    if isinstance(found, TimestampNTZType):
-        return _in_utc("CAST(enqueued_at AS STRING)")
-    if not isinstance(found, StringType):
-        message = (
-            f"The column enqueued_at of the log is of type {found.simpleString()}; a timestamp is expected."
-        )
-        raise LogError(message)
-    return f"CASE WHEN enqueued_at RLIKE {text(_TIME)} THEN {_in_utc('enqueued_at')} END"
+    written = "enqueued_at" if isinstance(found, StringType) else "CAST(enqueued_at AS STRING)"
+    # In UTC where it names no zone, whatever the zone of the session.
+    zoned = first_of([(f"{written} RLIKE {text(_ZONE)}", written)], f"concat({written}, 'Z')")
+    time = f"try_cast({zoned} AS TIMESTAMP_LTZ)"
+    return (
+        f"CASE WHEN enqueued_at RLIKE {text(_TIME)} THEN {time} END"
+        if isinstance(found, StringType)
+        else time
+    )
 
 
 def _storable(name: str) -> str:
     """Return times that a store and a calendar can hold, null for others."""
     return f"CASE WHEN unix_micros({name}) >= {EARLIEST} AND unix_micros({name}) <= {_LATEST} THEN {name} END"
-
-
-def _in_utc(written: str) -> str:
-    """Return times that are text, whatever the zone of the session: in UTC where they name none."""
-    zoned = first_of([(f"{written} RLIKE {text(_ZONE)}", written)], f"concat({written}, 'Z')")
-    return f"try_cast({zoned} AS TIMESTAMP_LTZ)"
-
-
-def _map(found: DataType) -> Column:
-    """Return headers as a map, null where they are none."""
-    column = sf.col("headers")
-    if found.simpleString() == _HEADERS.simpleString():
-        return column
-    if not isinstance(found, StringType):
-        message = f"The column headers of the log is of type {found.simpleString()}; map<string,string> is expected."
-        raise LogError(message)
-    return sf.from_json(column, _HEADERS, _JSON_OPTIONS)
-
-
-def _lost(name: str, value: str, problem: str) -> tuple[str, str]:
-    is_lost = f"{name} IS NOT NULL AND ({value}) IS NULL"
-    return is_lost, f"concat({text(f'{name} {problem}: ')}, CAST({name} AS STRING))"
 
 
 def _without_long_lines(log: DataFrame, limits: MessageLimits) -> DataFrame:
@@ -372,39 +325,32 @@ def _without_long_lines(log: DataFrame, limits: MessageLimits) -> DataFrame:
     )
 
 
-def _with_excess(log: DataFrame, types: Mapping[str, DataType], limits: MessageLimits) -> DataFrame:
-    """Add what is too large of each row: a part of its envelope; and take from such a row what is large.
-
-    `types` are those of the columns.
-    """
+def _with_excess(log: DataFrame, types: _Types, limits: MessageLimits) -> DataFrame:
+    """Add what is too large of each row: a part of its envelope; and take from such a row what is large."""
     is_packed = isinstance(types["body"], BinaryType)
     names = [name for name in _NAMES if isinstance(types[name], StringType)]
-    contents = {"body": "body", "headers": _bytes_of_headers(types["headers"])} | {
-        name: name for name in names
-    }
+    headers = _JOINED_HEADERS if isinstance(types["headers"], MapType) else "headers"
+    contents = {"body": "body", "headers": headers} | {name: name for name in names}
     most = dict.fromkeys(contents, limits.headers) | {"body": limits.body}
     # Measured is one part, whichever it is: the code that Spark writes for each would be most of a plan.
     part = first_of((f"octet_length({contents[each]}) > {most[each]}", text(each)) for each in contents)
-    content = first_of(
-        (f"{_PART} = {text(each)}", _as_bytes(contents[each], is_packed=is_packed)) for each in contents
-    )
+    # Where the body is bytes, so is each part: those that may be measured are of one type.
+    as_one_type = "CAST({} AS BINARY)" if is_packed else "{}"
+    content = first_of((f"{_PART} = {text(each)}", as_one_type.format(contents[each])) for each in contents)
     found = f"CASE WHEN {_PART} IS NOT NULL THEN {_measured(_PART, _CONTENT, is_packed=is_packed)} END"
+    before = f"coalesce({_EXCESS}, {found})" if _EXCESS in types else found
+    kept = [name for name in types if name != _EXCESS]
     measured = (
         log.selectExpr("*", f"{part} AS {_PART}")
         .selectExpr("*", f"{content} AS {_CONTENT}")
-        .selectExpr(
-            *(name for name in types if name != _EXCESS),
-            f"coalesce({_EXCESS}, {found}) AS {_EXCESS}" if _EXCESS in types else f"{found} AS {_EXCESS}",
-        )
+        .selectExpr(*kept, f"{before} AS {_EXCESS}")
     )
-    return measured.selectExpr(
-        *(_fitting(name, names) for name in types), *([] if _EXCESS in types else [_EXCESS])
+    fitting = {name: f"{_EXCESS} IS NULL OR octet_length({name}) < {KEPT}" for name in names}
+    fitting |= dict.fromkeys(("body", "headers"), f"{_EXCESS} IS NULL")
+    columns = (
+        f"CASE WHEN {fitting[name]} THEN {name} END AS {name}" if name in fitting else name for name in kept
     )
-
-
-def _measured_row(limits: MessageLimits) -> str:
-    """Return what is too large of a row that is kept as a line of JSON, null when nothing is."""
-    return f"CASE WHEN octet_length(line) > {limits.line} THEN {_measured(text('row'), 'line')} END"
+    return measured.selectExpr(*columns, _EXCESS)
 
 
 def _too_large(limits: MessageLimits) -> str:
@@ -420,20 +366,6 @@ def _too_large(limits: MessageLimits) -> str:
     return f"CASE WHEN {_EXCESS} IS NOT NULL THEN format_string({form}, {_EXCESS}.part, {_EXCESS}.bytes, {most}) END"
 
 
-def _note() -> str:
-    """Return what is kept of a row that is too large, null for all others."""
-    return f"CASE WHEN {_EXCESS} IS NOT NULL THEN to_json(named_struct({text(NOTE)}, {_EXCESS})) END"
-
-
-def _fitting(name: str, names: Collection[str]) -> str:
-    """Return a column, without what is large of a row that is too large."""
-    if name in ("body", "headers"):
-        return f"CASE WHEN {_EXCESS} IS NULL THEN {name} END AS {name}"
-    if name in names:
-        return f"CASE WHEN {_EXCESS} IS NULL OR octet_length({name}) < {KEPT} THEN {name} END AS {name}"
-    return name
-
-
 def _measured(part: str, content: str, *, is_packed: bool = False) -> str:
     # So many characters first: all bytes of a text would be copied.
     first = f"substring(CAST(substring({content}, 1, {KEPT}) AS BINARY), 1, {KEPT})"
@@ -444,18 +376,6 @@ def _measured(part: str, content: str, *, is_packed: bool = False) -> str:
         f"named_struct('part', {part}, 'bytes', octet_length({content}), 'sha256', sha2({content}, 256), "
         f"'begins', {begins})"
     )
-
-
-def _as_bytes(content: str, *, is_packed: bool) -> str:
-    """Return a part as bytes where the body is bytes: each part that may be measured is of one type."""
-    return f"CAST({content} AS BINARY)" if is_packed else content
-
-
-def _bytes_of_headers(found: DataType) -> str:
-    """Return the bytes of the headers; of a column of another type, which is no log's, nothing."""
-    if isinstance(found, MapType):
-        return "concat(array_join(map_keys(headers), ''), array_join(map_values(headers), ''))"
-    return "headers" if isinstance(found, StringType) else "CAST(NULL AS STRING)"
 
 
 def text(value: str) -> str:

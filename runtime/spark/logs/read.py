@@ -20,19 +20,16 @@ from typing import Any, NamedTuple
 
 import msgpack
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import parquet
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.types import ArrayType, MapType, StructField, StructType
+from pyspark.sql.types import ArrayType, MapType, StructType
 
 from runtime.errors import LogError, UsageError
 from runtime.file_systems import open_folder
 from runtime.spark.schemas import ARROW_OUTPUT
 from runtime.spark.session import explain, failing_as, is_local, is_of_spark, master_of
-
-# Writing message logs to files without a Spark session: JSON lines, or one Parquet file.
 
 JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
 
@@ -50,49 +47,33 @@ LogRow = Mapping[str, Any]
 
 
 def write_log(rows: Iterable[LogRow], path: Path) -> int:
-    """Write messages to a file and return how many there were.
+    """Write messages to a file, without a session of Spark, and return how many there were.
 
     The name says the format: JSON lines for `.jsonl`, `.json` and `.ndjson`, Parquet for all others. The file is there
     only when it is whole; one that was there is replaced. Columns that the first row lacks are left out of Parquet.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"_{path.name}.unfinished")
+    rows, count = iter(rows), 0
     try:
-        write = _write_json if path.suffix.lower() in JSON_SUFFIXES else _write_parquet
-        count = write(iter(rows), unfinished)
+        if path.suffix.lower() in JSON_SUFFIXES:
+            with unfinished.open("w", encoding="utf-8") as file:
+                for row in rows:
+                    file.write(f"{json.dumps(row, ensure_ascii=False, default=datetime.isoformat)}\n")
+                    count += 1
+        else:
+            group = list(islice(rows, _ROWS_IN_A_GROUP))
+            names = group[0].keys() if group else set(_SCHEMA.names)
+            schema = pa.schema([field for field in _SCHEMA if field.name in names])
+            with parquet.ParquetWriter(unfinished, schema, compression="zstd") as writer:
+                while group:
+                    writer.write_table(pa.Table.from_pylist(group, schema))
+                    count += len(group)
+                    group = list(islice(rows, _ROWS_IN_A_GROUP))
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
     return count
-
-
-def _write_json(rows: Iterator[LogRow], path: Path) -> int:
-    count = 0
-    with path.open("w", encoding="utf-8") as file:
-        for row in rows:
-            file.write(json.dumps(row, ensure_ascii=False, default=_text))
-            file.write("\n")
-            count += 1
-    return count
-
-
-def _write_parquet(rows: Iterator[LogRow], path: Path) -> int:
-    group = list(islice(rows, _ROWS_IN_A_GROUP))
-    names = group[0].keys() if group else set(_SCHEMA.names)
-    schema = pa.schema([field for field in _SCHEMA if field.name in names])
-    count = 0
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        while group:
-            writer.write_table(pa.Table.from_pylist(group, schema))
-            count += len(group)
-            group = list(islice(rows, _ROWS_IN_A_GROUP))
-    return count
-
-
-def _text(value: object) -> str:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    raise TypeError(f"A message log holds no {type(value).__name__}.")
 
 
 Log = DataFrame | str | Path | Sequence[str | Path] | Any
@@ -113,7 +94,6 @@ _MAGIC = (b"PAR1", b"PARE")
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]*:(//[^/]*)?")
 _PATTERN = re.compile(r"[*?\[\]{}]")
 _HADOOP_SETTINGS = "HADOOP_CONF_DIR"
-_OBJECTS = ("body", "headers")
 _SHOWN = 3
 _CHUNK = 2**20
 _ROWS = 4096
@@ -172,7 +152,13 @@ def find_on_disk(paths: Sequence[str], format_: str | None = None) -> LogFiles:
         if not Path(root).exists():
             raise LogError(f"There is no log at {path}.")
         found += [(root, name) for name in _walk(root, skipped)]
-    where, remark = ", ".join(paths), _remark(skipped)
+    where, remark = ", ".join(paths), None
+    if skipped:
+        shown = ", ".join(sorted(skipped)[:_SHOWN]) + (", ..." if len(skipped) > _SHOWN else "")
+        what = (
+            "file or folder whose name begins" if len(skipped) == 1 else "files and folders whose names begin"
+        )
+        remark = f"{len(skipped):,} {what} with _ or . ({shown})"
     if any(name.endswith("_delta_log") for name in skipped):
         raise LogError(
             f"The log at {where} is a Delta table: read it with its own reader, and give run_batch the DataFrame."
@@ -211,11 +197,10 @@ def open_log(
     if type(log).__module__.partition(".")[0] == "pandas":
         log = _of_pandas(log)
     elif not hasattr(log, "__arrow_c_stream__"):
-        message = (
+        raise UsageError(
             f"A log is a path, a list of paths, a DataFrame of Spark or pandas, or an Arrow table, not "
             f"{type(log).__name__}."
         )
-        raise UsageError(message)
     return OpenedLog(spark.createDataFrame(pa.table(log)))
 
 
@@ -234,7 +219,12 @@ def describe_messages(log: OpenedLog) -> Input:
 
     Raises `LogError` as `describe_input` does.
     """
-    checksum = sf.sum(sf.xxhash64(*map(_hashable, log.rows.schema)).cast("decimal(20,0)"))
+    columns = [
+        sf.to_json(column) if isinstance(field.dataType, MapType | ArrayType | StructType) else column
+        for field in log.rows.schema
+        for column in [sf.col(f"`{field.name}`")]
+    ]
+    checksum = sf.sum(sf.xxhash64(*columns).cast("decimal(20,0)"))
     with failing_as(lambda sentence: LogError(f"The log {log.where} cannot be read: {sentence}")):
         (row,) = log.rows.agg(sf.count("*").alias("count"), checksum.alias("checksum")).collect()
     return _unless_empty(log, Input(row["count"], f"checksum {int(row['checksum'] or 0) % 2**64:016x}"))
@@ -266,15 +256,6 @@ def _walk(root: str, skipped: list[str]) -> Iterator[str]:
 
 def _is_hidden(name: str) -> bool:
     return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
-
-
-def _remark(skipped: Sequence[str]) -> str | None:
-    """Return what is passed over, None when nothing is."""
-    if not skipped:
-        return None
-    shown = ", ".join(sorted(skipped)[:_SHOWN]) + (", ..." if len(skipped) > _SHOWN else "")
-    what = "file or folder whose name begins" if len(skipped) == 1 else "files and folders whose names begin"
-    return f"{len(skipped):,} {what} with _ or . ({shown})"
 
 
 def _find_with_spark(spark: SparkSession, paths: Sequence[str], format_: str | None) -> LogFiles:
@@ -388,19 +369,17 @@ def _digest(files: LogFiles) -> Input | None:
         if sum(path.stat().st_size for path in paths) > MOST_BYTES:
             return None
         for path, folders in zip(paths, files.within, strict=True):
-            messages += _count_lines(path) if files.format == "json" else _count_rows(path)
-            with path.open("rb") as file:
+            if files.format == "json":
+                messages += _count_lines(path)
+            else:  # reads all pages: raises `ArrowException` when one is damaged
+                with parquet.ParquetFile(path, buffer_size=_CHUNK, page_checksum_verification=True) as file:
+                    messages += sum(batch.num_rows for batch in file.iter_batches(_ROWS, use_threads=False))
+            with path.open("rb") as opened:
                 columns = folders if files.is_partitioned else ()
-                digests.append((columns, file_digest(file, "sha256").hexdigest()))
+                digests.append((columns, file_digest(opened, "sha256").hexdigest()))
     except (OSError, pa.ArrowException):
         return None
     return Input(messages, f"digest {sha256(msgpack.packb(sorted(digests))).hexdigest()[:32]}")
-
-
-def _count_rows(path: Path) -> int:
-    """Return the number of rows of a file of Parquet. Raises `ArrowException` when a page is damaged."""
-    with parquet.ParquetFile(path, buffer_size=_CHUNK, page_checksum_verification=True) as file:
-        return sum(batch.num_rows for batch in file.iter_batches(_ROWS, use_threads=False))
 
 
 def _count_lines(path: Path) -> int:
@@ -423,21 +402,16 @@ def _unless_empty(log: OpenedLog, found: Input) -> Input:
     return found
 
 
-def _hashable(field: StructField) -> Column:
-    column = sf.col(f"`{field.name}`")
-    return sf.to_json(column) if isinstance(field.dataType, MapType | ArrayType | StructType) else column
-
-
 def _of_pandas(log: Any) -> pa.Table:  # noqa: ANN401 - pandas may not be there
     """Return a DataFrame of pandas as Arrow's: missing values are null, and dicts are JSON text with all they hold."""
+
+    def as_json(value: object) -> object:
+        return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
+
     changed = {}
-    for name in _OBJECTS:
+    for name in ("body", "headers"):
         if name in log.columns and log[name].map(lambda value: isinstance(value, dict)).any():
-            changed[name] = log[name].map(_as_json)
+            changed[name] = log[name].map(as_json)
     if "sequence" in log.columns and log["sequence"].dtype.kind == "f":
         changed["sequence"] = log["sequence"].convert_dtypes()  # pandas has whole numbers with gaps as floats
     return pa.Table.from_pandas(log.assign(**changed), preserve_index=False)
-
-
-def _as_json(value: object) -> object:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value

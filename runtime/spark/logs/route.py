@@ -55,17 +55,8 @@ _ROUTED = (
 )
 
 FOLD_COLUMNS = (
-    "handler",
-    "business_id",
-    "message_id",
-    "type",
-    "body",
-    "sequence",
-    "enqueued_at",
-    "headers",
-    "given",
-    "problem",
-    "line",
+    *("handler", "business_id", "message_id", "type", "body", "sequence", "enqueued_at"),
+    *("headers", "given", "problem", "line"),
 )
 """What the fold reads, in this order.
 
@@ -100,7 +91,7 @@ class Sample:
     seed: int = 0
 
     def takes(self) -> Column:
-        """Say whether a row's stream is in the sample."""
+        """Return whether a row's stream is in the sample."""
         hash_ = sf.xxhash64(sf.lit(self.seed), *(sf.coalesce(sf.col(name), sf.lit("")) for name in _STREAM))
         return sf.pmod(hash_, sf.lit(_SHARES)) < sf.lit(round(self.share * _SHARES))
 

@@ -24,14 +24,6 @@ from runtime.file_systems import Folder, open_folder, path_and_options
 from runtime.ledger.ledger import EPOCH, BatchRecord
 from runtime.spark.rounds import Rounds
 
-# Spark's checkpoint of a streaming query, read for what tells one micro-batch from another.
-#
-# Before Spark hands over the micro-batch of an epoch, it writes `offsets/EPOCH`: a line with the version of
-# the form, one with settings, and one for each source that says how far it is read. The micro-batch is what
-# lies between the offsets of the epoch before and these. A source of files counts its lists of files there,
-# and keeps each list in `sources/SOURCE/NUMBER`; every tenth is `NUMBER.compact`, which repeats all lists
-# before it. `metadata` has an id, drawn when the checkpoint is made.
-
 _VERSION = "v1"
 _NOTHING_READ = "-"
 _COMPACT = ".compact"
@@ -73,7 +65,14 @@ class Owner(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The checkpoint of a query, in a folder on any file system that pyarrow or fsspec opens."""
+    """Spark's checkpoint of a query, in a folder on any file system that pyarrow or fsspec opens.
+
+    It is read for what tells one micro-batch from another. Before Spark hands over the micro-batch of an epoch, it
+    writes `offsets/EPOCH`: a line with the version of the form, one with settings, and one for each source that says
+    how far it is read. The micro-batch is what lies between the offsets of the epoch before and these. A source of
+    files counts its lists of files there, and keeps each list in `sources/SOURCE/NUMBER`; every tenth is
+    `NUMBER.compact`, which repeats all lists before it. `metadata` has an id, drawn when the checkpoint is made.
+    """
 
     url: str
 
@@ -87,11 +86,11 @@ class Checkpoint:
         before = self._offsets(epoch - 1) if epoch else [_NOTHING_READ] * len(after)
         before += [_NOTHING_READ] * (len(after) - len(before))
         files = [
-            sorted(self._files(source, *_numbers(*ends)))
-            for source, ends in enumerate(zip(before, after, strict=False))
+            sorted(self._files(source, *ends)) for source, ends in enumerate(zip(before, after, strict=False))
         ]
         text = json.dumps([before, after, files])
-        content = Content(self._id(), sha256(text.encode()).hexdigest()[:_DIGITS])
+        id_ = str(json.loads(self._read("metadata"))["id"])
+        content = Content(id_, sha256(text.encode()).hexdigest()[:_DIGITS])
         return Planned(content, [path for each in files for path, _ in each])
 
     def last_epoch(self) -> int | None:
@@ -148,9 +147,6 @@ class Checkpoint:
     def _folder(self) -> Folder:
         return open_folder(self.url)
 
-    def _id(self) -> str:
-        return str(json.loads(self._read("metadata"))["id"])
-
     def _read(self, *names: str) -> str:
         folder = self._folder()
         for name in names[:-1]:
@@ -168,49 +164,39 @@ class Checkpoint:
     def _offsets(self, epoch: int) -> list[str]:
         version, _, *sources = self._read("offsets", str(epoch)).splitlines()
         if version != _VERSION:
-            message = (
+            raise UsageError(
                 f"The checkpoint {self.url} has offsets in the form {version}, of which only {_VERSION} is known: run "
                 f"the query with the version of Spark that began it."
             )
-            raise UsageError(message)
         return sources
 
-    def _files(self, source: int, first: int, last: int) -> Iterator[tuple[str, int]]:
-        """Give the path and the time of each file in some lists of a source, none for a source that has no files."""
+    def _files(self, source: int, before: str, after: str) -> Iterator[tuple[str, int]]:
+        """Yield path and time of each file between two offsets of a source; none for a source that has no files."""
+        last, first = _number(after), _number(before)
+        if last is None:
+            return
         lists = self._folder().sub("sources").sub(str(source))
-        for number in range(first, last + 1):
-            has_number = (
-                f'"batchId":{number}'  # a list that repeats others has a line for each file there ever was
-            )
-            lines = _list_of_files(lists, number)
-            if lines is None:
-                raise self._lacks(f"It lacks sources/{source}/{number}, a list of files.")
-            for line in lines:
+        for number in range(0 if first is None else first + 1, last + 1):
+            has_number = f'"batchId":{number}'  # of a list that repeats others, few lines are parsed
+            for line in self._list(lists, source, number):
                 file = json.loads(line) if has_number in line else {}
                 if file.get("batchId") == number:
                     yield file["path"], file["timestamp"]
 
-
-def _list_of_files(lists: Folder, number: int) -> Sequence[str] | None:
-    """Return the lines that have a list: its own, or, where Spark has deleted that, the first that repeat it.
-
-    None when there are neither.
-    """
-    for name in (str(number), f"{number}{_COMPACT}"):
-        if lists.sub(name).exists():
-            return _read(lists, name).splitlines()
-    compacted = (name.removesuffix(_COMPACT) for name in lists.names() if name.endswith(_COMPACT))
-    later = [int(name) for name in compacted if name.isdecimal() and int(name) > number]
-    return _read(lists, f"{min(later)}{_COMPACT}").splitlines() if later else None
-
-
-def _numbers(before: str, after: str) -> tuple[int, int]:
-    """Return the first and the last list of files between two offsets; none when they are not of files."""
-    first, last = (_number(offset) for offset in (before, after))
-    return (0, -1) if last is None else (0 if first is None else first + 1, last)
+    def _list(self, lists: Folder, source: int, number: int) -> Sequence[str]:
+        """Return the lines that have a list: its own, or, where Spark has deleted that, the first that repeat it."""
+        for name in (str(number), f"{number}{_COMPACT}"):
+            if lists.sub(name).exists():
+                return _read(lists, name).splitlines()
+        compacted = (name.removesuffix(_COMPACT) for name in lists.names() if name.endswith(_COMPACT))
+        later = [int(name) for name in compacted if name.isdecimal() and int(name) > number]
+        if not later:
+            raise self._lacks(f"It lacks sources/{source}/{number}, a list of files.")
+        return _read(lists, f"{min(later)}{_COMPACT}").splitlines()
 
 
 def _number(offset: str) -> int | None:
+    """Return the number of a list of files; None for the offset of any other source."""
     if offset == _NOTHING_READ:
         return None
     try:
@@ -258,34 +244,28 @@ class Admission:
         gone = self.checkpoint.gone(planned.files)
         if gone:
             others = f" and {len(gone) - 1:,} others are" if len(gone) > 1 else " is"
-            message = (
+            raise BatchRefusedError(
                 f"Epoch {epoch} of the query {self.query} reads files that are not there any more: {gone[0]}{others} "
                 f"gone. Nothing was handled. Put back what is gone, and start the query again; a file of that name "
                 f"without messages gives up those that were in it."
             )
-            raise BatchRefusedError(message)
 
     def find(self, rounds: Rounds, epoch: int, content: Content) -> BatchRecord | None:
         """Return what the ledger has of an epoch, None when it may begin. Costs a request.
 
         The first epoch after a start costs two more. Raises `BatchRefusedError`.
         """
-        found = rounds.find(self.batch_id(epoch))
-        if found is not None:
-            self._check_same(found, self.what(epoch, content), epoch)
-        elif not self._follows:
+        found, now = rounds.find(self.batch_id(epoch)), self.what(epoch, content)
+        if found is None and not self._follows:
             self._check_follows(rounds, epoch, content)
             self._follows = True
-        return found
-
-    def _check_same(self, found: BatchRecord, now: str, epoch: int) -> None:
-        if not found.input.startswith(f"{now}; "):
-            message = (
+        if found is not None and not found.input.startswith(f"{now}; "):
+            raise BatchRefusedError(
                 f"Epoch {epoch} of the query {self.query} had other content before: its checkpoint "
                 f"{self.checkpoint.url} was deleted, restored from a backup, or is that of another query. "
                 f"{WHAT_TO_DO} The ledger has: {found.input}. Now it is: {now}."
             )
-            raise BatchRefusedError(message)
+        return found
 
     def _check_follows(self, rounds: Rounds, epoch: int, content: Content) -> None:
         """Raise `BatchRefusedError` when a new epoch does not follow on what this query has done in this table.
@@ -298,7 +278,8 @@ class Admission:
         if epoch:
             before = rounds.find(self.batch_id(epoch - 1))
             if before is None:
-                if owner != us or not _is_used(rounds):  # else it was pruned
+                # In a table that was used, and not made anew, it was pruned.
+                if owner != us or rounds.connection.run(rounds.ledger.algorithm()) is None:
                     raise self._not_ours(f"has epochs that the table {us.table} does not know", epoch)
             elif f"checkpoint {content.checkpoint} " not in before.input:
                 raise self._not_ours("is not the one with which the epoch before was run", epoch)
@@ -314,8 +295,3 @@ class Admission:
         return BatchRefusedError(
             f"The query {self.query} cannot go on{where}: its checkpoint {self.checkpoint.url} {why}. {WHAT_TO_DO}"
         )
-
-
-def _is_used(rounds: Rounds) -> bool:
-    """Say whether a table ever had a batch: one that was made anew has not."""
-    return rounds.connection.run(rounds.ledger.algorithm()) is not None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
 from pyarrow import parquet
@@ -40,30 +40,21 @@ if TYPE_CHECKING:
     from runtime.spark.publishing import PublishTo
 
 
-# Where the outcomes of epochs lie: hidden while an epoch is under way, and then in OUT as a whole.
-#
-# A micro-batch writes to `OUT/_epochs`, which readers ignore. When it is published, the folder with all of
-# its rounds is moved into `OUT` at once. So whoever reads `OUT`, also as a stream, sees whole epochs only.
-#
-# Small files are compacted before anyone has seen them: with `compact_after`, that many epochs wait in the
-# hidden folder until the outcomes of all are merged into one folder, `OUT/batch_id=QUERY-FIRST..LAST`,
-# which is moved into `OUT`. What is in `OUT` never changes, and so no reader sees a row twice or misses
-# one.
-
 _HIDDEN = "_epochs"
 _MERGED = "_batch-merged"
 
 
-class Waiting(NamedTuple):
-    """The outcomes of an epoch that are not in OUT yet."""
-
-    epoch: int
-    folder: Folder
-
-
 @dataclass
 class EpochPlaces:
-    """Where the outcomes of a query's epochs lie, in the folder `out`."""
+    """Where the outcomes of a query's epochs lie: hidden while an epoch is in process, and then in `out` as a whole.
+
+    A micro-batch writes to `OUT/_epochs`, which readers ignore. When it is published, the folder with all of its rounds
+    is moved into `OUT` at once. So whoever reads `OUT`, also as a stream, sees whole epochs only.
+
+    Small files are compacted before anyone has seen them: with `compact_after`, that many epochs wait in the hidden
+    folder until the outcomes of all are merged into one folder, `OUT/batch_id=QUERY-FIRST..LAST`, which is moved into
+    `OUT`. What is in `OUT` never changes, and so no reader sees a row twice or misses one.
+    """
 
     out: str
     query: str
@@ -74,11 +65,10 @@ class EpochPlaces:
         self._is_tidy = False
         self._found: Sequence[range] | None = None
         if self.compact_after > 1 and not self._moves_whole:
-            message = (
+            raise UsageError(
                 f"Epochs are compacted only where folders are moved as a whole, which the file system of {self.out} "
                 f"does not: leave --compact-after out."
             )
-            raise UsageError(message)
 
     @property
     def working(self) -> str:
@@ -90,17 +80,15 @@ class EpochPlaces:
         batch_id = f"{self.query}-{epoch}"
         folders = [within(folder, f"batch_id={batch_id}") for folder in {self.out, self.working}]
         if self._is_merged(epoch) or any(open_folder(folder).names() for folder in folders):
-            message = (
+            raise BatchRefusedError(
                 f"{self.out} holds outcomes of epoch {epoch} of the query {self.query}, which the ledger does not "
                 f"have: they are from another store, or were pruned. Nothing was handled. Give query and checkpoint "
                 f"new names: messages that were handled before are duplicates then, and change nothing."
             )
-            raise BatchRefusedError(message)
 
     def place_of(self, epoch: int) -> str | None:
         """Return the folder that has those of an epoch: OUT, once they were put there; None when they were merged."""
-        is_waiting = self._folder().sub(f"batch_id={self.query}-{epoch}").exists()
-        if is_waiting:
+        if self._folder().sub(f"batch_id={self.query}-{epoch}").exists():
             return self.working
         return None if self._is_merged(epoch) else self.out
 
@@ -111,39 +99,45 @@ class EpochPlaces:
 
     def show(self, epoch: int) -> None:
         """Put the outcomes of a published epoch in OUT, with those of the epochs before it, when enough wait."""
-        if not self._moves_whole:
-            return
-        self._tidy_once()
-        waiting = [each for each in self._waiting() if each.epoch <= epoch]
-        if len(waiting) >= self.compact_after:
-            self._show(waiting)
+        self._show(lambda each: each <= epoch, self.compact_after)
 
     def show_all(self, is_published: Callable[[int], bool]) -> None:
         """Put the outcomes of all published epochs in OUT, however few wait, once the query has ended by itself."""
-        if self._moves_whole:
-            self._tidy_once()
-            self._show([each for each in self._waiting() if is_published(each.epoch)])
+        self._show(is_published, 1)
 
-    def _show(self, waiting: Sequence[Waiting]) -> None:
-        if not waiting:
+    def _show(self, may_be_shown: Callable[[int], bool], fewest: int) -> None:
+        if not self._moves_whole:
             return
-        out = open_folder(self.out)
+        self._tidy_once()
+        waiting = [each for each in self._waiting() if may_be_shown(each[0])]
+        if len(waiting) < fewest:
+            return
+        out, (first, folder), (last, _) = open_folder(self.out), waiting[0], waiting[-1]
         if len(waiting) == 1:
-            _move(waiting[0].folder, out.sub(waiting[0].folder.name))
+            _move(folder, out.sub(folder.name))
         else:
-            name = f"batch_id={self.query}-{waiting[0].epoch}..{waiting[-1].epoch}"
-            _move(self._merged(waiting), out.sub(name))
-            for each in waiting:
-                each.folder.delete()
+            _move(
+                self._merged([folder for _, folder in waiting]),
+                out.sub(f"batch_id={self.query}-{first}..{last}"),
+            )
+            for _, folder in waiting:
+                folder.delete()
         out.flush()
 
-    def _merged(self, waiting: Sequence[Waiting]) -> Folder:
-        """Write the outcomes of epochs to a hidden folder, in one file for each round."""
+    def _merged(self, waiting: Sequence[Folder]) -> Folder:
+        """Write the outcomes of epochs, which may have other rounds, to a hidden folder: one file for each round."""
         made = self._folder().sub(f"_merging-{self.query}-{uuid4().hex}")
-        for name in sorted({name for each in waiting for name in each.folder.names() if name[0] != "_"}):
+        for name in sorted({name for each in waiting for name in each.names() if name[0] != "_"}):
             folder = made.sub(name)
             folder.create()
-            _merge([each.folder.sub(name) for each in waiting], folder)
+            file = PartFile(folder, ())
+            file.open()
+            for source in (each.sub(name) for each in waiting):
+                for part in sorted(each for each in source.names() if each.endswith(SUFFIX)):
+                    with source.read(part) as opened:
+                        for batch in parquet.ParquetFile(opened).iter_batches():
+                            file.add(batch.cast(ARROW_OUTCOME))
+            file.close()
             folder.touch(_MERGED)
             folder.flush()
         return made
@@ -153,30 +147,27 @@ class EpochPlaces:
         if self._is_tidy:
             return
         self._is_tidy = True
-        for each in self._waiting():
-            if self._is_merged(each.epoch):
-                each.folder.delete()
+        for epoch, folder in self._waiting():
+            if self._is_merged(epoch):
+                folder.delete()
         left = re.compile(rf"_merging-{re.escape(self.query)}-[0-9a-f]{{32}}")
         for name in filter(left.fullmatch, self._folder().names()):
             self._folder().sub(name).delete()
 
-    def _waiting(self) -> list[Waiting]:
-        """Return the epochs that are not in OUT, in their order."""
+    def _waiting(self) -> list[tuple[int, Folder]]:
+        """Return the epochs that are not in OUT with their folders, in their order."""
         pattern = re.compile(rf"batch_id={re.escape(self.query)}-(\d+)")
         folder = self._folder()
         found = ((pattern.fullmatch(name), folder.sub(name)) for name in folder.names())
-        return sorted(Waiting(int(match[1]), each) for match, each in found if match)
+        return sorted(((int(match[1]), each) for match, each in found if match), key=lambda each: each[0])
 
     def _is_merged(self, epoch: int) -> bool:
-        return any(epoch in span for span in self._spans())
-
-    def _spans(self) -> Sequence[range]:
-        """Return the epochs of each merged folder that a driver before this one has put in OUT."""
+        """Return whether a driver before this one has put an epoch in OUT in a merged folder."""
         if self._found is None:
             pattern = re.compile(rf"batch_id={re.escape(self.query)}-(\d+)\.\.(\d+)")
             matches = filter(None, map(pattern.fullmatch, open_folder(self.out).names()))
             self._found = [range(int(match[1]), int(match[2]) + 1) for match in matches]
-        return self._found
+        return any(epoch in span for span in self._found)
 
     def _folder(self) -> Folder:
         return open_folder(self.working)
@@ -193,122 +184,10 @@ def _move(folder: Folder, target: Folder) -> None:
             folder.delete()
 
 
-def _merge(folders: Sequence[Folder], target: Folder) -> None:
-    """Write the outcomes in some folders, which need not all be there, to one file."""
-    file = PartFile(target, ())
-    file.open()
-    for folder in folders:
-        for name in sorted(each for each in folder.names() if each.endswith(SUFFIX)):
-            with folder.read(name) as opened:
-                for batch in parquet.ParquetFile(opened).iter_batches():
-                    file.add(batch.cast(ARROW_OUTCOME))
-    file.close()
-
-
-# What Spark calls for each epoch of a query: its micro-batch is a batch with the id QUERY-EPOCH.
-
 _START_AGAIN = "start the query again"
 
 PublishEpoch = Callable[[SparkSession, str, str], None]
 """Publishes what is unpublished of a batch whose outcomes are in a folder."""
-
-
-def no_report(_: BatchRecord) -> None:
-    """Say nothing of an epoch that is done."""
-
-
-@dataclass
-class MicroBatches:
-    """Runs the micro-batches of a query, whose messages have found their routes: that is planned once for all of them.
-
-    `publish` is called with each epoch that is committed, once more when Spark hands that over again. `done` is called
-    with what the ledger has of an epoch that is done. `failure` is what stopped the query: Spark has only its text.
-    """
-
-    app: App
-    place: TablePlace
-    admission: Admission
-    places: EpochPlaces
-    options: BatchOptions
-    done: Callable[[BatchRecord], None] = no_report
-    publish: PublishEpoch | None = None
-    failure: Exception | None = field(default=None, init=False)
-    _is_prepared: bool = field(default=False, init=False)
-    _partitions: int = field(default=0, init=False)
-
-    def __call__(self, messages: DataFrame, epoch: int) -> None:
-        """Run the micro-batch of an epoch to its end, unless it is published, and put its outcomes in place."""
-        try:
-            self._run(messages, epoch)
-        except Exception as error:
-            self.failure = error
-            raise
-
-    def show_rest(self) -> None:
-        """Put in OUT the published epochs that wait to be merged: once the query has ended, no others will come."""
-        self._show_all(self.places)
-
-    def _show_all(self, places: EpochPlaces, end: float = math.inf) -> None:
-        ledger = Ledger(self._open().table, self.options.clock)
-        places.show_all(lambda epoch: epoch < end and self._is_published(ledger, epoch))
-
-    def _is_published(self, ledger: Ledger, epoch: int) -> bool:
-        found = self._open().run(ledger.find(self.admission.batch_id(epoch)))
-        return found is None or found.status is BatchStatus.PUBLISHED  # one that is not there was pruned
-
-    def _open(self) -> Connection:
-        return open_table(self.place.store, self.place.table, self.options.other_table)
-
-    def _run(self, messages: DataFrame, epoch: int) -> None:
-        rounds = self._rounds(messages)
-        self._prepare_once(rounds, epoch)
-        planned = self.admission.checkpoint.planned(epoch)
-        record = self.admission.find(rounds, epoch, planned.content)
-        if record is None:
-            self.places.check_unused(epoch)
-        elif record.status is BatchStatus.ABANDONED:
-            self.show_rest()  # nothing comes after it that would
-        if record is None or not (record.is_finished or record.rounds):
-            self.admission.check_files(epoch, planned)
-        if record is None or record.status is not BatchStatus.PUBLISHED:
-            record = self._handle(rounds, messages, epoch, self.admission.what(epoch, planned.content))
-        if self.publish is not None and (place := self.places.place_of(epoch)) is not None:
-            self.publish(messages.sparkSession, record.batch_id, place)
-        self.places.show(epoch)
-        self.done(record)
-
-    def _prepare_once(self, rounds: Rounds, epoch: int) -> None:
-        """Look, before the first epoch after a start, at what is the same for all others."""
-        if not self._is_prepared:
-            keep_job_settings(rounds.spark)
-            rounds.check_table()
-            rounds.check_place()
-            self._show_elsewhere(rounds, epoch)
-            self._is_prepared = True
-
-    def _show_elsewhere(self, rounds: Rounds, epoch: int) -> None:
-        """Put in place what waits to be merged in the OUT that the query had before this start, if it had another."""
-        before = rounds.find(self.admission.batch_id(epoch - 1)) if epoch else None
-        places = None if before is None else self.places.where(before.out)
-        if places is not None:
-            self._show_all(places, epoch)
-
-    def _handle(self, rounds: Rounds, messages: DataFrame, epoch: int, what: str) -> BatchRecord:
-        record = rounds.enter(self.admission.batch_id(epoch), what)
-        return rounds.end(record, self._work(rounds, messages, rounds.job(record)))
-
-    def _work(self, rounds: Rounds, messages: DataFrame, job: FoldJob) -> Work:
-        job = replace(job, types=self.options.types_of(self.app))
-        return Work(group(messages, rounds.partitions), job.fold, is_planned_once=True)
-
-    def _rounds(self, messages: DataFrame) -> Rounds:
-        spark = messages.sparkSession
-        # A task costs more than the few messages of a micro-batch: each core has one of them.
-        self._partitions = self._partitions or self.options.partitions or cores_of(spark)
-        options = replace(self.options, partitions=self._partitions)
-        return Rounds(
-            spark, self.app, self.place, self.places.working, options, self._open(), again=_START_AGAIN
-        )
 
 
 AVAILABLE_NOW = "available-now"
@@ -348,23 +227,26 @@ def run_stream(
     Raises `UsageError` for what cannot be run, as on a session of Spark Connect, and `BatchRefusedError` for the
     checkpoint of another query. Spark reports what stops the query later: `query.exception()`.
     """
-    place = TablePlace(store, table)
-    stream = Stream(
-        app,
-        place,
-        out,
-        query,
-        checkpoint,
-        compact_after,
-        BatchOptions(**options),
-        publish=None if publish is None else _publisher(publish, place),
-    )
+    place, send = TablePlace(store, table), None
+    if publish is not None:
+        # It needs an event loop, which workers that load this module do without.
+        from runtime.spark.publishing import PublishTo  # noqa: PLC0415 - see above
+
+        to = PublishTo(publish) if isinstance(publish, str) else publish
+        to.check()
+        send = partial(to.publish, place)
+    chosen = BatchOptions(**options)
+    stream = Stream(app, place, out, query, checkpoint, compact_after, chosen, publish=send)
     return stream.start(df, trigger)
 
 
 @dataclass
 class Stream:
-    """A query over one app and one table, to be started."""
+    """A query over one app and one table, whose micro-batches are batches with the ids QUERY-EPOCH.
+
+    `publish` is called with each epoch that is committed, once more when Spark hands that over again. `done` is called
+    with what the ledger has of an epoch that is done. `failure` is what stopped the query: Spark has only its text.
+    """
 
     app: App
     place: TablePlace
@@ -373,48 +255,47 @@ class Stream:
     checkpoint: str
     compact_after: int = 1
     options: BatchOptions = field(default_factory=BatchOptions)
-    done: Callable[[BatchRecord], None] = no_report
+    done: Callable[[BatchRecord], None] = lambda _: None
     publish: PublishEpoch | None = None
+    failure: Exception | None = field(default=None, init=False)
+    _is_prepared: bool = field(default=False, init=False)
+    _partitions: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         check_id(f"{self.query}-{_LAST_EPOCH}")
         if self.compact_after < 1:
-            message = f"compact_after is a number of epochs from 1, not {self.compact_after}."
-            raise UsageError(message)
+            raise UsageError(f"compact_after is a number of epochs from 1, not {self.compact_after}.")
         if self.options.keep_large is not None:
-            message = "A stream keeps only notes of messages that are too large: leave keep_large out."
-            raise UsageError(message)
-        admission = Admission(self.query, Checkpoint(absolute_folder(self.checkpoint)))
-        places = EpochPlaces(absolute_folder(self.out), self.query, self.compact_after)
-        self.work = MicroBatches(
-            self.app, self.place, admission, places, self.options, self.done, self.publish
-        )
+            raise UsageError(
+                "A stream keeps only notes of messages that are too large: leave keep_large out."
+            )
+        self.admission = Admission(self.query, Checkpoint(absolute_folder(self.checkpoint)))
+        self.places = EpochPlaces(absolute_folder(self.out), self.query, self.compact_after)
 
     def start(self, df: DataFrame, trigger: Trigger = None) -> StreamingQuery:
         """Start the query. Raises `UsageError` for what is no stream, and `LogError` for what is no log."""
         spark = df.sparkSession
         if is_connect(spark):
-            message = (
+            raise UsageError(
                 "Micro-batches are run by the process that has the session, and Spark Connect would run them on its "
                 "server: start the stream in a session of this process, such as that of --master or spark-submit."
             )
-            raise UsageError(message)
         if not df.isStreaming:
-            message = "This DataFrame is no stream: make it with spark.readStream, or run it as a batch."
-            raise UsageError(message)
+            raise UsageError(
+                "This DataFrame is no stream: make it with spark.readStream, or run it as a batch."
+            )
         when = _triggered(trigger)
         check_reach(open_table(self.place.store, self.place.table, self.options.other_table), spark)
-        self.work.admission.check_start()
+        self.admission.check_start()
         with job_settings(spark):  # of which the query has a copy
             log = normalise(df, self.options.source, self.options.limits)
             routed = find_routes(log, self.app, self.options.types_of(self.app))
-            writer = routed.writeStream.queryName(self.query)
-            writer = writer.option("checkpointLocation", self.work.admission.checkpoint.url).foreachBatch(
-                self.work
-            )
+            checkpoint = self.admission.checkpoint.url
+            writer = routed.writeStream.queryName(self.query).option("checkpointLocation", checkpoint)
+            writer = writer.foreachBatch(self)
             if when:
                 writer = writer.trigger(**when)
-            return RunningStream(writer.start(), self.work.show_rest if trigger == AVAILABLE_NOW else None)
+            return RunningStream(writer.start(), self.show_rest if trigger == AVAILABLE_NOW else None)
 
     def run(self, df: DataFrame, trigger: Trigger = None) -> None:
         """Start the query, wait until it ends, and stop it when something else ends the waiting, such as Ctrl-C.
@@ -423,18 +304,85 @@ class Stream:
         """
         query = self.start(df, trigger)
         try:
-            while query.isActive:
-                time.sleep(
-                    _LOOK_EVERY_SECONDS
-                )  # Ctrl-C is seen here at once, which a call into Java would not let
+            while query.isActive:  # Ctrl-C is seen in the sleep at once, and not in a call into Java
+                time.sleep(_LOOK_EVERY_SECONDS)
         finally:
             query.stop()
-        if self.work.failure is not None:
-            raise self.work.failure
+        if self.failure is not None:
+            raise self.failure
         failure = query.exception()
         if failure is not None:
-            message = f"The query {self.query} was stopped: {explain(failure)}"
-            raise BatchFailedError(message)
+            raise BatchFailedError(f"The query {self.query} was stopped: {explain(failure)}")
+
+    def __call__(self, messages: DataFrame, epoch: int) -> None:
+        """Run the micro-batch of an epoch to its end, unless it is published, and put its outcomes in place."""
+        try:
+            self._run(messages, epoch)
+        except Exception as error:
+            self.failure = error
+            raise
+
+    def show_rest(self) -> None:
+        """Put in OUT the published epochs that wait to be merged: once the query has ended, no others will come."""
+        self._show_all(self.places)
+
+    def _show_all(self, places: EpochPlaces, end: float = math.inf) -> None:
+        ledger = Ledger(self._open().table, self.options.clock)
+        places.show_all(lambda epoch: epoch < end and self._is_published(ledger, epoch))
+
+    def _is_published(self, ledger: Ledger, epoch: int) -> bool:
+        found = self._open().run(ledger.find(self.admission.batch_id(epoch)))
+        return found is None or found.status is BatchStatus.PUBLISHED  # one that is not there was pruned
+
+    def _open(self) -> Connection:
+        return open_table(self.place.store, self.place.table, self.options.other_table)
+
+    def _run(self, messages: DataFrame, epoch: int) -> None:
+        rounds = self._rounds(messages)
+        self._prepare_once(rounds, epoch)
+        planned = self.admission.checkpoint.planned(epoch)
+        record = self.admission.find(rounds, epoch, planned.content)
+        if record is None:
+            self.places.check_unused(epoch)
+        elif record.status is BatchStatus.ABANDONED:
+            self.show_rest()  # nothing comes after it that would
+        if record is None or not (record.is_finished or record.rounds):
+            self.admission.check_files(epoch, planned)
+        if record is None or record.status is not BatchStatus.PUBLISHED:
+            what = self.admission.what(epoch, planned.content)
+            begun = rounds.enter(self.admission.batch_id(epoch), what)
+            record = rounds.end(begun, self._work(rounds, messages, rounds.job(begun)))
+        if self.publish is not None and (place := self.places.place_of(epoch)) is not None:
+            self.publish(messages.sparkSession, record.batch_id, place)
+        self.places.show(epoch)
+        self.done(record)
+
+    def _prepare_once(self, rounds: Rounds, epoch: int) -> None:
+        """Check, before the first epoch after a start, what is the same for all others."""
+        if self._is_prepared:
+            return
+        keep_job_settings(rounds.spark)
+        rounds.check_table()
+        rounds.check_place()
+        # What waits to be merged in the OUT that the query had before this start, if it had another, is put there.
+        before = rounds.find(self.admission.batch_id(epoch - 1)) if epoch else None
+        places = None if before is None else self.places.where(before.out)
+        if places is not None:
+            self._show_all(places, epoch)
+        self._is_prepared = True
+
+    def _work(self, rounds: Rounds, messages: DataFrame, job: FoldJob) -> Work:
+        job = replace(job, types=self.options.types_of(self.app))
+        return Work(group(messages, rounds.partitions), job.fold, is_planned_once=True)
+
+    def _rounds(self, messages: DataFrame) -> Rounds:
+        spark = messages.sparkSession
+        # A task costs more than the few messages of a micro-batch: each core has one of them.
+        self._partitions = self._partitions or self.options.partitions or cores_of(spark)
+        options = replace(self.options, partitions=self._partitions)
+        return Rounds(
+            spark, self.app, self.place, self.places.working, options, self._open(), again=_START_AGAIN
+        )
 
 
 class RunningStream(StreamingQuery):
@@ -476,20 +424,8 @@ def _triggered(trigger: Trigger) -> Mapping[str, Any]:
         return {"availableNow": True}
     if isinstance(trigger, timedelta) and trigger >= timedelta():
         return {"processingTime": f"{trigger / timedelta(milliseconds=1):.0f} milliseconds"}
-    message = f'A trigger is None, a timedelta, or "{AVAILABLE_NOW}", not {trigger!r}.'
-    raise UsageError(message)
+    raise UsageError(f'A trigger is None, a timedelta, or "{AVAILABLE_NOW}", not {trigger!r}.')
 
-
-def _publisher(publish: str | PublishTo, place: TablePlace) -> PublishEpoch:
-    # It needs an event loop, which workers that load this module do without.
-    from runtime.spark.publishing import PublishTo  # noqa: PLC0415 - see above
-
-    to = PublishTo(publish) if isinstance(publish, str) else publish
-    to.check()
-    return partial(to.publish, place)
-
-
-# Folders that files come into, as streams of messages.
 
 _ANY_AGE = "36500d"
 """Spark never reads files that are older than this beside the newest one: by default a week, and without a word."""

@@ -37,20 +37,12 @@ from eventstore import (
     drive,
 )
 from eventstore.port import CommitsTogether, MayBeReplaced, Transaction, TransactionResult
-from runtime.batch_options import TablePlace
+from runtime.batch_options import TablePlace, Wrap
 from runtime.errors import UsageError
 from runtime.spark.session import master_of, may_be_local
 
 if TYPE_CHECKING:
     import asyncio
-
-# How many streams a worker works on at once: as many as the store answers without delay.
-#
-# While calls take about as long as at the store's best, one more stream is let in now and then; when they
-# take longer, because the service is at its limit, throttles (the client then repeats, which takes time) or
-# the worker itself is busy, there are fewer; after a failure half as many. So a slow store is not flooded,
-# and the messages that wait stay in the log instead of in memory. After TCP Vegas and Netflix's
-# concurrency-limits.
 
 FEWEST = 2
 _FIRST = 8
@@ -80,23 +72,30 @@ class Wait(Enum):
 
 
 class ConcurrencyLimit:
-    """The number of streams to work on at once, from `FEWEST` to `most`, by the answers of the store."""
+    """The number of streams to work on at once, from `FEWEST` to `most`: as many as the store answers without delay.
+
+    While calls take about as long as at the store's best, one more stream is let in now and then. When they take
+    longer, because the service is at its limit, throttles (the client then repeats, which takes time) or the worker
+    itself is busy, there are fewer; after a failure half as many. So a slow store is not flooded, and the messages that
+    wait stay in the log instead of in memory. After TCP Vegas and Netflix's concurrency-limits.
+    """
 
     def __init__(self, most: int) -> None:
         self.most = max(most, 1)
+        self._sum, self._count = 0.0, 0
+        self._begin()
+
+    def _begin(self) -> None:
         self._limit = float(min(_FIRST, self.most))
-        self._best = inf
-        self._windows = 0
-        self._sum = 0.0
-        self._count = 0
+        self._best, self._windows = inf, 0
 
     @property
     def limit(self) -> int:
-        """How many streams may be under way now."""
+        """How many streams may be in flight now."""
         return int(self._limit)
 
     def answered(self, seconds: float) -> None:
-        """Take note that a call took so long."""
+        """Record that a call took so long."""
         self._sum += seconds
         self._count += 1
         if self._count < max(_WINDOW, self.limit):
@@ -106,7 +105,7 @@ class ConcurrencyLimit:
         self._best = min(average, self._best)
         self._windows += 1
         if self._windows > _WINDOWS:
-            self._begin_anew()
+            self._begin()
         elif average <= _TOLERANCE * self._best:
             self._change(self._limit + sqrt(self._limit))
         else:
@@ -114,25 +113,16 @@ class ConcurrencyLimit:
             self._change(self._limit * _TOLERANCE * self._best / average)
 
     def failed(self) -> None:
-        """Take note that the service did not answer, or refused because it is busy."""
+        """Record that the service did not answer, or refused because it is busy."""
         self._sum, self._count = 0.0, 0
         self._change(self._limit / 2)
-
-    def measured(self, table: Table) -> Table:
-        """Return a table whose calls are taken note of."""
-        return _MeasuredTable(table, self)
-
-    def _begin_anew(self) -> None:
-        self._limit = float(min(_FIRST, self.most))
-        self._best = inf
-        self._windows = 0
 
     def _change(self, limit: float) -> None:
         self._limit = float(min(max(limit, FEWEST), self.most))
 
 
-class _MeasuredTable(InterceptedTable):
-    """A table that says how long its calls take."""
+class MeasuredTable(InterceptedTable):
+    """A table that tells a limit how long its calls take."""
 
     def __init__(self, table: Table, concurrency: ConcurrencyLimit) -> None:
         super().__init__(table)
@@ -148,8 +138,6 @@ class _MeasuredTable(InterceptedTable):
         self._concurrency.answered(time.perf_counter() - began)
         return result
 
-
-# The memory of a worker: what it holds of all the streams that it processes concurrently, bounded in bytes.
 
 MAX_BUFFERED_BYTES = 128 * 2**20
 """How much the groups in process may take together; one that takes more is processed alone."""
@@ -178,10 +166,6 @@ class Buffer:
     def release(self, size: int) -> None:
         """Count a group no more."""
         self._held -= size
-
-
-# The event loop of a connection: several coroutines are under way at once, as many as the store answers
-# quickly.
 
 
 class EventLoop:
@@ -253,16 +237,6 @@ class EventLoop:
         return waiting
 
 
-# Group commit: what several streams write to a store of this machine is committed together.
-#
-# The most of what an append costs there is the transaction of the file around it. So each stream is
-# processed until it would write, and then waits; when enough of them wait, or nothing else can go on, one
-# commit has all their transactions, and only then do they get their answers. Each transaction is carried
-# out or refused by itself. Nothing is locked while handlers run.
-#
-# When the commit itself fails, each of its streams gets that error, as after a lost answer, and from then
-# on goes on alone: a store that stays unavailable is given up as soon as if there were one stream.
-
 Work = Coroutine[Any, Any, T]
 
 
@@ -280,7 +254,16 @@ class Pending:
 
 
 class GroupCommit:
-    """Runs coroutines whose transactions are committed together; those of all others are committed at once."""
+    """Runs coroutines whose transactions are committed together; those of all others are committed at once.
+
+    What an append to a file of this machine costs is mostly the transaction of the file around it. So each stream is
+    processed until it would write, and then waits. When enough of them wait, or nothing else can go on, one commit has
+    all their transactions, and only then do they get their answers. Each transaction is carried out or refused by
+    itself. Nothing is locked while handlers run.
+
+    When the commit itself fails, each of its streams gets that error, as after a lost answer, and from then on goes on
+    alone: a store that stays unavailable is given up as soon as if there were one stream.
+    """
 
     def __init__(self) -> None:
         self.is_collecting = False
@@ -290,7 +273,7 @@ class GroupCommit:
         return _CollectedTable(table, table, self) if isinstance(table, CommitsTogether) else table
 
     def run_all(self, work: Iterable[Work[T] | Wait], most: int) -> Iterator[T]:
-        """Run coroutines, at most so many at once, and give their results as they end.
+        """Run coroutines, at most so many at once, and yield their results as they end.
 
         The next coroutine is asked for only when there is room for it, and when a `Wait` before it has ended. When one
         raises, the others are closed.
@@ -300,18 +283,21 @@ class GroupCommit:
         try:
             for each in work:
                 if each is Wait.FOR_ONE:
-                    yield from streams.until_one_ends()
+                    before = len(streams.waiting)
+                    while streams.waiting and len(streams.waiting) == before:
+                        yield from streams.commit()
                 elif each is Wait.FOR_ALL:
                     yield from streams.until_fewer_wait(1)
                 elif each is Wait.FOR_NEXT:
                     may_wait = 1
                 else:
-                    yield from streams.begin(each)
+                    yield from streams.go_on(each, None)
                     yield from streams.until_fewer_wait(may_wait)
                     may_wait = most
             yield from streams.until_fewer_wait(1)
         finally:
-            streams.close()
+            for coroutine, _ in streams.waiting:
+                coroutine.close()
 
     def step(self, work: Work[T], answer: TransactionResult | None) -> Pending:
         """Run a coroutine until its next transaction, and return that. Raises `StopIteration` when it ends."""
@@ -330,75 +316,46 @@ class _Streams(Generic[T]):
 
     def __init__(self, group: GroupCommit) -> None:
         self._group = group
-        self._waiting: deque[tuple[Work[T], Pending]] = deque()
-        self._ended: deque[T] = deque()
+        self.waiting: deque[tuple[Work[T], Pending]] = deque()
 
-    def begin(self, work: Work[T]) -> Iterator[T]:
-        """Run a coroutine until it waits or ends."""
-        self._go_on(work, None)
-        yield from self._results()
+    def go_on(self, work: Work[T], answer: TransactionResult | None) -> Iterator[T]:
+        """Run a coroutine until it waits; after a failed commit to its end, alone. Yield its result."""
+        ended: list[T] = []
+        is_alone = isinstance(answer, StoreUnavailableError)
+        try:
+            pending = self._group.step(work, answer)
+            while is_alone:
+                (answer,) = _commit([pending])
+                pending = self._group.step(work, answer)
+            self.waiting.append((work, pending))
+        except StopIteration as end:
+            ended.append(end.value)
+        while ended:
+            yield ended.pop()  # and keep nothing of it
 
-    def until_one_ends(self) -> Iterator[T]:
-        """Commit, again if need be, until one has ended."""
-        before = len(self._waiting)
-        while self._waiting and len(self._waiting) == before:
-            yield from self._commit()
+    def commit(self) -> Iterator[T]:
+        """Commit all that is pending, and let each go on that waited for it."""
+        for answer in _commit([pending for _, pending in self.waiting]):
+            work, _ = self.waiting.popleft()
+            yield from self.go_on(work, answer)
 
     def until_fewer_wait(self, number: int) -> Iterator[T]:
         """Commit, again if need be, until fewer than so many wait."""
-        while len(self._waiting) >= number:
-            yield from self._commit()
-
-    def close(self) -> None:
-        """Close those that wait."""
-        while self._waiting:
-            work, _ = self._waiting.popleft()
-            work.close()
-
-    def _commit(self) -> Iterator[T]:
-        """Commit all that is pending, and let each go on that waited for it."""
-        for answer in _answers([pending for _, pending in self._waiting]):
-            work, _ = self._waiting.popleft()
-            if isinstance(answer, StoreUnavailableError):
-                self._go_on_alone(work, answer)
-            else:
-                self._go_on(work, answer)
-            yield from self._results()
-
-    def _go_on(self, work: Work[T], answer: TransactionResult | None) -> None:
-        try:
-            self._waiting.append((work, self._group.step(work, answer)))
-        except StopIteration as end:
-            self._ended.append(end.value)
-
-    def _go_on_alone(self, work: Work[T], answer: TransactionResult) -> None:
-        """Run a coroutine to its end, with commits of its own."""
-        try:
-            while True:
-                pending = self._group.step(work, answer)
-                (answer,) = _answers([pending])
-        except StopIteration as end:
-            self._ended.append(end.value)
-
-    def _results(self) -> Iterator[T]:
-        while self._ended:
-            yield self._ended.popleft()  # and keep nothing of it
+        while len(self.waiting) >= number:
+            yield from self.commit()
 
 
-def _answers(waiting: Sequence[Pending]) -> list[TransactionResult]:
+def _commit(waiting: Sequence[Pending]) -> list[TransactionResult]:
     """Return what became of each transaction, after one commit for each table."""
     answers: dict[Pending, TransactionResult] = {}
     for table in dict.fromkeys(pending.table for pending in waiting):
         together = [pending for pending in waiting if pending.table is table]
-        answers.update(zip(together, _commit(table, together), strict=True))
+        try:
+            results = drive(table.transact_each([pending.transaction for pending in together]))
+        except EventStoreError as error:
+            results = [copy(error) for _ in together]
+        answers.update(zip(together, results, strict=True))
     return [answers[pending] for pending in waiting]
-
-
-def _commit(table: CommitsTogether, together: Sequence[Pending]) -> list[TransactionResult]:
-    try:
-        return drive(table.transact_each([pending.transaction for pending in together]))
-    except EventStoreError as error:
-        return [copy(error) for _ in together]
 
 
 class _CollectedTable(InterceptedTable):
@@ -427,18 +384,14 @@ class Connection:
 
     def __init__(self, place: TablePlace, other: TablePlace | None = None, *, make: bool = True) -> None:
         self.store = connect(place.store)
-        elsewhere = None if other is None else connect(other.store)
-        self.stores: list[Store] = [self.store] if elsewhere is None else [self.store, elsewhere]
-        self.scope: Scope = (
-            "network" if any(store.scope == "network" for store in self.stores) else self.store.scope
-        )
-        self._loop = EventLoop() if self.scope == "network" else None
+        self.stores = [self.store] if other is None else [self.store, connect(other.store)]
+        is_remote = any(store.scope == "network" for store in self.stores)
+        self.scope: Scope = "network" if is_remote else self.store.scope
+        self._loop = EventLoop() if is_remote else None
         self._group = GroupCommit()
         try:
             self.table = self._open(self.store, place.table, make=make)
-            self.other = self.table
-            if elsewhere is not None and other is not None:
-                self.other = self._open(elsewhere, other.table, make=make)
+            self.other = self.table if other is None else self._open(self.stores[1], other.table, make=make)
         except BaseException:
             self.close()  # nobody else can: the error is all that is left of it
             raise
@@ -459,9 +412,10 @@ class Connection:
         if self._loop is not None:
             self._loop.close()
 
-    def measured(self, table: Table, concurrency: ConcurrencyLimit) -> Table:
-        """Return the table, with its calls taken note of where several coroutines may be under way."""
-        return table if self._loop is None else concurrency.measured(table)
+    def measured(self, table: Table, concurrency: ConcurrencyLimit, wrap: Wrap | None = None) -> Table:
+        """Return a table with a wrap around it, and with its calls measured where several may be in flight."""
+        table = table if wrap is None else wrap(table)
+        return table if self._loop is None else MeasuredTable(table, concurrency)
 
     def run_all(
         self, work: Iterable[Coroutine[Any, Any, T] | Wait], concurrency: ConcurrencyLimit
@@ -515,11 +469,11 @@ def check_reach(connection: Connection, spark: SparkSession) -> None:
 def check_scope(scope: Scope, master: str) -> None:
     """Raise `UsageError` when the workers of a master would not see a store of this scope as the driver does."""
     if scope == "process":
-        message = "A memory: store is seen by one process only, and Spark has several: use sqlite:///FILE."
-        raise UsageError(message)
+        raise UsageError(
+            "A memory: store is seen by one process only, and Spark has several: use sqlite:///FILE."
+        )
     if scope == "machine" and not may_be_local(master):
-        message = (
+        raise UsageError(
             f"An SQLite store is a file of this machine, and the workers of {master} may run on others: use a "
             f"local master, or a store on the network."
         )
-        raise UsageError(message)

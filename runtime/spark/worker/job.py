@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -34,18 +34,16 @@ from runtime.clock import Clock, system_clock
 from runtime.dead_letters import TableLetters
 from runtime.documents.store import open_documents
 from runtime.errors import StoredDataError
-from runtime.ledger.batch import NOTHING, BatchContext
+from runtime.ledger.batch import NOTHING, BatchContext, Seen
 from runtime.messages.envelope import Envelope, Envelopes, id_key, unpack_envelope
-from runtime.messages.limits import MessageLimits, size_of, size_of_headers
+from runtime.messages.limits import size_of, size_of_headers
 from runtime.messages.outcome import Outcome, Outcomes, Output, Reason, dead_letter
-from runtime.messages.parsing import Delivery, not_allowed, prepare_all, unroutable
+from runtime.messages.parsing import not_allowed, prepare_all, unroutable
 from runtime.spark.worker.connection import Buffer, ConcurrencyLimit, Connection, Wait, open_table
 from runtime.spark.worker.outcomes import OutcomeWriter, to_arrow
 from runtime.supervision import Watch, bounded_memory, supervised
 from runtime.versions.properties import placed
 from runtime.versions.stream import is_key
-
-# Deliveries as they reach a worker: Arrow batches, cut into groups of one stream each.
 
 MAX_DELIVERIES = 49_152
 MAX_TEXT_BYTES = 32 * 2**20
@@ -81,106 +79,93 @@ class Group:
         return self.text_bytes + DELIVERY_BYTES * len(self.problems)
 
     def has_room(self, deliveries: int, text: int) -> bool:
-        """Say whether so many more deliveries may be added, with so many bytes of text, one at a time."""
+        """Return whether so many more deliveries may be added, with so many bytes of text, one at a time."""
         return len(self.problems) + deliveries <= MAX_DELIVERIES and self.text_bytes + text <= MAX_TEXT_BYTES
 
     def has_room_for(self, message_id: str) -> bool:
-        """Say whether another delivery may be added. Copies of a message stay together as far as that goes."""
-        count = len(self.problems)
-        if count < MAX_DELIVERIES and self.text_bytes < MAX_TEXT_BYTES:
-            return True
-        is_copy = self.envelopes.message_ids[-1] == message_id
-        return (
-            is_copy and count < HARD_LIMIT * MAX_DELIVERIES and self.text_bytes < HARD_LIMIT * MAX_TEXT_BYTES
-        )
+        """Return whether another delivery may be added. Copies of a message stay together as far as that goes."""
+        is_copy = self.envelopes.message_ids[-1:] == [message_id]
+        times = HARD_LIMIT if is_copy else 1
+        return len(self.problems) < times * MAX_DELIVERIES and self.text_bytes < times * MAX_TEXT_BYTES
+
+    def add(self, envelopes: Envelopes, problems: list[str | None], text: int) -> None:
+        """Add deliveries with so many bytes of text."""
+        if self.problems:
+            self.envelopes.extend(envelopes)
+        else:
+            self.envelopes = envelopes
+        self.problems += problems
+        self.text_bytes += text
 
 
 def groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Group]:
     """Cut the sorted rows of a partition into groups; a stream that is very long gives several."""
     group: Group | None = None
     for batch in batches:
-        rows = _Rows(batch)
-        for first, end, handler, business_id in rows.stretches():
+        envelopes, problems, text_before = _deliveries(batch)
+        for first, end, handler, business_id in _stretches(batch):
             if group is None or group.handler != handler or group.business_id != business_id:
                 if group is not None:
                     yield group
                 group = Group(handler, business_id)
-            if group.has_room(end - first, rows.text_bytes(first, end)):
-                rows.add_to(group, first, end)
+            text = text_before[end] - text_before[first]
+            if group.has_room(end - first, text):
+                group.add(envelopes[first:end], problems[first:end], text)
                 continue
             for row in range(first, end):
-                if not group.has_room_for(rows.envelopes.message_ids[row]):
+                if not group.has_room_for(envelopes.message_ids[row]):
                     group.is_followed = True
                     yield group
                     group = Group(handler, business_id, follows=True)
-                rows.add_to(group, row, row + 1)
+                text = text_before[row + 1] - text_before[row]
+                group.add(envelopes[row : row + 1], problems[row : row + 1], text)
     if group is not None:
         yield group
 
 
-class _Rows:
-    """The rows of an Arrow batch, column by column, with the bytes of text before each row and after the last."""
+def _deliveries(batch: pa.RecordBatch) -> tuple[Envelopes, list[str | None], list[int]]:
+    """Return the deliveries of a batch, what is wrong with each, and the bytes of text before each and in all."""
+    lines, bodies, types = batch.column("line"), batch.column("body"), batch.column("type")
+    headers, texts = batch.column("headers"), bodies.to_pylist()
+    if lines.null_count < len(lines):
+        # What is no message keeps its line in place of a body: text, whatever the bodies are.
+        texts = [body if line is None else line for line, body in zip(lines.to_pylist(), texts, strict=True)]
+    if not types.null_count:  # equal types are one object, made and hashed once
+        types = types.dictionary_encode()
+        names = types.dictionary.to_pylist()
+        types = [names[index] for index in types.indices.to_pylist()]
+    else:
+        types = types.to_pylist()
+    envelopes = Envelopes(
+        batch.column("message_id").to_pylist(),
+        types,
+        texts,
+        _texts(batch.column("given")),
+        batch.column("sequence").to_pylist(),
+        batch.column("enqueued_at").cast(pa.int64()).to_pylist(),
+        [(json.loads(text) or None) if text else None for text in _texts(headers)],
+    )
+    text = pc.fill_null(pc.coalesce(pc.binary_length(lines), pc.binary_length(bodies)), 0)
+    sizes = pc.add(text, pc.fill_null(pc.binary_length(headers), 0))
+    return envelopes, _texts(batch.column("problem")), list(accumulate(sizes.to_pylist(), initial=0))
 
-    def __init__(self, batch: pa.RecordBatch) -> None:
-        lines, bodies = batch.column("line"), batch.column("body")
-        texts = bodies.to_pylist()
-        if lines.null_count < len(lines):
-            # What is no message keeps its line in place of a body: text, whatever the bodies are.
-            pairs = zip(lines.to_pylist(), texts, strict=True)
-            texts = [body if line is None else line for line, body in pairs]
-        self._handlers = batch.column("handler")
-        self._business_ids = batch.column("business_id")
-        self.problems = _texts(batch.column("problem"))
-        self.envelopes = Envelopes(
-            batch.column("message_id").to_pylist(),
-            _shared(batch.column("type")),
-            texts,
-            _texts(batch.column("given")),
-            batch.column("sequence").to_pylist(),
-            batch.column("enqueued_at").cast(pa.int64()).to_pylist(),
-            _headers(batch.column("headers")),
-        )
-        text = pc.fill_null(pc.coalesce(pc.binary_length(lines), pc.binary_length(bodies)), 0)
-        beside = pc.fill_null(pc.binary_length(batch.column("headers")), 0)
-        self._text_before: list[int] = list(accumulate(pc.add(text, beside).to_pylist(), initial=0))
 
-    def stretches(self) -> Iterator[tuple[int, int, str | None, str | None]]:
-        """Give the first row of each stretch of one stream, the row after its last, handler and business id."""
-        count = len(self.envelopes)
-        if count == 0:
-            return
-        changes = pc.or_(_differ_from_next(self._handlers), _differ_from_next(self._business_ids))
-        begins = [0, *(end + 1 for end in pc.indices_nonzero(changes).to_pylist())]
-        handlers, business_ids = (
-            column.take(pa.array(begins)).to_pylist() for column in (self._handlers, self._business_ids)
-        )
-        yield from zip(begins, [*begins[1:], count], handlers, business_ids, strict=True)
-
-    def text_bytes(self, first: int, end: int) -> int:
-        """Return the bytes of body and headers of some rows."""
-        return self._text_before[end] - self._text_before[first]
-
-    def add_to(self, group: Group, first: int, end: int) -> None:
-        """Add some rows to a group."""
-        added = self.envelopes[first:end]
-        if group.problems:
-            group.envelopes.extend(added)
-        else:
-            group.envelopes = added
-        group.problems += self.problems[first:end]
-        group.text_bytes += self.text_bytes(first, end)
+def _stretches(batch: pa.RecordBatch) -> Iterator[tuple[int, int, str | None, str | None]]:
+    """Yield the first row of each stretch of one stream, the row after its last, handler and business id."""
+    if not len(batch):
+        return
+    handlers, business_ids = batch.column("handler"), batch.column("business_id")
+    changes = pc.or_(_differ_from_next(handlers), _differ_from_next(business_ids))
+    begins = [0, *(end + 1 for end in pc.indices_nonzero(changes).to_pylist())]
+    firsts = (column.take(pa.array(begins)).to_pylist() for column in (handlers, business_ids))
+    yield from zip(begins, [*begins[1:], len(batch)], *firsts, strict=True)
 
 
 def _differ_from_next(column: pa.Array) -> pa.Array:
-    """Say for each value but the last whether the next one is another; null is a value here."""
+    """Return for each value but the last whether the next one differs; null is a value here."""
     these, following = column[:-1], column[1:]
     differ = pc.fill_null(pc.not_equal(these, following), False)
     return pc.or_(differ, pc.xor(pc.is_null(these), pc.is_null(following))) if column.null_count else differ
-
-
-def text_bytes(message: Envelope | Output) -> int:
-    """Return the bytes of body and headers."""
-    return size_of(message.body) + size_of_headers(message.headers)
 
 
 def _texts(column: pa.Array) -> list[str | None]:
@@ -188,25 +173,30 @@ def _texts(column: pa.Array) -> list[str | None]:
     return [None] * len(column) if column.null_count == len(column) else column.to_pylist()
 
 
-def _shared(column: pa.Array) -> list[str]:
-    """Return the values of a column that has few: equal ones are one object, made and hashed once."""
-    if column.null_count:
-        texts: list[str] = column.to_pylist()
-        return texts
-    encoded = column.dictionary_encode()
-    values = encoded.dictionary.to_pylist()
-    return [values[index] for index in encoded.indices.to_pylist()]
+def text_bytes(message: Envelope | Output) -> int:
+    """Return the bytes of body and headers."""
+    return size_of(message.body) + size_of_headers(message.headers)
 
 
-def _headers(column: pa.Array) -> list[Mapping[str, str] | None]:
-    return [(json.loads(text) or None) if text else None for text in _texts(column)]
+def letter_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Group]:
+    """Cut the sorted letters of a redrive, each the delivery as it was, into groups of one stream each."""
+    group: Group | None = None
+    letters: list[int] = []
+    for row in (row for batch in batches for row in batch.to_pylist()):
+        envelope = unpack_envelope(row["delivery"])
+        size = text_bytes(envelope)
+        stream = (row["handler"], row["business_id"])
+        follows = group is not None and (group.handler, group.business_id) == stream
+        if group is None or not follows or not group.has_room(1, size):
+            if group is not None:
+                group.is_followed = follows
+                yield group
+            group = Group(*stream, follows=follows, letters=(letters := []))
+        group.add(Envelopes.of([envelope]), [row["problem"]], size)
+        letters.append(row["letter"])
+    if group is not None:
+        yield group
 
-
-# Python's cyclic garbage collector in workers.
-#
-# Handling messages makes no reference cycles, but many objects that live for a while: the collector would
-# traverse them, and all loaded modules, repeatedly, which takes a tenth of the time. It still runs, in case
-# a handler makes cycles, only less often.
 
 _NEW_OBJECTS = 50_000
 """How many new objects there are before the collector looks at them; Python's default is 700."""
@@ -216,7 +206,11 @@ _frozen: set[int] = set()
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Let the collector run rarely, and never over objects older than the first use in a process."""
+    """Let Python's garbage collector run rarely, and never over objects older than the first use in a process.
+
+    Handling messages makes no cycles, but many objects that live for a while. To traverse them and all modules again
+    and again takes a tenth of the time. The collector still runs, in case a handler makes cycles.
+    """
     if os.getpid() not in _frozen:
         gc.collect()
         gc.freeze()
@@ -229,58 +223,6 @@ def rare_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-# Letters as they reach a worker of a redrive: each the delivery as it was, in the order in which they are
-# handled.
-
-ARROW_REDRIVEN = pa.schema(
-    [
-        ("handler", pa.string()),
-        ("business_id", pa.string()),
-        ("letter", pa.int64()),
-        ("sequence", pa.int64()),
-        ("enqueued_at", pa.int64()),
-        ("delivery", pa.binary()),
-        ("problem", pa.string()),
-        ("row", pa.string()),
-        ("etag", pa.string()),
-    ]
-)
-"""A letter that is redriven, to one handler.
-
-`letter` is its number in its stream, and behind all of these for a letter of the table, which is in a `row`.
-"""
-
-BEHIND_ALL = 2**62
-
-
-def letter_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Group]:
-    """Cut the sorted letters of a partition into groups of one stream each."""
-    group: Group | None = None
-    letters: list[int] = []
-    for row in (row for batch in batches for row in batch.to_pylist()):
-        envelope = unpack_envelope(row["delivery"])
-        size = text_bytes(envelope)
-        place = (row["handler"], row["business_id"])
-        if group is None or (group.handler, group.business_id) != place:
-            if group is not None:
-                yield group
-            group = Group(*place, letters=(letters := []))
-        elif not group.has_room(1, size):
-            group.is_followed = True
-            yield group
-            group = Group(*place, follows=True, letters=(letters := []))
-        group.envelopes.extend(Envelopes.of([envelope]))
-        group.problems.append(row["problem"])
-        letters.append(row["letter"])
-        group.text_bytes += size
-    if group is not None:
-        yield group
-
-
-# How handlers are supervised in a worker of Spark, which may be ended: its task is tried again in another
-# one.
-
-
 @dataclass(frozen=True, slots=True)
 class Supervision:
     """How long a handler may take, in seconds, and how many bytes its worker may take."""
@@ -291,7 +233,7 @@ class Supervision:
 
 @contextmanager
 def supervising(app: App, how: Supervision | None) -> Iterator[App]:
-    """Yield the app with its handlers under supervision."""
+    """Yield the app with its handlers under supervision, in a worker, which may be ended: its task is tried again."""
     if how is None or threading.current_thread() is not threading.main_thread():
         yield app
         return
@@ -302,7 +244,7 @@ def supervising(app: App, how: Supervision | None) -> Iterator[App]:
 
 
 class Opened(NamedTuple):
-    """What a worker has when it begins: its connection, how many streams may be under way, what algorithms need."""
+    """What a worker begins with: its connection, how many streams may be in flight, what algorithms are made of."""
 
     connection: Connection
     concurrency: ConcurrencyLimit
@@ -325,11 +267,8 @@ class FoldJob:
     """Is put around each table, for example to count its requests or to inject faults."""
 
     algorithm: AlgorithmName = "state-based"
-    deduplication_store: TablePlace | None = None
-    """Where the ids are, None for the table of the states."""
-
-    token_store: TablePlace | None = None
-    """Where the tokens are, None for the table of the states."""
+    other: TablePlace | None = None
+    """Where ids or tokens are, None for the table of the states."""
 
     types: Collection[str] | None = None
     """The message types that the log may hold, None for all."""
@@ -340,15 +279,14 @@ class FoldJob:
     documents: str | None = field(default=None, repr=False)
     """The url of the store of documents, None when there is none."""
 
-    def open(self) -> Opened:
-        """Return this worker's connection, with what the algorithm is made of."""
-        connection = open_table(self.store, self.table, self.deduplication_store or self.token_store)
+    def open(self, app: App | None = None) -> Opened:
+        """Return this worker's connection, with what the algorithm is made of; `app` is the one under supervision."""
+        connection = open_table(self.store, self.table, self.other)
         concurrency = ConcurrencyLimit(self.in_flight)
-        wrap = self.wrap or _unchanged
-        other = connection.measured(wrap(connection.other), concurrency)
+        other = connection.measured(connection.other, concurrency, self.wrap)
         dependencies = Dependencies(
-            self.app,
-            connection.measured(wrap(connection.table), concurrency),
+            app or self.app,
+            connection.measured(connection.table, concurrency, self.wrap),
             deduplication_store=other,
             token_store=other,
             clock=self.clock,
@@ -358,11 +296,11 @@ class FoldJob:
         return Opened(connection, concurrency, dependencies)
 
     def fold(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Handle the deliveries of a partition, stream by stream, and give their outcomes."""
+        """Handle the deliveries of a partition, stream by stream, and yield their outcomes."""
         return self._fold(groups(batches))
 
     def redrive(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Handle the letters of a partition, stream by stream, and give their outcomes."""
+        """Handle the letters of a partition, stream by stream, and yield their outcomes."""
         return self._fold(letter_groups(batches))
 
     def finish(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -373,7 +311,8 @@ class FoldJob:
             algorithms[row["handler"]].finish(
                 row["business_id"], list(map(id_key, sorted(row["message_ids"])))
             )
-            for row in _rows(batches)
+            for batch in batches
+            for row in batch.to_pylist()
         )
         finished = sum(1 for _ in connection.run_all(work, concurrency))
         yield pa.RecordBatch.from_pydict({"entities": pa.array([finished], pa.int64())})
@@ -385,116 +324,100 @@ class FoldJob:
         """
         connection, concurrency, dependencies = self.open()
         algorithms = make_outboxes(self.algorithm, dependencies)
-        work = (algorithms[row["handler"]].unfinished(row["business_id"], latest) for row in _rows(batches))
+        work = (
+            algorithms[row["handler"]].unfinished(row["business_id"], latest)
+            for batch in batches
+            for row in batch.to_pylist()
+        )
         for outcomes in connection.run_all(work, concurrency):
             yield to_arrow([Outcomes.of(outcomes)])
 
     def _fold(self, given: Iterable[Group]) -> Iterator[pa.RecordBatch]:
         with supervising(self.app, self.supervision) as app:
-            yield from replace(self, app=app)._fold_supervised(given)  # noqa: SLF001 - its own
-
-    def _fold_supervised(self, given: Iterable[Group]) -> Iterator[pa.RecordBatch]:
-        connection, concurrency, dependencies = self.open()
-        kit = _Kit(
-            self.app,
-            self.types,
-            dependencies.table,
-            make_batch_algorithms(self.algorithm, dependencies),
-            TableLetters(dependencies.table, self.batch, self.clock, dependencies.retries),
-            Buffer(),
-            self.batch.limits,
-        )
-        writer = OutcomeWriter()
-        with rare_collections():
-            for outcomes in connection.run_all(_work(kit, given), concurrency):
-                writer.add(outcomes)
-                del outcomes  # or they would be kept while the next group is handled
-                while writer.is_full:
-                    yield writer.flush()
-            yield writer.flush()
+            connection, concurrency, dependencies = self.open(app)
+            worker = _Worker(
+                self,
+                app,
+                dependencies.table,
+                make_batch_algorithms(self.algorithm, dependencies),
+                TableLetters(dependencies.table, self.batch, self.clock, dependencies.retries),
+                Buffer(),
+            )
+            writer = OutcomeWriter()
+            with rare_collections():
+                for outcomes in connection.run_all(worker.work(given), concurrency):
+                    writer.add(outcomes)
+                    del outcomes  # or they would be kept while the next group is handled
+                    while writer.is_full:
+                        yield writer.flush()
+                yield writer.flush()
 
 
-class _Kit(NamedTuple):
-    """What a worker handles the streams of a partition with."""
+@dataclass(slots=True)
+class _Stream:
+    """What was seen in the groups before of one stream."""
 
+    seen: Seen = NOTHING
+
+
+class _Worker(NamedTuple):
+    """Handles the groups of a partition."""
+
+    job: FoldJob
     app: App
-    types: Collection[str] | None
     table: Table
     algorithms: Mapping[str, BatchAlgorithm]
     letters: TableLetters
     buffer: Buffer
-    limits: MessageLimits
 
+    def work(self, given: Iterable[Group]) -> Iterator[Coroutine[Any, Any, Outcomes] | Wait]:
+        """Yield the work on each group. One that goes on with the stream of the group before waits for it."""
+        stream = _Stream()
+        for group in given:
+            if group.follows:
+                yield Wait.FOR_ALL
+            else:
+                stream = _Stream()
+            yield from self.buffer.admit(group.size)
+            yield self._process(group, stream)
+            del group  # or it would be kept while the next one is read
 
-def _work(kit: _Kit, given: Iterable[Group]) -> Iterator[Coroutine[Any, Any, Outcomes] | Wait]:
-    """Give the work on each group. One that goes on with the stream of the group before waits for it."""
-    stream = _Stream(kit)
-    for group in given:
-        if group.follows:
-            yield Wait.FOR_ALL
-        else:
-            stream = _Stream(kit)
-        yield from kit.buffer.admit(group.size)
-        yield stream.process(group)
-        del group  # or it would be kept while the next one is read
-
-
-class _Stream:
-    """Processes the groups of one stream, one after another: each is told what has been seen in those before."""
-
-    def __init__(self, kit: _Kit) -> None:
-        self._kit = kit
-        self._seen = NOTHING
-
-    async def process(self, group: Group) -> Outcomes:
-        """Return the outcomes of a group."""
-        outcomes = await self._outcomes(group)
-        if outcomes.refused and not _has_stream(group):
-            await self._kit.letters.keep(list(outcomes.refused.values()))
+    async def _process(self, group: Group, stream: _Stream) -> Outcomes:
+        outcomes = await self._outcomes(group, stream.seen)
+        if outcomes.refused and (
+            group.handler is None
+            or group.business_id is None
+            or not is_key(f"{group.handler}-{group.business_id}")
+        ):
+            await self.letters.keep(list(outcomes.refused.values()))  # no stream keeps them
         if group.is_followed:
-            self._seen = self._seen.between_groups(outcomes)
-        self._kit.buffer.release(group.size)
+            stream.seen = stream.seen.between_groups(outcomes)
+        self.buffer.release(group.size)
         return outcomes
 
-    async def _outcomes(self, group: Group) -> Outcomes:
-        handler = self._kit.app.handlers.get(group.handler or "")
-        types = self._kit.types
+    async def _outcomes(self, group: Group, seen: Seen) -> Outcomes:
+        handler, types = self.app.handlers.get(group.handler or ""), self.job.types
         if handler is None:
             rows = zip(group.envelopes, group.problems, strict=True)
             return Outcomes.of([unroutable(*row, group.handler, types) for row in rows])
-        limits = self._kit.limits
-        deliveries = prepare_all(handler, group.business_id, group.envelopes, limits, letters=group.letters)
-        if group.business_id is None:
-            found = [each for each in deliveries.messages if isinstance(each, Outcome)]
-            return Outcomes.of([not_allowed(each.envelope, handler.name, types) or each for each in found])
-        algorithm = self._kit.algorithms[handler.name]
+        business_id, limits = group.business_id, self.job.batch.limits
+        deliveries = prepare_all(handler, business_id, group.envelopes, limits, letters=group.letters)
+        if business_id is None:
+            refused = (each for each in deliveries.messages if isinstance(each, Outcome))
+            return Outcomes.of([not_allowed(each.envelope, handler.name, types) or each for each in refused])
         try:
-            with placed(self._kit.table):
-                return Outcomes.of(await algorithm.process(group.business_id, deliveries, self._seen))
-        except StoredDataError as error:
-            return Outcomes.of([_of_damaged(delivery, handler.name, error) for delivery in deliveries])
-
-
-def _of_damaged(delivery: Delivery, handler: str, error: StoredDataError) -> Outcome:
-    """Return the dead letter of a delivery to a stream that cannot be read: it is kept in the outcomes only."""
-    if isinstance(delivery, Outcome):
-        return delivery
-    business_id = delivery.business_id
-    return dead_letter(delivery.envelope, Reason.STREAM_DAMAGED, str(error), handler, business_id)
-
-
-def _has_stream(group: Group) -> bool:
-    return (
-        group.handler is not None
-        and group.business_id is not None
-        and is_key(f"{group.handler}-{group.business_id}")
-    )
-
-
-def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
-    for batch in batches:
-        yield from batch.to_pylist()
-
-
-def _unchanged(table: Table) -> Table:
-    return table
+            with placed(self.table):
+                process = self.algorithms[handler.name].process
+                return Outcomes.of(await process(business_id, deliveries, seen))
+        except (
+            StoredDataError
+        ) as error:  # the letters of a stream that cannot be read are in the outcomes only
+            damaged = Reason.STREAM_DAMAGED
+            return Outcomes.of(
+                [
+                    each
+                    if isinstance(each, Outcome)
+                    else dead_letter(each.envelope, damaged, str(error), handler.name, each.business_id)
+                    for each in deliveries
+                ]
+            )

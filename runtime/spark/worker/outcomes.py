@@ -1,4 +1,9 @@
-"""Outcomes as Arrow batches: built column by column, nested outputs from offsets and flat lists."""
+"""Outcomes on their way out of a worker: as Arrow batches, and then in a Parquet file for each attempt at a task.
+
+A file counts only if the row that says what it holds reaches the driver. The row exists once the file is closed and on
+disk, and Spark takes the row of one attempt at each task. So no row names a file of an attempt that failed, was killed
+or came too late. It is in a hidden folder, which the attempt does not create, and so cannot bring back.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +17,38 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from runtime.errors import BatchFailedError
 from runtime.file_systems import Folder, open_folder
 from runtime.messages.limits import is_note, kept_as_json, size_of, size_of_headers
 from runtime.messages.outcome import Outcome, Outcomes, Outputs, Reason, Status
-from runtime.spark.schemas import ARROW_OUTCOME, ARROW_OUTPUT, OUTCOME
+from runtime.spark.schemas import ARROW_OUTCOME, ARROW_OUTPUT
 
 MAX_ROWS = 8192
 MAX_BYTES = 8 * 2**20
 OUTPUT_BYTES = 512
 """What an output takes in memory beside its text."""
 
+MAX_PART_ROWS = 65_536
+"""When a row group is written; with the batch that makes it full, about twice as much is held."""
 
-_NAMES = OUTCOME.fieldNames()
+SUFFIX = ".parquet"
+
+Fold = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""Yields the outcomes of a partition, in the columns of `ARROW_OUTCOME`."""
+
 _STRING = pa.string()
+_PART = pa.schema(
+    [
+        ("name", _STRING),
+        ("size", pa.int64()),
+        ("statuses", pa.map_(_STRING, pa.int64())),
+        ("outputs", pa.int64()),
+        ("routable", pa.int64()),
+    ]
+)
+PART = from_arrow_schema(_PART)
 
 
 class _Piece(NamedTuple):
@@ -110,7 +131,7 @@ def _to_arrow(pieces: Sequence[_Piece]) -> pa.RecordBatch:
         outputs_array(counts, outputs),
         _with(nothing, [(row, _delivery(each)) for row, each in refused]),
     ]
-    return pa.RecordBatch.from_arrays(arrays, names=_NAMES)
+    return pa.RecordBatch.from_arrays(arrays, names=ARROW_OUTCOME.names)
 
 
 def _repeated(values: Sequence[str | None], ends: Sequence[int]) -> pa.Array:
@@ -158,13 +179,8 @@ def _piece(outcomes: Outcomes) -> _Piece:
     envelopes, (counts, outputs) = outcomes.envelopes, outcomes.outputs()
     text = sum(map(len, filter(None, envelopes.bodies)))
     text += sum(map(size_of_headers, filter(None, envelopes.headers)))
-    refused = sum(map(_refused_bytes, outcomes.refused.values()))
+    refused = sum(size_of(each.error) + size_of(_delivery(each)) for each in outcomes.refused.values())
     return _Piece(outcomes, counts, outputs, text + refused + outputs_bytes(outputs))
-
-
-def _refused_bytes(outcome: Outcome) -> int:
-    """Return the bytes of what an outcome says beside its status: its error, and the delivery as it was."""
-    return size_of(outcome.error) + size_of(_delivery(outcome))
 
 
 def outputs_bytes(outputs: Outputs) -> int:
@@ -177,15 +193,15 @@ def outputs_array(counts: Sequence[int], outputs: Outputs) -> pa.ListArray:
     """Return a column of lists of outputs; `counts` tells how many each list has."""
     columns = outputs.columns()
     arrays = [pa.array(column, item.type) for column, item in zip(columns[:-1], ARROW_OUTPUT, strict=False)]
-    flat = pa.StructArray.from_arrays([*arrays, _headers_array(outputs.headers)], fields=list(ARROW_OUTPUT))
+    if any(outputs.headers):
+        items = [list(headers.items()) for headers in outputs.headers]
+        arrays.append(pa.array(items, ARROW_OUTPUT.field("headers").type))
+    else:
+        nothing = pa.array([], _STRING)
+        offsets = pa.array([0] * (len(outputs) + 1), pa.int32())
+        arrays.append(pa.MapArray.from_arrays(offsets, nothing, nothing))
+    flat = pa.StructArray.from_arrays(arrays, fields=list(ARROW_OUTPUT))
     return pa.ListArray.from_arrays(pa.array(accumulate(counts, initial=0), pa.int32()), flat)
-
-
-def _headers_array(of_outputs: Sequence[Mapping[str, str]]) -> pa.MapArray:
-    if any(of_outputs):
-        return pa.array([list(headers.items()) for headers in of_outputs], ARROW_OUTPUT.field("headers").type)
-    nothing = pa.array([], _STRING)
-    return pa.MapArray.from_arrays(pa.array([0] * (len(of_outputs) + 1), pa.int32()), nothing, nothing)
 
 
 def _delivery(outcome: Outcome) -> str | None:
@@ -197,33 +213,6 @@ def _delivery(outcome: Outcome) -> str | None:
     if outcome.reason is Reason.TOO_LARGE and is_note(envelope.body):
         return kept_as_json(envelope, outcome.handler)
     return envelope.to_json(outcome.handler)
-
-
-# Outcomes on their way out of a worker: a Parquet file for each attempt at a task, and a row that says what
-# it holds.
-#
-# A file counts only if its row reaches the driver. The row exists once the file is closed and on disk, and
-# Spark takes the row of one attempt at each task. So a file of an attempt that failed, was killed or came
-# too late is named by nobody. It is in a hidden folder, which the attempt does not create, and so cannot
-# bring back.
-
-MAX_PART_ROWS = 65_536
-"""When a row group is written; with the batch that makes it full, about twice as much is held."""
-
-SUFFIX = ".parquet"
-
-Fold = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""Gives the outcomes of a partition, in the columns of `ARROW_OUTCOME`."""
-
-PART = StructType(
-    [
-        StructField("name", StringType()),
-        StructField("size", LongType()),
-        StructField("statuses", MapType(StringType(), LongType())),
-        StructField("outputs", LongType()),
-        StructField("routable", LongType()),
-    ]
-)
 
 
 class Part(NamedTuple):
@@ -259,7 +248,7 @@ class Merge:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Give what the files hold; the rows that come in only make the task."""
-        from pyarrow import parquet  # noqa: PLC0415 - see below
+        from pyarrow import parquet  # noqa: PLC0415 - as in `PartFile.open`
 
         for _ in batches:
             pass
@@ -282,7 +271,7 @@ class PartJob:
     types: Collection[str]
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Give the row of the file, once it is on disk; none when there are no outcomes."""
+        """Yield the row of the file, once it is on disk; none when there are no outcomes."""
         file = PartFile(open_folder(self.folder), self.types)
         try:
             for outcomes in self.fold(batches):
@@ -295,7 +284,7 @@ class PartJob:
             raise
         if part is not None:
             yield pa.RecordBatch.from_pylist(
-                [part._asdict() | {"statuses": list(part.statuses.items())}], _ARROW
+                [part._asdict() | {"statuses": list(part.statuses.items())}], _PART
             )
 
 
@@ -305,7 +294,9 @@ class PartFile:
     def __init__(self, folder: Folder, types: Collection[str]) -> None:
         self._folder = folder
         self._name = f"part-{uuid.uuid4().hex}{SUFFIX}"
-        self._counts = OutcomeCounts(types)
+        self._types = pa.array(sorted(types), _STRING)
+        self._statuses: Counter[str] = Counter()
+        self._outputs = self._routable = 0
         self._held: list[pa.RecordBatch] = []
         self._writer: Any = None
 
@@ -331,7 +322,11 @@ class PartFile:
         """Count outcomes, and write them when there are enough for a row group."""
         if not self.is_open:
             self.open()
-        self._counts.add(outcomes)
+        for row in pc.value_counts(outcomes.column("status")).to_pylist():
+            self._statuses[row["values"]] += row["counts"]
+        types = outcomes.column("outputs").flatten().field("type")
+        self._outputs += len(types)
+        self._routable += pc.sum(pc.is_in(types, self._types)).as_py() or 0
         self._held.append(outcomes)
         rows, size = (sum(getattr(each, name) for each in self._held) for name in ("num_rows", "nbytes"))
         if rows >= MAX_PART_ROWS or size >= MAX_BYTES:
@@ -347,12 +342,13 @@ class PartFile:
         self._stream.close()
         try:
             self._folder.flush(self._name)
-            return self._counts.part(self._name, self._folder.size(self._name))
+            size = self._folder.size(self._name)
         except FileNotFoundError as error:
             raise self._gone() from error
+        return Part(self._name, size, dict(self._statuses), self._outputs, self._routable)
 
     def discard(self) -> None:
-        """Delete what was written, as far as that is possible: nobody is going to look at it."""
+        """Delete what was written, as far as that is possible: no driver reads it."""
         if self.is_open:
             with suppress(OSError, pa.ArrowException):
                 self._writer.close()
@@ -361,7 +357,6 @@ class PartFile:
                 self._folder.delete_file(self._name)
 
     def _gone(self) -> BatchFailedError:
-        """Return the error that a driver of the same batch that has ended it, or somebody else, deleted the folder."""
         return BatchFailedError(
             f"A worker does not see the folder {self._folder.path}, to which it should write outcomes: it was "
             f"deleted, or is on a disk that the driver and the workers do not share."
@@ -371,38 +366,3 @@ class PartFile:
         if self._held:
             self._writer.write_table(pa.Table.from_batches(self._held, ARROW_OUTCOME))
             self._held = []
-
-
-class OutcomeCounts:
-    """Counts outcomes by status, their outputs, and those of types that a handler takes."""
-
-    def __init__(self, types: Collection[str]) -> None:
-        self._types = pa.array(sorted(types), pa.string())
-        self._statuses: Counter[str] = Counter()
-        self._outputs = 0
-        self._routable = 0
-
-    def add(self, outcomes: pa.RecordBatch) -> None:
-        """Count outcomes, of which the status and the types of outputs are enough."""
-        from pyarrow import compute  # noqa: PLC0415 - as `parquet` above
-
-        for row in compute.value_counts(outcomes.column("status")).to_pylist():
-            self._statuses[row["values"]] += row["counts"]
-        types = outcomes.column("outputs").flatten().field("type")
-        self._outputs += len(types)
-        self._routable += compute.sum(compute.is_in(types, self._types)).as_py() or 0
-
-    def part(self, name: str, size: int) -> Part:
-        """Return what was counted, as that of a file."""
-        return Part(name, size, dict(self._statuses), self._outputs, self._routable)
-
-
-_ARROW = pa.schema(
-    [
-        ("name", pa.string()),
-        ("size", pa.int64()),
-        ("statuses", pa.map_(pa.string(), pa.int64())),
-        ("outputs", pa.int64()),
-        ("routable", pa.int64()),
-    ]
-)

@@ -44,7 +44,6 @@ class HostileMessage:
 
     @property
     def ends(self) -> Sequence[End]:
-        """The end of its one delivery."""
         return [(canonical(self.columns["message_id"]), self.end)]
 
     def envelope(self) -> Envelope:
@@ -65,7 +64,6 @@ class HostileMessage:
 
 
 def lines() -> list[HostileLine]:
-    """Return the lines of the corpus."""
     return [
         HostileLine(
             each["why"],

@@ -32,6 +32,8 @@ from eventstore.backends.azure import account_of
 from tests.plugins.azurite import REPOSITORY
 from tests.support.names import new_name
 
+pytestmark = pytest.mark.thorough
+
 SCRIPT = Path(__file__).with_name("streamstone.mjs")
 ID = UUID("6f9619ff-8b86-d011-b42d-00cf4fc964ff")
 WHEN = datetime(2024, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)

@@ -69,7 +69,7 @@ for batch in job.fold(routed_batches(by_game(games, range(messages)))):
     for row in batch.to_pylist():
         print(json.dumps([row["business_id"], row["message_id"], row["status"], row["version"]]), flush=True)
 """
-STREAMS, MESSAGES, KILLS = 40, 5, 3
+STREAMS, MESSAGES, KILLS = 20, 5, 2
 
 
 @pytest.mark.parametrize("last", range(OPERATIONS))

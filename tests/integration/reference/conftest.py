@@ -17,7 +17,7 @@ def store_url(request, tmp_path):
     return {"memory": f"memory:{tmp_path.name}", "sqlite": f"sqlite:///{tmp_path}/store.db"}[request.param]
 
 
-@pytest.fixture(params=["sqlite", "azurite"])
+@pytest.fixture(params=[pytest.param("sqlite", marks=pytest.mark.thorough), "azurite"])
 def shared_url(request, tmp_path):
     """Give the url of a store that several processes can use."""
     return (

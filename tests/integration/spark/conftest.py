@@ -14,9 +14,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from handlers import App
 from runtime.batch_options import TablePlace
+from runtime.clock import system_clock
 from runtime.file_systems import open_folder
+from runtime.ledger.ledger import BatchRecord, Ledger
 from runtime.spark import run_batch
 from runtime.spark.tokens import Issued, issue_tokens
+from runtime.spark.worker.connection import open_table
 from samples.shooting_range import app as shooting_range
 from tests.support.clocks import FrozenClock
 from tests.support.logs import generated
@@ -47,6 +50,11 @@ class Place:
         """Give the messages of a log their tokens."""
         tokens = options.pop("place", None) or TablePlace(self.store, self.table)
         return issue_tokens(self.spark, log, self.app, tokens, str(self.folder / name), **options)
+
+    def batches(self) -> Sequence[BatchRecord]:
+        """Return the batches of the table, the last one first."""
+        connection = open_table(self.store, self.table)
+        return connection.run(Ledger(connection.table, system_clock).batches(9))
 
     def beside(self, name: str) -> Place:
         """Return a store and a folder of their own beside this one."""

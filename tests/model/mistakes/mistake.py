@@ -81,5 +81,4 @@ def giving(owner: Any, name: str, value: Any) -> Plant:
 
 
 def both(*plants: Plant) -> Plant:
-    """Make one plant of several."""
     return lambda patch: [plant(patch) for plant in plants]

@@ -74,7 +74,6 @@ class _RedisKeys(RedisKeys):
 
 
 def in_table(_: Process) -> Keys:
-    """Open keys in a table."""
     return _TableKeys(_Table(KEYS))
 
 
@@ -206,7 +205,6 @@ def _not_sealed(view: View) -> str | None:
 
 
 def _key(snapshot: Snapshot) -> Key | None:
-    """Return the only key."""
     found = [row for key, row in _rows(snapshot).items() if key not in (UNLOCKED, CHANGED)]
     return _read(found[0]) if found else None
 

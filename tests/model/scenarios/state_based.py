@@ -105,7 +105,6 @@ async def _process(app: App, message: Envelope, process: Process) -> Handled:
 async def fold_scribe(
     table: SteppedTable, clock: Clock, batch: BatchContext, messages: Sequence[Envelope]
 ) -> list[Outcome]:
-    """Handle the messages of a batch."""
     (handler,) = app.handlers.values()
     algorithm = state_based.StateBased(table, handler, clock, batch, PATIENCE)
     return list(await algorithm.process(BOOK, [prepare(handler, BOOK, message) for message in messages]))

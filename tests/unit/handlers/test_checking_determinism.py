@@ -30,17 +30,25 @@ def test_what_is_captured_and_what_always_fails_is_deterministic(app):
     check_determinism(app, examples=10)
 
 
+DIFFERENT = {
+    improper.Hashes: r"state: \{.*\} here, \{.*\} there",
+    improper.RaisesSometimes: r"raised: (None here, ValueError there|ValueError here, None there)",
+    improper.RemembersMessages: r"published: 1 messages here, 0 there",
+}
+ALSO_DIFFERENT = {
+    improper.Orders: r"published\[0\].body: \{.*\} here, \{.*\} there",
+    improper.Localises: r"state: \{.*\} here, \{.*\} there",
+    improper.Counts: r"state: \{.*\} here, \{.*\} there",
+    improper.RemembersTheFirst: r"state: \{.*\} here, \{.*\} there",
+    improper.Identifies: r"published\[0\].body: \{.*<object object at .*\} here, \{.*\} there",
+}
+
+
 @pytest.mark.parametrize(
     ("handler", "differs"),
     [
-        (improper.Hashes, r"state: \{.*\} here, \{.*\} there"),
-        (improper.Orders, r"published\[0\].body: \{.*\} here, \{.*\} there"),
-        (improper.Localises, r"state: \{.*\} here, \{.*\} there"),
-        (improper.Counts, r"state: \{.*\} here, \{.*\} there"),
-        (improper.RemembersTheFirst, r"state: \{.*\} here, \{.*\} there"),
-        (improper.RemembersMessages, r"published: 1 messages here, 0 there"),
-        (improper.Identifies, r"published\[0\].body: \{.*<object object at .*\} here, \{.*\} there"),
-        (improper.RaisesSometimes, r"raised: (None here, ValueError there|ValueError here, None there)"),
+        *DIFFERENT.items(),
+        *(pytest.param(*each, marks=pytest.mark.thorough) for each in ALSO_DIFFERENT.items()),
     ],
 )
 def test_what_differs_is_named_with_handler_and_message(handler, differs):
@@ -172,6 +180,7 @@ def test_messages_are_made_of_every_type_that_an_app_takes():
     check_determinism(App(Keeper), examples=5)
 
 
+@pytest.mark.thorough
 def test_a_message_that_checks_more_than_its_limits_needs_a_strategy():
     with pytest.raises(SpecError, match=r"^No valid messages were generated: pass .*strategies="):
         check_determinism(App(CheckedKeeper), examples=5)

@@ -6,7 +6,8 @@ from itertools import pairwise
 
 from eventstore import Partition, Stream, Table, drive
 from eventstore.port import Row
-from runtime.versions.index import PREFIX, IndexRow, read_index_row
+from runtime.versions.index import PREFIX, IndexRow, id_hashes_of, read_index_row
+from runtime.versions.limits import HASH_BYTES
 from runtime.versions.run import read_run
 from runtime.versions.tail import read_head
 from tests.unit.runtime.diary import DIARY
@@ -46,4 +47,5 @@ def check_index(table: Table, key: str = f"Diary-{DIARY}") -> None:
             run = runs.get(row.first_event + number)
             if run is not None:
                 assert (run.first, run.last) == (row.first + start, row.first + end - 1)
-                assert row.holds(run.first, row.first_event + number, run.ids)
+                hashes = row.id_hashes[start * HASH_BYTES : end * HASH_BYTES]
+                assert hashes == id_hashes_of(run.ids, row.key)

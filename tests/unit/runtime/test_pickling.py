@@ -68,7 +68,7 @@ def test_outcomes_survive_pickling_with_their_deliveries_and_outputs(outcome: Ou
 def test_what_a_batch_decides_survives_pickling():
     context = BatchContext(
         "batch-1",
-        OpenBatches(7, frozenset({5, 6}), frozenset({"batch-0"})),
+        OpenBatches(7, frozenset({5, 6})),
         is_cascade=True,
         late="process",
         on_error="stop-stream",

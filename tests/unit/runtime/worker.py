@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from eventstore import Table, drive
 from handlers import App
 from runtime.algorithms.state_based.algorithm import StateBased
 from runtime.clock import Clock
-from runtime.ledger.batch import BatchContext
+from runtime.ledger.batch import BatchContext, OpenBatches
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome, Output
 from runtime.messages.parsing import prepare
@@ -65,6 +65,21 @@ class Worker:
     def process(self, *deliveries: Envelope) -> list[Outcome]:
         """Handle deliveries in their order, without an event loop."""
         return drive(self.handle(*deliveries))
+
+
+@dataclass(frozen=True, slots=True)
+class OpenByName(OpenBatches):
+    """The batches with some names are open, whatever their numbers."""
+
+    names: tuple[str, ...] = ()
+
+    def is_finished(self, batch: str | None, number: int | None) -> bool:
+        return batch not in self.names
+
+
+def open_batches(*names: str) -> OpenBatches:
+    """Return what tells that these batches are open, for batches that have no numbers."""
+    return OpenByName(names=names)
 
 
 def ends(outcomes: Sequence[Outcome]) -> list[str]:

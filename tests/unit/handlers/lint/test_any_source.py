@@ -57,6 +57,7 @@ with open("a") as f, (yield) as g.h: print(f @ g, 1 if f else 2, ~3, f[1:2], ...
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", LARGE)
 def test_large_modules_are_followed_to_their_end(name):
     spec = importlib.util.find_spec(name)

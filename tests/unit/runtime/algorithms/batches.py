@@ -16,10 +16,11 @@ from runtime.messages.outcome import Status
 from runtime.messages.parsing import Delivery, prepare, read_body
 from tests.unit.runtime.algorithms.world import Step, World
 from tests.unit.runtime.patience import PATIENCE
+from tests.unit.runtime.worker import open_batches
 
 _FINISHED = (Status.PROCESSED, Status.DUPLICATE)
 Entity = tuple[str, str]
-UNFINISHED = OpenBatches(names=frozenset({"died", "night", "other"}))
+UNFINISHED = open_batches("died", "night", "other")
 
 
 @dataclass

@@ -86,5 +86,7 @@ def test_a_damaged_run_is_named_with_its_stream(table):
     damaged = {**row.properties, "Data": b"nothing"}
     drive(table.transact(row.partition_key, [Operation.replace(row.row_key, damaged)]))
 
-    with pytest.raises(StoredDataError, match=rf"The stream Diary-{DIARY} cannot be read: Event 1 is no"):
+    with pytest.raises(
+        StoredDataError, match=rf"The stream Diary-{DIARY} cannot be read: The run in event 1"
+    ):
         numbers(table)

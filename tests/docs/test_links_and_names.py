@@ -1,0 +1,288 @@
+"""What the pages link to and name exists, and the site has every page, with links that are those of the site."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import os
+import re
+import shlex
+from functools import cache
+from typing import Any
+
+import pytest
+import typer.main
+
+from benchmarks.__main__ import BENCHMARKS
+from runtime.cli.application import application
+from scripts.reference.commands_page import commands
+from scripts.reference.pages import _MODULES
+from scripts.reference.pages import PAGES as REFERENCE
+from scripts.site_drawings import with_tables
+from scripts.site_pages import PLACES, site_links
+from tests.docs.pages import (
+    PACKAGES,
+    PAGES,
+    ROOT,
+    anchors,
+    blocks,
+    classes,
+    exists,
+    links,
+    spans,
+    text,
+)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_its_links_lead_somewhere(page):
+    broken = []
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = ((ROOT / page).parent / path) if path else ROOT / page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+
+    assert not broken
+
+
+def test_every_page_is_reached_from_the_readme():
+    reached, waiting = set(), ["README.md"]
+    while waiting:
+        page = waiting.pop()
+        reached.add(page)
+        for link in links(page):
+            target = ((ROOT / page).parent / link.partition("#")[0]).resolve()
+            name = str(target.relative_to(ROOT))
+            if name in PAGES and name not in reached:
+                waiting.append(name)
+
+    assert reached == set(PAGES)
+
+
+def test_the_decisions_are_listed_by_their_titles():
+    listed = re.findall(r"^(\d+)\. \[(.+)\]\((.+)\)$", text("docs/decisions/README.md"), re.MULTILINE)
+    files = sorted(path.name for path in (ROOT / "docs" / "decisions").glob("0*.md"))
+
+    assert [file for _, _, file in listed] == files
+    for number, title, file in listed:
+        assert text(f"docs/decisions/{file}").startswith(f"# {number}. {title}\n")
+
+
+_PATH = re.compile(r"[\w.*-]+(/[\w.*-]+)+/?")
+_FILE = re.compile(r"([a-z][\w-]*/)*[a-z][\w-]*\.(py|md|svg|tla)")
+_DOTTED = re.compile(r"([A-Za-z_]\w*)((?:\.[A-Za-z_]\w*)+)")
+_SUFFIXES = ("cfg", "db", "jsonl", "md", "parquet", "py", "svg", "tla", "toml")
+_OTHERS = ("Path", "TableServiceClient")
+"""Classes of others that pages mention."""
+
+TODAY = [page for page in PAGES if not page.startswith(("CHANGELOG", "docs/decisions/0"))]
+"""The pages that tell how things are, not how they became so."""
+
+_SHOWN = re.compile(r"<!-- file: (\S+) -->")
+_FOLDERS = {path.name for path in ROOT.iterdir() if path.is_dir()}
+
+
+def missing(page: str) -> list[str]:
+    """Return the paths and files that a page mentions and that are not there, nor shown by it or by the README."""
+    shown = set(_SHOWN.findall(text(page) + text("README.md")))
+    found = [path for name in (*PACKAGES, "docs", "scripts") for path in (ROOT / name).rglob("*.*")]
+    files = [f"/{path.relative_to(ROOT)}" for path in (*found, *ROOT.glob("*.py"))]
+    return [
+        span
+        for span in spans(page)
+        if (
+            _PATH.fullmatch(span) and span.split("/")[0] in _FOLDERS and not list(ROOT.glob(span.rstrip("/")))
+        )
+        or (_FILE.fullmatch(span) and span not in shown and not any(f.endswith(f"/{span}") for f in files))
+    ]
+
+
+def unknown(page: str) -> list[str]:
+    """Return the dotted names of this project's that a page mentions and that are not there."""
+    return [span for span in spans(page) for found in [_DOTTED.match(span)] if found and not _is_known(found)]
+
+
+def _is_known(found: re.Match[str]) -> bool:
+    """Say whether a dotted name exists, or is none of this project's."""
+    first, *_, last = found[0].split(".")
+    if last in _SUFFIXES:
+        return True
+    if first in PACKAGES:
+        return exists(found[0])
+    owner = {"context": "Context"}.get(first, first)
+    if owner not in classes():
+        return owner[0].islower() or owner in _OTHERS
+    return found[0].split(".")[1] in classes()[owner]
+
+
+@pytest.mark.parametrize("page", TODAY)
+def test_each_path_exists(page):
+    assert missing(page) == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_dotted_name_exists(page):
+    assert unknown(page) == []
+
+
+def test_what_does_not_exist_is_found(tmp_path):
+    page = tmp_path / "page.md"
+    paths = [
+        "runtime/spark/",
+        "port.py",
+        "raffle.py",
+        "runtime/nowhere.py",
+        "nowhere.py",
+        "runtime/*/nowhere.py",
+    ]
+    names = ["runtime.Processor", "Table.scan(None)", "context.now", "os.environ", "eventstore.keys.escape"]
+    others = [
+        "runtime.nowhere",
+        "Nothing.at_all",
+        "Table.nowhere",
+        "context.then",
+        "handlers.testing.nowhere",
+    ]
+    page.write_text(" ".join(f"`{name}`" for name in [*paths, *names, *others]))
+    name = os.path.relpath(page, ROOT)
+
+    assert missing(name) == paths[3:]
+    assert unknown(name) == others
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_its_examples_import_is_there(page):
+    imported = [name for language, code in blocks(page) if language == "python" for name in _imports(code)]
+
+    assert [name for name in imported if not exists(name)] == []
+
+
+def _imports(code: str) -> list[str]:
+    """Return what an example imports from this project's packages."""
+    nodes = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom) and node.module]
+    return [
+        f"{node.module}.{each.name}"
+        for node in nodes
+        for each in node.names
+        if str(node.module).split(".")[0] in PACKAGES
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_command_and_its_options_exist(page):
+    code = [*spans(page), *(code.replace("\\\n", "") for _, code in blocks(page))]
+    lines = [line for each in code for line in each.splitlines() if re.match("consistent [a-z]", line)]
+
+    for line in lines:
+        words = shlex.split(line.partition("#")[0].replace("...", ""))[1:]
+        options = {word.partition("=")[0] for word in words if word.startswith("--")}
+        assert options <= _options(words) | {"--help", "--version"}, line
+
+
+def _options(words: list[str]) -> set[str]:
+    """Return the options of the command that the words name, which must exist."""
+    command = _whole_command()
+    for word in words:
+        commands = getattr(command, "commands", None)
+        if not commands or word.startswith("-"):
+            break
+        assert word in commands, " ".join(words)
+        command = commands[word]
+    return {name for option in command.params for name in [*option.opts, *option.secondary_opts]}
+
+
+@cache
+def _whole_command() -> Any:
+    return typer.main.get_command(application)
+
+
+@pytest.mark.parametrize("page", TODAY)
+def test_each_target_of_make_and_each_benchmark_exists(page):
+    targets = set(re.findall(r"^([a-z-]+):", text("Makefile"), re.MULTILINE))
+    code = "\n".join([*spans(page), *(code for _, code in blocks(page))])
+
+    assert set(re.findall(r"^make ([a-z-]+)", code, re.MULTILINE)) <= targets
+    assert set(re.findall(r"^python -m benchmarks (\w+)", code, re.MULTILINE)) <= BENCHMARKS.keys()
+
+
+GENERATED = {f"reference/{name}" for name in REFERENCE}
+"""What is written for the site alone."""
+
+
+def in_navigation() -> list[str]:
+    navigation = text("mkdocs.yml").partition("\nnav:\n")[2].partition("\n\n")[0]
+    return re.findall(r"[\w./-]+\.md$", navigation, re.MULTILINE)
+
+
+def test_every_page_is_in_its_navigation_once():
+    places = [PLACES.get(page, page.removeprefix("docs/")) for page in PAGES]
+
+    assert sorted(in_navigation()) == sorted({*places, *GENERATED})
+
+
+def test_it_begins_with_what_a_newcomer_reads():
+    assert in_navigation()[:4] == ["index.md", "installation.md", "determinism.md", "testing.md"]
+
+
+@pytest.mark.parametrize(
+    ("link", "source", "there"),
+    [
+        ("docs/testing.md#guard", "README.md", "testing.md#guard"),
+        ("docs/tla/README.md", "README.md", "tla/README.md"),
+        ("../README.md", "docs/testing.md", "index.md"),
+        ("../CHANGELOG.md#unreleased", "docs/installation.md", "changelog.md#unreleased"),
+        ("../docs/growth.md", "benchmarks/README.md", "growth.md"),
+        ("../operations.md#outcomes", "docs/reference/outcomes.md", "../operations.md#outcomes"),
+        ("#letters", "docs/operations.md", "#letters"),
+        ("https://docs.delta.io/latest", "README.md", "https://docs.delta.io/latest"),
+        ("runtime/nowhere.py", "README.md", "runtime/nowhere.py"),
+    ],
+)
+def test_a_link_of_the_repository_becomes_one_of_the_site(link, source, there):
+    assert site_links(f"See [it]({link}).", source) == f"See [it]({there})."
+
+
+def test_drawings_are_tables():
+    drawings = {page: with_tables(text(page)) for page in PAGES if "```mermaid" in text(page)}
+
+    assert drawings.keys() == {"docs/architecture.md", "docs/operations.md"}
+    assert not any("mermaid" in page for page in drawings.values())
+    for row in (
+        "| runtime/dead_letters.py: dead letters found, edited, discarded | runtime/algorithms/ |",
+        "| eventstore/port.py: five calls | SQLite · Azure Tables, Azurite · memory |",
+    ):
+        assert row in drawings["docs/architecture.md"]
+    for row in (
+        "|  | started | run |",
+        "| started | abandoned | batches --abandon ID |",
+        "| published |  |  |",
+    ):
+        assert row in drawings["docs/operations.md"]
+
+
+def test_of_a_link_to_the_code_the_text_stays():
+    assert site_links("See [it](tests/conftest.py).", "SECURITY.md") == "See it."
+
+
+@pytest.mark.parametrize("name", REFERENCE)
+def test_a_page_of_the_reference_is_written(name):
+    assert REFERENCE[name]().startswith("# ")
+
+
+def test_every_command_is_in_the_reference():
+    names = {name for name, _, _ in commands()}
+
+    assert {"consistent run", "consistent policy set", "consistent tokens issue"} <= names
+    assert names <= set(re.findall(r"^## (.*)$", REFERENCE["commands.md"](), re.MULTILINE))
+
+
+@pytest.mark.parametrize("module", _MODULES)
+def test_every_public_name_is_described(module):
+    found = importlib.import_module(module)
+    public = [getattr(found, name) for name in getattr(found, "__all__", [])]
+
+    assert found.__doc__
+    assert [each for each in public if inspect.isclass(each) and not inspect.getdoc(each)] == []
+    assert [each for each in public if inspect.isfunction(each) and not inspect.getdoc(each)] == []

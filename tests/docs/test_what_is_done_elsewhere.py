@@ -1,0 +1,226 @@
+"""What the pages do in a clone, a notebook, a cluster, in environments of their own: commands run as they stand."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT
+from tests.docs.pasting import (
+    bare_environment,
+    beside_the_project,
+    marked,
+    on_free_ports,
+    paste,
+    statuses,
+    write_files,
+)
+from tests.docs.test_links_and_names import in_navigation
+from tests.packaging.building import Environment, copy_tree
+from tests.plugins.azurite import needed_azurite
+
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1800)]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a folder with the files of this project, in which the site was built."""
+    tree = copy_tree(tmp_path_factory.mktemp("site"))
+    paste("make docs", tree, bare_environment())
+    return tree
+
+
+def test_every_page_is_in_the_site(site):
+    built = {str(path.relative_to(site / "site")) for path in (site / "site").rglob("*.html")}
+
+    pages = {page.replace("README.md", "index.md").replace(".md", ".html") for page in in_navigation()}
+    assert pages <= built
+    assert built - pages == {"404.html"}
+
+
+def test_the_site_asks_no_other_host(site):
+    pages = [path.read_text() for path in (site / "site").rglob("*.html")]
+    loaded = [
+        tag for page in pages for tag in re.findall(r"<(?:script|img|link|iframe|source)\b[^>]*>", page)
+    ]
+
+    assert any("iframe-worker.js" in tag for tag in loaded)
+    assert [tag for tag in loaded if re.search(r"""(?:src|href)=["']?(?:https?:)?//""", tag)] == []
+    # What the theme's script loads from elsewhere are drawings, where there are any, and what each browser has
+    assert not any('class="mermaid"' in page for page in pages)
+    for style in (site / "site").rglob("*.css"):
+        assert re.findall(r"""(?:url\(|@import )["']?(?:https?:)?//[^)]+""", style.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("page", "link"),
+    [("README.md", "docs/testing.md#nowhere"), ("docs/tla/README.md", "../nowhere.md")],
+)
+def test_a_link_that_leads_nowhere_fails_it(site, page, link):
+    before = (site / page).read_text()
+    (site / page).write_text(f"{before}\nSee [there]({link}).\n")
+
+    told = paste("! make docs", site, bare_environment())
+
+    (site / page).write_text(before)
+    assert "nowhere" in told
+
+
+README = "README.md"
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a folder with the files of this project."""
+    return copy_tree(tmp_path_factory.mktemp("pasted"))
+
+
+def test_what_the_demo_leaves_is_looked_at_in_a_fresh_shell(clone):
+    told = paste("make demo", clone, bare_environment())
+    assert "The leader board" in told
+
+    (looking,) = marked(README, "clone")
+    shown = paste(looking, clone, bare_environment())
+
+    assert all(name in shown for name in ("demo-first", "demo-second", "LeaderBoard", "published"))
+
+
+def test_a_project_of_ones_own_is_made_tested_and_run(clone):
+    # Given an environment beside the clone
+    (making,) = marked(README, "project")
+    paste(making, clone, bare_environment())
+    project = clone.parent / "raffle"
+    write_files(README, project)
+
+    # When its tests and all commands are run in it
+    active = ". .venv/bin/activate\n"
+    tested = paste(active + "pytest", project, bare_environment())
+    run, cut = marked(README, "run")
+    told = paste(active + run, project, bare_environment())
+
+    # Then they do what the text says
+    assert "2 passed" in tested
+    assert statuses(project / "outcomes") == ["duplicate"] * 3 + ["processed"] * 4
+    assert "Won" in told
+    kept = paste(active + cut, project, bare_environment())
+    assert ["Raffle", "spring", "4"] in [line.split()[:3] for line in kept.splitlines()]
+
+
+CLUSTER = "docs/spark-cluster.md"
+FIRST = ["duplicate"] * 3 + ["processed"] * 4
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Give a folder with the files that the README shows."""
+    made = tmp_path / "raffle"
+    made.mkdir()
+    write_files("README.md", made)
+    return made
+
+
+def test_the_sample_runs_on_azurite(folder):
+    programs = Path(needed_azurite("table")).parent
+    (folder / "node_modules").mkdir()
+    (folder / "node_modules" / ".bin").symlink_to(programs)
+    commands = on_free_ports("".join(marked("docs/azurite.md", "run")), 10102)
+
+    told = paste(commands, folder, beside_the_project())
+
+    assert (folder / "azurite-data").is_dir()
+    assert statuses(folder / "outcomes").count("processed") > 800
+    assert "ShootingRange" in told
+    assert "LeaderBoard" in told
+
+
+def test_a_driver_program_is_submitted_on_one_machine(folder):
+    write_files(CLUSTER, folder)
+    (command,) = marked(CLUSTER, "local")
+
+    told = paste(command, folder, beside_the_project())
+
+    assert "Won" in told
+    assert statuses(folder / "outcomes") == FIRST
+
+
+def test_a_standalone_cluster_runs_a_driver_program_and_a_command(folder):
+    write_files(CLUSTER, folder)
+    (commands,) = marked(CLUSTER, "cluster")
+    environment = beside_the_project()
+    environment["PATH"] += os.pathsep + str(Path(needed_azurite("table")).parent)
+
+    told = paste(on_free_ports(commands, 7077, 8080, 8081, 10102), folder, environment)
+
+    assert "Won" in told
+    assert statuses(folder / "outcomes") == sorted(FIRST + ["duplicate"] * 7)
+
+
+def test_a_server_of_spark_connect_runs_commands_and_a_program(folder):
+    write_files(CLUSTER, folder)
+    (commands,) = marked(CLUSTER, "connect")
+
+    told = paste(on_free_ports(commands, 15002), folder, beside_the_project())
+
+    assert statuses(folder / "outcomes") == sorted(FIRST + ["duplicate"] * 7)
+    assert re.search(r"duplicate\W+7\b", told)
+    assert len(re.findall(r"\| *Raffle *\|", told)) == 4
+
+
+def test_a_wheel_is_built_for_a_platform(tmp_path):
+    (command,) = marked("docs/platforms.md", "run")
+    clone = copy_tree(tmp_path)
+
+    paste(command.replace("/path/to/clone", str(clone)), clone.parent, beside_the_project())
+
+    (wheel,) = (clone.parent / "wheels").iterdir()
+    assert wheel.name.startswith("consistent_messaging-")
+
+
+EXECUTE = """
+import json, sys
+import nbformat
+from nbclient import NotebookClient
+
+cells = [nbformat.v4.new_code_cell(cell) for cell in json.load(open("cells.json"))]
+notebook = nbformat.v4.new_notebook(cells=cells)
+NotebookClient(notebook, timeout=600, kernel_name="python3").execute()
+json.dump([cell.outputs for cell in notebook.cells], open("outputs.json", "w"))
+"""
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a Python with a kernel for notebooks that finds what is installed here too."""
+    folder = tmp_path_factory.mktemp("kernel")
+    made = Environment(folder)
+    made.install("ipykernel", "nbclient")
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "installed.pth").write_text(f"{ROOT}\n{sysconfig.get_path('purelib')}\n")
+    return made.python
+
+
+def shown(outputs: list[dict[str, object]]) -> str:
+    """Return what a cell prints and shows, what Spark says left out."""
+    return json.dumps([each for each in outputs if each.get("name") != "stderr"])
+
+
+def test_the_cells_of_the_notebook_do_what_the_page_says(python, tmp_path):
+    folder = tmp_path / "notebook"
+    folder.mkdir()
+    write_files("README.md", folder)
+    (folder / "cells.json").write_text(json.dumps(marked("docs/jupyter.md", "cell")))
+    (folder / "execute.py").write_text(EXECUTE)
+    environment = {**bare_environment(), "HOME": str(tmp_path)}
+
+    paste(f"{python} execute.py", folder, environment)
+
+    batch, tried, single, _ = map(shown, json.loads((folder / "outputs.json").read_text()))
+    assert "Won" in batch
+    assert (tried.count("processed"), tried.count("duplicate")) == (4, 2)  # as text and as HTML
+    assert "Won" in single
+    assert "processed 5" in single

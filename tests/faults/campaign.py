@@ -1,0 +1,257 @@
+"""The campaign: what is done to batches, how often, on which store; planted mistakes; and what was done so far.
+
+What was done is kept in a file for each part, so that it can be stopped and go on, and shown on docs/faults.md between
+marks. Parts of which a folder of results has nothing keep the totals that the page shows: they were run elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, Self
+from unittest.mock import patch
+
+from handlers import Published
+from runtime.algorithms.choice import AlgorithmName
+from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
+from runtime.algorithms.state_based.decide import Decider, Known
+from runtime.algorithms.state_based.transaction import Transaction
+from runtime.messages.envelope import id_key
+from runtime.messages.outcome import Outcome, Status
+from runtime.spark.commit import BatchFolders
+from tests.faults.disturbances import OutOfTime, fill_disks, run_rivals
+from tests.faults.executors import kill_executors
+from tests.faults.killed_azurite import kill_azurite
+from tests.faults.streamed import Streamed
+from tests.faults.trial import Bench, Trial, kill_and_compare
+from tests.faults.truncations import Truncated
+from tests.faults.world import ALGORITHMS, Shape, World, shapes
+from tests.model.pages import rewrite, section
+from tests.plugins.azurite import running_azurite
+
+SQLITE, AZURITE = "SQLite", "Azurite"
+
+
+@contextmanager
+def running_store(name: str) -> Iterator[str | None]:
+    """Give the url of a store, None where each batch makes a file of its own."""
+    if name == AZURITE:
+        with running_azurite("table") as authority:
+            yield f"azurite://{authority}"
+    else:
+        yield None
+
+
+_MOST_KILLS = 20
+
+Attempt = Callable[[Bench, Shape, str, Random], Trial]
+"""One trial of a batch, with a name and a source of chance of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One kind of trouble. `goal` is the number of kills, or of other faults, after which it is done.
+
+    There are `logs` batches for each of the algorithms.
+    """
+
+    name: str
+    store: str
+    sentence: str
+    goal: int
+    attempt: Attempt
+    kind: type[World] = World
+    algorithms: Sequence[AlgorithmName] = ALGORITHMS
+    logs: int = 3
+    needs_cluster: bool = False
+    kills_store: bool = False
+
+    def shapes(self, seed: int) -> list[Shape]:
+        """Return the batches that it disturbs."""
+        return [shape for shape in shapes(seed, self.logs) if shape.algorithm in self.algorithms]
+
+
+def _kill(bench: Bench, shape: Shape, name: str, chance: Random) -> Trial:
+    return kill_and_compare(bench, shape, name, chance, chance.randint(1, _MOST_KILLS))
+
+
+_KILLED = "workers, drivers and whole batches killed in either pass"
+
+_ALL = (
+    Part("batches", SQLITE, _KILLED, 9_000, _kill),
+    Part(
+        "truncations",
+        SQLITE,
+        "workers and drivers of truncations killed",
+        1_000,
+        _kill,
+        Truncated,
+        ("state-based",),
+    ),
+    Part("streams", SQLITE, f"epoch by epoch; {_KILLED}", 500, _kill, Streamed),
+    Part(
+        "rivals", SQLITE, "two drivers of one batch at once, one of them killed now and then", 300, run_rivals
+    ),
+    Part("clocks", SQLITE, f"clocks that jump by years; {_KILLED}", 300, _kill, OutOfTime),
+    Part("disks", SQLITE, "disks that are full, or read-only", 200, fill_disks),
+    Part("azurite", AZURITE, _KILLED, 1_000, _kill),
+    Part(
+        "azurite-killed",
+        AZURITE,
+        "Azurite itself killed and started again in the middle of batches",
+        100,
+        kill_azurite,
+        logs=1,
+        kills_store=True,
+    ),
+    Part(
+        "executors",
+        AZURITE,
+        "executors of a standalone cluster killed, one of three slow, with speculation",
+        200,
+        kill_executors,
+        algorithms=("state-based", "outbox"),
+        logs=1,
+        needs_cluster=True,
+    ),
+)
+
+PARTS = {part.name: part for part in _ALL}
+
+
+Plant = Callable[[], Any]
+
+_conclude, _process = Decider._conclude, OutboxAlgorithm.process
+
+
+def _replay_without_outputs(
+    decider: Decider, known: Known, published: Sequence[Published], transaction: Transaction
+) -> None:
+    _conclude(decider, known, published, transaction)
+    transaction.outcomes.published[-1] = ()
+
+
+async def _finish_at_once(batch: OutboxAlgorithm, business_id: str, *given: Any) -> list[Outcome]:
+    outcomes = await _process(batch, business_id, *given)
+    known = [id_key(each.envelope.message_id) for each in outcomes if each.status is Status.PROCESSED]
+    await batch.finish(business_id, known)
+    return outcomes
+
+
+def _nothing(_: BatchFolders) -> None: ...
+
+
+MISTAKES: Mapping[str, Plant] = {
+    "a replay gives no outputs": lambda: patch.object(Decider, "_conclude", _replay_without_outputs),
+    "the first pass finishes messages": lambda: patch.object(OutboxAlgorithm, "process", _finish_at_once),
+    "attempts are not swept up": lambda: patch.object(BatchFolders, "remove_staging", _nothing),
+}
+
+
+@contextmanager
+def planted(names: Sequence[str]) -> Iterator[None]:
+    """Plant mistakes for the block, by their names."""
+    if not names:
+        yield
+        return
+    with MISTAKES[names[0]](), planted(names[1:]):
+        yield
+
+
+_MOST_KEPT = 20
+
+
+@dataclass
+class Record:
+    """The totals of one part. `kills` are counted by what was killed and while what was done."""
+
+    trials: int = 0
+    seconds: float = 0
+    differing: int = 0
+    kills: Counter[str] = field(default_factory=Counter)
+    differences: list[str] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """Return what a file has, nothing when there is none."""
+        if not file.exists():
+            return cls()
+        values = json.loads(file.read_text())
+        return cls(**{**values, "kills": Counter(values["kills"])})
+
+    def write(self, file: Path) -> None:
+        """Keep it in a file, which is replaced at once."""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        new = file.with_suffix(".new")
+        new.write_text(json.dumps(vars(self), indent=1, sort_keys=True) + "\n")
+        new.replace(file)
+
+    def add(self, trial: Trial, seconds: float) -> None:
+        """Take the next trial."""
+        self.trials += 1
+        self.seconds += seconds
+        self.kills.update(trial.kills)
+        if trial.differences:
+            self.differing += 1
+            shown = [f"trial {self.trials - 1}: {each}" for each in trial.differences]
+            self.differences = (self.differences + shown)[:_MOST_KEPT]
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
+
+
+def write_page(page: Path, records: Mapping[str, Record]) -> None:
+    """Put the totals of each part, and the kills by what was killed, into the page."""
+    shown = read_page(page)
+    all_ = {name: record if record.trials else shown.get(name, record) for name, record in records.items()}
+    rewrite("totals", "\n".join(_totals(all_)), page)
+    rewrite("kills", "\n".join(_kills(all_)), page)
+
+
+def read_page(page: Path) -> dict[str, Record]:
+    """Return the totals that a page shows."""
+    records = {}
+    for name, *_, compared, differing, minutes in _cells("totals", page):
+        records[name.strip("`")] = Record(_number(compared), 60.0 * _number(minutes), _number(differing))
+    (_, *names), _, *rows = _cells("kills", page, whole=True)
+    for what, *counts in rows:
+        for name, count in zip(names, counts, strict=True):
+            if count:
+                records[name.strip("`")].kills[what] = _number(count)
+    return records
+
+
+def _number(shown: str) -> int:
+    return int(shown.replace(",", ""))
+
+
+def _cells(mark: str, page: Path, *, whole: bool = False) -> list[list[str]]:
+    """Return the cells of the rows of a table, without its head unless the `whole` is wanted."""
+    lines = section(mark, page).strip().splitlines()
+    table = [line for line in lines if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+    return cells if whole else cells[2:]
+
+
+def _totals(records: Mapping[str, Record]) -> Iterator[str]:
+    yield "| part | store | what is done | faults | batches compared | that differ | minutes |"
+    yield "|---|---|---|---:|---:|---:|---:|"
+    for name, record in records.items():
+        part = PARTS[name]
+        counts = (
+            f"{record.kills.total():,} | {record.trials:,} | {record.differing} | {record.seconds / 60:.0f}"
+        )
+        yield f"| `{name}` | {part.store} | {part.sentence} | {counts} |"
+
+
+def _kills(records: Mapping[str, Record]) -> Iterator[str]:
+    yield f"| what, and when | {' | '.join(f'`{name}`' for name in records)} |"
+    yield f"|---|{'---:|' * len(records)}"
+    for what in sorted({what for record in records.values() for what in record.kills}):
+        counts = [f"{record.kills[what]:,}" if record.kills[what] else "" for record in records.values()]
+        yield f"| {what} | {' | '.join(counts)} |"

@@ -1,0 +1,411 @@
+"""Routing in the JVM names the stream that the handler's types name, with one shuffle."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from random import Random
+from uuid import UUID
+
+import pytest
+from pydantic import StrictInt
+from pyspark.sql import DataFrame, SparkSession
+
+from handlers import App, Context, Handler, Message, State, handles
+from runtime.messages import envelope as message_ids
+from runtime.spark import verify
+from runtime.spark.logs import normalise as log_module
+from runtime.spark.logs.normalise import canonical, normalise
+from runtime.spark.logs.read import open_log
+from runtime.spark.logs.route import Place as KeyPath
+from runtime.spark.logs.route import find, find_routes, group, read, route
+from runtime.spark.session import job_settings
+from samples.shooting_range import app as shooting_range
+from tests.integration.spark.conftest import Place
+from tests.integration.spark.test_rounds import Friend, Listener
+from tests.support.logs import GAME, fire, generated, message_id, row, start, write_lines
+from tests.support.outcomes import by_status, heads, published, statuses
+
+
+class Player(Message):
+    name: str
+
+
+class Scored(Message):
+    player: Player
+    level: StrictInt
+
+
+class Score(State):
+    count: int = 0
+
+
+class ByName(Handler[Score]):
+    @handles(by="player.name")
+    def scored(self, state: Score, message: Scored, context: Context) -> Score:
+        return state.model_copy(update={"count": state.count + 1})
+
+
+class ByLevel(Handler[Score]):
+    @handles(by="level")
+    def scored(self, state: Score, message: Scored, context: Context) -> Score:
+        return state.model_copy(update={"count": state.count + 1})
+
+
+app = App(ByName, ByLevel)
+
+
+def test_every_spelling_of_a_uuid_is_the_same_game(place):
+    # Given one game, spelled as no two systems spell it
+    plain = GAME.replace("-", "")
+    spellings = [GAME, GAME.upper(), "{" + GAME + "}", plain, plain.upper(), f"urn:uuid:{GAME}"]
+    log = write_lines(place.folder / "log.jsonl", [start(n, n, game) for n, game in enumerate(spellings)])
+
+    # When a batch runs
+    place.run(log)
+
+    # Then there is one stream with all versions
+    assert {key: versions for key, (versions, _) in heads(place.store, place.table).items()} == {
+        f"ShootingRange-{GAME}": len(spellings)
+    }
+
+
+def test_every_spelling_of_a_message_id_is_the_same_message(place):
+    # Given one message whose copies spell its id in different ways
+    ids = [GAME, GAME.upper(), GAME.replace("-", ""), "{" + GAME + "}"]
+    log = write_lines(place.folder / "log.jsonl", [{**start(1, 5), "message_id": each} for each in ids])
+
+    # When a batch runs, then it was processed once
+    assert statuses(place.run(log)) == {GAME: ["duplicate", "duplicate", "duplicate", "processed"]}
+
+
+def test_java_spells_ids_as_python_does(spark):
+    # Given a UUID in all spellings that there are, and texts that are nearly one
+    plain = ("0123abcd", "0123", "4567", "89ab", "cdef01234567")
+    written = {
+        start + "".join(itertools.chain.from_iterable(zip(plain, (*hyphens, ""), strict=True))) + end
+        for hyphens in itertools.product(("", "-"), repeat=4)
+        for start, end in itertools.product(("", "{", "urn:uuid:", "urn:uuid:{"), ("", "}"))
+    }
+    written |= {text[:place] + other + text[place + 1 :] for text in list(written) for place in (0, 8, 23, 35)
+                for other in ("g", "-", "", "{", "}", "é", "É")}  # fmt: skip
+    written |= {text.upper() for text in written} | {text + "\n" for text in written}
+
+    # When Java spells them, then each is as Python spells it
+    ids = spark.createDataFrame([(text,) for text in sorted(written)], "id string")
+    spelled = {row.id: row.spelled for row in ids.selectExpr("id", f"{canonical('id')} AS spelled").collect()}
+    assert spelled == {text: message_ids.canonical(text) for text in written}
+
+
+NAMES = ["a/b", "a\\b", "a#b", "a?b", "a%2Fb", "a~2Fb", "a|b", "a\tb", "ä€😀", " ", "\u0000", "x'y\"z"]
+TWICE = '{"player": {"name": "first", "name": "last"}, "level": 1, "level": 2}'
+TOO_LONG, EMPTY, GIVEN = 21, 22, 23
+
+
+@pytest.fixture(scope="module")
+def scored(lasting_place) -> tuple[Place, DataFrame]:
+    """Give the outcomes of a batch over bodies with all sorts of names."""
+    lasting_place.app = app
+    rows = [
+        *(row(number, "Scored", {"player": {"name": name}, "level": 7}) for number, name in enumerate(NAMES)),
+        row(20, "Scored", TWICE),
+        row(TOO_LONG, "Scored", {"player": {"name": "x" * 600}, "level": 3}),
+        row(EMPTY, "Scored", {"player": {"name": ""}, "level": 3}),
+        {**row(GIVEN, "Scored", {"player": {"name": "Ada"}, "level": 3}), "business_id": ""},
+    ]
+    return lasting_place, lasting_place.run(write_lines(lasting_place.folder / "log.jsonl", rows))
+
+
+def test_names_with_any_character_have_streams_of_their_own_and_of_duplicate_keys_the_last_counts(scored):
+    place, _ = scored
+    found = heads(place.store, place.table)
+
+    assert {key: versions for key, (versions, _) in found.items()} == {
+        **{f"ByName-{name}": 1 for name in [*NAMES, "last", "Ada"]},
+        "ByLevel-7": len(NAMES),
+        "ByLevel-2": 1,
+        "ByLevel-3": 3,
+    }
+
+
+def test_a_name_that_is_too_long_or_empty_is_a_dead_letter_and_an_empty_one_that_the_log_gives_is_none(
+    scored,
+):
+    _, outcomes = scored
+    found = statuses(outcomes.where("handler = 'ByName'"))
+
+    assert [found[message_id(number)] for number in (TOO_LONG, EMPTY, GIVEN)] == [
+        ["key_too_long"],
+        ["no_business_id"],
+        ["processed"],
+    ]
+
+
+def test_bodies_may_be_msgpack_when_the_log_names_the_business_id(place):
+    import msgpack
+
+    # Given a log whose bodies are msgpack
+    rows = [
+        (f"m{n}", "StartNewRound", bytearray(msgpack.packb({"game_id": GAME, "position": n})), GAME)
+        for n in range(3)
+    ]
+    log = place.spark.createDataFrame(rows, "message_id string, type string, body binary, business_id string")
+
+    # When a batch runs, then they are handled
+    assert statuses(place.run(log)) == {f"m{n}": ["processed"] for n in range(3)}
+    ((versions, state),) = heads(place.store, place.table).values()
+    assert (versions, json.loads(state)["target_position"]) == (3, 2)
+
+
+TOP, NESTED = ("id",), ("player", "name")
+
+PLAIN = [
+    '{"id": "a"}',
+    '{"id":"a","x":1}',
+    '{ "x" : [1, -2.5, 1e-5, true, null, {"id": "b"}], "id" :\t"ä€😀",\n"" : "a\\"\\\\\\u0041" }\n',
+    '{"lines":[{"sku":"s","price":{"amount":1}},{}],"tags":[],"id":"a"}',
+    json.dumps({"text": "x" * 9_000, "id": "a", "many": list(range(9_000)), "lines": "\n" * 900}),
+]
+PLAIN_NESTED = ['{"player":{"name":"n"}}', '{"id":"a","player":{"a":[1],"name":"n","b":null},"name":"b"}']
+OTHERS = [
+    *('{"id":"a","id":"b"}', '{"id":"a","\\u0069d":"b"}', '{"id":"a\\u0041"}', '{"id":7}', '{"id":null}'),
+    *('{"id":"a"', '{"id":"a"}}', '{"id":"a",}', '{,"id":"a"}', '[{"id":"a"}]', "{'id':'a'}", '{"id":""}'),
+    *('{"x":01,"id":"a"}', '{"x":1.,"id":"a"}', '{"x":[1,],"id":"a"}', '{"x":{"y"},"id":"a"}', "{}", ""),
+    *('{"x":"\\q","id":"a"}', '{"x":"\n","id":"a"}', '{"x":NaN,"id":"a"}', '{"x" "y","id":"a"}', "null"),
+    *('{"player":{"name":"n"},"player":1}', '{"player":{"name":"n","name":"m"}}', '{"player":"name"}'),
+    f'{{"x":{"[" * 9_000}{"]" * 9_000},"id":"a"}}',
+    json.dumps({"x": "\n" * 500_000, "id": "a"}),
+    json.dumps({**{f"field {number}": number for number in range(50_000)}, "id": "a", "y": {"id": 1}}),
+]
+_INSERTED = '{}[]",:\\0-. ae1\n'
+
+
+def mutants(seed: int, each: int) -> Iterator[str]:
+    """Give bodies in which a sign or two were deleted, inserted, or put in place of another."""
+    random = Random(seed)
+    for body in [*PLAIN[:-1], *PLAIN_NESTED, *OTHERS[:-3]]:
+        for _ in range(each):
+            signs = list(body)
+            for _ in range(random.choice((1, 1, 2))):
+                at = random.randrange(len(signs) + 1)
+                signs[at : at + random.choice((0, 1))] = random.choice(["", *_INSERTED])
+            yield "".join(signs)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("place", "plain"), [(TOP, PLAIN), (NESTED, PLAIN_NESTED)])
+def test_the_two_ways_to_read_a_business_id_agree(spark: SparkSession, place: KeyPath, plain: list[str]):
+    bodies = [*plain, *OTHERS, *mutants(seed=1, each=20)]
+    rows = [(number, body) for number, body in enumerate(bodies)]
+
+    found = spark.createDataFrame(rows, "number int, body string").select("number", find(place), read(place))
+
+    pairs = [(quick, careful) for _, quick, careful in sorted(found.collect())]
+    assert all(quick for quick, _ in pairs[: len(plain)])
+    assert sum(bool(quick) for quick, _ in pairs) > 2 * len(plain)
+    for body, (quick, careful) in zip(bodies, pairs, strict=True):
+        assert quick in ("", careful), body[:200]
+
+
+FORGET = "m\nd\n"
+"""How a command begins that lets Java forget an object, whenever Python has done so."""
+
+
+def test_messages_are_shuffled_once_and_split_no_stream(place):
+    log = generated(place.folder / "log.jsonl", games=10, messages=200, duplicates=0.2)
+
+    routed = route(normalise(open_log(place.spark, log).rows), shooting_range, 3)
+
+    plan = routed._jdf.queryExecution().executedPlan().toString()
+    exchanges = re.findall(r"\bExchange (\w+)\((.*?)\), (\w+)", plan)
+    assert len(exchanges) == 1, plan
+    ((partitioning, columns, origin),) = exchanges
+    assert partitioning == "hashpartitioning"
+    assert re.findall(r"(\w+)#\d+", columns) == ["handler", "business_id", "spread"]
+    # a number of partitions given by name, which Spark neither coalesces nor splits
+    assert origin == "REPARTITION_BY_NUM"
+    assert routed.rdd.getNumPartitions() == 3
+
+
+@pytest.mark.thorough
+def test_a_session_without_hints_shuffles_all_the_same(place):
+    log = generated(place.folder / "log.jsonl", games=1, messages=10)
+    session = place.spark.newSession()
+    session.conf.set("spark.sql.optimizer.disableHints", "true")
+
+    with job_settings(session):
+        routed = route(normalise(open_log(session, log).rows), shooting_range, 3)
+        assert routed.rdd.getNumPartitions() == 3
+
+
+@pytest.mark.thorough
+def test_the_shuffle_is_planned_in_a_few_calls_into_java(place, monkeypatch):
+    log = generated(place.folder / "log.jsonl", games=1, messages=10)
+    routed = find_routes(normalise(open_log(place.spark, log).rows), shooting_range)
+    client, calls = place.spark.sparkContext._gateway._gateway_client, []
+    send = client.send_command
+
+    def counted(command, *given, **named):
+        calls.append(command)
+        return send(command, *given, **named)
+
+    monkeypatch.setattr(client, "send_command", counted)
+    group(routed, 3)
+    monkeypatch.undo()
+
+    assert len([command for command in calls if not command.startswith(FORGET)]) < 20, calls
+    # what the plan was named by is gone
+    assert place.spark.catalog.listTables() == []
+
+
+def test_what_takes_long_is_computed_once_for_a_row(place):
+    log = generated(place.folder / "log.jsonl", games=1, messages=10)
+
+    plan = normalise(open_log(place.spark, log).rows)._jdf.queryExecution().executedPlan().toString()
+
+    # the line and its headers
+    assert plan.count("from_json(") == 2, plan
+    assert plan.count(log_module._TIME) == plan.count(log_module._NUMBER) == plan.count(log_module._HALF) == 1
+
+
+def test_a_business_id_is_read_once_however_many_handlers_ask_for_it(place):
+    log = generated(place.folder / "log.jsonl", games=1, messages=10)
+
+    routed = route(normalise(open_log(place.spark, log).rows), App(Listener, Friend), 3)
+
+    plan = routed._jdf.queryExecution().executedPlan().toString()
+    # beside the line and its headers, which are read once too
+    assert plan.count("from_json(") == 3, plan
+
+
+def test_rows_of_a_stream_are_together_and_in_order(place):
+    log = generated(place.folder / "log.jsonl", games=10, messages=200, duplicates=0.2, shuffle=True)
+
+    partitions = route(normalise(open_log(place.spark, log).rows), shooting_range, 3).rdd.glom().collect()
+
+    rows = [row for partition in partitions for row in partition]
+    streams = [(row.handler, row.business_id) for row in rows]
+    changes = 1 + sum(1 for before, after in pairwise(streams) if before != after)
+    assert changes == len(set(streams)) == 10
+    for stream in set(streams):
+        positions = [row.sequence for row in rows if (row.handler, row.business_id) == stream]
+        assert positions == sorted(positions)
+
+
+@pytest.mark.thorough
+def test_copies_stand_together_at_the_smallest_position_of_any_of_them(place):
+    # Given two messages, the copies of which lie around each other
+    rows = [fire(1, 5, sequence=9), fire(2, 5, sequence=2), fire(1, 5, sequence=1), fire(2, 5, sequence=5)]
+    log = write_lines(place.folder / "log.jsonl", [*rows, {**fire(1, 5), "sequence": None}])
+
+    routed = route(normalise(open_log(place.spark, log).rows), shooting_range, 1).collect()
+
+    assert [(row.message_id, row.sequence) for row in routed] == [
+        (message_id(1), 1),
+        (message_id(1), 9),
+        (message_id(1), None),
+        (message_id(2), 2),
+        (message_id(2), 5),
+    ]
+
+
+class Fired(Message):
+    game_id: UUID
+
+
+class Hit(Message):
+    game_id: UUID
+
+
+class Shot(Message, aliases=("Fired", "Shoot")):
+    game_id: UUID
+
+
+class TargetHit(Message, aliases=("Hit",)):
+    game_id: UUID
+
+
+class Shots(State):
+    count: int = 0
+
+
+class Range(Handler[Shots]):
+    @handles(by="game_id")
+    def fired(self, state: Shots, message: Fired, context: Context) -> Shots:
+        context.publish(Hit(game_id=message.game_id))
+        return Shots(count=state.count + 1)
+
+
+class Board(Handler[Shots]):
+    @handles(by="game_id")
+    def hit(self, state: Shots, message: Hit, context: Context) -> Shots:
+        return Shots(count=state.count + 1)
+
+
+class NewRange(Handler[Shots], name="Range"):
+    """Takes the renamed type, and publishes under the old name for what it handled before."""
+
+    @handles(by="game_id", revision=1)
+    def fired(self, state: Shots, message: Shot, context: Context) -> Shots:
+        context.publish(Hit(game_id=message.game_id))
+        return Shots(count=state.count + 1)
+
+    @handles(by="game_id", revision=2)
+    def shot(self, state: Shots, message: Shot, context: Context) -> Shots:
+        context.publish(TargetHit(game_id=message.game_id))
+        return Shots(count=state.count + 1)
+
+
+class NewBoard(Handler[Shots], name="Board"):
+    @handles(by="game_id")
+    def hit(self, state: Shots, message: TargetHit, context: Context) -> Shots:
+        return Shots(count=state.count + 1)
+
+
+OLD, NEW = App(Range, Board), App(NewRange, NewBoard)
+
+
+def shots(type_: str, *numbers: int):
+    return [row(number, type_, {"game_id": GAME.upper()}) for number in numbers]
+
+
+@pytest.mark.thorough
+def test_copies_under_the_old_and_the_new_name_are_duplicates(place):
+    # Given messages that were handled under the old name, and published under it
+    place.app = OLD
+    first = place.run(write_lines(place.folder / "old.jsonl", shots("Fired", 1, 2)), cascade=True)
+
+    # When they are redelivered under both names, with new ones under every name
+    place.app = NEW
+    again = [*shots("Fired", 1), *shots("Shot", 2), *shots("Shoot", 3), *shots("Shot", 4)]
+    log = write_lines(place.folder / "new.jsonl", again)
+    second = place.run(log, cascade=True)
+
+    # Then the new ones are handled, and the old ones publish again what they published
+    assert by_status(second) == {
+        ("Range", "duplicate"): 2,
+        ("Range", "processed"): 2,
+        ("Board", "duplicate"): 2,
+        ("Board", "processed"): 2,
+    }
+    assert [output[1] for output in sorted(published(second), key=lambda output: output[3])] == [
+        "Hit",
+        "Hit",
+        "TargetHit",
+        "TargetHit",
+    ]
+    assert set(published(first)) < set(published(second))
+
+    # ... and a verification finds that all is as it was
+    assert verify(place.spark, log, NEW, store=place.store, table=place.table, cascade=True).is_clean
+
+
+def test_without_the_alias_the_old_name_is_no_type(place):
+    place.app = App(NewBoard)
+
+    outcomes = place.run(write_lines(place.folder / "log.jsonl", [*shots("Hit", 1), *shots("Struck", 2)]))
+
+    assert sorted(statuses(outcomes).values()) == [["processed"], ["unknown_type"]]

@@ -1,0 +1,499 @@
+"""Streams: each micro-batch of a query is a batch."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as sf
+
+from eventstore import connect, drive
+from runtime.batch_options import TablePlace
+from runtime.clock import system_clock
+from runtime.errors import UsageError
+from runtime.ledger.ledger import Ledger
+from runtime.messages.limits import MessageLimits
+from runtime.publishing import DeliverySettings
+from runtime.publishing.runner import PublishOptions
+from runtime.publishing.targets.function import FunctionTarget
+from runtime.spark import PublishTo, published_outputs, redrive, run_stream
+from runtime.spark.session import cores_of
+from runtime.spark.streaming.query import Stream, open_source
+from runtime.spark.worker.connection import open_table
+from tests.integration.spark.conftest import NIGHT, Place
+from tests.integration.spark.test_batch import RAFFLE
+from tests.integration.spark.test_redriving_letters import app as boxes
+from tests.support.logs import GAME, fire, generated, message_id, row, start, write_lines
+from tests.support.outcomes import (
+    Left,
+    all_outcomes,
+    by_status,
+    entities,
+    heads,
+    left,
+    published,
+    statuses,
+    without_tokens,
+)
+from tests.support.streaming import outcomes, put, stream
+
+
+@pytest.fixture
+def incoming(place):
+    """Give a folder with two files of messages."""
+    log = generated(place.folder / "log.jsonl", games=3, messages=40, duplicates=0.2, shuffle=True)
+    folder = place.folder / "incoming"
+    folder.mkdir()
+    spread(log, folder, 2)
+    return folder
+
+
+def spread(log, folder, files):
+    """Write the messages of a log to so many files, each an epoch."""
+    lines = Path(log).read_text().splitlines(keepends=True)
+    for number in range(files):
+        put(folder, number, "".join(lines[number::files]))
+
+
+def forget_the_last_commit(place):
+    """Leave a checkpoint as when the driver dies after an epoch was published, before Spark knows."""
+    commits = place.folder / "checkpoint" / "commits"
+    last = max(int(each.name) for each in commits.iterdir() if each.name.isdecimal())
+    (commits / str(last)).unlink()
+    (commits / f".{last}.crc").unlink()
+    return last
+
+
+def test_each_epoch_is_a_batch_and_the_last_one_is_done_once(place, incoming):
+    # Given a stream that has ended, but for the note of its last epoch
+    spread(generated(place.folder / "log.jsonl", games=20, messages=40), incoming, 2)
+    assert stream(place, incoming, partitions=None) == [0, 1]
+    before = all_outcomes(outcomes(place))
+    files = Path(place.out).glob("batch_id=shots-0/round=0/*.parquet")
+    assert len(list(files)) <= cores_of(place.spark)  # a task for each core
+    assert {row.batch_id for row in outcomes(place).select("batch_id").collect()} == {"shots-0", "shots-1"}
+    assert forget_the_last_commit(place) == 1
+
+    # When it is started again, and Spark hands the epoch over again
+    assert stream(place, incoming, partitions=3) == [1]
+
+    # Then nothing has changed, and a checkpoint made anew is refused
+    assert all_outcomes(outcomes(place)) == before
+    with pytest.raises(StreamingQueryException, match="Epoch 0 of the query shots had other content before"):
+        stream(place, incoming, checkpoint=str(place.folder / "anew"))
+    assert all_outcomes(outcomes(place)) == before
+
+
+@pytest.mark.thorough
+def test_a_micro_batch_is_one_job(place, incoming):
+    df = open_source(place.spark, str(incoming), "json", max_files=1)
+    where = {"store": place.store, "table": place.table, "out": place.out}
+    query = run_stream(
+        df, place.app, **where, query="shots", checkpoint=str(place.folder / "c"), trigger="available-now",
+        partitions=2,
+    )  # fmt: skip
+    query.awaitTermination()
+
+    jobs = place.spark.sparkContext.statusTracker().getJobIdsForGroup(str(query.runId))
+    assert len(jobs) == 2  # epochs
+
+
+def put_bad(folder, number):
+    """Write a file with a message that nobody knows."""
+    line = (folder / "0.jsonl").read_text().partition("\n")[0]
+    put(folder, number, json.dumps({**json.loads(line), "message_id": f"bad-{number}", "type": "Unknown"}))
+
+
+@pytest.mark.thorough
+def test_files_of_any_age_in_any_folder_are_read_and_never_passed_over(place, incoming):
+    # Given a stream over a file in a folder within the source, and then an old file, whose epoch is held back
+    (incoming / "day=1").mkdir()
+    (incoming / "1.jsonl").rename(incoming / "day=1" / "a b%20\u00fc#.jsonl")
+    assert stream(place, incoming) == [0, 1]
+    put_bad(incoming, -99 * 86_400)
+    (old,) = incoming.glob("-*.jsonl")
+    with pytest.raises(StreamingQueryException, match="is held back"):
+        stream(place, incoming, max_dead_letters=0)
+
+    # When the file is gone, the query does not go on without it
+    old.rename(place.folder / "aside")
+    with pytest.raises(StreamingQueryException, match=f"{old.name} is gone. Nothing was handled"):
+        stream(place, incoming)
+    (place.folder / "aside").rename(old)
+
+    # Then it goes on with it
+    assert stream(place, incoming) == [2]
+    assert outcomes(place).where("type = 'Unknown'").count() == 1
+
+
+@pytest.mark.thorough
+def test_epochs_that_wait_to_be_merged_are_put_in_out_once_no_others_come(place, incoming):
+    def seen(out=place.out):
+        return {path.name.removeprefix("batch_id=shots-") for path in Path(out).glob("batch_id=*")}
+
+    # Given a query that has ended by itself
+    spread(place.folder / "log.jsonl", incoming, 5)
+    stream(place, incoming, compact_after=3)
+    assert seen() == {"0..2", "3..4"}
+
+    # When it goes on, is stopped while an epoch waits, and has another OUT then
+    put(incoming, 5, (incoming / "0.jsonl").read_text())
+    put_bad(incoming, 6)
+    with pytest.raises(
+        StreamingQueryException, match=r"is held back.*start the query again, now with a higher"
+    ):
+        stream(place, incoming, compact_after=4, max_dead_letters=0)
+    assert seen() == {"0..2", "3..4"}
+    other = str(place.folder / "other")
+    stream(place, incoming, compact_after=4, out=other)
+    assert (seen(), seen(other)) == ({"0..2", "3..4", "5"}, {"6"})
+
+    # And when an epoch is abandoned while the one before waits
+    put(incoming, 7, (incoming / "0.jsonl").read_text())
+    put_bad(incoming, 8)
+    with pytest.raises(StreamingQueryException, match="is held back"):
+        stream(place, incoming, compact_after=4, out=other, max_dead_letters=0)
+    assert seen(other) == {"6"}
+    connection = open_table(place.store, place.table, None)
+    connection.run(Ledger(connection.table, system_clock).abandon("shots-8"))
+    with pytest.raises(StreamingQueryException, match="shots-8 was abandoned"):
+        stream(place, incoming, compact_after=4, out=other)
+
+    # Then readers see all that is published
+    assert seen(other) == {"6", "7"}
+
+
+@pytest.mark.thorough
+def test_it_gives_what_one_batch_gives(place, incoming):
+    beside = place.beside("batch")
+    batch = beside.run(str(place.folder / "log.jsonl"), cascade=True)
+
+    stream(place, incoming, cascade=True)
+
+    assert {key: count for key, (count, _) in heads(place.store, place.table).items()} == {
+        key: count for key, (count, _) in heads(beside.store, beside.table).items()
+    }
+    assert (
+        Counter(row.status for row in outcomes(place).collect())["processed"]
+        == (Counter(row.status for row in batch.collect())["processed"])
+    )
+
+
+@pytest.mark.thorough
+def test_an_epoch_that_failed_is_resumed_with_other_parallelism(place, incoming):
+    # Given a stream that stops in its second epoch, because it has too many dead letters
+    lines = (incoming / "1.jsonl").read_text()
+    bad = "".join(json.dumps({**json.loads(line), "type": "Unknown"}) + "\n" for line in lines.splitlines())
+    put(incoming, 1, bad)
+    with pytest.raises(StreamingQueryException, match="is held back"):
+        stream(place, incoming, max_dead_letters=0)
+    assert {row.batch_id for row in outcomes(place).collect()} == {"shots-0"}
+
+    # When it goes on without that limit
+    assert stream(place, incoming, partitions=3) == [1]
+
+    # Then readers see all epochs
+    assert {row.batch_id for row in outcomes(place).collect()} == {"shots-0", "shots-1"}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("compact_after", [1, 2])
+def test_streams_are_chained(place, incoming, compact_after):
+    # Given a stream of five epochs, and one over its OUT that runs beside it
+    spread(place.folder / "log.jsonl", incoming, 5)
+    where = {"store": place.store, "table": place.table}
+    chained = place.beside("chained")
+    Path(place.out).mkdir()
+    source = open_source(place.spark, place.out, "outcomes")
+    second = run_stream(
+        source, place.app, **where, out=chained.out, query="board", checkpoint=str(chained.folder / "c"),
+        trigger=timedelta(milliseconds=100), partitions=2,
+    )  # fmt: skip
+    try:
+        # When the first one has run to its end
+        new = Stream(
+            place.app,
+            TablePlace(**where),
+            place.out,
+            "shots",
+            str(place.folder / "checkpoint"),
+            compact_after,
+        )
+        new.run(open_source(place.spark, str(incoming), "json", max_files=1), "available-now")
+        second.processAllAvailable()
+    finally:
+        second.stop()
+    spans = {path.name.removeprefix("batch_id=shots-") for path in Path(place.out).glob("batch_id=*")}
+    assert spans == ({"0..1", "2..3", "4"} if compact_after == 2 else set("01234"))
+
+    # Then the second one has handled each output once, as one batch with its cascade would have
+    given = published_outputs(outcomes(place)).select("message_id").collect()
+    taken = outcomes(chained).where("handler is not null").select("message_id").collect()
+    assert Counter(row.message_id for row in taken) == Counter(row.message_id for row in given)
+    beside = place.beside("batch")
+    beside.run(str(place.folder / "log.jsonl"), cascade=True)
+    assert {key: count for key, (count, _) in heads(place.store, place.table).items()} == {
+        key: count for key, (count, _) in heads(beside.store, beside.table).items()
+    }
+
+
+@pytest.mark.thorough
+def test_two_queries_and_two_batches_at_once_on_one_table(place, incoming):
+    # Given queries and batches over the same messages, which work at the same time
+    log = str(place.folder / "log.jsonl")
+    first = run_beside(place, incoming, "first", compact_after=2)
+    second = run_beside(place, incoming, "second")
+    with ThreadPoolExecutor(2) as executor:
+        runs = [executor.submit(place.run, log, batch_id=name, cascade=True) for name in ("night", "morning")]
+        for each in runs:
+            each.result()
+    for query in (first, second):
+        query.awaitTermination()
+
+    # Then each message was processed once, in one of the four, with the same outputs in all
+    rows = outcomes(place).where("status = 'processed'").select("message_id").collect()
+    ids = [row.message_id for row in rows]
+    assert len(ids) == len(set(ids)) == sum(count for count, _ in heads(place.store, place.table).values())
+    names = ("first", "second", "night", "morning")
+    expected, *others = (published(outcomes(place).where(f"batch_id like '{name}%'")) for name in names)
+    assert expected
+    assert others == [expected] * 3
+
+
+def run_beside(place, incoming, query, **options):
+    return run_stream(
+        open_source(place.spark, str(incoming), "json", max_files=1), place.app, store=place.store,
+        table=place.table, out=place.out, query=query, checkpoint=str(place.folder / query),
+        trigger="available-now", partitions=2, cascade=True, **options,
+    )  # fmt: skip
+
+
+@pytest.mark.thorough
+def test_any_source_will_do(place):
+    # Given a source that counts
+    checkpoint = str(place.folder / "checkpoint")
+    where = {"store": place.store, "table": place.table, "out": place.out, "query": "ticks"}
+
+    # When it has run for some epochs
+    query = run_stream(ticks(place.spark), place.app, **where, checkpoint=checkpoint, partitions=2)
+    while not (Path(checkpoint) / "commits" / "1").exists():
+        assert not query.awaitTermination(1)
+    query.stop()
+
+    # Then these are batches; and once its checkpoint is gone, others of these numbers are refused
+    done = outcomes(place).where("status = 'processed'").count()
+    assert done >= 40
+    shutil.rmtree(checkpoint)
+    again = run_stream(ticks(place.spark), place.app, **where, checkpoint=checkpoint, partitions=2)
+    with pytest.raises(StreamingQueryException, match="Epoch 0 of the query ticks had other content before"):
+        again.awaitTermination(60)
+    assert outcomes(place).where("status = 'processed'").count() == done
+
+
+def ticks(spark):
+    """Return a stream that begins a round for each number, twenty in a micro-batch."""
+    numbers = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 20).load()
+    body = f"""concat('{{"game_id": "{GAME}", "position": ', value % 7, '}}')"""
+    return numbers.selectExpr(
+        "concat('m', value) as message_id", "'StartNewRound' as type", f"{body} as body", "value as sequence"
+    )
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("compact_after", [1, 2])
+def test_each_epoch_is_published_and_what_a_target_did_not_take_when_it_goes_on(
+    place, incoming, compact_after
+):
+    # Given a stream whose target takes nothing of the second epoch
+    sent, broken = place.folder / "sent", place.folder / "broken"
+    to = PublishTo(partial(noting, sent, broken), options=PublishOptions(slices=2))
+    options = {"publish": to, "compact_after": compact_after}
+    broken.touch()
+    with pytest.raises(StreamingQueryException, match="ConnectionError: no"):
+        stream(place, incoming, **options)
+    assert {line.split()[0] for line in sent.read_text().splitlines()} == {"shots-0"}
+
+    # When it goes on, and once more after its last epoch was published and Spark did not note it
+    broken.unlink()
+    stream(place, incoming, **options)
+    assert forget_the_last_commit(place) == 1
+    stream(place, incoming, **options)
+
+    # Then each output was sent once, with the first epoch that has it
+    expected = outcomes(place).selectExpr("explode(outputs) AS output").collect()
+    lines = sent.read_text().splitlines()
+    assert sorted(line.split()[1] for line in lines) == sorted({row.output.message_id for row in expected})
+
+
+def noting(file, broken, options):
+    """Return a target that notes what it is given, but nothing of the second epoch while it is broken."""
+
+    def send(output):
+        if broken.exists() and options.batch_id == "shots-1":
+            raise ConnectionError("no")
+        with file.open("a") as opened:
+            opened.write(f"{options.batch_id} {output.message_id}\n")
+
+    return FunctionTarget(
+        "post:send",
+        replace(
+            options,
+            send=send,
+            settings=DeliverySettings(frozenset("*")),
+            attempts=1,
+            keys=f"sqlite:///{file.parent}/keys.db",
+            keys_table="deliveries",
+        ),
+    )
+
+
+OF_NIGHT = Left({"ShootingRange": 60, "LeaderBoard": 45}, 0, 0)
+
+
+def lines(*rows: dict[str, object]) -> str:
+    return "".join(f"{json.dumps(each)}\n" for each in rows)
+
+
+@pytest.fixture
+def folder(place: Place) -> Path:
+    folder = place.folder / "incoming"
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.thorough
+def test_types_limits_and_draws(place, folder):
+    # Given messages of a type that the log may not hold, and one that is too large
+    put(folder, 0, lines(start(1, 40), row(2, "Hit", {"game_id": "g", "position": 1})))
+    put(folder, 1, lines(fire(3, 40), fire(4, 40, note="x" * 500), start(5, 1, game="x" * 300)))
+    limits = MessageLimits(body=200)
+
+    # When they come in two epochs, to a table with keyed draws
+    options: dict[str, Any] = {"types": ["StartNewRound", "FireAt"], "draws": "keyed", "limits": limits}
+    assert stream(place, folder, cascade=True, **options) == [0, 1]
+
+    # Then these are dead letters, and outputs of any type are handled
+    found = statuses(outcomes(place))
+    assert [found.pop(message_id(number)) for number in range(1, 6)] == [
+        ["processed"],
+        ["type_not_allowed"],
+        ["processed"],
+        ["processed"],
+        ["too_large"],
+    ]
+    assert list(found.values()) == [["processed"]] * 2
+    assert drive(_draw_key(place)) is not None
+
+
+async def _draw_key(place: Place) -> bytes | None:
+    async with connect(place.store) as store:
+        _, settings = await Ledger(await store.table(place.table), system_clock).snapshot()
+        return settings.draw_key
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("algorithm", ["outbox", "deduplication-store", "tokens"])
+def test_each_algorithm_gives_what_a_batch_gives_and_nothing_when_all_is_redelivered(
+    place, folder, night, algorithm
+):
+    # Given the log of a night, and maybe tokens for its messages
+    elsewhere = TablePlace(f"sqlite:///{place.folder}/other.db", "other")
+    options: dict[str, Any] = {
+        "algorithm": algorithm,
+        "deduplication_store": elsewhere if algorithm == "deduplication-store" else None,
+        "token_store": elsewhere if algorithm == "tokens" else None,
+        "cascade": True,
+        "clock": NIGHT,
+    }
+    where = None if algorithm == "outbox" else (elsewhere.store, elsewhere.table)
+    text = Path(night.log).read_text()
+    if algorithm == "tokens":
+        issued = place.spark.read.parquet(place.issue(night.log, place=elsewhere).out)
+        as_json = sf.to_json(sf.struct("*"), {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"})
+        text = "".join(f"{row[0]}\n" for row in issued.select(as_json).collect())
+    put(folder, 0, text)
+
+    # When it comes as an epoch
+    assert stream(place, folder, **options) == [0]
+
+    # Then it gives what a state-based batch gives, and nothing is left to be finished
+    of_epoch = outcomes(place).withColumn("round", sf.col("round").cast("int"))
+    assert without_tokens(of_epoch) == night.outcomes
+    assert entities(place.store, place.table) == night.states
+    assert left(place.store, place.table, where) == OF_NIGHT
+
+    # ... and redelivered in the next epoch it gives duplicates without outputs, and changes nothing
+    put(folder, 1, text)
+    assert stream(place, folder, **options) == [1]
+    again = outcomes(place).where("batch_id = 'shots-1'")
+    assert by_status(again) == {("ShootingRange", "duplicate"): 72}
+    assert published(again) == []
+    assert entities(place.store, place.table) == night.states
+    assert left(place.store, place.table, where) == OF_NIGHT
+
+    # ... and without its algorithm, the query does not go on
+    put(folder, 2, text)
+    with pytest.raises(StreamingQueryException, match="processed with the algorithm"):
+        stream(place, folder)
+
+
+@pytest.mark.thorough
+def test_a_table_of_another_app_is_taken_over_when_that_is_asked_for(place, folder):
+    # Given a table of the shooting range
+    place.run(write_lines(place.folder / "log.jsonl", [start(1, 40)]))
+    put(folder, 0, lines(row(2, "Drawn", {"raffle": "r"})))
+    raffle = replace(place, app=RAFFLE)
+
+    # When a stream of another app would write to it, then it is refused, and nothing has begun
+    with pytest.raises(StreamingQueryException, match="belongs to the app with the handlers"):
+        stream(raffle, folder)
+    assert set(heads(place.store, place.table)) == {"ShootingRange-7d444840-9dc0-11d1-b245-5ffdce74fad2"}
+
+    # When it adopts the table, then it goes on
+    assert stream(raffle, folder, adopt=True) == [0]
+    assert statuses(outcomes(place).where("batch_id = 'shots-0'")) == {message_id(2): ["processed"]}
+    with pytest.raises(UsageError, match="belongs to the app with the handlers Raffle"):
+        place.run(write_lines(place.folder / "log.jsonl", [start(3, 40)]), batch_id="late")
+
+
+@pytest.mark.thorough
+def test_a_parked_stream_waits_for_its_letter_through_epochs_and_redrives(place, folder):
+    # Given a parcel that cannot be taken, and others behind it in this epoch and in the next
+    place.app = boxes
+    needed = place.folder / "needed"
+    sent = [{"box": "b", "parcel": number} for number in range(3)]
+    put(folder, 0, lines(row(0, "Sent", {**sent[0], "needs": str(needed)}), row(1, "Sent", sent[1])))
+    put(folder, 1, lines(row(2, "Sent", sent[2]), row(0, "Sent", {**sent[0], "needs": str(needed)})))
+
+    # When they come, then those behind it are held back
+    assert stream(place, folder, on_error="park") == [0, 1]
+    assert {status for each in statuses(outcomes(place)).values() for status in each} == {
+        "handler_error",
+        "held_back",
+    }
+
+    # When its cause is mended while the query goes on, then all are handled in their order
+    needed.touch()
+    where = {"store": place.store, "table": place.table, "out": place.out}
+    redriven = redrive(place.spark, boxes, **where, batch_id="again", partitions=2)
+    assert set(map(tuple, statuses(redriven).values())) == {("processed",)}
+    ((_, state),) = heads(place.store, place.table).values()
+    assert json.loads(state)["parcels"] == [0, 1, 2]
+    put(folder, 2, lines(row(1, "Sent", sent[1])))
+    assert stream(place, folder, on_error="park") == [2]
+    assert statuses(outcomes(place).where("batch_id = 'shots-2'")) == {message_id(1): ["duplicate"]}
+    assert len(published(outcomes(place))) == 3
+
+
+def test_large_messages_are_not_kept_elsewhere(place, folder):
+    with pytest.raises(UsageError, match="leave keep_large out"):
+        stream(place, folder, keep_large=str(place.folder / "large"))

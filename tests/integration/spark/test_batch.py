@@ -1,0 +1,530 @@
+"""Batches: every message takes effect once, with each algorithm, on every store; what cannot begin is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from eventstore import connect, drive
+from eventstore.backends.azure import account_of
+from handlers import App, Context, Handler, Message, State, handles
+from handlers.draws import Seed
+from runtime import BatchFailedError, Envelope, LogError, Processor
+from runtime.algorithms.choice import AlgorithmName
+from runtime.archives.tables import export_table, import_table
+from runtime.batch_options import BatchOptions, TablePlace
+from runtime.errors import UsageError
+from runtime.ledger.ledger import Ledger
+from runtime.spark import verify
+from runtime.spark.batch import Batch
+from samples.shooting_range import app as shooting_range
+from tests.integration.spark.conftest import NIGHT, Place
+from tests.support.logs import GAME, OTHER_GAME, fire, generated, message_id, row, start, write_lines
+from tests.support.outcomes import Left, by_status, entities, heads, left, published, statuses, without_tokens
+from tests.unit.handlers import onlooker
+
+
+@pytest.mark.connect
+@pytest.mark.parametrize(
+    "any_place", ["azurite", pytest.param("sqlite", marks=pytest.mark.thorough)], indirect=True
+)
+def test_every_message_takes_effect_once_and_a_second_batch_changes_nothing(any_place):
+    # Given a log of 80 messages in 4 games, a quarter of them twice, in no order
+    log = generated(any_place.folder / "log.jsonl", games=4, messages=80, duplicates=0.25, shuffle=True)
+
+    # When a batch runs with cascade
+    first = any_place.run(log, cascade=True)
+
+    # Then each message is processed once, and each shot is counted on the leader board
+    assert by_status(first) == {
+        ("ShootingRange", "processed"): 80,
+        ("ShootingRange", "duplicate"): 20,
+        ("LeaderBoard", "processed"): 60,
+    }
+    outputs = published(first)
+    before = heads(any_place.store, any_place.table)
+    scores = [json.loads(state) for key, (_, state) in before.items() if key.startswith("LeaderBoard-")]
+    hits = sum(score["number_of_hits"] for score in scores)
+    misses = sum(score["number_of_misses"] for score in scores)
+    assert hits + misses == 60
+    assert hits == sum(1 for output in outputs if output[1] == "Hit")
+
+    # When the same log runs as a new batch
+    second = any_place.run(log, cascade=True)
+
+    # Then all are duplicates, the outputs are the same byte for byte, and no state changed
+    assert by_status(second) == {("ShootingRange", "duplicate"): 100, ("LeaderBoard", "duplicate"): 60}
+    assert published(second) == outputs
+    assert heads(any_place.store, any_place.table) == before
+
+
+@pytest.mark.connect
+def test_a_stream_costs_one_query_and_one_transaction(any_place):
+    # Given a log in which each of 20 streams has 20 messages
+    from tests.support.faults import CountCalls
+
+    log = generated(any_place.folder / "log.jsonl", games=20, messages=400)
+    counter = CountCalls(str(any_place.folder))
+
+    # When a batch runs
+    any_place.run(log, wrap=counter)
+
+    # Then each stream was read by one query and written by one transaction, and nothing else was sent
+    assert counter.calls("query") == 20
+    assert counter.calls("transact") == 20
+    assert counter.calls("get") == counter.calls("scan") == 0
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "states", "other"),
+    [
+        ("outbox", "sqlite", None),
+        pytest.param("deduplication-store", "azurite", "sqlite", marks=pytest.mark.thorough),
+        pytest.param("tokens", "sqlite", "azurite", marks=pytest.mark.thorough),
+    ],
+)
+def test_it_gives_what_a_state_based_batch_gives_and_the_log_again_gives_nothing(
+    place, night, request, algorithm, states, other
+):
+    # Given a table of states, and maybe one of ids or tokens in another account
+    account = account_of(request.getfixturevalue("azurite_url"))
+    secret = f"AccountName={account.name};AccountKey={account.key};TableEndpoint={account.endpoint}"
+    stores = {"sqlite": place.store, "azurite": secret}
+    place.store = stores[states]
+    elsewhere = TablePlace(stores[other], f"{place.table}other") if other else None
+    log = place.issue(night.log, place=elsewhere).out if algorithm == "tokens" else night.log
+    options = {
+        "algorithm": algorithm,
+        "deduplication_store": elsewhere if algorithm == "deduplication-store" else None,
+        "token_store": elsewhere if algorithm == "tokens" else None,
+        "cascade": True,
+        "clock": NIGHT,
+        "partitions": 2,
+    }
+
+    # When a batch runs over the log
+    outcomes = place.run(log, batch_id="night", **options)
+
+    # Then it gives what a state-based one gives, and nothing is left
+    assert without_tokens(outcomes) == night.outcomes
+    assert entities(place.store, place.table) == night.states
+    where = (elsewhere.store, elsewhere.table) if elsewhere else None
+    assert left(place.store, place.table, where) == Left({"ShootingRange": 60, "LeaderBoard": 45}, 0, 0)
+
+    # ... and the account's key stands nowhere
+    (record,) = place.batches()
+    assert record.algorithm.startswith(algorithm)
+    logs = [file.read_text() for file in place.folder.parent.glob("spark*/spark.log")]
+    shown = [repr(record), repr(BatchOptions(**options)), *logs]
+    assert logs
+    assert not any(account.key in text for text in shown)
+
+    # ... and another one over the same log gives duplicates without outputs, and changes nothing
+    again = place.run(log, batch_id="again", **options)
+    assert by_status(again) == {("ShootingRange", "duplicate"): 72}
+    assert again.selectExpr("sum(size(outputs))").first()[0] == 0
+    assert entities(place.store, place.table) == night.states
+    assert left(place.store, place.table, where) == Left({"ShootingRange": 60, "LeaderBoard": 45}, 0, 0)
+
+
+def test_no_update_is_lost(any_place):
+    place = any_place
+    # Given two logs for the same few games, which share half of their messages
+    logs, shared = overlapping_logs(place.folder)
+
+    # When they run at the same time
+    outcomes = run_at_once(place, logs)
+
+    # Then each message was processed by one of them, and was a duplicate in the other
+    found: dict[str, list[str]] = {}
+    for each in outcomes:
+        for id_, values in statuses(each).items():
+            found.setdefault(id_, []).extend(values)
+    assert Counter(tuple(sorted(found[id_])) for id_ in shared) == {("duplicate", "processed"): 200}
+    assert all(values == ["processed"] for id_, values in found.items() if id_ not in shared)
+
+    # ... with the same outputs in both, and a version for each
+    both = Counter(output for each in outcomes for output in published(each))
+    ids = Counter(output[0] for output in both)
+    assert set(ids.values()) == {1}
+    assert sum(versions for versions, _ in heads(place.store, place.table).values()) == 600
+
+
+@pytest.mark.thorough
+def test_with_an_outbox_each_message_is_processed_by_one_of_them_and_nothing_is_left(place):
+    logs, _ = overlapping_logs(place.folder)
+
+    outcomes = run_at_once(place, logs, algorithm="deduplication-store", cascade=True)
+
+    found = Counter(
+        (row.handler, row.message_id)
+        for each in outcomes
+        for row in each.where("status = 'processed'").collect()
+    )
+    assert set(found.values()) == {1}
+    hits = len({output[:3] for each in outcomes for output in published(each)})
+    assert len(found) == 600 + hits
+    assert len({output[0] for each in outcomes for output in published(each)}) == hits
+    assert left(place.store, place.table) == Left({"ShootingRange": 600, "LeaderBoard": hits}, 0, 0)
+
+
+def overlapping_logs(folder):
+    """Write two logs for the same few games, and return them with the ids of the messages that are in both."""
+    first = generated(folder / "1.jsonl", games=4, messages=400, shuffle=True)
+    rows = [json.loads(line) for line in Path(first).read_text().splitlines()]
+    second = folder / "2.jsonl"
+    generated(folder / "more.jsonl", games=4, messages=200, begin=datetime(2026, 1, 2, tzinfo=UTC))
+    second.write_text(
+        "".join(json.dumps(row) + "\n" for row in rows[:200]) + (folder / "more.jsonl").read_text()
+    )
+    return [first, str(second)], {row["message_id"] for row in rows[:200]}
+
+
+def run_at_once(place, logs, **options):
+    """Run a batch over each log, all at the same time, and return their outcomes."""
+    with ThreadPoolExecutor(len(logs)) as threads:
+        running = [
+            threads.submit(place.run, log, batch_id=name, **options)
+            for name, log in zip("ab", logs, strict=True)
+        ]
+        return [each.result() for each in running]
+
+
+@pytest.mark.thorough
+def test_a_name_in_the_out_folder_that_is_gone_when_it_is_opened_stops_no_batch(place):
+    # Given a name without a file in the folder that two batches write to, as when one cleans up while the other looks
+    log = generated(place.folder / "log.jsonl", games=2, messages=20)
+    out = place.folder / "out"
+    out.mkdir()
+    (out / "gone").symlink_to(place.folder / "nowhere")
+
+    # When a batch puts its outcomes in place
+    outcomes = place.run(log)
+
+    # Then it ends as ever
+    assert {status for values in statuses(outcomes).values() for status in values} == {"processed"}
+
+
+class Noted(State):
+    seen: tuple[str, ...] = ()
+
+
+class Note(Message):
+    book: str
+    text: str
+
+
+class Notebook(Handler[Noted]):
+    @handles(by="book")
+    def note(self, state: Noted, message: Note, context: Context) -> Noted:
+        return state.model_copy(update={"seen": (*state.seen, message.text)})
+
+
+app = App(Notebook)
+
+
+def note(text, number, **fields):
+    body = json.dumps({"book": "b", "text": text})
+    return {"message_id": message_id(number), "type": "Note", "body": body, **fields}
+
+
+ORDERED = [
+    note("1", 9, sequence=1, enqueued_at="2026-01-05T00:00:00Z"),
+    note("2", 8, sequence=2),
+    note("3", 1, sequence=3, enqueued_at="2026-01-01T00:00:00Z"),
+    note("4", 2, sequence=3, enqueued_at="2026-01-02T00:00:00Z"),
+    note("5", 3, sequence=3, enqueued_at="2026-01-02T00:00:00Z"),
+    note("6", 7, enqueued_at="2026-01-01T00:00:00Z"),
+    note("7", 5),
+    note("8", 6),
+]
+
+
+@pytest.mark.parametrize("turn", [3, *(pytest.param(each, marks=pytest.mark.thorough) for each in (1, 5))])
+def test_whatever_the_order_of_the_log(place, turn):
+    place.app = app
+    rows = list(itertools.islice(itertools.cycle(ORDERED), turn, turn + len(ORDERED)))
+    place.run(write_lines(place.folder / "log.jsonl", reversed(rows)))
+    ((_, state),) = heads(place.store, place.table).values()
+    assert json.loads(state)["seen"] == ["1", "2", "3", "4", "5", "6", "7", "8"]
+
+
+@pytest.mark.thorough
+def test_copies_stand_at_the_smallest_position_of_any_of_them(place):
+    place.app = app
+    # Given a message whose first copy says nothing of its place, and whose last says that it is the first
+    rows = [
+        note("late", 1),
+        note("second", 2, sequence=2),
+        note("late", 1, sequence=9),
+        note("late", 1, sequence=1),
+    ]
+
+    # When a batch runs
+    outcomes = place.run(write_lines(place.folder / "log.jsonl", rows))
+
+    # Then it was handled first, and once
+    ((_, state),) = heads(place.store, place.table).values()
+    assert json.loads(state)["seen"] == ["late", "second"]
+    assert statuses(outcomes)[message_id(1)] == ["duplicate", "duplicate", "processed"]
+
+
+def test_what_looks_is_a_dead_letter_and_what_does_not_is_handled(place):
+    # Given a log in which each second message makes the handler look at the clock or the environment
+    hows = ["captured", "now", "dates", "environ", "context", "catch uuid4"]
+    log = place.folder / "log.jsonl"
+    log.write_text(
+        "\n".join(
+            json.dumps({"message_id": f"m{at}", "type": "Look", "body": {"house": f"h{at % 3}", "how": how}})
+            for at, how in enumerate(hows * 5)
+        )
+    )
+
+    # When a batch runs with guard
+    outcomes = place.run(str(log), app=onlooker.app, guard=True)
+
+    # Then those are dead letters that say what to use instead, and the others are handled
+    assert by_status(outcomes) == {
+        ("Onlooker", "processed"): 15,
+        ("Onlooker", "dead_letter", "handler_error"): 15,
+    }
+    errors = [row["error"] for row in outcomes.where("reason = 'handler_error'").collect()]
+    assert sum(error.endswith("use context.now.") for error in errors) == 5
+    assert sum(error.endswith("use context.new_guid().") for error in errors) == 5
+    assert sum("context.capture(" in error for error in errors) == 5
+
+
+class Drawn(Message):
+    raffle: str
+
+
+class Won(Message):
+    number: int
+
+
+class Raffle(Handler[State]):
+    @handles(by="raffle")
+    def draw(self, state: State, message: Drawn, context: Context) -> State:
+        context.publish(Won(number=context.random.randrange(10**12)))
+        return state
+
+
+RAFFLE = App(Raffle)
+
+
+async def _moved(place: Place, folder: Path) -> None:
+    """Move the table into a store of its own by an export and an import."""
+    old = await connect(place.store).table(place.table)
+    manifest = await export_table(old, place.table, folder / "export", lambda *_: None)
+    new = await connect(f"sqlite:///{folder}/copy.db").table(place.table)
+    await import_table(new, place.table, folder / "export", manifest, lambda *_: None)
+
+
+@pytest.mark.thorough
+def test_the_secret_goes_with_the_table(place, tmp_path):
+    log = write_lines(tmp_path / "log.jsonl", [row(n, "Drawn", {"raffle": f"r{n}"}) for n in range(3)])
+    keyed = replace(place, app=RAFFLE)
+    first = published(keyed.run(log, draws="keyed"))
+    drive(_moved(place, tmp_path))
+    copy = replace(keyed, store=f"sqlite:///{tmp_path}/copy.db")
+
+    again = published(copy.run(log, batch_id="again"))
+    foreseen = {Seed(message_id(n), "Raffle", f"r{n}").guid_text("message", 0) for n in range(3)}
+    verified = verify(place.spark, log, RAFFLE, store=place.store, table=place.table)
+
+    assert again == first
+    assert len(first) == 3
+    assert not {each[0] for each in first} & foreseen
+    assert verified.is_clean
+    assert {str(count.verdict) for count in verified.counts} == {"match"}
+    with pytest.raises(UsageError, match="keyed since it was made"):
+        keyed.run(log, draws="plain")
+    with pytest.raises(UsageError, match="belongs to the app with the handlers Raffle"):
+        place.run(log)
+
+
+@pytest.mark.thorough
+def test_a_url_in_a_variable_that_the_workers_do_not_have(place, monkeypatch):
+    # Given the store's url in a variable of this process; the workers were started before it
+    monkeypatch.setenv("STORE_OF_A_TEST", place.store)
+    log = write_lines(place.folder / "log.jsonl", [start(1, 5), fire(2, 5)])
+    ids = TablePlace("env:STORE_OF_A_TEST", f"{place.table}ids")
+
+    # When batches run, with each way to name a store
+    outcomes = place.run(log, store="env:STORE_OF_A_TEST")
+    others = place.run(
+        log,
+        store="env:STORE_OF_A_TEST",
+        table=f"{place.table}other",
+        algorithm="deduplication-store",
+        deduplication_store=ids,
+    )
+
+    # Then both found it
+    assert by_status(outcomes) == by_status(others) == {("ShootingRange", "processed"): 2}
+
+
+@pytest.mark.thorough
+def test_a_relative_file_means_the_same_after_a_change_of_the_working_directory(place, monkeypatch):
+    monkeypatch.chdir(place.folder)
+    log = write_lines(place.folder / "log.jsonl", [start(1, 5)])
+
+    place.run(log, store="sqlite:///here.db")
+
+    assert by_status(place.run(log, store=f"sqlite:///{place.folder}/here.db")) == {
+        ("ShootingRange", "duplicate"): 1
+    }
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("out", ["file", pytest.param("file/deeper", marks=pytest.mark.thorough)])
+def test_outcomes_that_cannot_be_written(place, out):
+    (place.folder / "file").write_text("")
+    log = write_lines(place.folder / "log.jsonl", [start(1, 5)])
+
+    with pytest.raises(UsageError, match=r"Outcomes cannot be written to .*/file.* Choose another --out"):
+        place.run(log, out=str(place.folder / out), batch_id="b")
+
+    # Then the id is free for other input
+    write_lines(place.folder / "log.jsonl", [start(1, 6)])
+    assert by_status(place.run(log, batch_id="b")) == {("ShootingRange", "processed"): 1}
+
+
+def test_a_log_that_is_none_makes_no_table(place):
+    log = write_lines(place.folder / "log.jsonl", [])
+
+    with pytest.raises(LogError):
+        place.run(log)
+
+    assert not (place.folder / "store.db").exists()
+
+
+@pytest.mark.thorough
+def test_a_batch_without_a_committed_round_takes_another_folder(place):
+    def stop(sentence):
+        if "handling" in sentence:
+            raise KeyboardInterrupt
+
+    log = write_lines(place.folder / "log.jsonl", [start(1, 5)])
+    with pytest.raises(KeyboardInterrupt):
+        place.run(log, batch_id="b", out=str(place.folder / "wrong"), step=stop)
+
+    outcomes = place.run(log, batch_id="b", out=str(place.folder / "right"))
+
+    assert by_status(outcomes) == {("ShootingRange", "processed"): 1}
+    assert (place.folder / "right" / "batch_id=b").is_dir()
+    with pytest.raises(
+        UsageError, match=r"has outcomes in .*/right: run it again with --batch-id b --out .*/right"
+    ):
+        place.run(log, batch_id="b", out=str(place.folder / "wrong"))
+
+
+def test_a_secret_is_not_in_what_a_job_looks_like(place):
+    text = repr(Batch(place.spark, place.app, "sqlite:///secret", "games", "out"))
+
+    assert "secret" not in text
+    assert "secret" not in repr(TablePlace("sqlite:///secret", "games").for_workers())
+
+
+@pytest.mark.thorough
+def test_other_types_are_dead_letters_and_change_nothing(place, tmp_path):
+    hit = {"game_id": GAME, "position": 40}
+    rows = [
+        start(1, 40),
+        fire(2, 40),
+        row(3, "Hit", hit),
+        row(4, "Hit", hit, handler="LeaderBoard"),
+        row(5, "Surprise", hit),
+        row(6, "FireAt", hit, handler="Nobody"),
+        row(7, "", hit),
+    ]
+    log = write_lines(tmp_path / "log.jsonl", rows)
+
+    outcomes = place.run(log, types=["StartNewRound", "FireAt"], cascade=True, batch_id="b").collect()
+
+    of_log = {message_id(number) for number in range(1, 8)}
+    found = {each.message_id: each.reason or each.status for each in outcomes if each.message_id in of_log}
+    assert list(map(found.get, sorted(of_log))) == [
+        "processed",
+        "processed",
+        *["type_not_allowed"] * 3,
+        "unknown_handler",
+        "invalid_envelope",
+    ]
+    assert {each.status for each in outcomes if each.message_id not in of_log} == {"processed"}
+    (named,) = [each for each in outcomes if each.message_id == message_id(4)]
+    assert json.loads(named.delivery)["handler"] == "LeaderBoard"
+    with pytest.raises(UsageError, match="other input"):
+        place.run(log, types=["FireAt"], cascade=True, batch_id="b")
+    with pytest.raises(UsageError, match=r"not .*Fire'"):
+        place.run(log, types=["Fire"])
+
+
+ALGORITHM: AlgorithmName = "deduplication-store"
+THIRD_GAME = "00000000-0000-4000-8000-000000000003"
+
+
+def die_before_the_commit(place, name, rows) -> str:
+    """Run a batch until all is stored and nothing is committed, and return its log."""
+
+    def stop(step: str) -> None:
+        if step == "Round 0: committing outcomes":
+            raise BatchFailedError("It stops here.")
+
+    log = write_lines(place.folder / f"{name}.jsonl", rows)
+    with pytest.raises(BatchFailedError):
+        place.run(log, batch_id=name, algorithm=ALGORITHM, clock=NIGHT, partitions=2, step=stop)
+    return log
+
+
+async def leave_a_single_message_and_give_a_batch_up(place) -> None:
+    async with connect(place.store) as store:
+        table = await store.table(place.table)
+
+        async def publish(_):
+            raise ConnectionError("nobody listens")
+
+        processor = Processor(shooting_range, table, publish, clock=NIGHT, algorithm=ALGORITHM)
+        for row in (start(21, 5, THIRD_GAME), fire(22, 5, THIRD_GAME)):
+            with suppress(ConnectionError):
+                await processor.process(Envelope.of(row["message_id"], row["type"], row["body"]))
+        await Ledger(table, NIGHT).abandon("given-up")
+
+
+def test_it_publishes_what_was_given_up_and_leaves_alone_what_may_go_on(place):
+    # Given a batch that was given up, one that died and may go on, and a single message whose worker died
+    die_before_the_commit(place, "given-up", [start(1, 5), fire(2, 5), fire(3, 6)])
+    waiting = die_before_the_commit(place, "waiting", [start(11, 5, OTHER_GAME), fire(12, 5, OTHER_GAME)])
+    asyncio.run(leave_a_single_message_and_give_a_batch_up(place))
+    assert left(place.store, place.table).unfinished == 6
+
+    # When what they have left is swept up
+    options = BatchOptions(algorithm=ALGORITHM, cascade=True, partitions=2, clock=NIGHT)
+    batch = Batch(place.spark, shooting_range, place.store, place.table, place.out, options)
+    swept = batch.sweep(batch_id="sweep")
+
+    # Then the outputs of the first and the last are published, were handled, and nothing of them is left
+    assert by_status(swept.outcomes) == {("ShootingRange", "duplicate"): 4, ("LeaderBoard", "processed"): 3}
+    assert len(published(swept.outcomes)) == 3
+    assert left(place.store, place.table).unfinished == 2
+    assert batch.sweep(batch_id="sweep").was_published
+
+    # ... and the second goes on as if nothing had been
+    resumed = place.run(waiting, batch_id="waiting", algorithm=ALGORITHM, clock=NIGHT, partitions=2)
+    assert by_status(resumed) == {("ShootingRange", "processed"): 2}
+    assert len(published(resumed)) == 1
+    assert left(place.store, place.table) == Left({"ShootingRange": 7, "LeaderBoard": 3}, 0, 0)
+
+
+def test_state_based_there_is_nothing_to_sweep(place):
+    with pytest.raises(UsageError, match="no outputs are stored that could be swept"):
+        Batch(place.spark, shooting_range, place.store, place.table, place.out).sweep()

@@ -1,0 +1,255 @@
+"""Drivers, tasks and workers that die: the batch gives what an undisturbed one gives."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from handlers import App, Context, Handler, Message, State, handles
+from runtime import BatchFailedError
+from tests.integration.spark.conftest import NIGHT
+from tests.integration.spark.test_redriving_letters import (
+    CLOCK,
+    again,
+    app,
+    needing,
+    parcels,
+    run,
+    sent,
+    waiting,
+)
+from tests.support.clocks import FrozenClock
+from tests.support.faults import (
+    DieOnceAfter,
+    DieOnceAfterAppend,
+    creates_tokens,
+    finishes_an_entity,
+    finishes_elsewhere,
+    stores_an_entity,
+)
+from tests.support.killed_driver import AMID_SECOND_PASS
+from tests.support.logs import message_id, row, write_lines
+from tests.support.outcomes import (
+    Left,
+    all_outcomes,
+    by_status,
+    entities,
+    heads,
+    left,
+    published,
+    statuses,
+    without_tokens,
+)
+
+LATER = FrozenClock.at("2026-03-02T12:00:00")
+ROOT = Path(__file__).parents[3]
+
+
+def kill_driver(name, place, *arguments):
+    """Run a driver in a process of its own, which kills itself at a step."""
+    command = [sys.executable, "-m", f"tests.support.{name}", place.store, place.table, place.out, *arguments]
+    killed = subprocess.run(command, cwd=ROOT, capture_output=True, start_new_session=True, check=False)
+    assert killed.returncode == -9, killed.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("step", "rounds"),
+    [
+        ("Round 0: committing outcomes", 0),  # all is appended, nothing of it is published
+        # the outcomes are in place and not committed
+        pytest.param("Round 0: recording in the ledger", 0, marks=pytest.mark.thorough),
+        # between two rounds of the cascade
+        pytest.param("Round 1: handling messages", 1, marks=pytest.mark.thorough),
+    ],
+)
+def test_a_resumed_batch_gives_what_an_undisturbed_one_gives(place, night, step, rounds):
+    # Given a batch whose driver was killed
+    kill_driver("killed_driver", place, night.log, "night", str(NIGHT.microseconds), step)
+    (record,) = place.batches()
+    assert (record.batch_id, record.status, record.rounds) == ("night", "started", rounds)
+
+    # When it is run again with its id, a day later
+    resumed = place.run(night.log, batch_id="night", cascade=True, clock=LATER)
+
+    # Then it gives the outcomes of a batch on another store that nobody killed
+    undisturbed = night.frame
+    if rounds:
+        # what was appended after the kill has the time of then
+        assert by_status(resumed) == by_status(undisturbed)
+        assert [output[:3] for output in published(resumed)] == [
+            output[:3] for output in published(undisturbed)
+        ]
+    else:
+        assert all_outcomes(resumed.where("round = 0")) == all_outcomes(undisturbed.where("round = 0"))
+    assert published(resumed) == published(undisturbed)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("algorithm", "step"),
+    [("tokens", "Round 0: committing outcomes"), ("deduplication-store", AMID_SECOND_PASS)],
+)
+def test_a_batch_whose_driver_was_killed_gives_what_an_undisturbed_one_gives(place, night, algorithm, step):
+    log = place.issue(night.log).out if algorithm == "tokens" else night.log
+    kill_driver("killed_driver", place, log, "night", str(NIGHT.microseconds), step, algorithm)
+    assert left(place.store, place.table).unfinished > 0
+
+    resumed = place.run(log, batch_id="night", algorithm=algorithm, cascade=True, clock=LATER, partitions=2)
+
+    assert_nothing_shows(place, night, resumed)
+
+
+@pytest.mark.thorough
+def test_a_batch_that_stopped_between_the_passes_finishes_its_messages_when_it_goes_on(place, night):
+    def stop(step: str) -> None:
+        if step == "Round 0: finishing messages":
+            raise BatchFailedError("It stops here.")
+
+    options = {"algorithm": "outbox", "batch_id": "night", "cascade": True, "partitions": 2}
+    with pytest.raises(BatchFailedError):
+        place.run(night.log, **options, clock=NIGHT, step=stop)
+    assert left(place.store, place.table).unfinished == 60
+
+    resumed = place.run(night.log, **options, clock=LATER)
+
+    assert_nothing_shows(place, night, resumed)
+
+
+def assert_nothing_shows(place, night, resumed) -> None:
+    assert without_tokens(resumed) == night.outcomes
+    assert entities(place.store, place.table) == night.states
+    assert left(place.store, place.table) == Left({"ShootingRange": 60, "LeaderBoard": 45}, 0, 0)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "step",
+    [
+        "Round 0: handling messages",  # the letters are chosen, and none is handled
+        "Round 0: committing outcomes",  # those that were handled are letters no more
+        "Round 0: recording in the ledger",  # the outcomes are in place
+    ],
+)
+def test_it_goes_on_with_its_letters_and_loses_and_doubles_none(place, step):
+    # Given letters of two streams and of the table, of which some will be refused again, in two places
+    place.app = app
+    undisturbed = place.beside("undisturbed")
+    rows = [
+        *[sent(number, number, needs=needing(place)) for number in (1, 2)],
+        sent(3, 3, "c", needing(place)),
+        sent(4, 4, "c", "never"),
+        row(5, "Lost", {}),
+    ]
+    for each in (place, undisturbed):
+        run(each, "one", *rows, batch_id="one")
+    Path(needing(place)).touch()
+
+    # When the driver of a redrive is killed, a redelivery comes, and the redrive is run again by another driver
+    kill_driver("killed_redrive", place, "redrive", str(CLOCK.microseconds), step)
+    run(place, "between", rows[3], sent(6, 6, "d", "never"))
+    resumed = again(place, batch_id="redrive")
+
+    # Then nothing shows
+    expected = again(undisturbed, batch_id="redrive")
+    assert all_outcomes(resumed) == all_outcomes(expected)
+    assert published(resumed) == published(expected)
+    assert statuses(resumed)[message_id(4)] == ["handler_error"]
+    assert parcels(place) == parcels(undisturbed) == [1, 2]
+    assert parcels(place, "c") == [3]
+    assert {found.letter.message_id: found.letter.tries for found in waiting(place)} == {
+        message_id(4): 2,
+        message_id(5): 2,
+        message_id(6): 1,
+    }
+    assert not (place.folder / "out" / "_redrive").exists()
+
+
+def test_it_gives_what_a_task_that_ran_once_gives(any_place, night):
+    place = any_place
+    marker = place.folder / "died"
+    # Given a batch in which a worker fails after its first append
+    fault = DieOnceAfterAppend(str(marker), "ShootingRange-")
+    disturbed = place.run(night.log, batch_id="night", cascade=True, clock=NIGHT, wrap=fault)
+    assert marker.exists()
+
+    # Then ids, statuses, versions and outputs are those of a batch that nothing disturbed, and so are the streams
+    assert without_tokens(disturbed) == night.outcomes
+    assert heads(place.store, place.table) == night.heads
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("algorithm", "sign"),
+    [
+        ("deduplication-store", stores_an_entity),
+        ("tokens", creates_tokens),
+        ("outbox", finishes_an_entity),
+        ("tokens", finishes_elsewhere),
+    ],
+)
+def test_it_gives_what_tasks_give_that_ran_once(place, night, algorithm, sign):
+    log = place.issue(night.log).out if algorithm == "tokens" else night.log
+    marker = place.folder / "died"
+
+    outcomes = place.run(
+        log, batch_id="night", algorithm=algorithm, cascade=True, clock=NIGHT, partitions=2,
+        wrap=DieOnceAfter(str(marker), sign),
+    )  # fmt: skip
+
+    assert marker.exists()
+    assert without_tokens(outcomes) == night.outcomes
+    assert entities(place.store, place.table) == night.states
+    assert left(place.store, place.table)[1:] == (0, 0)
+
+
+DEEDS: dict[str, Callable[[], object]] = {
+    "nothing": lambda: None,
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "segfault": lambda: ctypes.string_at(0),
+    "leave": lambda: os._exit(0),
+    "keep the interpreter": lambda: sum(range(10**13)),
+}
+
+
+class Do(Message):
+    room: str
+    deed: str
+
+
+class Count(State):
+    count: int = 0
+
+
+class Doer(Handler[Count]):
+    @handles(by="room")
+    def do(self, state: Count, message: Do, context: Context) -> Count:
+        DEEDS[message.deed]()
+        return Count(count=state.count + 1)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("deed", ["kill", "segfault", "leave", "keep the interpreter"])
+def test_the_batch_goes_on_without_the_message(place, deed):
+    reason = "handler_timeout" if deed == "keep the interpreter" else "handler_crashed"
+    place.app = App(Doer)
+    deeds = ["nothing", "nothing", deed, "nothing"]
+    rows = [row(number, "Do", {"room": "hall", "deed": each}) for number, each in enumerate(deeds)]
+    log = write_lines(place.folder / "log.jsonl", rows)
+
+    outcomes = place.run(log, batch_id="night", handler_timeout=timedelta(seconds=3), partitions=1)
+
+    found = statuses(outcomes)
+    assert [found[message_id(number)] for number in range(4)] == [
+        *(["processed"], ["processed"], [reason], ["processed"])
+    ]
+    # ... and so it stays: the next batch finds the refusal recorded
+    again = place.run(log, handler_timeout=timedelta(seconds=3), partitions=1)
+    assert {row.reason for row in again.collect()} == {None, reason}

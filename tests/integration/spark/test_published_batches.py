@@ -1,0 +1,295 @@
+"""A batch runs once, its outcomes never change, and a version whose outputs are unpublished is replayed as it was."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+
+from eventstore import InterceptedTable, connect, drive
+from handlers import App, Context, Handler, Message, State, handles
+from runtime.clock import system_clock
+from runtime.errors import BatchFailedError, BatchRefusedError, UsageError
+from runtime.ledger.ledger import Ledger
+from runtime.spark import Batch
+from runtime.spark.worker.connection import open_table
+from samples.shooting_range import app as shooting_range
+from tests.integration.spark.conftest import Place
+from tests.support.faults import CountCalls
+from tests.support.logs import fire, generated, row, start, write_lines
+from tests.support.outcomes import all_outcomes, by_status, statuses
+
+
+@dataclass(frozen=True)
+class Published:
+    """A batch that was published, and the calls of its workers."""
+
+    place: Place
+    log: str
+    outcomes: DataFrame
+    counter: CountCalls
+
+    def run(self, **options: Any) -> DataFrame:
+        return self.place.run(**{"messages": self.log, "batch_id": "night", "cascade": True, **options})
+
+
+@pytest.fixture(scope="module")
+def batch(lasting_place: Place) -> Published:
+    log = generated(lasting_place.folder / "log.jsonl", games=5, messages=50)
+    counter = CountCalls(str(lasting_place.folder))
+    outcomes = lasting_place.run(log, batch_id="night", cascade=True, wrap=counter)
+    return Published(lasting_place, log, outcomes, counter)
+
+
+@pytest.mark.thorough
+def test_the_outcomes_are_read_from_what_was_written(batch):
+    # When the outcomes of a batch that has run are looked at twice, and sorted
+    calls = batch.counter.calls("query")
+    assert batch.outcomes.count() == batch.outcomes.orderBy("message_id").count()
+    assert by_status(batch.outcomes)["ShootingRange", "processed"] == 50
+    batch.outcomes.toPandas()
+
+    # Then no handler ran again
+    assert batch.counter.calls("query") == calls == 10
+
+
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_running_it_again_returns_what_was_published(batch, tmp_path, is_copied):
+    log = shutil.copy(batch.log, tmp_path / "copied.jsonl") if is_copied else batch.log
+    again = batch.run(messages=log, wrap=CountCalls(str(tmp_path)))
+
+    # Nothing is handled, and the outcomes are those of the first time
+    assert all_outcomes(again) == all_outcomes(batch.outcomes)
+    assert not list(tmp_path.glob("*.calls"))
+
+
+@pytest.mark.parametrize("change", ["content", "option", "folder"])
+def test_the_same_id_with_something_else_is_refused(batch, tmp_path, change):
+    other: dict[str, dict[str, Any]] = {
+        "content": {"messages": write_lines(tmp_path / "log.jsonl", [start(1, 5), fire(2, 6)])},
+        "option": {"cascade": False},
+        "folder": {"out": str(tmp_path / "elsewhere")},
+    }
+    with pytest.raises(BatchRefusedError, match="Batch night"):
+        batch.run(**other[change])
+
+
+def test_outcomes_of_another_store_under_the_same_id_are_not_taken_for_ones_own(batch, tmp_path):
+    # Given the outcomes of a batch, whose store is gone: when it runs on a new store, then it is refused
+    with pytest.raises(BatchRefusedError, match="from another store"):
+        batch.run(store=f"sqlite:///{tmp_path}/new.db")
+
+
+@pytest.mark.thorough
+def test_an_id_that_was_pruned_needs_another_folder_and_gives_the_outputs_as_duplicates(place):
+    # Given a batch whose row the ledger has forgotten
+    log = write_lines(place.folder / "log.jsonl", [start(1, 5), fire(2, 5)])
+    first = place.run(log, batch_id="night")
+    given = sorted(Path(place.out).rglob("*"))
+    connection = open_table(place.store, place.table)
+    assert connection.run(Ledger(connection.table, system_clock).prune(system_clock() + 1)) == 1
+
+    # When its id is used again, then its folder is refused, and nothing is written
+    with pytest.raises(BatchRefusedError, match="pruned from the ledger of this one: choose another --out"):
+        place.run(log, batch_id="night")
+    assert sorted(Path(place.out).rglob("*")) == given
+    assert connection.run(Ledger(connection.table, system_clock).batches(9)) == []
+
+    # And in another folder it is a new batch, to which all messages are duplicates
+    again = place.run(log, batch_id="night", out=str(place.folder / "elsewhere"))
+    assert {row.status for row in again.collect()} == {"duplicate"}
+    assert ids_of_outputs(again) == ids_of_outputs(first)
+
+
+def ids_of_outputs(outcomes):
+    return sorted(output.message_id for row in outcomes.collect() for output in row.outputs)
+
+
+def test_a_batch_that_stops_leaves_nothing_in_place_and_no_staging_once_it_is_resumed(place):
+    log = write_lines(place.folder / "log.jsonl", [start(1, 5), fire(2, 5)])
+    batch = Path(place.out) / "batch_id=night"
+
+    def stop(step: str) -> None:
+        if step == "Round 0: committing outcomes":
+            raise KeyboardInterrupt
+
+    # Given a batch that was stopped with its outcomes staged
+    with pytest.raises(KeyboardInterrupt):
+        place.run(log, batch_id="night", step=stop)
+    assert not batch.exists()
+    assert list((Path(place.out) / "_staging").iterdir())
+
+    # When it is run again, then its outcomes are in place, and what was staged is gone
+    assert by_status(place.run(log, batch_id="night")) == {("ShootingRange", "processed"): 2}
+    assert batch.is_dir()
+    assert not (Path(place.out) / "_staging").exists()
+
+
+def test_what_was_stored_is_made_durable_before_its_outcomes_are_in_place(place):
+    log = write_lines(place.folder / "log.jsonl", [start(1, 5), fire(2, 5)])
+    connection = open_table(place.store, place.table)
+    in_place = Path(place.out) / "batch_id=night" / "round=0"
+    seen: list[tuple[str, bool]] = []
+
+    def before(call, *_):
+        if getattr(call, "name", call) == "barrier":
+            seen.append(("barrier", in_place.exists()))
+
+    connection.table = InterceptedTable(connection.table, before)
+    place.run(log, batch_id="night", step=lambda step: seen.append((step, in_place.exists())))
+
+    # The barrier stands between the appends and the move into place
+    committing = seen.index(("Round 0: committing outcomes", False))
+    assert seen[committing + 1] == ("barrier", False)
+    assert ("Round 0: recording in the ledger", True) in seen
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "step", ["committing outcomes", pytest.param("recording in the ledger", marks=pytest.mark.thorough)]
+)
+def test_when_another_driver_was_faster_its_outcomes_stand(place, step):
+    # Given a driver that is overtaken, before its outcomes are in place or after, by one that publishes the batch
+    log = generated(place.folder / "log.jsonl", games=5, messages=50, duplicates=0.2)
+    theirs: list[str] = []
+
+    def be_overtaken(current: str) -> None:
+        if current == f"Round 0: {step}":
+            theirs.extend(place.run(log, batch_id="night").inputFiles())
+
+    # When it goes on
+    outcomes = place.run(log, batch_id="night", step=be_overtaken)
+
+    # Then each outcome stands once, in the files of the other
+    assert outcomes.count() == len(Path(log).read_text().splitlines())
+    assert sorted(outcomes.inputFiles()) == sorted(theirs)
+    assert not (Path(place.out) / "_staging").exists()
+
+
+@pytest.mark.thorough
+def test_a_folder_that_was_put_in_place_in_part_is_written_anew(place):
+    # Given a batch that died while its outcomes were copied to a file system that moves no folder
+    log = generated(place.folder / "log.jsonl", games=5, messages=50)
+
+    def die(step: str) -> None:
+        if step == "Round 0: recording in the ledger":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        place.run(log, batch_id="night", step=die)
+    next((Path(place.out) / "batch_id=night" / "round=0").glob("*.parquet")).unlink()
+
+    # When it is resumed, then nothing is missing
+    assert by_status(place.run(log, batch_id="night")) == {("ShootingRange", "processed"): 50}
+
+
+def test_staging_of_a_batch_with_a_longer_name_is_left_alone(place):
+    log = write_lines(place.folder / "log.jsonl", [start(1, 5)])
+    other = Path(place.out) / "_staging" / f"night-round-2-round-0-{'0' * 32}"
+    other.mkdir(parents=True)
+    place.run(log, batch_id="night")
+    assert other.is_dir()
+
+
+@pytest.mark.parametrize("options", [{"late": "Refuse"}, {"on_error": "stop"}, {"out": "out[1]"}])
+def test_options_that_mean_nothing_are_refused(place, options):
+    log = write_lines(place.folder / "log.jsonl", [start(1, 5)])
+    with pytest.raises(UsageError):
+        place.run(log, **options)
+
+
+def test_no_secret_is_shown(spark):
+    secret = "AccountName=x;AccountKey=c2VjcmV0"
+    assert "c2VjcmV0" not in repr(Batch(spark, shooting_range, secret, "table", "out"))
+
+
+class Said(Message):
+    text: str
+
+
+class Told(Message):
+    key: str
+    file: str
+
+
+class Nothing(State):
+    pass
+
+
+class Untrue(Handler[Nothing]):
+    """Publishes what stands in a file: not what a handler may do."""
+
+    @handles(by="key")
+    def told(self, state: Nothing, message: Told, context: Context) -> Nothing:
+        context.publish(Said(text=Path(message.file).read_text()))
+        return state
+
+
+app = App(Untrue)
+
+
+@pytest.fixture
+def stopped(place):
+    """Give the log of a batch that appended and then stopped, after which its handler says something else."""
+    place.app = app
+    file = place.folder / "truth"
+    file.write_text("yes")
+    log = write_lines(place.folder / "log.jsonl", [row(1, "Told", {"key": "k", "file": str(file)})])
+
+    def stop(step: str) -> None:
+        if step == "Round 0: committing outcomes":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        place.run(log, batch_id="night", step=stop)
+    file.write_text("no")
+    return log
+
+
+@pytest.mark.thorough
+def test_resuming_it_fails_with_a_sentence(place, stopped):
+    with pytest.raises(
+        BatchFailedError, match="batch night, whose outputs were never published, and cannot be replayed"
+    ):
+        place.run(stopped, batch_id="night")
+
+
+@pytest.mark.thorough
+def test_another_batch_with_its_messages_fails_too(place, stopped):
+    with pytest.raises(BatchFailedError, match="has other outputs than recorded"):
+        place.run(stopped, batch_id="morning")
+
+
+@pytest.mark.thorough
+def test_once_it_is_abandoned_the_message_is_a_dead_letter(place, stopped):
+    async def abandon():
+        async with connect(place.store) as store:
+            await Ledger(await store.table(place.table), system_clock).abandon("night")
+
+    drive(abandon())
+    assert list(statuses(place.run(stopped, batch_id="morning")).values()) == [["nondeterministic"]]
+    with pytest.raises(BatchRefusedError, match="abandoned"):
+        place.run(stopped, batch_id="night")
+
+
+@pytest.mark.thorough
+def test_a_batch_can_be_told_to_fail_where_a_duplicate_differs(place):
+    place.app = app
+    file = place.folder / "truth"
+    file.write_text("yes")
+    log = write_lines(place.folder / "log.jsonl", [row(1, "Told", {"key": "k", "file": str(file)})])
+    place.run(log, batch_id="night")
+    file.write_text("no")
+
+    with pytest.raises(
+        BatchFailedError,
+        match=r"of Untrue-k was redelivered. .*Said is published.* Batch day has failed, and .* run it again",
+    ):
+        place.run(log, batch_id="day", on_difference="fail")
+
+    # ... and be resumed without it
+    assert list(statuses(place.run(log, batch_id="day")).values()) == [["nondeterministic"]]

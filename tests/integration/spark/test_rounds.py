@@ -1,0 +1,426 @@
+"""Rounds: cascades, files of outcomes that workers write, and stores that move no folders."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyarrow import dataset, parquet
+from pyspark.sql import functions as sf
+
+from handlers import App, Context, Handler, Message, State, handles
+from runtime.batch_options import BatchOptions
+from runtime.cli.commands.outcomes import OutcomeFiles, Wanted
+from runtime.errors import BatchFailedError
+from runtime.file_systems import open_folder, within
+from runtime.ledger.ledger import BatchRecord
+from runtime.spark import Batch, outputs, rounds, run_batch
+from runtime.spark.commit import BatchFolders
+from runtime.spark.worker.connection import open_table
+from runtime.spark.worker.outcomes import PART, Fold, Merge, Part, PartJob
+from samples.shooting_range import app as shooting_range
+from tests.integration.spark.conftest import Place
+from tests.support.batch_records import started
+from tests.support.clocks import FrozenClock
+from tests.support.faults import FailOnceAfterWriting, KillOnceAmidAFile, as_outcomes
+from tests.support.killed_placing import ledger_of
+from tests.support.logs import fire, row, start, write_lines
+from tests.support.outcomes import all_outcomes, by_status, heads, published
+from tests.support.processes import REPOSITORY
+from tests.support.relay import relayed
+from tests.support.rounds import (
+    COUNTS,
+    ROWS,
+    TYPES,
+    Driver,
+    Steps,
+    all_steps,
+    follow,
+    overtake,
+    rows_of,
+    visible,
+)
+from tests.support.rounds import run as run_task
+
+
+class Ping(Message):
+    key: str
+    left: int
+
+
+class Told(Message):
+    key: str
+
+
+class Count(State):
+    count: int = 0
+
+
+class Player(Handler[Count]):
+    """Answers itself until nothing is left, and tells somebody outside."""
+
+    @handles(by="key")
+    def ping(self, state: Count, message: Ping, context: Context) -> Count:
+        context.publish(Told(key=message.key))
+        if message.left:
+            context.publish(Ping(key=message.key, left=message.left - 1))
+        return state.model_copy(update={"count": state.count + 1})
+
+
+class Listener(Handler[Count]):
+    @handles(by="key")
+    def told(self, state: Count, message: Told, context: Context) -> Count:
+        return state.model_copy(update={"count": state.count + 1})
+
+
+class Friend(Handler[Count]):
+    @handles(by="key")
+    def told(self, state: Count, message: Told, context: Context) -> Count:
+        return state.model_copy(update={"count": state.count + 1})
+
+
+app = App(Player)
+
+
+@pytest.mark.connect
+def test_rounds_go_on_until_no_handler_takes_an_output(place):
+    place.app = app
+    log = write_lines(place.folder / "log.jsonl", [row(1, "Ping", {"key": "a", "left": 3})])
+    said: list[str] = []
+    outcomes = place.run(log, cascade=True, step=said.append)
+
+    # Each round handles the answer of the one before; what no handler takes is published, not a dead letter
+    assert sorted(each.round for each in outcomes.collect()) == [0, 1, 2, 3]
+    assert by_status(outcomes) == {("Player", "processed"): 4}
+    assert sorted(output[1] for output in published(outcomes)) == ["Ping"] * 3 + ["Told"] * 4
+    # and the user is told how much was done in each
+    assert sum(": 1 outcomes, " in each for each in said) == 4
+
+
+@pytest.mark.connect
+@pytest.mark.thorough
+def test_a_cascade_that_does_not_end_stops_and_can_be_resumed(place):
+    place.app = app
+    log = write_lines(place.folder / "log.jsonl", [row(1, "Ping", {"key": "a", "left": 3})])
+    with pytest.raises(BatchFailedError, match="has not ended after 2 rounds"):
+        place.run(log, cascade=True, batch_id="night", max_rounds=2)
+    assert by_status(place.run(log, cascade=True, batch_id="night")) == {("Player", "processed"): 4}
+
+
+@pytest.mark.connect
+@pytest.mark.thorough
+def test_an_output_that_stands_in_the_log_too_is_handled_once(place):
+    # Given the hit that a shot gave in an earlier batch
+    log = write_lines(place.folder / "log.jsonl", [start(1, 5), fire(2, 5)])
+    ((message_id, type_, body, *_),) = published(place.run(log))
+    hit = {"message_id": message_id, "type": type_, "body": body}
+
+    # When it stands in a log together with the shot
+    both = write_lines(place.folder / "both.jsonl", [start(1, 5), fire(2, 5), hit])
+    outcomes = place.run(both, cascade=True)
+
+    # Then it is processed once, and no outcome repeats it
+    assert by_status(outcomes) == {("ShootingRange", "duplicate"): 2, ("LeaderBoard", "processed"): 1}
+    ((_, score),) = [
+        each for key, each in heads(place.store, place.table).items() if key.startswith("Leader")
+    ]
+    assert json.loads(score)["number_of_hits"] == 1
+
+
+@pytest.mark.connect
+@pytest.mark.thorough
+def test_an_output_that_the_log_holds_for_one_handler_reaches_the_others(place):
+    # Given what a player told somebody in an earlier batch
+    ping = row(1, "Ping", {"key": "a", "left": 0})
+    place.app = app
+    ((message_id, type_, body, *_),) = published(place.run(write_lines(place.folder / "1.jsonl", [ping])))
+
+    # When a log has it for one of its handlers, together with the message that publishes it
+    place.app = App(Player, Listener, Friend)
+    told = {"message_id": message_id, "type": type_, "body": body, "handler": "Friend"}
+    outcomes = place.run(write_lines(place.folder / "2.jsonl", [ping, told]), cascade=True)
+
+    # Then each handler has processed it once
+    found = sorted((each.round, each.handler, each.status) for each in outcomes.collect())
+    assert found == [(0, "Friend", "processed"), (0, "Player", "duplicate"), (1, "Listener", "processed")]
+
+
+@pytest.mark.connect
+@pytest.mark.thorough
+def test_outputs_of_a_clock_that_was_ahead_are_handled_all_the_same(place):
+    # Given a batch whose first round ran while the clock was two hours ahead
+    place.app = app
+    log = write_lines(place.folder / "log.jsonl", [row(1, "Ping", {"key": "a", "left": 1})])
+
+    def die(step: str) -> None:
+        if step == "Round 1: handling messages":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        place.run(log, cascade=True, batch_id="night", clock=FrozenClock.at("2026-03-01T14:00:00"), step=die)
+
+    # When it is resumed after the clock was put right
+    outcomes = place.run(log, cascade=True, batch_id="night", clock=FrozenClock.at("2026-03-01T12:00:00"))
+
+    assert by_status(outcomes) == {("Player", "processed"): 2}
+
+
+@pytest.mark.connect
+@pytest.mark.thorough
+def test_a_store_on_the_network_can_be_used_from_a_notebook(azurite_url):
+    # A notebook has an event loop under way
+    async def cell():
+        connection = open_table(azurite_url, "notebook")
+        return connection.run(connection.table.get("a", "b"))
+
+    assert asyncio.run(cell()) is None
+
+
+KEY = ["message_id", "status", "reason", "delivery"]
+
+
+def mixed_log(place: Place, chance: random.Random) -> str:
+    """Write a log of hits, misses, duplicates and messages that cannot be handled."""
+    rows = [start(1, 5)]
+    for number in range(2, 60):
+        rows.append(fire(number, chance.choice([5, 6]), headers={"trace": str(number)}))
+        rows += [rows[-1]] * chance.choice([0, 0, 1])
+    rows += [row(100, "Unheard", {}), row(101, "FireAt", "{"), row(102, "FireAt", {"game_id": None})]
+    chance.shuffle(rows)
+    return write_lines(place.folder / "log.jsonl", [*rows, "this is no message"])
+
+
+def run(place: Place, log: str, **options) -> BatchRecord:
+    batch = Batch(place.spark, shooting_range, place.store, place.table, place.out, BatchOptions(**options))
+    return batch.run(log, "night").record
+
+
+def test_what_the_ledger_counts_is_what_the_files_hold(place, chance):
+    record = run(place, mixed_log(place, chance), cascade=True, partitions=3)
+
+    read = place.spark.read.parquet(place.out)
+    counts = Counter(each.status for each in read.collect())
+    counts["outputs"] = read.select(sf.explode("outputs")).count()
+    assert record.counts == counts
+    assert counts["outputs"] > 10
+    assert record.rounds == 2
+
+    # ... and what a plain reader finds is in the folders of the batch, and nothing else is left
+    assert {path.name for path in Path(place.out).iterdir()} == {"batch_id=night"}
+
+
+@pytest.mark.thorough
+def test_they_look_as_if_spark_had_written_them(place, chance):
+    run(place, mixed_log(place, chance), partitions=2)
+    files = Path(place.out) / "batch_id=night" / "round=0"
+
+    # Given the same rows, written by Spark
+    theirs = place.folder / "theirs" / "batch_id=night" / "round=0"
+    place.spark.read.parquet(str(files)).write.parquet(str(theirs))
+
+    # Then Spark reads the same from both: names, types, nullability and rows
+    ours, spark_s = place.spark.read.parquet(place.out), place.spark.read.parquet(f"{place.folder}/theirs")
+    assert ours.schema == spark_s.schema
+    assert all_outcomes(ours) == all_outcomes(spark_s)
+
+    # ... so do pyarrow and pandas
+    tables = [parquet.read_table(folder) for folder in (place.out, place.folder / "theirs")]
+    assert tables[0].schema.remove_metadata() == tables[1].schema.remove_metadata()
+    frames = [table.to_pandas().sort_values(KEY, ignore_index=True) for table in tables]
+    pd.testing.assert_frame_equal(*frames)
+    pd.testing.assert_frame_equal(pd.read_parquet(place.out).sort_values(KEY, ignore_index=True), frames[0])
+
+    # ... and the files have the same columns, level by level
+    written = [
+        str(parquet.ParquetFile(next(folder.glob("*.parquet"))).schema).split("\n")[2:]
+        for folder in (files, theirs)
+    ]
+    assert written[0] == written[1]
+
+
+@pytest.mark.thorough
+def test_a_sweep_that_finds_nothing_leaves_a_batch_without_rows(place):
+    options = BatchOptions(algorithm="outbox", cascade=True)
+    swept = Batch(place.spark, shooting_range, place.store, place.table, place.out, options).sweep(
+        batch_id="sweep"
+    )
+
+    assert by_status(swept.outcomes) == {}
+    assert swept.record.counts == {"outputs": 0}
+    read = place.spark.read.parquet(place.out)
+    assert read.count() == 0
+    assert set(read.columns) == {*swept.outcomes.columns, "batch_id"}
+
+
+def killed_amid_its_file(staged: str, marker: str) -> Fold:
+    return PartJob(KillOnceAmidAFile(marker), staged, ()).run
+
+
+def failed_after_its_file(staged: str, marker: str) -> Fold:
+    return FailOnceAfterWriting(PartJob(as_outcomes, staged, ()), marker)
+
+
+@pytest.mark.parametrize(
+    "fault", [killed_amid_its_file, pytest.param(failed_after_its_file, marks=pytest.mark.thorough)]
+)
+def test_what_a_worker_left_behind_is_not_seen(place, fault):
+    folders = BatchFolders(place.spark, started(place.out))
+    attempt, marker = folders.stage(), place.folder / "died"
+    staged = folders.staged(attempt)
+
+    # Given tasks, one of which dies and is run again
+    work = fault(staged, str(marker))
+    rows = place.spark.range(4).repartition(2).mapInArrow(work, PART).collect()
+    assert marker.exists()
+    assert len(rows) == 2
+    assert len(list(Path(staged).iterdir())) == 3
+
+    # When what they tell of is put in place
+    folders.propose(attempt, [Part(**each.asDict()) for each in rows])
+    replace(folders, record=replace(folders.record, attempt=attempt)).put_in_place()
+    folders.discard(attempt)
+
+    # Then each outcome is there once, and nothing is left of the other attempt
+    assert sorted(row.message_id for row in place.spark.read.parquet(place.out).collect()) == [*"0123"]
+    assert not list((Path(place.out) / "_staging").iterdir())
+
+
+@pytest.fixture
+def out(object_store: str) -> str:
+    return object_store
+
+
+@pytest.mark.thorough
+def test_a_round_appears_as_one_object(out):
+    driver = Driver(out)
+
+    assert driver.commit().counts == COUNTS
+    assert len(visible(out)) == 1
+    assert rows_of(out) == ROWS
+    assert sum(OutcomeFiles.open(out, None, Wanted()).counts().values()) == ROWS
+
+
+@pytest.mark.thorough
+def test_a_driver_that_is_killed_at_any_step_leaves_no_part_and_is_followed_by_one_that_ends_the_work(
+    out, tmp_path
+):
+    # Given drivers, each of which was killed at another step
+    command = [sys.executable, "-m", "tests.support.killed_placing", out, str(tmp_path)]
+    ended = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    killed = int(ended.stdout)
+    assert killed > 7
+
+    # When each is followed by another, then nobody has seen a part, and all of the round is there
+    for number in range(killed):
+        driver = partial(Driver, ledger=ledger_of(tmp_path, number))
+        assert not follow(driver, within(out, f"step-{number}"))
+
+
+@pytest.mark.thorough
+def test_of_two_drivers_one_has_all_in_place_and_what_it_committed_stays(out, monkeypatch):
+    monkeypatch.setattr(rounds, "MERGED_UP_TO", 0)
+    steps = Steps(monkeypatch)
+    for number, where in itertools.islice(all_steps(out, steps), None, None, 4):
+        overtake(number, where, steps)
+
+
+@pytest.mark.thorough
+@pytest.mark.connect(thorough=True)
+def test_a_batch_with_a_cascade_is_run_there_and_read_by_all(spark, tmp_path, out):
+    # Given a batch whose OUT is a url that Spark has no package for
+    log = pa.Table.from_pylist([shot(number) for number in range(40)])
+
+    def run() -> Any:
+        return run_batch(
+            spark, log, shooting_range, store=f"sqlite:///{tmp_path}/store.db", table="games", out=out, batch_id="one",
+            cascade=True, partitions=2, clock=FrozenClock(NOW),
+        )  # fmt: skip
+
+    # When it is run, and found published when it is run again
+    outcomes, again = run(), run()
+
+    # Then Spark, pyarrow and the command line see the same, and nothing is left beside it
+    found = outcomes.toArrow().sort_by(ORDER)
+    assert found.num_rows > len(log)
+    assert set(found["round"].to_pylist()) == {0, 1}
+    assert again.toArrow().sort_by(ORDER).equals(found)
+    folder = open_folder(out)
+    plain = dataset.dataset(folder.path, filesystem=folder.files, partitioning="hive").to_table()
+    assert plain.sort_by(ORDER)["message_id"].to_pylist() == found["message_id"].to_pylist()
+    files = OutcomeFiles.open(out, "one", Wanted())
+    assert sum(files.counts().values()) == found.num_rows
+    assert outputs(outcomes).count() == len(list(files.published()))
+    assert folder.sub("_staging").names() == []
+
+
+@pytest.mark.thorough
+def test_merging_the_files_of_a_round_costs_three_requests_for_each_and_four_more(s3_url):
+    # Given two files of an attempt on a store with a relay in front of it
+    (authority,) = parse_qs(urlsplit(s3_url).query)["endpoint_override"]
+    with in_another_thread() as run, relayed(f"http://{authority}", run) as relay:
+        out = s3_url.replace(authority, relay.endpoint.removeprefix("http://")).replace("/papers", "/merged")
+        driver = Driver(out)
+
+        for _ in range(3):
+            # When they are merged, and then so with more
+            relay.sent.clear()
+            merge = Merge(driver.staged, tuple(part.name for part in driver.parts))
+            (merged,) = run_task(PartJob(merge, driver.staged, TYPES), [pa.record_batch({"one": [1]})])
+
+            # Then each is looked for and read in two pieces, and the new one is written
+            assert merged.statuses == {"processed": sum(part.statuses["processed"] for part in driver.parts)}
+            assert len(REQUEST.findall(relay.sent)) == 3 * len(driver.parts) + 4
+            driver.parts += [driver.write(1), driver.write(2)]
+
+
+REQUEST = re.compile(rb"(?:GET|HEAD|POST|PUT|DELETE) /\S* HTTP/1")
+
+
+@contextmanager
+def in_another_thread() -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
+    """Give what runs coroutines while this thread waits for answers of theirs."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, loop).result(60)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+NOW = 1_772_366_400_000_000
+ORDER = [("round", "ascending"), ("message_id", "ascending")]
+
+
+def shot(number: int) -> dict[str, str]:
+    id_ = "00000000-0000-4000-8000-{:012d}".format
+    body = f'{{"game_id": "{id_(number % 7)}", "position": {number % 10}}}'
+    return {"message_id": id_(number), "type": "FireAt", "body": body}

@@ -1,0 +1,191 @@
+"""The truncation job: by the rules, over all streams of a table, and what a late message finds afterwards."""
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from eventstore import connect
+from runtime.archives.versions import ExportedVersions, files_that_name
+from runtime.errors import ArchiveError, UsageError
+from runtime.ledger.ledger import Ledger
+from runtime.spark import truncate, verify
+from runtime.spark.truncation import TruncatedCount
+from runtime.spark.worker.connection import open_table
+from runtime.versions.stream import versions
+from samples.shooting_range import app
+from tests.support.clocks import FrozenClock
+from tests.support.logs import GAME, fire, start, write_lines
+from tests.support.outcomes import by_status, heads, published, statuses
+
+pytestmark = pytest.mark.connect
+
+DAY = 24 * 3600 * 1_000_000
+JANUARY = FrozenClock.at("2026-01-10T00:00:00")
+FEBRUARY = FrozenClock.at("2026-02-10T00:00:00")
+MARCH = FrozenClock.at("2026-03-10T00:00:00")
+
+
+def batches(place):
+    """Run a batch in January and one in February, each with three messages; return their logs."""
+    logs = []
+    for month, clock in ((1, JANUARY), (2, FEBRUARY)):
+        at = f"2026-0{month}-05T00:00:00Z"
+        rows = [
+            start(10 * month, 5, enqueued_at=at),
+            *(fire(10 * month + n, 5, enqueued_at=at) for n in (1, 2)),
+        ]
+        logs.append(write_lines(place.folder / f"{month}.jsonl", rows))
+        place.run(logs[-1], clock=clock)
+    return logs
+
+
+def cut(place, **options):
+    options = {"clock": MARCH, **options}
+    return truncate(place.spark, store=place.store, table=place.table, **options)
+
+
+def versions_cut(place, **options):
+    return sum(count.versions for count in cut(place, **options).counts)
+
+
+def test_old_versions_go_and_their_messages_are_too_late(any_place):
+    place = any_place
+    # Given a stream with a run of January and one of February
+    january, february = batches(place)
+    outputs = published(place.run(february, clock=MARCH))
+    before = heads(place.store, place.table)
+
+    # When it is truncated in March
+    report = str(place.folder / "report")
+    done = cut(place, older_than=30 * DAY, report=report)
+
+    # Then the run of January is cut, and the newest state stays
+    assert done.streams is not None
+    ((_, versions, runs, rows, size, _, kept_from, newest, horizon, held),) = done.streams.collect()
+    assert (versions, runs, kept_from, newest, held) == (3, 1, 4, 6, None)
+    assert done.counts == [TruncatedCount("ShootingRange", "given", None, 1, 1, 3, 1, rows, size)]
+    assert horizon == datetime(2026, 1, 5, tzinfo=UTC).replace(tzinfo=None)
+    assert heads(place.store, place.table) == before
+
+    # ... the ledger has forgotten the batch of January, and a dry run would not have made it do so
+    connection = open_table(place.store, place.table)
+    assert [record.number for record in connection.run(Ledger(connection.table, MARCH).batches(9))] == [3, 2]
+
+    # ... the messages of January are refused, and those of February are still replayed
+    assert by_status(place.run(january, clock=MARCH)) == {("ShootingRange", "too_late"): 3}
+    again = place.run(february, clock=MARCH)
+    assert by_status(again) == {("ShootingRange", "duplicate"): 3}
+    assert published(again) == outputs
+
+    # ... unless they are processed on purpose
+    assert by_status(place.run(january, clock=MARCH, late="process")) == {("ShootingRange", "processed"): 3}
+
+    # ... and truncating once more cuts nothing
+    assert versions_cut(place, older_than=30 * DAY) == 0
+
+
+@pytest.mark.thorough
+def test_a_dry_run_says_what_would_go_and_cuts_nothing(place):
+    january, _ = batches(place)
+    told = cut(place, older_than=30 * DAY, dry_run=True)
+    assert [count.versions for count in told.counts] == [3]
+    assert by_status(place.run(january, clock=MARCH)) == {("ShootingRange", "duplicate"): 3}
+
+    # ... and what it says is what is cut when it is not dry
+    assert cut(place, older_than=30 * DAY).counts == told.counts
+
+
+@pytest.mark.thorough
+def test_versions_of_a_batch_that_is_not_published_stay(place):
+    # Given a batch of January that died, and one of February
+    log = write_lines(place.folder / "1.jsonl", [start(1, 5), fire(2, 5)])
+
+    def die(step: str) -> None:
+        if step == "Round 0: committing outcomes":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        place.run(log, batch_id="january", clock=JANUARY, step=die)
+    place.run(write_lines(place.folder / "2.jsonl", [fire(3, 5)]), clock=FEBRUARY)
+
+    # When the table is truncated, then nothing goes
+    assert versions_cut(place, older_than=DAY, allow_undated=True) == 0
+
+    # When the batch is finished, then its versions go
+    place.run(log, batch_id="january", clock=FEBRUARY)
+    assert versions_cut(place, older_than=DAY, allow_undated=True) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [({"allow_undated": True}, "Say what may be cut"), ({"older_than": DAY - 1}, "younger than 24h")],
+)
+def test_rules_that_make_no_sense_are_refused(place, options, problem):
+    with pytest.raises(UsageError, match=problem):
+        cut(place, **options)
+
+
+@pytest.mark.thorough
+def test_keep_last_alone_keeps_what_is_younger_than_a_day(place):
+    # Given a run of an hour ago, and a newer one
+    clock = FrozenClock(MARCH.microseconds - DAY // 24)
+    for number in (1, 2):
+        log = write_lines(
+            place.folder / f"{number}.jsonl", [fire(number, 5, enqueued_at="2026-01-05T00:00:00Z")]
+        )
+        place.run(log, clock=clock)
+    assert versions_cut(place, keep_last=1) == 0
+    assert versions_cut(place, keep_last=1, allow_young=True) == 1
+
+
+@pytest.mark.thorough
+def test_a_redelivery_window_moves_the_horizon_on(place):
+    batches(place)
+    cut(place, older_than=30 * DAY, redelivery_window=DAY)
+    # A copy that the broker stamped anew within the window is refused, a later message is new
+    rows = [fire(11, 5, enqueued_at="2026-01-05T23:00:00Z"), fire(99, 5, enqueued_at="2026-01-06T00:00:01Z")]
+    found = statuses(place.run(write_lines(place.folder / "log.jsonl", rows), clock=MARCH))
+    assert sorted(found.values()) == [["processed"], ["too_late"]]
+
+
+@pytest.mark.thorough
+def test_what_is_cut_is_exported_first(place, tmp_path):
+    batches(place)
+    before = kept_versions(place)
+
+    assert versions_cut(place, older_than=30 * DAY, export=str(tmp_path / "dry"), dry_run=True) == 3
+    assert not (tmp_path / "dry").exists()
+    folder = tmp_path / "export"
+    assert versions_cut(place, older_than=30 * DAY, export=str(folder)) == 3
+
+    assert len(before) == 6
+    assert ExportedVersions(folder).of_stream("ShootingRange", GAME) == before[:3]
+    assert kept_versions(place) == before[3:]
+    assert files_that_name(folder, "ShootingRange", [GAME]) == {next(folder.iterdir()): 3}
+
+
+@pytest.mark.thorough
+def test_the_whole_history_of_a_table_that_was_cut_is_verified_with_its_export(place, tmp_path):
+    logs = batches(place)
+    truncate_options = {"older_than": 30 * DAY, "export": str(tmp_path / "export")}
+    assert versions_cut(place, **truncate_options) == 3
+
+    def verdicts(log, **options):
+        where = {"store": place.store, "table": place.table, "partitions": 2}
+        found = verify(place.spark, log, app, **where, **options)
+        return {str(count.verdict) for count in found.counts}, found.deliveries
+
+    assert verdicts(logs[0]) == ({"not_kept"}, 3)
+    for log in logs:
+        assert verdicts(log, export=truncate_options["export"]) == ({"match"}, 3)
+    with pytest.raises(ArchiveError, match="There are no versions in"):
+        verdicts(logs[0], export=str(tmp_path / "nothing"))
+
+
+def kept_versions(place):
+    async def read():
+        async with connect(place.store) as store:
+            return await versions(await store.table(place.table), "ShootingRange", GAME)
+
+    return asyncio.run(read())

@@ -1,0 +1,290 @@
+"""The algorithms with an outbox: scenarios, crashes, copies, lost answers and late writes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from itertools import permutations
+
+import pytest
+
+from eventstore import connect, drive
+from handlers import App, Context, Handler, Message, State, handles
+from runtime import Status
+from tests.unit.runtime.algorithms.game import SHOT, assert_one_hit, begun, calls, new_world, shoot
+from tests.unit.runtime.algorithms.world import ALGORITHMS, At, CrashError, Pause, World, crash, resume
+from tests.unit.runtime.diary import delivery
+from tests.unit.runtime.games import GAME, fire, start
+from tests.unit.runtime.worker import ends
+
+every_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS)
+
+
+# The scenarios of the article, the same for every algorithm: what is delivered more than once has its effect once.
+
+
+def shots(world: World) -> Counter[str]:
+    """Count the different outputs by type."""
+    return Counter({output.message_id: output.type for output in world.published}.values())
+
+
+@every_algorithm
+def test_a_a_shot_that_is_delivered_twice_hits_once(algorithm):
+    world = new_world(algorithm)
+
+    world.deliver(start(1, 1))
+    outcomes = world.deliver(fire(1, 1), fire(1, 1))
+
+    assert [outcome.status for outcome in outcomes] == [Status.PROCESSED, Status.DUPLICATE]
+    assert shots(world) == {"Hit": 1}
+    assert world.state("ShootingRange", str(GAME))["number_of_attempts"] == 1
+
+
+@every_algorithm
+def test_b_a_shot_that_comes_again_in_the_next_round_hits_as_it_did(algorithm):
+    world = new_world(algorithm)
+
+    world.deliver(start(1, 1), fire(1, 1), start(2, 2), fire(1, 1))
+
+    assert shots(world) == {"Hit": 1}
+    assert len({(output.message_id, output.body.encode()) for output in world.published}) == 1
+
+
+@every_algorithm
+@pytest.mark.parametrize("order", list(permutations([fire(1, 1), fire(1, 1), start(2, 2)])))
+def test_c_a_shot_and_its_copy_around_a_new_round_hit_or_miss_once(algorithm, order):
+    world = new_world(algorithm)
+
+    world.deliver(start(1, 1))
+    world.deliver(*order)
+
+    assert sum(shots(world).values()) == 1
+    assert len({output.body for output in world.published}) == 1
+
+
+@every_algorithm
+def test_d_the_same_hit_counts_once_on_the_leader_board(algorithm):
+    world = new_world(algorithm)
+    world.deliver(start(1, 1), fire(1, 1))
+    (hit,) = world.published
+
+    outcomes = world.deliver(hit.envelope(), hit.envelope())
+
+    assert [outcome.status for outcome in outcomes] == [Status.PROCESSED, Status.DUPLICATE]
+    board = world.state("LeaderBoard", str(GAME))
+    assert (board["number_of_hits"], board["number_of_misses"]) == (1, 0)
+
+
+@every_algorithm
+def test_nothing_is_left_to_do_when_all_is_processed(algorithm):
+    world = new_world(algorithm)
+
+    world.deliver(start(1, 1), fire(1, 1), fire(2, 2))
+    world.consume()
+
+    assert world.garbage() == []
+
+
+@every_algorithm
+def test_every_algorithm_publishes_the_same(algorithm):
+    first, world = new_world("state-based"), new_world(algorithm)
+
+    for each in (first, world):
+        each.deliver(start(1, 1), fire(1, 1), fire(2, 2), start(2, 2), fire(3, 2))
+
+    assert [output[:5] for output in world.published] == [output[:5] for output in first.published]
+    assert world.state("ShootingRange", str(GAME)) == first.state("ShootingRange", str(GAME))
+
+
+# A copy that comes when its message is finished returns early, and cleans up what a crash has left.
+
+
+LAST_STEP = "states transact"
+"""The write that removes the entry of a message from its entity."""
+
+
+def crashed_before_the_last_step(algorithm):
+    world = begun(algorithm)
+    (*_, last) = [number for number, call in enumerate(calls(algorithm), 1) if call == LAST_STEP]
+    with pytest.raises(CrashError):
+        shoot(world, before=At(last, crash))
+    assert world.garbage()
+    world.consume()
+    return world
+
+
+@pytest.mark.parametrize("algorithm", ["deduplication-store", "tokens"])
+def test_an_early_return_removes_a_leftover_entry(algorithm):
+    world = crashed_before_the_last_step(algorithm)
+    published = len(world.published)
+
+    outcomes = world.deliver(SHOT)
+
+    assert ends(outcomes) == ["duplicate"]
+    assert len(world.published) == published
+    assert_one_hit(world)
+
+
+@pytest.mark.parametrize("algorithm", ["deduplication-store", "tokens"])
+def test_an_early_return_with_nothing_to_clean_up_costs_two_requests(algorithm):
+    world = crashed_before_the_last_step(algorithm)
+    world.deliver(SHOT)
+
+    world.deliver(SHOT)
+
+    assert world.calls == ["states get", "other get"]
+
+
+def test_an_early_return_leaves_the_entry_of_another_token_alone():
+    # Given an entry that waits to be sent
+    world = begun("tokens")
+    with pytest.raises(CrashError):
+        shoot(world, before=At(calls("tokens").index("publish") + 1, crash))
+
+    # When a copy comes whose token never was
+    stranger = SHOT._replace(headers={"token": "nowhere/other"})
+    outcomes = world.deliver(stranger)
+
+    # Then that does not prove that the outputs are published
+    assert ends(outcomes) == ["duplicate"]
+    entity = world.entity("ShootingRange", str(GAME))
+    assert entity is not None
+    assert entity.pending == 1
+    world.deliver(SHOT)
+    world.consume()
+    assert_one_hit(world)
+
+
+def test_an_early_return_does_not_take_the_tokens_of_a_winner_for_garbage():
+    # Given a worker that has registered its attempt, and a copy that reads the entity then
+    world = begun("tokens")
+    winner = world.process(SHOT, before=At(calls("tokens").index("other transact") + 1, Pause))
+    copy = world.process(SHOT, after=At(1, Pause))
+    assert resume(winner)
+    assert resume(copy)
+
+    # When the first finishes the message, and the copy finds no token
+    assert not resume(winner)
+    assert not resume(copy)
+
+    # Then the tokens of what was sent are there, and it is processed
+    world.consume()
+    assert_one_hit(world)
+
+
+# The same on SQLite: states in one file, ids and tokens in another, workers that crash and copies in between.
+
+
+class SqliteWorld(World):
+    """A world whose tables are in two files."""
+
+    def garbage(self) -> list[str]:
+        tokens = drive(self.other.scan("first-ShootingRange")).rows
+        return [
+            *("unfinished" for _ in range(drive(self.worker().sweep()))),
+            *(row.partition_key for row in tokens),
+        ]
+
+
+@every_algorithm
+def test_crashes_and_copies_lose_and_repeat_nothing(algorithm, tmp_path):
+    for number in range(1, len(calls(algorithm)) + 1, 2):
+        states = connect(f"sqlite:///{tmp_path}/states-{number}.db")
+        other = connect(f"sqlite:///{tmp_path}/other-{number}.db")
+        world = SqliteWorld(
+            algorithm, states=drive(states.table("states")), other=drive(other.table("other"))
+        )
+        world.deliver(start(1, 1))
+
+        with pytest.raises(CrashError):
+            drive(world.process(SHOT, after=At(number, crash)))
+        drive(world.process(SHOT, before=At(2, partial(world.process, SHOT))))
+        world.consume()
+
+        assert_one_hit(world)
+        drive(states.close())
+        drive(other.close())
+
+
+# In every algorithm, a copy under another name of its type is a copy, and another message is none.
+
+
+class Rang(Message, aliases=("Pealed",)):
+    tower: str
+    loud: bool = False
+
+
+class Data(State):
+    rings: int = 0
+
+
+class Bell(Handler[Data]):
+    @handles(by="tower")
+    def rang(self, state: Data, message: Rang, context: Context) -> Data:
+        return Data(rings=state.rings + 1)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("names", [("Rang", "Pealed"), ("Pealed", "Rang")])
+def test_a_copy_under_another_name_is_a_duplicate(algorithm, names):
+    world = World(algorithm, App(Bell))
+
+    statuses = [
+        outcome.status for name in names for outcome in world.deliver(delivery("a", name, {"tower": "east"}))
+    ]
+
+    assert statuses == ["processed", "duplicate"]
+
+
+@pytest.mark.parametrize("algorithm", ["state-based", "outbox", "deduplication-store"])
+def test_another_message_with_the_id_is_none(algorithm):
+    world = World(algorithm, App(Bell))
+    world.deliver(delivery("a", "Rang", {"tower": "east"}))
+
+    [other] = world.deliver(delivery("a", "Pealed", {"tower": "east", "loud": True}))
+
+    assert (other.status, other.reason) == ("dead_letter", "id_reused")
+
+
+# What is told to others, or relied on by the next step, survives a power cut by then: each store is told in time.
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_what_an_output_speaks_of_is_durable_before_it_is_published(algorithm):
+    made = calls(algorithm)
+
+    before = made[: made.index("publish")]
+
+    last = max(number for number, call in enumerate(before) if call == "states transact")
+    assert "states barrier" in before[last:]
+
+
+@pytest.mark.parametrize("algorithm", ["deduplication-store", "tokens"])
+def test_what_a_store_says_is_durable_before_the_states_are_changed_on_the_strength_of_it(algorithm):
+    made = calls(algorithm)
+
+    changes = [number for number, call in enumerate(made) if call == "other transact"]
+
+    assert changes
+    assert all(made[number + 1] == "other barrier" for number in changes)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_message_without_outputs_is_durable_before_it_is_acknowledged(algorithm):
+    world = begun(algorithm)
+
+    world.deliver(start(2, 2))
+
+    first = world.calls.index("states transact")
+    assert "states barrier" in world.calls[first:]
+
+
+@pytest.mark.parametrize("algorithm", ["state-based", "outbox"])
+def test_a_duplicate_is_durable_before_it_is_acknowledged(algorithm):
+    # Whoever stored it may not have come so far. With the others, their store is written after that.
+    world = begun(algorithm)
+    world.deliver(SHOT)
+
+    world.deliver(SHOT)
+
+    assert "states barrier" in world.calls

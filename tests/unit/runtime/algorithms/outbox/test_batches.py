@@ -1,0 +1,364 @@
+"""Batches with an outbox: their tasks run twice, stand beside others, and outgrow an entity."""
+
+import json
+
+import pytest
+
+from eventstore import Operation, drive
+from eventstore.limits import prepare
+from handlers import App, Context, Handler, Message, Published, State, handles
+from runtime import Envelope, Outcome, Output
+from runtime.algorithms.outbox.entity import MAX_OUTBOX_BYTES, Entity, Entry, pack_entries, read_entity
+from runtime.algorithms.outbox.stores import EntryTokens, Token
+from runtime.ledger.batch import OpenBatches
+from runtime.messages.outcome import outputs_of
+from runtime.versions.limits import MAX_STATE_BYTES
+from tests.unit.runtime.algorithms.batches import Batch
+from tests.unit.runtime.algorithms.world import WITH_OUTBOX, At, CrashError, World, crash
+from tests.unit.runtime.diary import delivery
+from tests.unit.runtime.games import GAME, fire, start
+from tests.unit.runtime.tables import memory_table
+from tests.unit.runtime.worker import HOUR, NOW, ends, open_batches
+
+every_outbox = pytest.mark.parametrize("algorithm", WITH_OUTBOX)
+
+
+# A task of a batch dies between any two calls, in the first pass or the second, and runs again as a whole.
+
+
+MESSAGES = (start(1, 1), fire(1, 1), fire(1, 1), fire(2, 5))
+
+
+def undisturbed(algorithm) -> Batch:
+    batch = Batch(World(algorithm))
+    batch.run(*MESSAGES)
+    return batch
+
+
+@every_outbox
+def test_a_second_pass_that_is_done_again_writes_nothing(algorithm):
+    batch = Batch(World(algorithm))
+    batch.commit(batch.first_pass(*MESSAGES))
+    batch.second_pass()
+    batch.second_pass()
+    assert batch.world.calls == ["states get"]
+
+
+def _shown(outcome: Outcome) -> tuple[object, ...]:
+    outputs = [(*output[:5], sorted(output.headers)) for output in outcome.outputs]
+    envelope = outcome.envelope
+    return (envelope.message_id, envelope.body, outcome.handler, outcome.status, outcome.version, outputs)
+
+
+# What a batch has left that has not ended is its own: others may publish it once more, and leave it as it is.
+
+
+SIDE_BY_SIDE = (start(1, 1), fire(1, 1), fire(2, 5))
+LATER = NOW + HOUR
+
+
+@pytest.fixture
+def died(algorithm) -> Batch:
+    """Leave a batch that died when all was stored and before anything was committed."""
+    batch = Batch(World(algorithm), "died")
+    batch.first_pass(*SIDE_BY_SIDE)
+    return batch
+
+
+def given(outcomes: list[Outcome]) -> list[tuple[str, list[str]]]:
+    return [(str(each.status), [output.message_id for output in each.outputs]) for each in outcomes]
+
+
+def pending(world: World) -> int:
+    entity = world.entity("ShootingRange", str(GAME))
+    return entity.pending if entity else 0
+
+
+def outputs(outcomes: list[Outcome]) -> set[str]:
+    return {output.message_id for each in outcomes for output in each.outputs}
+
+
+@every_outbox
+def test_another_batch_gives_its_outputs_as_duplicates_and_the_first_gives_them_all_the_same(died):
+    world = died.world
+    other = Batch(world, "other").run(*SIDE_BY_SIDE)
+
+    # The outputs were handled with the other batch, but the entries are left to the first
+    assert {status for status, _ in given(other[:3])} == {"duplicate"}
+    assert len(outputs(other)) == 2
+    assert pending(world) == 3
+    assert world.state("LeaderBoard", str(GAME)) == {"number_of_hits": 1, "number_of_misses": 1}
+
+    first = died.run(*SIDE_BY_SIDE)
+    assert given(first[:3]) == [("processed", ids) for _, ids in given(other[:3])]
+    assert {status for status, _ in given(first[3:])} == {"duplicate"}
+    assert world.garbage() == []
+    assert world.state("LeaderBoard", str(GAME)) == {"number_of_hits": 1, "number_of_misses": 1}
+
+
+@every_outbox
+def test_a_single_message_is_published_again_and_its_entry_left_to_the_batch(died):
+    world = died.world
+
+    (outcome,) = world.deliver(fire(1, 1))
+
+    assert given([outcome]) == [("duplicate", [output.message_id for output in world.published])]
+    assert len(world.published) == 1
+    assert pending(world) == 3
+    assert given(died.run(*SIDE_BY_SIDE)[:3])[1] == ("processed", [world.published[0].message_id])
+    world.consume()
+    assert world.garbage() == []
+    assert world.state("LeaderBoard", str(GAME)) == {"number_of_hits": 1, "number_of_misses": 1}
+
+
+@every_outbox
+def test_what_a_single_message_has_left_is_published_and_finished_by_a_batch(algorithm):
+    world = World(algorithm)
+    world.deliver(start(1, 1))
+    with pytest.raises(CrashError):
+        drive(world.process(fire(1, 1), before=lambda call: crash() if call == "publish" else None))
+
+    outcomes = Batch(world).run(fire(1, 1))
+
+    assert [status for status, _ in given(outcomes)] == ["duplicate", "processed"]
+    assert len(outputs(outcomes)) == 1
+    assert world.garbage() == []
+
+
+@every_outbox
+def test_a_sweep_leaves_a_batch_alone_that_has_not_ended(died):
+    sweep = Batch(died.world, "sweep", open_batches=open_batches("died"))
+
+    assert sweep.unfinished(LATER) == []
+    assert drive(died.world.worker().sweep()) == 0
+    assert died.world.garbage() != []
+
+
+@every_outbox
+def test_a_sweep_publishes_what_a_batch_has_left_that_was_abandoned(died):
+    # Given that the batch was given up, and its messages are not redelivered
+    world = died.world
+    sweep = Batch(world, "sweep", open_batches=OpenBatches())
+
+    # When a sweep takes it up
+    left = sweep.unfinished(NOW - 1)
+
+    # Then it gives what the batch would have given, and handles it
+    assert [each.status for each in left] == ["duplicate"] * 3
+    assert [each.envelope.type for each in left] == ["StartNewRound", "FireAt", "FireAt"]
+    sweep.commit(left)
+    sweep.second_pass()
+    found: list[Output] = list(sweep.outputs_for_handlers())
+    assert len(found) == 2
+    sweep.run(*(output.envelope() for output in found))
+    assert world.garbage() == []
+    assert world.state("LeaderBoard", str(GAME)) == {"number_of_hits": 1, "number_of_misses": 1}
+    assert sweep.unfinished(LATER) == []
+
+
+@every_outbox
+def test_a_sweep_makes_up_for_a_task_that_died_after_any_call(algorithm):
+    number, ended = 0, False
+    while not ended:
+        # Given a task that has died once its messages were stored, and whose batch was given up
+        number += 1
+        died = Batch(World(algorithm), "died")
+        try:
+            died.first_pass(*SIDE_BY_SIDE, after=At(number, crash))
+            ended = True
+        except CrashError:
+            if not pending(died.world):
+                continue
+
+        # When a sweep takes it up
+        sweep = Batch(died.world, "sweep", open_batches=OpenBatches())
+        sweep.commit(sweep.unfinished(NOW))
+        sweep.second_pass()
+        sweep.run(*(output.envelope() for output in sweep.outputs_for_handlers()))
+
+        # Then nothing is left, and each output was handled
+        assert sweep.world.garbage() == []
+        assert sweep.world.state("LeaderBoard", str(GAME)) == {"number_of_hits": 1, "number_of_misses": 1}
+
+
+@every_outbox
+def test_another_batch_finishes_what_a_batch_has_left_that_was_abandoned(died):
+    world = died.world
+
+    outcomes = Batch(world, "other", open_batches=OpenBatches()).run(*SIDE_BY_SIDE)
+
+    assert given(outcomes[:3])[0] == ("duplicate", [])
+    assert len(outputs(outcomes)) == 2
+    assert world.garbage() == []
+    assert world.state("LeaderBoard", str(GAME)) == {"number_of_hits": 1, "number_of_misses": 1}
+
+
+@every_outbox
+def test_a_sweep_that_dies_before_its_commit_gives_the_same_again(died):
+    sweep = Batch(died.world, "sweep", open_batches=OpenBatches())
+    first = given(sweep.unfinished(LATER))
+
+    assert given(sweep.unfinished(LATER)) == first
+    assert len(first) == 3
+
+
+@every_outbox
+def test_a_sweep_leaves_single_messages_alone_that_are_younger(algorithm):
+    world = World(algorithm)
+    world.deliver(start(1, 1))
+    with pytest.raises(CrashError):
+        drive(world.process(fire(1, 1), before=lambda call: crash() if call == "publish" else None))
+    sweep = Batch(world, "sweep")
+
+    assert sweep.unfinished(NOW - 1) == []
+    assert len(sweep.unfinished(NOW)) == 1
+
+
+# The outputs of a batch wait in the outbox of their entity: what does not fit is told so, and fits a redrive.
+
+
+class Shout(Message):
+    """Somebody shouts into a valley."""
+
+    valley: str
+    letters: int
+
+
+class Echo(Message):
+    """What comes back."""
+
+    text: str
+
+
+class Heard(State):
+    """How many shouts were heard."""
+
+    shouts: int = 0
+
+
+class Valley(Handler[Heard]):
+    """Answers."""
+
+    @handles(by="valley")
+    def shout(self, state: Heard, message: Shout, context: Context) -> Heard:
+        context.publish(Echo(text="o" * message.letters))
+        return Heard(shouts=state.shouts + 1)
+
+
+app = App(Valley)
+LOUD = MAX_OUTBOX_BYTES // 3 - 1000
+
+
+def shout(message_id: str, letters: int) -> Envelope:
+    return delivery(message_id, "Shout", {"valley": "north", "letters": letters})
+
+
+OUTGROWING = [*(shout(f"loud-{number}", LOUD) for number in range(5)), shout("low", 100)]
+
+
+@pytest.mark.parametrize("algorithm", WITH_OUTBOX)
+def test_what_does_not_fit_is_a_dead_letter_that_says_what_to_do_and_a_redrive_handles_it(algorithm):
+    world = World(algorithm, app)
+
+    first = Batch(world, "first").run(*OUTGROWING)
+
+    assert ends(first) == ["processed"] * 3 + ["state_too_large"] * 2 + ["processed"]
+    assert "Others wait there to be finished (3): redrive it when their batch has ended." in str(
+        first[3].error
+    )
+    again = Batch(world, "again", is_redrive=True).run(*(each.envelope for each in first if each.reason))
+    assert ends(again) == ["processed"] * 2
+    assert world.state("Valley", "north") == {"shouts": 6}
+    assert world.garbage() == []
+
+
+@pytest.mark.parametrize("algorithm", WITH_OUTBOX)
+def test_after_one_that_does_not_fit_the_others_wait_if_the_batch_stops_there(algorithm):
+    outcomes = Batch(World(algorithm, app), on_error="stop-stream").run(*OUTGROWING)
+
+    assert ends(outcomes) == ["processed"] * 3 + ["state_too_large", "held_back", "held_back"]
+
+
+@pytest.mark.parametrize("algorithm", WITH_OUTBOX)
+def test_what_never_fits_is_told_so(algorithm):
+    (outcome,) = Batch(World(algorithm, app)).run(shout("very-loud", MAX_OUTBOX_BYTES))
+
+    assert ends([outcome]) == ["state_too_large"]
+    assert "redrive it" not in str(outcome.error)
+
+
+@pytest.mark.thorough
+def test_an_outbox_full_of_old_ids_says_that_they_can_be_forgotten():
+    world = World("outbox", app)
+    for number in range(300):
+        Batch(world, f"b{number}").run(shout(f"{number:0250}", 0))
+
+    (outcome,) = Batch(world).run(shout("loud", MAX_OUTBOX_BYTES - 300 * 250))
+
+    assert ends([outcome]) == ["state_too_large"]
+    assert "Old ones are remembered there (300): forget some (`consistent evict`)" in str(outcome.error)
+
+
+# An entity that may be stored can be stored, and so can what later steps add to it.
+
+
+KEY = "Diary-" + "d" * 500
+RECIPIENTS = (("Ear", "OtherEar"),)
+
+
+def entity(outbox: dict) -> Entity:
+    return Entity(KEY, "tokens", b"s" * MAX_STATE_BYTES, 1, 7, NOW, outbox)
+
+
+def entry(body: str, attempts: int = 0) -> Entry:
+    outputs = outputs_of([Published("id", "Wrote", body.encode(), {"line": "1"})], 7, NOW)
+    tokens = EntryTokens(Token("chain", "first", "Diary"), RECIPIENTS)
+    for number in range(attempts):
+        tokens = tokens.registered(f"{number:032}")
+    return Entry(b"f" * 16, NOW, 7, outputs, tokens)
+
+
+def full(attempts: int = 0) -> dict:
+    return {"m": entry("x" * (MAX_OUTBOX_BYTES - 200), attempts)}
+
+
+def store_and_read(given: Entity) -> Entity:
+    table = memory_table()
+    drive(table.transact(KEY, [Operation.insert("ENTITY", given.properties())]))
+    row = drive(table.get(KEY, "ENTITY"))
+    assert row is not None
+    return read_entity(row)
+
+
+@pytest.mark.parametrize("attempts", [0, 1, 1000])
+def test_the_largest_entity_has_room_for_the_attempts_of_many_crashes(attempts):
+    largest = entity(full())
+    assert largest.too_large is None
+    assert len(pack_entries(largest.outbox)) > MAX_OUTBOX_BYTES - 200
+
+    later = entity(full(attempts))
+
+    assert store_and_read(later).outbox == later.outbox
+
+
+def test_what_is_over_a_limit_is_told_before_it_is_sent():
+    large = entity({"m": entry("x" * MAX_OUTBOX_BYTES)})
+
+    assert large.too_large is not None
+    assert "outbox" in large.too_large
+    assert prepare(KEY, [Operation.insert("ENTITY", large.properties())])
+
+
+def test_an_entity_comes_back_as_it_was_stored():
+    outbox = {
+        "text": entry(json.dumps({"é": 1})),
+        b"\x00" * 16: Entry(b"p" * 16, NOW, 3, None),
+        "silent": Entry(b"p" * 16, NOW, 4, ()),
+    }
+    given = entity(outbox)
+
+    read = store_and_read(given)
+
+    assert (read.state, read.schema, read.version, read.last_now) == (given.state, 1, 7, NOW)
+    assert read.outbox == outbox
+    assert read.pending == 2

@@ -1,0 +1,554 @@
+"""De-duplication store, tokens, sweeps and eviction."""
+
+import json
+from contextlib import suppress
+from datetime import timedelta
+from itertools import count
+
+import pytest
+
+from eventstore import ConcurrencyConflictError, KeyRange, Operation, Table, drive
+from eventstore.limits import row_bytes
+from eventstore.port import Int64, Row
+from eventstore.stream import split_keys
+from handlers import App, Context, Handler, Message, State, handles
+from runtime import Envelope, Processor
+from runtime.algorithms.outbox.stores import Token, TokenStore, first_name, issue
+from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
+from runtime.ledger.batch import OpenBatches
+from runtime.ledger.ledger import Ledger
+from runtime.maintenance.statistics import TableCount, count_objects, count_rows, object_keys
+from runtime.versions import limits
+from samples.shooting_range import app
+from tests.support.logs import fire, start
+from tests.unit.runtime import diary
+from tests.unit.runtime.algorithms.batches import Batch
+from tests.unit.runtime.algorithms.game import SHOT, assert_one_hit, begun, calls, new_world, shoot
+from tests.unit.runtime.algorithms.world import (
+    ALGORITHMS,
+    WITH_OUTBOX,
+    At,
+    CrashError,
+    World,
+    crash,
+    lose_answer,
+)
+from tests.unit.runtime.diary import delivery, write
+from tests.unit.runtime.games import GAME
+from tests.unit.runtime.patience import PATIENCE
+from tests.unit.runtime.tables import contents, memory_table, rows
+from tests.unit.runtime.worker import DAY, NOW, SECOND, ToldClock, Worker, ends
+
+every_outbox = pytest.mark.parametrize("algorithm", WITH_OUTBOX)
+
+
+# Tokens: created once for what counts, under fresh ids, refused when too late, and none left over.
+
+
+PARENT = Token("chain", "first", "Bell")
+
+
+class Rang(Message):
+    tower: str
+
+
+class Heard(Message):
+    tower: str
+
+
+class Data(State):
+    rings: int = 0
+
+
+class Bell(Handler[Data]):
+    @handles(by="tower")
+    def rang(self, state: Data, message: Rang, context: Context) -> Data:
+        for _ in range(60):
+            context.publish(Heard(tower=message.tower))
+        return state.model_copy(update={"rings": state.rings + 1})
+
+
+class Ear(Handler[Data]):
+    @handles(by="tower")
+    def heard(self, state: Data, message: Heard, context: Context) -> Data:
+        return state.model_copy(update={"rings": state.rings + 1})
+
+
+class OtherEar(Ear):
+    """Takes the same messages."""
+
+
+@pytest.fixture
+def store() -> TokenStore:
+    return TokenStore(memory_table())
+
+
+def tokens_of(attempt: str, number: int = 2) -> list[Token]:
+    return [Token("chain", f"{attempt}-{index}", "Ear") for index in range(number)]
+
+
+def test_tokens_are_there_from_creation_to_deletion(store):
+    drive(store.issue([PARENT]))
+    (token, other) = tokens_of("a")
+
+    drive(store.create(PARENT, [token, other]))
+    drive(store.delete(token))
+    drive(store.delete(token))
+
+    assert [drive(store.exists(each)) for each in (PARENT, token, other)] == [True, False, True]
+
+
+def test_no_tokens_are_created_once_the_parent_is_gone(store):
+    # This is what fences a slow attempt: others may have cleaned up already, and nobody would delete its tokens.
+    drive(store.issue([PARENT]))
+    drive(store.delete(PARENT))
+
+    with pytest.raises(ConcurrencyConflictError):
+        drive(store.create(PARENT, tokens_of("late")))
+
+    assert not any(drive(store.exists(token)) for token in tokens_of("late"))
+
+
+def test_tokens_of_one_handler_are_not_those_of_another(store):
+    drive(store.issue([PARENT]))
+
+    assert not drive(store.exists(PARENT._replace(handler="Ear")))
+
+
+def test_a_message_that_is_issued_twice_before_it_is_sent_has_one_token(store):
+    first = drive(issue(store, write("a"), ["Diary", "Other"]))
+    drive(store.delete(Token.named((first.headers or {})["token"], "Diary")))
+
+    again = drive(issue(store, write("a"), ["Diary", "Other"]))
+
+    assert again == first
+    assert not drive(store.exists(Token.named((first.headers or {})["token"], "Diary")))
+
+
+def test_a_message_keeps_its_other_headers(store):
+    issued = drive(issue(store, write("a", headers={"trace": "7"}), ["Diary"]))
+
+    assert set(issued.headers or {}) == {"trace", "token"}
+
+
+def test_a_message_for_several_handlers_is_processed_by_each_of_them_once():
+    world = World("tokens", App(Bell, Ear, OtherEar))
+
+    world.deliver(delivery("m", "Rang", {"tower": "east"}))
+    world.consume()
+    for output in list(world.published):
+        assert ends(world.deliver(output.envelope())) == ["duplicate", "duplicate"]
+
+    assert [world.state(name, "east")["rings"] for name in ("Bell", "Ear", "OtherEar")] == [1, 60, 60]
+    assert world.garbage() == []
+
+
+def test_each_attempt_has_tokens_of_its_own_and_those_that_lost_are_deleted():
+    # Given an attempt that died when its tokens were created, before they were committed
+    world = begun("tokens")
+    with pytest.raises(CrashError):
+        shoot(world, after=At(calls("tokens").index("other transact") + 1, crash))
+    (lost,) = [key for key in rows(world.other) if "LeaderBoard" in key[1]]
+
+    # When the next one finishes the message
+    world.deliver(SHOT)
+
+    # Then the message carries a token of that attempt, and the other is gone
+    (output,) = world.published
+    left = {key[1] for key in rows(world.other) if "LeaderBoard" in key[1]}
+    assert left == {Token.named(output.headers["token"], "LeaderBoard").row_key}
+    assert lost[1] not in left
+    world.consume()
+    assert_one_hit(world)
+
+
+def test_a_slow_attempt_cannot_create_tokens_when_others_have_cleaned_up():
+    # Given an attempt that stops just before it creates its tokens, until all is done without it
+    world = begun("tokens")
+
+    async def others() -> None:
+        await world.process(SHOT)
+        await world.consuming()
+
+    # When it goes on
+    shoot(world, before=At(calls("tokens").index("other transact") + 1, others))
+
+    # Then it has created none, and published nothing again
+    assert len(world.published) == 1
+    assert_one_hit(world)
+
+
+@pytest.mark.parametrize("crashed", range(1, 10))
+def test_copies_with_different_tokens_of_a_message_that_is_not_finished_leave_none(crashed):
+    # Given a message that is not finished, and a copy that somebody gave another token
+    world = begun("tokens")
+    with pytest.raises(CrashError):
+        shoot(world, before=At(calls("tokens").index("publish") + 1, crash))
+    drive(TokenStore(world.other).issue([Token("second", "other", "ShootingRange")]))
+    second = SHOT._replace(headers={"token": "second/other"})
+
+    # When that one is processed, with a crash, and both are redelivered
+    with pytest.raises(CrashError):
+        drive(world.process(second, before=At(crashed, crash)))
+    assert ends(world.deliver(second, SHOT)) == ["duplicate", "duplicate"]
+    world.consume()
+
+    # Then the message has its effect once
+    assert_one_hit(world)
+
+
+@pytest.mark.parametrize("name", ["nonsense", "/", "a/", "a b/c", "a/b/c", "x" * 600 + "/first"])
+def test_a_token_whose_name_is_none_is_taken_for_no_token(name):
+    world = World("tokens")
+
+    (outcome,) = world.deliver(SHOT._replace(headers={"token": name}))
+
+    assert ends([outcome]) == ["invalid_envelope"]
+
+
+@pytest.mark.parametrize("victim", ["victim", "0", "21260105-1bf4-4ac1-8aeb-9020ca4b6fb4"])
+def test_a_message_cannot_take_the_token_of_another_one(victim):
+    # Given a message with its token, and another one under an id of its own that names the same token
+    world = World("tokens")
+    drive(issue(TokenStore(world.other), SHOT._replace(message_id=victim), ["ShootingRange"]))
+    hostile = SHOT._replace(message_id="hostile", headers={"token": first_name(victim)})
+
+    (outcome,) = world.deliver(hostile)
+
+    assert ends([outcome]) == ["invalid_envelope"]
+    assert drive(TokenStore(world.other).exists(Token.named(first_name(victim), "ShootingRange")))
+
+
+def test_what_a_message_from_outside_names_as_its_token_is_replaced(store):
+    issued = drive(issue(store, write("a", headers={"token": first_name("victim")}), ["Diary"]))
+
+    assert issued.headers == {"token": first_name("a")}
+
+
+def test_the_ids_of_attempts_come_from_where_they_are_said_to_come_from():
+    from runtime.algorithms.outbox.algorithm import OutboxOneByOne
+    from runtime.algorithms.outbox.variants import TokenBased
+    from runtime.messages.parsing import Prepared, prepare
+    from samples.shooting_range import app
+    from tests.unit.runtime.games import GAME, fire
+
+    table, tokens, numbers = memory_table(), TokenStore(memory_table()), count(1)
+    published = []
+
+    async def publish(output) -> None:
+        published.append(output.headers["token"])
+
+    algorithm = TokenBased(
+        table=table, tokens=tokens, handler=app.handlers["ShootingRange"],
+        recipients=lambda _: ["LeaderBoard"], new_id=lambda: f"attempt{next(numbers)}",
+    )  # fmt: skip
+    message = prepare(algorithm.handler, str(GAME), drive(issue(tokens, fire(1, 1), ["ShootingRange"])))
+    assert isinstance(message, Prepared)
+    drive(OutboxOneByOne(algorithm=algorithm, publish=publish).process(message))
+
+    (name,) = published
+    assert name.endswith("/attempt1-0")
+
+
+@pytest.mark.parametrize("algorithm", ["state-based", "outbox", "deduplication-store"])
+def test_other_algorithms_issue_nothing(algorithm):
+    world = World(algorithm)
+    worker: Processor = world.worker()
+
+    assert drive(worker.issue(SHOT)) == SHOT
+    assert world.calls == []
+
+
+# Ids that are kept by age are forgotten by age: what they protected against can happen then.
+
+
+WEEK = timedelta(days=7)
+BY_AGE = ["outbox", "deduplication-store"]
+
+
+def evict(world: World, older_than: timedelta = WEEK) -> int:
+    return drive(world.worker().evict(older_than))
+
+
+@pytest.mark.parametrize("algorithm", BY_AGE)
+def test_a_duplicate_that_comes_after_its_eviction_is_processed_again(algorithm):
+    # Given a message that was processed a week ago, and is forgotten
+    world = World(algorithm, diary.app)
+    world.deliver(write("a"))
+    world.clock.now += 7 * DAY
+    assert evict(world) == 1
+
+    # When its copy comes
+    outcomes = world.deliver(write("a"))
+
+    # Then it has its effect twice: this is what a longer period makes less likely, and no period excludes
+    assert ends(outcomes) == ["processed"]
+    assert world.state("Diary", diary.DIARY)["lines"] == ["a", "a"]
+
+
+@pytest.mark.parametrize("algorithm", BY_AGE)
+def test_younger_messages_are_kept(algorithm):
+    world = World(algorithm, diary.app)
+    world.deliver(write("old"))
+    world.clock.now += 7 * DAY
+    world.deliver(write("young"))
+
+    assert evict(world) == 1
+    assert ends(world.deliver(write("young"), write("old"))) == ["duplicate", "processed"]
+
+
+@pytest.mark.parametrize("algorithm", BY_AGE)
+def test_what_is_not_published_yet_is_kept_however_old_it_is(algorithm):
+    world = World(algorithm, diary.app)
+    with pytest.raises(CrashError):
+        drive(world.process(write("a"), before=lambda call: crash() if call == "publish" else None))
+    world.clock.now += 7 * DAY
+
+    assert evict(world) == 0
+    assert ends(world.deliver(write("a"))) == ["duplicate"]
+    assert len(world.published) == 1
+
+
+@pytest.mark.parametrize("algorithm", BY_AGE)
+def test_what_a_batch_has_not_published_yet_is_kept_however_old_it_is(algorithm):
+    batch = Batch(World(algorithm, diary.app))
+    batch.first_pass(write("a"))
+    batch.world.clock.now += 7 * DAY
+
+    assert evict(batch.world, timedelta()) == 0
+    assert ends(batch.run(write("a"))) == ["processed"]
+    assert len(batch.outcomes[0].outputs) == 1
+
+
+@pytest.mark.parametrize("algorithm", BY_AGE)
+def test_a_dry_run_counts_and_writes_nothing(algorithm):
+    world = World(algorithm, diary.app)
+    world.deliver(write("a"), write("b"))
+    before = contents(world.states), contents(world.other)
+
+    assert drive(world.worker().evict(timedelta(), dry_run=True)) == 2
+    assert (contents(world.states), contents(world.other)) == before
+
+
+@pytest.mark.parametrize("algorithm", [each for each in ALGORITHMS if each not in BY_AGE])
+def test_what_is_not_kept_by_age_is_not_forgotten(algorithm):
+    world = World(algorithm, diary.app)
+    world.deliver(write("a"))
+    world.clock.now += 7 * DAY
+
+    assert evict(world) == 0
+    assert ends(world.deliver(write("a"))) == ["duplicate"]
+
+
+def test_a_store_forgets_more_messages_than_a_transaction_takes():
+    world = World("deduplication-store", diary.app)
+    for number in range(130):
+        world.deliver(write("a", f"m-{number}"))
+
+    assert evict(world, timedelta()) == 130
+    assert rows(world.other) == {}
+
+
+def test_two_that_evict_at_once_do_not_disturb_each_other():
+    world = World("deduplication-store", diary.app)
+    world.deliver(write("a"), write("b"))
+
+    def other(call: str):
+        return world.worker().evict(timedelta()) if call == "other transact" else None
+
+    assert drive(world.worker(before=other).evict(timedelta())) == 0
+    assert rows(world.other) == {}
+
+
+# The sweeper finishes messages whose worker died, when they are not redelivered.
+
+
+def sweep(world: World, **disturbances) -> int:
+    return drive(world.worker(**disturbances).sweep())
+
+
+def after_each_crash(algorithm):
+    """Give a world for each call after which a worker can die with the state changed."""
+    for number in range(1, len(calls(algorithm)) + 1):
+        world = begun(algorithm)
+        with pytest.raises(CrashError):
+            shoot(world, after=At(number, crash))
+        if world.state("ShootingRange", str(GAME))["number_of_attempts"] == 1:
+            yield world
+
+
+@every_outbox
+def test_a_sweep_finishes_what_a_crash_left(algorithm):
+    for world in after_each_crash(algorithm):
+        sweep(world)
+        world.consume()
+        assert_one_hit(world)
+
+
+@every_outbox
+def test_a_sweep_finishes_what_another_sweep_left(algorithm):
+    for world in after_each_crash(algorithm):
+        for number in range(1, 12):
+            with suppress(CrashError):
+                sweep(world, after=At(number, crash))
+        sweep(world)
+        world.consume()
+        assert_one_hit(world)
+
+
+@every_outbox
+def test_a_sweep_makes_up_for_lost_answers(algorithm):
+    for world in after_each_crash(algorithm):
+        sweep(world, after=At(2, lose_answer), before=At(5, lose_answer))
+        world.consume()
+        assert_one_hit(world)
+
+
+@every_outbox
+def test_a_sweep_between_any_two_calls_of_a_worker_changes_nothing(algorithm):
+    for number in range(1, len(calls(algorithm)) + 1):
+        world = begun(algorithm)
+        shoot(world, before=At(number, world.worker().sweep))
+        world.consume()
+        assert_one_hit(world)
+
+
+@every_outbox
+def test_a_sweep_tells_how_many_messages_it_finished(algorithm):
+    world = new_world(algorithm, diary.app)
+    for number, name in enumerate(["d-1", "d-2", "d-2"]):
+        with pytest.raises(CrashError):
+            drive(world.process(write("line", str(number), name), before=die_at_publish))
+
+    assert sweep(world) == 3
+    assert sweep(world) == 0
+    assert len(world.published) == 3
+
+
+@every_outbox
+def test_a_sweep_of_nothing_costs_one_scan(algorithm):
+    world = begun(algorithm)
+    world.calls.clear()
+
+    assert sweep(world) == 0
+    assert world.calls == ["states scan"] * 2  # for each of the two handlers
+
+
+@every_outbox
+def test_a_sweep_leaves_alone_what_was_begun_a_moment_ago(algorithm):
+    world = begun(algorithm)
+    with pytest.raises(CrashError):
+        shoot(world, before=die_at_publish)
+    world.clock.now += 30 * SECOND
+
+    early = drive(world.worker().sweep(timedelta(minutes=1)))
+    world.clock.now += 30 * SECOND
+    late = drive(world.worker().sweep(timedelta(minutes=1)))
+
+    assert (early, late) == (0, 1)
+
+
+def die_at_publish(call: str) -> None:
+    if call == "publish":
+        crash()
+
+
+# Counts of a table: what stands in it is counted once, whole or range by range.
+
+
+OLD = NOW - 10 * DAY
+
+
+async def publish(_: object) -> None:
+    """Publish nothing."""
+
+
+@pytest.fixture
+def table(monkeypatch: pytest.MonkeyPatch) -> Table:
+    """Give a table with streams, entities, ids of messages, a ledger, and a stream of somebody else."""
+    monkeypatch.setattr(limits, "MAX_SEGMENT_VERSIONS", 0)  # each version is a run of its own
+    table = memory_table()
+    for number in range(4):
+        for name in ("a", "b"):
+            worker = Worker(table, clock=ToldClock(OLD + number), batch="done", business_id=name)
+            worker.process(write(f"{name}{number}", diary=name, enqueued_at=OLD + number))
+    Worker(table, clock=ToldClock(OLD + 9), business_id="c").process(write("x", diary="c"))
+    rules = TruncationRules.of(NOW, OpenBatches(), keep_last=2)
+    drive(truncate_stream(table, "Diary-a", rules, PATIENCE))
+    processor = Processor(app, table, publish, algorithm="deduplication-store")
+    for row in (start(1, 40), fire(2, 40)):
+        drive(processor.process(Envelope.of(row["message_id"], row["type"], row["body"])))
+    drive(Ledger(table, ToldClock()).begin("night", "", ""))
+    drive(table.transact("Order-7", [Operation.insert("SS-HEAD", {"Version": 1})]))
+    drive(table.transact("Order-7", [Operation.insert("SS-SE-0000000001", {"Version": 1})]))
+    drive(table.transact("deliveries.a-b", [Operation.insert("ID-T-1", {"Value": 1})]))
+    return table
+
+
+def test_each_handler_has_its_objects_versions_rows_and_bytes(table):
+    count = drive(count_rows(table))
+
+    diary, shooting_range = count.handlers
+    assert (diary.handler, diary.algorithm, diary.objects) == ("Diary", "state-based", 3)
+    assert (diary.versions, diary.kept, diary.horizon, diary.oldest) == (9, 7, OLD + 1, OLD)
+    assert (shooting_range.handler, shooting_range.algorithm) == ("ShootingRange", "deduplication-store")
+    assert (shooting_range.objects, shooting_range.versions, shooting_range.kept) == (1, 2, 1)
+    sizes = {key: row_bytes(Row(*key, "", properties)) for key, properties in rows(table).items()}
+    for each, name in ((diary, "Diary-"), (shooting_range, "ShootingRange-")):
+        own = [size for (partition, _), size in sizes.items() if partition.startswith(name)]
+        assert (each.rows, each.bytes) == (len(own), sum(own))
+    assert diary.rows + shooting_range.rows + count.others.rows == len(sizes)
+    assert diary.bytes + shooting_range.bytes + count.others.bytes == sum(sizes.values())
+
+
+def test_the_oldest_version_of_a_handler_is_one_that_is_kept(table):
+    # Given that the other diary, which was not cut, has the oldest version
+    assert drive(count_rows(table)).handlers[0].oldest == OLD
+    # When it is cut too, and the deletion of its rows broke off
+    rules = TruncationRules.of(NOW, OpenBatches(), keep_last=1)
+    drive(truncate_stream(table, "Diary-b", rules, PATIENCE))
+    (header,) = [values for key, values in rows(table).items() if key == ("Diary-b", "SS-HEAD")]
+    run = next(values for key, values in rows(table).items() if key[1] == "SS-SE-0000000004")
+    drive(table.transact("Diary-b", [Operation.insert("SS-SE-0000000001", run)]))
+    assert header["FirstVersion"] > 1
+
+    # Then what is left counts as a row, and its versions as cut
+    diary = drive(count_rows(table)).handlers[0]
+    assert diary.oldest == OLD + 2
+    assert diary.rows == sum(partition.startswith("Diary-") for partition, _ in rows(table))
+
+
+def test_objects_alone_are_counted_from_their_headers(table):
+    quick, whole = drive(count_objects(table)), drive(count_rows(table))
+
+    assert quick.handlers == [each._replace(oldest=None, rows=0, bytes=0) for each in whole.handlers]
+
+
+def test_waiting_letters_are_counted():
+    table = memory_table()
+    Worker(table, business_id="c").process(write("x", diary="c"))
+    drive(table.transact("Diary-c", [Operation.merge("SS-HEAD", {"Letters": 3})]))
+
+    assert [drive(count(table)).handlers[0].letters for count in (count_objects, count_rows)] == [3, 3]
+
+
+@pytest.mark.parametrize("count", [count_objects, count_rows])
+@pytest.mark.parametrize("parts", [1, 2, 3, 8])
+def test_ranges_add_up_to_the_whole(table, count, parts):
+    whole, sum_of_all = drive(count(table)), TableCount()
+
+    async def ranges() -> list[KeyRange]:
+        return await split_keys(object_keys(table), parts)
+
+    for keys in drive(ranges()):
+        sum_of_all.merge(json.loads(json.dumps(drive(count(table, keys)).document())))
+
+    assert sorted(sum_of_all.document()) == sorted(whole.document())
+
+
+def test_a_row_has_the_bytes_that_azure_charges():
+    # 4, keys of 3 + 4 characters; 8 for each property, and two for each character of its name
+    row = Row("a-b", "SS-X", "", {"T": "ab", "B": b"abc", "I": Int64(1), "F": True})
+
+    keys, names = 2 * (3 + 4), 4 * (8 + 2)
+    assert row_bytes(row) == 4 + keys + names + (2 * 2 + 4) + (3 + 4) + 8 + 1

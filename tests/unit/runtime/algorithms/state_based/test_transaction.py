@@ -1,0 +1,650 @@
+"""Transactions: what one commit holds, whatever messages and states are like."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
+from eventstore.limits import MAX_BINARY_BYTES
+from handlers import App, Context, Handler, Message, State, handles
+from runtime.errors import RetriesExhaustedError
+from runtime.ledger.batch import NOTHING, BatchContext, OpenBatches
+from runtime.messages.envelope import Envelope, Envelopes
+from runtime.messages.outcome import Outcome, Outcomes, Output
+from runtime.messages.parsing import prepare, prepare_all
+from runtime.versions import limits
+from runtime.versions.limits import MAX_HEAD_STATE_BYTES as HEADER_LIMIT
+from runtime.versions.limits import MAX_STATE_BYTES
+from runtime.versions.run import Version
+from samples.shooting_range.handlers import ShootingRange
+from tests.unit.runtime.diary import DEEDS, DIARY, NOISE, SKY, Wrote, delivery, misbehave, ponder, write
+from tests.unit.runtime.games import GAME
+from tests.unit.runtime.indexes import check_index, index_of
+from tests.unit.runtime.tables import memory_table, rows
+from tests.unit.runtime.worker import DAY, HOUR, NOW, Worker, ends, made_by, open_batches, outputs, stored
+
+# More new versions than fit one transaction are stored in parts.
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let runs and transactions be so small that a few messages make several parts."""
+    monkeypatch.setattr(limits, "MAX_RUN_VERSIONS", 2)
+    monkeypatch.setattr(limits, "MAX_TRANSACTION_RUNS", 2)
+
+
+deliveries = st.lists(
+    st.sampled_from(
+        [
+            *(write(line) for line in "abcdefgh"),
+            *(ponder(message_id) for message_id in "pq"),
+            misbehave("fail"),
+            misbehave("set an attribute"),
+            write("other", message_id="a"),
+            write("future", enqueued_at=2**62),
+            delivery("invalid", "Write", "{"),
+        ]
+    ),
+    max_size=25,
+)
+
+
+@given(known=deliveries, messages=deliveries, stop=st.booleans())
+@settings(max_examples=150)
+def test_parts_give_the_outcomes_of_one_part(known, messages, stop):
+    batch = BatchContext("batch-1", on_error="stop-stream" if stop else "continue")
+    whole, parted = memory_table(), memory_table()
+    for table in (whole, parted):
+        Worker(table, batch="batch-0").process(*known)
+    expected = Worker(whole, batch=batch).process(*messages)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "MAX_RUN_VERSIONS", 2)
+        patch.setattr(limits, "MAX_TRANSACTION_RUNS", 2)
+        found = Worker(parted, batch=batch).process(*messages)
+
+    assert found == expected
+    assert [version.record for version in stored(parted)] == [version.record for version in stored(whole)]
+    check_index(parted)
+
+
+@given(sizes=st.lists(st.integers(0, 3000), min_size=1, max_size=12), room=st.integers(4000, 30_000))
+@settings(max_examples=60)
+def test_what_does_not_fit_a_transaction_is_forgotten_and_folded_again(sizes, room):
+    # The size of a run is known only once it is compressed, so a part may turn out to be too large.
+    messages = [
+        write("x" * size + str(number), message_id=f"m-{number}") for number, size in enumerate(sizes)
+    ]
+    messages = [copy for message in messages for copy in (message, message)]
+    whole, parted = memory_table(), memory_table()
+    expected = Worker(whole).process(*messages)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "MAX_RUN_VERSIONS", 1)
+        patch.setattr(limits, "ROW_OVERHEAD", 1000)
+        patch.setattr(limits, "MAX_TRANSACTION_BYTES", room)
+        found = Worker(parted).process(*messages)
+
+    assert found == expected
+    assert made_by(parted) == made_by(whole)
+
+
+@pytest.mark.usefixtures("tiny", "no_tail")
+def test_the_index_is_right_after_each_of_several_parts():
+    table = memory_table()
+    for batch in range(6):
+        Worker(table).process(*(write(f"{batch}-{number}") for number in range(3 + 4 * batch)))
+        check_index(table)
+
+    assert len(index_of(table)) < 8
+
+
+@pytest.mark.usefixtures("tiny")
+def test_every_part_is_one_transaction():
+    table = memory_table()
+    counted = InterceptedTable(table)
+
+    Worker(counted).process(*(write(str(number)) for number in range(12)))
+
+    # Two runs of two versions in each part.
+    assert counted.counts == {"query": 1, "transact": 3}
+    assert len(stored(table)) == 12
+
+
+@pytest.mark.usefixtures("tiny")
+def test_the_parts_that_were_stored_before_a_crash_are_a_valid_prefix():
+    messages = [write(str(number)) for number in range(10)]
+    expected = Worker(memory_table(), batch="batch-1").process(*messages)
+
+    for crash in range(1, 4):
+        table = memory_table()
+        worker = Worker(_dying(table, crash), batch="batch-1", attempts=1)
+
+        with pytest.raises(RetriesExhaustedError):
+            worker.process(*messages)
+
+        assert made_by(table) == [str(number) for number in range(4 * (crash - 1))]
+        assert Worker(table, batch="batch-1").process(*messages) == expected
+
+
+def _dying(table: Table, crash: int) -> Table:
+    def die(name: str, *_: object) -> None:
+        if name == "transact" and intercepted.counts["transact"] >= crash:
+            raise StoreUnavailableError("the machine is gone")
+
+    intercepted = InterceptedTable(table, before=die)
+    return intercepted
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_conflict_in_the_middle_redoes_only_what_is_not_stored():
+    table = memory_table()
+    transactions = []
+
+    def interrupt(name: str, *_: object):
+        if name != "transact":
+            return None
+        transactions.append(name)
+        return Worker(table).handle(write("theirs")) if len(transactions) == 2 else None
+
+    raced = InterceptedTable(table, before=interrupt)
+    outcomes = Worker(raced, batch="batch-1").process(*(write(str(number)) for number in range(10)))
+
+    assert ends(outcomes) == ["processed"] * 10
+    assert made_by(table) == ["0", "1", "2", "3", "theirs", "4", "5", "6", "7", "8", "9"]
+    assert [outcome.version for outcome in outcomes] == [1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12][:10]
+    assert len(outputs(outcomes)) == 10
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_copy_whose_outputs_are_in_hand_does_not_fail_the_batch_after_a_conflict():
+    # Given a handler that is not deterministic, and a part of its outcomes stored
+    table = memory_table()
+    transactions = []
+    outside = misbehave("draw from outside", message_id="outside")
+    messages = [outside, *(write(str(number)) for number in range(6)), outside]
+
+    def interrupt(name: str, *_: object):
+        if name != "transact":
+            return None
+        transactions.append(name)
+        return Worker(table).handle(write("theirs")) if len(transactions) == 2 else None
+
+    # When what is in memory is dropped because of a conflict, and then its copy comes
+    batch = BatchContext("batch-1", open_batches("batch-1"))
+    outcomes = Worker(InterceptedTable(table, before=interrupt), batch=batch).process(*messages)
+
+    # Then the copy is a dead letter: nothing is lost, as the first delivery has the outputs
+    assert ends(outcomes) == ["processed"] * 7 + ["nondeterministic"]
+    assert len(outcomes[0].outputs) == 1
+
+
+@pytest.mark.thorough
+def test_twenty_thousand_versions_in_one_call():
+    table = memory_table()
+    counted = InterceptedTable(table)
+    shots = [
+        delivery(f"{number:032x}", "FireAt", {"game_id": str(GAME), "position": 1})
+        for number in range(20_000)
+    ]
+
+    outcomes = Worker(counted, App(ShootingRange), business_id=str(GAME), batch="batch-1").process(*shots)
+
+    assert set(ends(outcomes)) == {"processed"}
+    assert [outcome.version for outcome in outcomes] == list(range(1, 20_001))
+    assert counted.counts == {"query": 1, "transact": 1}
+    assert [row["Count"] for (_, key), row in sorted(rows(table).items()) if key.startswith("SS-SE-")] == [
+        8192, 8192, 3616,
+    ]  # fmt: skip
+
+
+def test_more_versions_than_a_transaction_holds():
+    # 1,200 versions with 4,000 bytes each that compression does not make smaller are more than 4 MiB.
+    table = memory_table()
+    counted = InterceptedTable(table)
+    messages = [misbehave("capture noise", message_id=str(number)) for number in range(1200)]
+
+    outcomes = Worker(counted, batch="batch-1").process(*messages)
+
+    assert [outcome.version for outcome in outcomes] == list(range(1, 1201))
+    assert counted.counts == {"query": 1, "transact": 3}
+    assert Worker(table, batch="batch-1").process(*messages) == outcomes
+
+
+# Whatever messages and states are like, what a transaction writes keeps to the limits of a table.
+
+
+def runs(table: Table) -> list[int]:
+    """Return how many versions each run of the table holds."""
+    return [row["Count"] for (_, key), row in sorted(rows(table).items()) if key.startswith("SS-SE-")]
+
+
+def data_bytes(table: Table) -> list[int]:
+    """Return how many bytes of compressed columns each run of the table holds."""
+    return [
+        sum(len(value) for name, value in row.items() if name.startswith("Data"))
+        for (_, key), row in sorted(rows(table).items())
+        if key.startswith("SS-SE-")
+    ]
+
+
+def test_a_run_is_closed_at_its_number_of_versions(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(limits, "MAX_RUN_VERSIONS", 5)
+    table = memory_table()
+
+    Worker(table).process(*(ponder(str(number)) for number in range(12)))
+
+    assert runs(table) == [5, 5, 2]
+
+
+def test_a_run_is_closed_at_its_raw_bytes():
+    # States of 300 KB of which compression leaves almost nothing: what is read back must not fill the memory.
+    table = memory_table()
+    messages = [misbehave("fill the diary", message_id=str(number)) for number in range(40)]
+
+    Worker(table).process(*messages)
+
+    most = -(-limits.MAX_RUN_RAW_BYTES // 300_000)
+    assert runs(table) == [most, 40 - most]
+    assert max(data_bytes(table)) < 10_000
+    assert ends(Worker(table, batch="other").process(*messages)) == ["duplicate"] * 40
+
+
+def test_versions_whose_ids_would_not_fit_one_row_make_several_runs():
+    # Ids of 255 characters that take four bytes each.
+    table = memory_table()
+    messages = [ponder(f"{number:05d}" + "\U0001f4d6" * 250) for number in range(600)]
+
+    Worker(table).process(*messages)
+
+    assert runs(table) == [150, 150, 150, 150]
+    assert made_by(table) == [message.message_id for message in messages]
+
+
+def test_a_run_that_does_not_get_smaller_is_split_into_several_events(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(NOISE, "bytes", 200_000)
+    table = memory_table()
+    counted = InterceptedTable(table)
+    messages = [misbehave("capture noise", message_id=str(number)) for number in range(11)]
+
+    outcomes = Worker(counted, batch="batch-1").process(*messages)
+
+    assert counted.counts["transact"] == 1
+    assert len(runs(table)) > 3
+    assert max(data_bytes(table)) <= 700 * 1024
+    assert [version.number for version in stored(table)] == list(range(1, 12))
+    assert Worker(table, batch="batch-1").process(*messages) == outcomes
+
+
+def test_each_split_run_starts_with_the_state_before_its_first_version(monkeypatch: pytest.MonkeyPatch):
+    # So that it can be read, and older runs deleted, without the others.
+    monkeypatch.setattr(limits, "MAX_RUN_DATA_BYTES", 200)
+    monkeypatch.setattr(limits, "MAX_SEGMENT_BYTES", 0)
+    table = memory_table()
+
+    Worker(table).process(*(write(random.randbytes(40).hex(), message_id=str(number)) for number in range(9)))
+
+    assert len(runs(table)) > 3
+    versions = stored(table)
+    assert [version.before for version in versions[1:]] == [version.after for version in versions[:-1]]
+
+
+@pytest.mark.parametrize("diary", ["d-1", "日" * 506, "/" * 168, "é" * 506])
+def test_a_full_transaction_is_small_enough_however_long_its_key_is(diary, monkeypatch: pytest.MonkeyPatch):
+    # The key is sent with each row, escaped, and a row has many properties: both count as bytes of the transaction.
+    monkeypatch.setattr(limits, "MAX_RUN_VERSIONS", 1)
+    monkeypatch.setitem(NOISE, "bytes", 29_000)
+    table = memory_table()
+    messages = [misbehave("capture noise", message_id=str(number), diary=diary) for number in range(120)]
+
+    outcomes = Worker(table, business_id=diary).process(*messages)
+
+    assert ends(outcomes) == ["processed"] * 120
+    assert runs(table) == [1] * 120
+
+
+def test_the_newest_state_in_the_header_leaves_room_for_the_events(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(limits, "MAX_RUN_VERSIONS", 1)
+    monkeypatch.setitem(NOISE, "bytes", 29_000)
+    table = memory_table()
+    messages = [misbehave("capture noise", message_id=str(number)) for number in range(120)]
+
+    # A state that just fits the header, beside as many events as fit.
+    outcomes = Worker(table).process(write("x" * 16_000, message_id="large"), *messages)
+
+    assert ends(outcomes) == ["processed"] * 121
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)
+
+
+@given(
+    messages=st.lists(
+        st.tuples(texts, st.integers(0, 3000), st.none() | st.dictionaries(texts, texts)), max_size=25
+    ),
+    diary=texts.filter(lambda text: len(text.encode()) < 100),
+    smaller=st.fixed_dictionaries(
+        {
+            "MAX_RUN_VERSIONS": st.integers(1, 9),
+            "MAX_RUN_RAW_BYTES": st.integers(1, 9000),
+            "MAX_RUN_DATA_BYTES": st.integers(1, 9000),
+            "MAX_TRANSACTION_RUNS": st.integers(1, 5),
+        }
+    ),
+)
+@settings(max_examples=60)
+def test_whatever_the_limits_are_all_is_written_and_replayed(messages, diary, smaller):
+    deliveries = [
+        write(random.randbytes(size // 2).hex(), message_id=message_id, diary=diary, headers=headers)
+        for message_id, size, headers in {
+            message_id: (message_id, *rest) for message_id, *rest in messages
+        }.values()
+    ]
+    table = memory_table()
+
+    with pytest.MonkeyPatch.context() as patched:
+        for name, limit in smaller.items():
+            patched.setattr(limits, name, limit)
+        outcomes = Worker(table, business_id=diary, batch="b").process(*deliveries)
+
+    assert ends(outcomes) == ["processed"] * len(deliveries)
+    assert Worker(table, business_id=diary, batch="b").process(*deliveries) == outcomes
+
+
+# States of any size up to the limit are stored and replayed, whether they fit the header or not.
+
+
+FRAME = len('{"lines":[""],"words":[""],"weight":0.0}')
+
+
+def noise(count: int) -> str:
+    """Return text that does not get smaller by compression, of so many bytes."""
+    chance = random.Random(count)
+    return "".join(chr(chance.randrange(0x10000, 0x10FFFF)) for _ in range(count // 4)) + "x" * (count % 4)
+
+
+def line_for_state_of(size: int) -> str:
+    """Return a line that makes a state of so many bytes: it stands there as a line and as a word."""
+    odd = (size - FRAME) % 2
+    assert not odd, "choose an odd size"
+    return noise((size - FRAME) // 2)
+
+
+@pytest.mark.parametrize(
+    "size", [HEADER_LIMIT - 10, HEADER_LIMIT, HEADER_LIMIT + 2, 100_000, MAX_STATE_BYTES]
+)
+def test_a_large_state_is_stored_replayed_and_gone_on_from(size):
+    table = memory_table()
+    large = write(line_for_state_of(size), message_id="large")
+
+    (first,) = Worker(table).process(large)
+    (again,) = Worker(table).process(large)
+    (pondered,) = Worker(table).process(ponder("p"))
+
+    assert ends([first, again, pondered]) == ["processed", "duplicate", "processed"]
+    assert again.outputs == first.outputs
+    assert len(stored(table)[0].after) == size
+    assert pondered.outputs[0].body == '{"lines":1}'
+    assert ("State" in rows(table)[f"Diary-{DIARY}", "SS-HEAD"]) == (size <= HEADER_LIMIT)
+
+
+def test_a_state_one_byte_over_the_limit_is_a_dead_letter():
+    table = memory_table()
+    line = line_for_state_of(MAX_STATE_BYTES)
+
+    outcomes = Worker(table).process(write(line + "x", message_id="large"), write("a"))
+
+    assert ends(outcomes) == ["state_too_large", "processed"]
+    assert made_by(table) == ["a"]
+
+
+def test_a_large_state_that_becomes_small_again_returns_to_the_header():
+    table = memory_table()
+    Worker(table).process(write(line_for_state_of(100_000), message_id="large"))
+    assert "State" not in rows(table)[f"Diary-{DIARY}", "SS-HEAD"]
+
+    Worker(table).process(misbehave("burn the diary"))
+
+    assert rows(table)[f"Diary-{DIARY}", "SS-HEAD"]["State"] == b'{"lines":[],"words":[],"weight":0.0}'
+
+
+def test_the_largest_version_that_is_taken_can_be_stored(monkeypatch: pytest.MonkeyPatch):
+    # Two states of the largest size and as much captured noise, none of which compression makes smaller.
+    table = memory_table()
+    monkeypatch.setitem(SKY, "colour", "")
+    Worker(table).process(write(line_for_state_of(MAX_STATE_BYTES), message_id="large"))
+
+    def burn_and_fill(state, context):
+        context.capture("noise", lambda: random.Random(1).randbytes(MAX_STATE_BYTES - 200))
+        line = line_for_state_of(MAX_STATE_BYTES)[::-1]
+        return state.model_copy(update={"lines": (line,), "words": frozenset({line})})
+
+    monkeypatch.setitem(DEEDS, "burn and fill", burn_and_fill)
+    filling = misbehave("burn and fill", message_id="filled")
+
+    (outcome,) = Worker(table).process(filling)
+    (again,) = Worker(table).process(filling)
+
+    assert ends([outcome, again]) == ["processed", "duplicate"]
+    assert len(stored(table)[1].after) == MAX_STATE_BYTES
+    largest = max(
+        len(value) for row in rows(table).values() for value in row.values() if isinstance(value, bytes)
+    )
+    assert largest == MAX_BINARY_BYTES
+
+
+def test_many_large_states_in_one_call_go_into_several_events():
+    table = memory_table()
+    messages = [write(noise(30_000) + str(number), message_id=f"m-{number}") for number in range(6)]
+
+    outcomes = Worker(table).process(*messages)
+    again = Worker(table, batch="other").process(*messages)
+
+    assert ends(outcomes) == ["processed"] * 5 + ["state_too_large"]
+    assert outputs(again) == outputs(outcomes)
+    assert Wrote.model_validate_json(outputs(outcomes)[-1].body).on_page[-1].endswith("4")
+
+
+# A group of deliveries has the outcomes and leaves the versions that its deliveries have one by one.
+
+
+class Add(Message):
+    """Something is added to an account, or refused."""
+
+    account: str
+    amount: int
+    note: str = ""
+
+
+class Added(Message):
+    """Something was added."""
+
+    total: int
+    lot: str
+
+
+class AccountData(State):
+    """A plain state."""
+
+    total: int = 0
+    note: str | None = None
+
+
+class LabelledData(AccountData):
+    """The same, but for a set, which makes it not plain."""
+
+    labels: frozenset[str] = frozenset()
+
+
+class Account(Handler[AccountData], name="Account"):
+    """Adds numbers, refuses negative ones, and tells nothing of zero."""
+
+    @handles(by="account")
+    def add(self, state: AccountData, message: Add, context: Context) -> AccountData:
+        if message.amount < 0:
+            object.__setattr__(state, "total", -1)
+            raise ValueError("nothing is taken away")
+        if message.amount == 0:
+            return state
+        total = state.total + message.amount
+        for _ in range(message.amount % 3):
+            lot = f"{context.new_guid()} {context.random.randrange(9)} {context.capture(str(_), lambda: 'x')}"
+            context.publish(Added(total=total, lot=lot), headers=dict(context.headers))
+        return state.model_copy(update={"total": total, "note": message.note or None})
+
+
+class Labelled(Handler[LabelledData], name="Account"):
+    """The same on a state that is not plain."""
+
+    @handles(by="account")
+    def add(self, state: LabelledData, message: Add, context: Context) -> LabelledData:
+        done = Account().add(state, message, context)
+        return done.model_copy(update={"labels": state.labels | {message.note}})  # type: ignore[return-value]
+
+
+ids = st.integers(0, 7).map(lambda number: f"00000000-0000-4000-8000-{number:012}")
+bodies = st.one_of(
+    st.builds(
+        '{{"account": "a-1", "amount": {}, "note": "{}"}}'.format,
+        st.integers(-1, 4),
+        st.sampled_from(["", "n", "ü"]),
+    ),
+    st.sampled_from(
+        [
+            '{"amount":1,"account":"a-1"}',
+            '{"account": "a-2", "amount": 1}',
+            '{"account": "", "amount": 1}',
+            '{"account": "a-1"}',
+            '{"account": "a-1", "amount": 1.0}',
+            '{"account": "a-1", "amount": [1]}',
+            '{"account": "a-1", "amount": 1',
+            "[]",
+            b"\x82\xa7account\xa3a-1\xa6amount\x01",
+            b"\xc1",
+        ]
+    ),
+)
+drawn_deliveries = st.builds(
+    Envelope,
+    ids | st.sampled_from(["x-1", "x\ny", "\ud800"]),
+    st.sampled_from(["Add", "Add", "Add", "Other"]),
+    bodies,
+    st.none(),
+    st.none() | st.integers(0, 9),
+    st.none() | st.sampled_from([NOW - 2 * DAY, NOW, NOW + 2 * HOUR, -(10**18)]),
+    st.none() | st.sampled_from([{}, {"trace": "ä"}, {"n": 1}, {"half": "\ud800"}]),
+)
+contexts = st.builds(
+    BatchContext,
+    st.sampled_from(["night", None]),
+    st.just(open_batches("day")),
+    is_cascade=st.booleans(),
+    late=st.sampled_from(["refuse", "process"]),
+    on_error=st.sampled_from(["continue", "stop-stream"]),
+)
+bounds = st.fixed_dictionaries(
+    {
+        "MAX_SEGMENT_VERSIONS": st.sampled_from([1, 3, 400]),
+        "MAX_RUN_VERSIONS": st.sampled_from([1, 2, 8192]),
+        "MAX_TRANSACTION_RUNS": st.sampled_from([1, 2, 48]),
+    }
+)
+
+
+def app_of(handler: type[Handler]) -> App:
+    return App(handler)
+
+
+def in_one_group(table: Table, app: App, batch: BatchContext, log: Sequence[Envelope]) -> Outcomes:
+    worker = Worker(table, app, batch=batch, business_id="a-1")
+    drawn_deliveries = prepare_all(worker.handler, "a-1", Envelopes.of(log))
+    return Outcomes.of(drive(worker.algorithm.process("a-1", drawn_deliveries)))
+
+
+def one_by_one(table: Table, app: App, batch: BatchContext, log: Sequence[Envelope]) -> list[Outcome]:
+    worker, seen = Worker(table, app, batch=batch, business_id="a-1"), NOTHING
+    outcomes: list[Outcome] = []
+    for each in log:
+        ended = drive(worker.algorithm.process("a-1", [prepare(worker.handler, "a-1", each)], seen))
+        outcomes += ended
+        seen = seen.after(ended)
+    return outcomes
+
+
+def in_columns(outcomes: Outcomes) -> tuple[list[int], list[Output]]:
+    """Return the outputs of all outcomes as they are stored, and how many each has."""
+    counts, outputs = outcomes.outputs()
+    texts: list[str | bytes] = [body if isinstance(body, str) else body.decode() for body in outputs.bodies]
+    return counts, list(replace(outputs, bodies=texts))
+
+
+def kept(table: Table) -> list[Version]:
+    """Return the stored versions, but for when they were written: at the end of a transaction."""
+    return [version._replace(written_at=None) for version in stored(table, "Account", "a-1")]
+
+
+@pytest.mark.parametrize("handler", [Account, Labelled])
+@given(
+    st.lists(drawn_deliveries, max_size=6),
+    st.lists(drawn_deliveries, min_size=1, max_size=20),
+    contexts,
+    bounds,
+)
+def test_a_group_gives_what_its_deliveries_give_one_by_one(handler, before, log, batch, smaller):
+    app, day = app_of(handler), BatchContext("day")
+    together, apart = memory_table(), memory_table()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in smaller.items():
+            patch.setattr(limits, name, value)
+        assert (
+            in_one_group(together, app, day, before) == one_by_one(apart, app, day, before)
+            if before
+            else True
+        )
+
+        outcomes = in_one_group(together, app, batch, log)
+
+        assert outcomes == one_by_one(apart, app, batch, log)
+        assert kept(together) == kept(apart)
+        assert [outcome.envelope for outcome in outcomes] == log
+        assert in_columns(outcomes) == in_columns(Outcomes.of(list(outcomes)))
+
+
+FAILURES: list[str] = []
+
+
+class Fragile(Handler[AccountData], name="Account"):
+    """Adds numbers; told to, it changes the state that it was given, and fails."""
+
+    @handles(by="account")
+    def add(self, state: AccountData, message: Add, context: Context) -> AccountData:
+        if context.message_id in FAILURES:
+            FAILURES.remove(context.message_id)
+            object.__setattr__(state, "total", -1)
+            raise ValueError("not now")
+        return state.model_copy(update={"total": state.total + message.amount})
+
+
+def test_a_replay_that_fails_leaves_nothing_to_the_next_one():
+    log = [
+        Envelope(name, "Add", f'{{"account": "a-1", "amount": {number}}}')
+        for number, name in enumerate("abb", 1)
+    ]
+    log[2] = log[1]
+    app, table = app_of(Fragile), memory_table()
+    in_one_group(table, app, BatchContext("day"), log[:2])
+    FAILURES.append("b")
+
+    outcomes = in_one_group(table, app, BatchContext("night", OpenBatches()), log)
+
+    assert [str(outcome.reason or outcome.status) for outcome in outcomes] == [
+        "duplicate",
+        "replay_failed",
+        "duplicate",
+    ]

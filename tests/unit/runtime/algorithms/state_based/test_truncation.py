@@ -1,0 +1,524 @@
+"""Truncation: which versions may go, and what each rule keeps."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventstore import Table, drive
+from runtime.algorithms.state_based.truncation import HeldBy, Truncated, TruncationRules, truncate_stream
+from runtime.errors import UsageError
+from runtime.ledger.batch import BatchContext, OpenBatches
+from runtime.versions import limits
+from runtime.versions.dead_letters import Kind
+from runtime.versions.stream import summaries
+from tests.unit.runtime.diary import DIARY, SKY, misbehave, ponder, write
+from tests.unit.runtime.indexes import check_index, index_of
+from tests.unit.runtime.patience import PATIENCE
+from tests.unit.runtime.tables import contents, memory_table
+from tests.unit.runtime.worker import (
+    DAY,
+    HOUR,
+    NOW,
+    ToldClock,
+    Worker,
+    ends,
+    letters,
+    made_by,
+    open_batches,
+    outputs,
+    stored,
+)
+
+# Which versions may go: each rule alone keeps what it is there to keep.
+
+
+KEY = "Diary-d-1"
+OLD = NOW - 10 * DAY
+"""When the versions of these tests were written and their messages enqueued, unless they say otherwise."""
+
+
+def truncate(
+    table: Table, *, dry_run: bool = False, running: tuple[str, ...] = ("running",), **rules: Any
+) -> Truncated:
+    """Truncate the stream as of `NOW`: what is older than a day may go, unless a test says otherwise."""
+    made = TruncationRules.of(NOW, open_batches(*running), **{"older_than": DAY, **rules})
+    truncated = drive(truncate_stream(table, KEY, made, PATIENCE, dry_run=dry_run))
+    assert truncated is not None
+    return truncated
+
+
+def add(table: Table, line: str, *, written_at: int = OLD, batch: str | None = "done", **fields: Any) -> None:
+    """Add a run of one version."""
+    worker = Worker(table, clock=ToldClock(written_at), batch=batch)
+    assert ends(worker.process(write(line, **{"enqueued_at": OLD, **fields}))) == ["processed"]
+
+
+def table_with(**second: Any) -> Table:
+    """Return a table with a stream of four runs, the second of which is as a test says, and the rest may go."""
+    table = memory_table()
+    add(table, "a")
+    add(table, "b", **second)
+    add(table, "c", written_at=max(OLD, second.get("written_at", OLD)))
+    add(table, "newest", written_at=NOW)
+    return table
+
+
+def test_everything_before_the_newest_run_goes_when_no_rule_keeps_it():
+    table = table_with()
+
+    truncated = truncate(table)
+
+    assert truncated == Truncated(KEY, 3, 3, 4, 4, OLD, bytes=truncated.bytes)
+    assert made_by(table) == ["newest"]
+
+
+@pytest.mark.parametrize(
+    ("second", "held"),
+    [
+        ({"batch": "running"}, HeldBy.OPEN_BATCH),
+        ({"batch": None}, HeldBy.UNACKNOWLEDGED),
+        ({"written_at": NOW - DAY}, None),
+        ({"written_at": NOW - DAY - 1, "enqueued_at": NOW - DAY}, None),
+        ({"enqueued_at": None}, HeldBy.UNDATED),
+        ({"enqueued_at": None, "written_at": NOW - DAY}, None),
+    ],
+    ids=[
+        "its batch is not published",
+        "its message may not have been acknowledged",
+        "it was written lately",
+        "it was enqueued lately",
+        "it has no time",
+        "it has no time and was written lately",
+    ],
+)
+def test_each_rule_alone_keeps_a_version_and_all_after_it(second, held):
+    table = table_with(**second)
+
+    truncated = truncate(table)
+
+    assert made_by(table) == ["b", "c", "newest"]
+    assert (truncated.versions, truncated.runs, truncated.kept_from) == (1, 1, 2)
+    assert truncated.held == held
+
+
+@pytest.mark.parametrize(
+    ("second", "allowed"),
+    [
+        ({"batch": None}, {"acknowledged_after": 9 * DAY}),
+        ({"batch": "running"}, {"running": ()}),
+        ({"written_at": NOW - DAY - 1}, {}),
+        ({"written_at": NOW - DAY - 1, "enqueued_at": NOW - DAY - 1}, {}),
+        ({"enqueued_at": None}, {"allow_undated": True}),
+        (
+            {"written_at": NOW - HOUR, "enqueued_at": NOW - HOUR},
+            {"older_than": HOUR - 1, "allow_young": True},
+        ),
+    ],
+)
+def test_and_lets_it_go_when_it_does_not_apply(second, allowed):
+    table = table_with(**second)
+
+    truncate(table, **allowed)
+
+    assert made_by(table) == ["newest"]
+
+
+def test_the_newest_run_is_kept_whatever_its_age():
+    # It holds the newest state, or the state before it: nothing could be handled or replayed without it.
+    table = memory_table()
+    add(table, "a")
+    Worker(table, clock=ToldClock(OLD), batch="done").process(
+        write("b", enqueued_at=OLD), write("c", enqueued_at=OLD)
+    )
+
+    truncated = truncate(table)
+
+    assert made_by(table) == ["b", "c"]
+    assert truncated.kept_from == 2
+
+
+def test_a_stream_of_one_run_is_left_as_it_is():
+    table = memory_table()
+    add(table, "a")
+    before = contents(table)
+
+    assert truncate(table) == Truncated(KEY, 0, 0, 1, 1, None)
+    assert contents(table) == before
+
+
+@pytest.mark.parametrize(
+    ("keep_last", "kept"), [(0, "f"), (1, "f"), (2, "ef"), (3, "def"), (6, "abcdef"), (99, "abcdef")]
+)
+def test_so_many_last_versions_are_kept(keep_last, kept):
+    table = memory_table()
+    for line in "abcdef":
+        add(table, line)
+
+    truncate(table, older_than=None, keep_last=keep_last)
+
+    assert made_by(table) == list(kept)
+
+
+def test_a_run_goes_only_when_all_its_versions_may_go():
+    table = memory_table()
+    Worker(table, clock=ToldClock(OLD), batch="done").process(
+        *(write(line, enqueued_at=OLD) for line in "abc")
+    )
+    add(table, "d")
+
+    assert truncate(table, keep_last=2).versions == 0
+    assert truncate(table, keep_last=1).versions == 3
+
+
+def test_one_young_message_keeps_its_whole_run():
+    table = memory_table()
+    Worker(table, clock=ToldClock(NOW - DAY - 1), batch="done").process(
+        write("a", enqueued_at=OLD), write("young", enqueued_at=NOW - DAY), write("c", enqueued_at=OLD)
+    )
+    add(table, "newest", written_at=NOW)
+
+    assert truncate(table).versions == 0
+    assert made_by(table) == ["a", "young", "c", "newest"]
+
+
+def test_versions_are_a_day_old_at_least_also_where_only_a_number_is_kept():
+    table = table_with(written_at=NOW - HOUR)
+
+    truncate(table, older_than=None, keep_last=1)
+
+    assert made_by(table) == ["b", "c", "newest"]
+
+
+def test_younger_ones_go_where_only_a_number_is_kept_if_that_is_allowed():
+    table = table_with(written_at=NOW - HOUR, enqueued_at=NOW - HOUR)
+
+    truncate(table, older_than=None, keep_last=1, allow_young=True)
+
+    assert made_by(table) == ["newest"]
+
+
+def test_both_an_age_and_a_number_keep_what_either_keeps():
+    table = table_with(written_at=NOW - 3 * DAY)
+
+    assert truncate(table, older_than=5 * DAY, keep_last=1).versions == 1
+    assert truncate(table, older_than=2 * DAY, keep_last=3).versions == 0
+    assert truncate(table, older_than=2 * DAY, keep_last=1).versions == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({}, "^Say what may be cut: --older-than AGE, --keep-last N, or both.$"),
+        ({"older_than": DAY - 1}, "^Versions younger than 24h are kept"),
+        ({"older_than": 0, "keep_last": 5}, "^Versions younger than 24h are kept"),
+    ],
+)
+def test_rules_that_could_cut_too_much_are_refused(options, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        TruncationRules.of(NOW, OpenBatches(), **options)
+
+
+def test_a_dry_run_tells_what_would_go_and_writes_nothing():
+    table = table_with()
+    before = contents(table)
+
+    told = truncate(table, dry_run=True)
+
+    assert contents(table) == before
+    assert told == truncate(table)
+
+
+def test_a_stream_that_is_not_there_is_none():
+    rules = TruncationRules.of(NOW, OpenBatches(), older_than=DAY, acknowledged_after=0)
+
+    assert drive(truncate_stream(memory_table(), KEY, rules, PATIENCE)) is None
+
+
+def test_truncating_again_changes_nothing():
+    table = table_with()
+    truncate(table)
+    before = contents(table)
+
+    assert truncate(table) == Truncated(KEY, 0, 0, 4, 4, OLD)
+    assert contents(table) == before
+
+
+def test_a_run_of_several_batches_goes_only_when_all_of_them_are_finished(monkeypatch):
+    monkeypatch.setattr(limits, "MAX_TAIL_BYTES", 400)
+    table = memory_table()
+    for number in range(12):
+        worker = Worker(table, clock=ToldClock(OLD), batch=f"batch-{number}")
+        worker.process(ponder(f"m-{number}", enqueued_at=OLD))
+    indexed = index_of(table)[0]
+    assert indexed.ends[0] > 1
+
+    one_is_open = open_batches("batch-1")
+    drive(truncate_stream(table, KEY, TruncationRules.of(NOW, one_is_open, older_than=DAY), PATIENCE))
+    assert len(made_by(table)) == 12
+    everything = TruncationRules.of(NOW, OpenBatches(), older_than=DAY)
+    drive(truncate_stream(table, KEY, everything, PATIENCE))
+    assert made_by(table) == ["m-11"]
+
+
+def test_index_rows_go_with_the_last_of_their_versions(monkeypatch):
+    monkeypatch.setattr(limits, "MAX_SEGMENT_BYTES", 0)
+    monkeypatch.setattr(limits, "MAX_INDEX_HASHES", 3)
+    table = memory_table()
+    for number in range(9):
+        worker = Worker(table, clock=ToldClock(OLD))
+        worker.process(ponder(f"m-{number}", enqueued_at=OLD))
+    assert [row.last for row in index_of(table)] == [3, 6, 9]
+
+    for kept, left in ((7, 3), (6, 2), (4, 2), (3, 1)):
+        rules = TruncationRules.of(NOW, OpenBatches(), older_than=DAY, acknowledged_after=0, keep_last=kept)
+        drive(truncate_stream(table, KEY, rules, PATIENCE))
+        assert len(made_by(table)) == kept
+        assert len(index_of(table)) == left
+        check_index(table)
+
+
+# After a truncation: the horizon has moved and never moves back, and what is kept works as before.
+
+
+LATE = BatchContext(late="process")
+
+
+def head(table):
+    async def first():
+        return [summary async for summary in summaries(table)]
+
+    (summary,) = drive(first())
+    return summary.head
+
+
+def test_the_horizon_is_the_newest_time_among_the_cut_messages():
+    table = memory_table()
+    for line, shift in (("a", 0), ("b", 3 * HOUR), ("c", HOUR), ("d", 4 * HOUR)):
+        add(table, line, enqueued_at=OLD + shift, written_at=OLD + 4 * HOUR)
+
+    truncate(table)
+
+    assert head(table).horizon == OLD + 3 * HOUR
+    assert head(table).kept_from == 4
+
+
+def test_the_redelivery_window_moves_the_horizon_further():
+    # For logs whose broker stamps each copy anew: a copy of a cut message may seem newer than it was.
+    table = table_with()
+
+    truncate(table, redelivery_window=HOUR)
+
+    assert head(table).horizon == OLD + HOUR
+    assert ends(Worker(table).process(write("a", enqueued_at=OLD + HOUR))) == ["too_late"]
+    assert ends(Worker(table).process(write("x", enqueued_at=OLD + HOUR + 1))) == ["processed"]
+
+
+def test_the_horizon_does_not_move_back_when_older_messages_are_cut_later():
+    table = memory_table()
+    add(table, "a", enqueued_at=OLD + HOUR)
+    add(table, "b")
+    truncate(table)
+
+    Worker(table, clock=ToldClock(OLD), batch=LATE).process(write("c", enqueued_at=OLD))
+    truncate(table)
+
+    assert made_by(table) == ["c"]
+    assert head(table).horizon == OLD + HOUR
+
+
+@given(
+    times=st.lists(st.none() | st.integers(-5, 5), min_size=2, max_size=8),
+    windows=st.lists(st.integers(0, 4), min_size=8, max_size=8),
+)
+def test_the_horizon_never_moves_back(times, windows):
+    table, before = memory_table(), None
+    for number, (time, window) in enumerate(zip(times, windows, strict=False)):
+        Worker(table, clock=ToldClock(OLD), batch=LATE).process(
+            write(str(number), enqueued_at=None if time is None else OLD + time)
+        )
+        truncate(table, redelivery_window=window, allow_undated=True)
+
+        horizon = head(table).horizon
+        assert before is None or (horizon is not None and horizon >= before)
+        before = horizon
+
+
+def test_a_truncation_of_messages_without_a_time_leaves_the_horizon_but_marks_the_stream():
+    table = memory_table()
+    add(table, "a", enqueued_at=None)
+    add(table, "b")
+
+    assert truncate(table).versions == 0
+    assert not head(table).undated_cut
+
+    assert truncate(table, allow_undated=True).versions == 1
+    assert (head(table).horizon, head(table).undated_cut) == (None, True)
+    add(table, "c")
+    assert truncate(table).versions == 1
+    assert head(table).undated_cut, "the mark stays when others are cut later"
+
+
+def test_messages_are_judged_by_the_horizon():
+    table = table_with()
+    truncate(table)
+
+    outcomes = Worker(table).process(
+        write("a", enqueued_at=OLD),
+        write("unknown", enqueued_at=OLD),
+        write("new", enqueued_at=OLD + 1),
+        write("undated"),
+        write("newest"),
+    )
+
+    assert ends(outcomes) == ["too_late", "too_late", "processed", "processed", "duplicate"]
+
+
+def test_a_kept_message_gives_the_outputs_that_it_gave_before():
+    table = memory_table()
+    first = [
+        Worker(table, clock=ToldClock(OLD), batch="done").process(write(line, enqueued_at=OLD))
+        for line in "abcd"
+    ]
+
+    truncate(table, keep_last=2)
+    again = Worker(table).process(write("d"), write("c"))
+
+    assert made_by(table) == ["c", "d"]
+    assert ends(again) == ["duplicate", "duplicate"]
+    assert outputs(again) == [*outputs(first[3]), *outputs(first[2])]
+
+
+def test_the_state_goes_on_from_where_it_was():
+    table = table_with()
+    truncate(table)
+
+    (outcome,) = Worker(table).process(ponder("p", enqueued_at=NOW))
+
+    assert outcome.version == 5
+    assert outcome.outputs[0].body == '{"lines":4}'
+    assert [version.number for version in stored(table)] == [4, 5]
+
+
+def test_a_state_that_is_too_large_for_the_header_is_still_there():
+    table = memory_table()
+    for number in range(4):
+        add(table, "x" * 20_000 + str(number), message_id=str(number))
+
+    truncate(table)
+    (outcome,) = Worker(table).process(ponder("p", enqueued_at=NOW))
+
+    assert made_by(table) == ["3", "p"]
+    assert outcome.outputs[0].body == '{"lines":4}'
+
+
+@pytest.mark.parametrize("keep_last", [1, 3])
+def test_now_does_not_go_back_after_a_truncation(keep_last):
+    table = memory_table()
+    for line in "abcd":
+        add(table, line, written_at=OLD + DAY)
+    truncate(table, keep_last=keep_last)
+
+    Worker(table, clock=ToldClock(OLD)).process(write("e", enqueued_at=NOW - DAY * 2))
+
+    assert stored(table)[-1].record.now == OLD + DAY
+
+
+def test_other_streams_are_left_as_they_are():
+    table = table_with()
+    other = Worker(table, clock=ToldClock(OLD), business_id="d-2")
+    other.process(write("a", diary="d-2"))
+    other.process(write("b", diary="d-2"))
+
+    truncate(table)
+
+    assert made_by(table, business_id="d-2") == ["a", "b"]
+    assert made_by(table, business_id=DIARY) == ["newest"]
+
+
+# A letter that waits holds the horizon of its stream, so that a redrive is never too late.
+
+
+REDRIVE = BatchContext("redrive", number=90, is_redrive=True)
+
+
+def at(day: int, *deliveries, table: Table) -> list[str]:
+    """Handle deliveries in a batch of that day, and say what became of them."""
+    worker = Worker(table, clock=ToldClock(NOW + day * DAY), batch=BatchContext(f"day-{day}", number=day))
+    return ends(worker.process(*(each._replace(enqueued_at=NOW + day * DAY) for each in deliveries)))
+
+
+def history(*, refused_on: int) -> Table:
+    """Return a table with a stream of ten days, and a message that was refused on one of them."""
+    table = memory_table()
+    for day in range(1, 11):
+        bad = [misbehave("fail under a dark sky", "bad")] if day == refused_on else []
+        at(day, *bad, write(f"line {day}"), table=table)
+    return table
+
+
+def cut(table: Table, *, dry_run: bool = False, **rules: int) -> Truncated:
+    given: dict[str, Any] = {"older_than": DAY, **rules}
+    made = TruncationRules.of(NOW + 30 * DAY, OpenBatches(next=90), **given)
+    found = drive(truncate_stream(table, "Diary-d-1", made, PATIENCE, dry_run=dry_run))
+    assert found is not None
+    return found
+
+
+def test_nothing_is_cut_that_would_make_its_redrive_too_late(monkeypatch):
+    monkeypatch.setitem(SKY, "colour", "black")
+    table = history(refused_on=5)
+    monkeypatch.setitem(SKY, "colour", "blue")
+
+    found = cut(table)
+
+    assert (found.held, found.versions) == (HeldBy.LETTER, 4)
+    redriven = misbehave("fail under a dark sky", "bad")._replace(enqueued_at=NOW + 5 * DAY)
+    worker = Worker(table, clock=ToldClock(NOW + 31 * DAY), batch=REDRIVE)
+    assert ends(worker.process(redriven)) == ["processed"]
+    assert cut(table).held is None
+
+
+def test_the_redelivery_window_counts_too(monkeypatch):
+    monkeypatch.setitem(SKY, "colour", "black")
+    table = history(refused_on=5)
+
+    assert cut(table, redelivery_window=2 * DAY).versions == 2
+
+
+def test_an_undated_letter_holds_undated_versions(monkeypatch):
+    monkeypatch.setitem(SKY, "colour", "black")
+    table = memory_table()
+    for number in range(3):
+        Worker(table, batch=BatchContext(f"b-{number}", number=number)).process(
+            write(f"line {number}"), misbehave("fail under a dark sky", "bad")
+        )
+
+    assert cut(table, allow_undated=True).held is HeldBy.LETTER
+
+
+def test_letters_can_be_given_up_by_their_age_and_their_message_stays_refused(monkeypatch):
+    monkeypatch.setitem(SKY, "colour", "black")
+    table = history(refused_on=5)
+    before = contents(table)
+
+    planned = cut(table, dry_run=True, give_up_letters_older_than=20 * DAY)
+    assert contents(table) == before
+    found = cut(table, give_up_letters_older_than=20 * DAY)
+
+    assert found == planned
+    assert (found.letters, found.versions, found.held) == (1, 9, None)
+    (letter,) = letters(table)
+    assert (letter.kind, letter.envelope) == (Kind.GIVEN_UP, None)
+    assert made_by(table) == ["line 10"]
+    assert at(31, misbehave("fail under a dark sky", "bad"), table=table) == ["handler_error"]
+
+
+def test_younger_letters_are_not_given_up(monkeypatch):
+    monkeypatch.setitem(SKY, "colour", "black")
+    table = history(refused_on=5)
+
+    found = cut(table, give_up_letters_older_than=26 * DAY - HOUR)
+
+    assert (found.letters, found.held) == (0, HeldBy.LETTER)

@@ -1,0 +1,781 @@
+"""The ledger: a batch begins once, its rounds are committed once, and what is published stays as it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Coroutine, Generator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import chain, islice, repeat
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from eventstore import InterceptedTable, Operation, Page, Row, StoreUnavailableError, Table, drive
+from runtime.algorithms.choice import Dependencies, make_outboxes
+from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
+from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
+from runtime.errors import BatchRefusedError, ReplayFailedError, RetriesExhaustedError
+from runtime.ledger.batch import BatchContext, BatchKey, OpenBatches
+from runtime.ledger.ledger import (
+    PARTITION,
+    STATE_BASED,
+    BatchRecord,
+    BatchStatus,
+    Ledger,
+    ended,
+    record_properties,
+)
+from runtime.messages.parsing import prepare
+from tests.unit.runtime.diary import DIARY, SKY, app, misbehave, write
+from tests.unit.runtime.patience import PATIENCE
+from tests.unit.runtime.tables import contents, memory_table, rows
+from tests.unit.runtime.worker import DAY, HOUR, NOW, SECOND, ToldClock, Worker, ends, made_by, stored
+
+# The ledger: a batch begins once, its rounds are committed once, and what is published stays as it is.
+
+
+INPUT, OUT = "100 messages, checksum 7", "/out"
+
+
+class Driver:
+    """Keeps the ledger of a table, as the driver of a batch does."""
+
+    def __init__(self, table: Table) -> None:
+        self.clock = ToldClock()
+        self.ledger = Ledger(table, self.clock)
+
+    def begin(
+        self, batch_id: str = "batch-1", input_: str = INPUT, out: str = OUT, algorithm: str = STATE_BASED
+    ) -> BatchRecord:
+        return drive(self.ledger.begin(batch_id, input_, out, algorithm))
+
+    def get(self, batch_id: str = "batch-1") -> BatchRecord:
+        return drive(self.ledger.get(batch_id))
+
+    def commit(self, record: BatchRecord, number: int, routable: int = 0, **counts: int) -> BatchRecord:
+        return drive(self.ledger.commit_round(record, number, counts, routable))
+
+    def decide(self, record: BatchRecord, attempt: str) -> BatchRecord:
+        return drive(self.ledger.decide(record, attempt))
+
+    def publish(self, record: BatchRecord) -> BatchRecord:
+        return drive(self.ledger.publish(record))
+
+    def abandon(self, batch_id: str = "batch-1") -> BatchRecord:
+        return drive(self.ledger.abandon(batch_id))
+
+
+@pytest.fixture
+def table() -> Table:
+    return memory_table()
+
+
+@pytest.fixture
+def driver(table: Table) -> Driver:
+    return Driver(table)
+
+
+def test_a_batch_that_begins_is_started_and_has_no_rounds(driver: Driver):
+    record = driver.begin()
+
+    assert (record.batch_id, record.input, record.out) == ("batch-1", INPUT, OUT)
+    assert (record.status, record.rounds, record.counts, record.last_routable) == (
+        BatchStatus.STARTED,
+        0,
+        {},
+        0,
+    )
+    assert record.started_at == record.updated_at == datetime(2026, 1, 1, tzinfo=UTC)
+    assert not record.is_finished
+    assert record == driver.get()
+
+
+def test_a_batch_begun_again_with_the_same_input_is_the_same(driver: Driver):
+    first = driver.begin()
+    driver.clock.now += SECOND
+
+    assert driver.begin() == first
+
+
+def test_each_batch_has_a_token_of_its_own(driver: Driver):
+    assert driver.begin("batch-1").token != driver.begin("batch-2").token
+
+
+@pytest.mark.parametrize(
+    ("step", "begin", "problem"),
+    [
+        (None, {"input_": "99 messages"}, f"begun with other input: {INPUT}. Now it is: 99 messages. Give"),
+        ("publish", {"input_": "99 messages"}, "was begun with other input"),
+        (
+            "commit",
+            {"out": "/elsewhere"},
+            "has outcomes in /out: run it again with --batch-id batch-1 --out /out.",
+        ),
+        ("abandon", {}, "Batch batch-1 was abandoned: run its messages under a new id."),
+    ],
+)
+def test_a_batch_is_refused_that_was_begun_otherwise(driver: Driver, step, begin, problem):
+    record = driver.begin()
+    if step == "publish":
+        driver.publish(record)
+    elif step == "commit":
+        driver.commit(record, 0)
+    elif step == "abandon":
+        driver.abandon()
+
+    with pytest.raises(BatchRefusedError, match=re.escape(problem)):
+        driver.begin(**begin)
+
+
+def test_a_batch_without_a_committed_round_takes_another_folder(driver: Driver):
+    driver.begin()
+
+    assert driver.begin(out="/elsewhere").out == "/elsewhere"
+    assert driver.begin(out="/elsewhere").rounds == 0
+
+
+def test_a_published_batch_begun_again_is_found_published(driver: Driver):
+    published = driver.publish(driver.commit(driver.begin(), 0, processed=3))
+
+    assert driver.begin() == published
+    assert published.is_finished
+
+
+@pytest.mark.parametrize("batch_id", ["", "-a", ".a", "a b", "a/b", "ä", "a" * 65, "a\n"])
+def test_an_id_that_could_not_name_a_folder_is_refused(driver: Driver, table: Table, batch_id):
+    with pytest.raises(
+        BatchRefusedError, match=r"is not usable: up to 64 letters, digits, '.', '_' and '-'.$"
+    ):
+        driver.begin(batch_id)
+
+    assert contents(table) == {}
+
+
+@pytest.mark.parametrize("batch_id", ["a", "2026-01-01T00.00", "A_b-c.d", "a" * 64, "SS-HEAD"])
+def test_other_ids_are_taken(driver: Driver, batch_id):
+    assert driver.begin(batch_id) == driver.get(batch_id)
+
+
+def test_a_batch_that_is_not_there_is_told(driver: Driver):
+    with pytest.raises(
+        BatchRefusedError, match=r"^There is no batch batch-9: `consistent batches` lists those"
+    ):
+        driver.get("batch-9")
+
+
+def test_rounds_are_counted_and_their_counts_summed(driver: Driver):
+    record = driver.commit(driver.begin(), 0, routable=5, processed=10, duplicate=2)
+    driver.clock.now += SECOND
+
+    record = driver.commit(record, 1, routable=0, processed=5, too_late=1)
+
+    assert (record.rounds, record.last_routable) == (2, 0)
+    assert record.counts == {"processed": 15, "duplicate": 2, "too_late": 1}
+    assert record == driver.get()
+    assert driver.get().status is BatchStatus.STARTED
+    assert record.updated_at > record.started_at
+
+
+def test_of_two_drivers_that_commit_a_round_one_does_and_the_other_finds_it_done(
+    driver: Driver, table: Table
+):
+    ours = driver.begin()
+    theirs = Driver(table).begin()
+    committed = Driver(table).commit(theirs, 0, routable=4, processed=3)
+
+    found = driver.commit(ours, 0, routable=4, processed=3)
+
+    assert found == committed
+    assert driver.get().counts == {"processed": 3}
+
+
+def test_a_driver_that_is_overtaken_by_rounds_finds_them(driver: Driver, table: Table):
+    ours = driver.begin()
+    other = Driver(table)
+    last = other.publish(other.commit(other.commit(other.begin(), 0), 1))
+
+    assert driver.commit(ours, 0) == last
+    assert driver.publish(ours) == last
+
+
+def test_a_driver_that_is_ahead_of_another_that_changed_the_row_is_refused(driver: Driver, table: Table):
+    ours = driver.commit(driver.begin(), 0)
+    other = Driver(table)
+    other.clock.now += SECOND
+    other.commit(other.begin(), 0)
+
+    with pytest.raises(
+        BatchRefusedError, match=r"^Batch batch-1 is being run by someone else: run it again with its id"
+    ):
+        driver.commit(ours, 1)
+    with pytest.raises(BatchRefusedError, match="is being run by someone else"):
+        driver.publish(ours)
+    assert driver.get().status is BatchStatus.STARTED
+
+
+def test_a_batch_that_is_abandoned_while_it_runs_is_not_published(driver: Driver, table: Table):
+    ours = driver.begin()
+    Driver(table).abandon()
+
+    with pytest.raises(BatchRefusedError, match=r"^Batch batch-1 was abandoned while it ran.$"):
+        driver.commit(ours, 0)
+    with pytest.raises(BatchRefusedError, match=r"^Batch batch-1 was abandoned while it ran.$"):
+        driver.publish(ours)
+    assert driver.get().status is BatchStatus.ABANDONED
+
+
+def test_a_batch_that_is_published_while_it_is_being_abandoned_cannot_be(driver: Driver, table: Table):
+    # What is published cannot be taken back, so nobody must believe that it was.
+    record = driver.begin()
+
+    def publish(name: str, *_: object):
+        return driver.ledger.publish(record) if name == "transact" else None
+
+    abandoning = Ledger(InterceptedTable(table, before=publish), driver.clock)
+
+    with pytest.raises(BatchRefusedError, match=r"^Batch batch-1 is published and cannot be abandoned.$"):
+        drive(abandoning.abandon("batch-1"))
+    assert driver.get().status is BatchStatus.PUBLISHED
+
+
+def test_a_batch_that_goes_on_while_it_is_being_abandoned_is_not(driver: Driver, table: Table):
+    record = driver.begin()
+
+    def commit(name: str, *_: object):
+        return driver.ledger.commit_round(record, 0, {}, 0) if name == "transact" else None
+
+    abandoning = Ledger(InterceptedTable(table, before=commit), driver.clock)
+
+    with pytest.raises(BatchRefusedError, match="is being run by someone else"):
+        drive(abandoning.abandon("batch-1"))
+    assert driver.get().status is BatchStatus.STARTED
+
+
+def test_abandoning_twice_is_abandoning_once(driver: Driver):
+    driver.begin()
+    driver.abandon()
+
+    assert driver.abandon().status is BatchStatus.ABANDONED
+
+
+@pytest.mark.parametrize("step", ["commit", "publish"])
+def test_a_step_whose_answer_was_lost_is_found_done_when_it_is_taken_again(
+    driver: Driver, table: Table, step
+):
+    def lose(name: str, *_: object) -> None:
+        if name == "transact":
+            raise StoreUnavailableError("no answer", outcome_unknown=True)
+
+    losing = Driver(InterceptedTable(table, after=lose))
+    record = driver.begin()
+    with pytest.raises(StoreUnavailableError):
+        losing.commit(record, 0, processed=3) if step == "commit" else losing.publish(record)
+
+    found = driver.commit(record, 0, processed=3) if step == "commit" else driver.publish(record)
+
+    assert found == driver.get()
+    assert found.counts == ({"processed": 3} if step == "commit" else {})
+
+
+def test_beginning_after_a_lost_answer_finds_the_batch(driver: Driver, table: Table):
+    def lose(name: str, *_: object) -> None:
+        if name == "transact":
+            raise StoreUnavailableError("no answer", outcome_unknown=True)
+
+    with pytest.raises(StoreUnavailableError):
+        Driver(InterceptedTable(table, after=lose)).begin()
+
+    assert driver.begin() == driver.get()
+
+
+def test_what_is_committed_or_published_is_made_durable(table: Table):
+    counted = InterceptedTable(table)
+    driver = Driver(counted)
+
+    record = driver.begin()
+    assert counted.counts["barrier"] == 0
+    driver.publish(driver.commit(record, 0))
+
+    assert (counted.counts["transact"], counted.counts["barrier"]) == (3, 2)
+
+
+def test_batches_are_listed_those_that_have_not_ended_first_and_then_the_last_that_ended(driver: Driver):
+    for batch_id in ("b", "y", "a", "x"):
+        driver.begin(batch_id)
+    for seconds, batch_id in ((1, "x"), (2, "y")):
+        driver.clock.now = NOW + seconds * SECOND
+        driver.abandon(batch_id)
+
+    assert [record.batch_id for record in drive(driver.ledger.batches(9))] == ["a", "b", "y", "x"]
+    assert [record.batch_id for record in drive(driver.ledger.batches(3))] == ["a", "b", "y"]
+
+
+def test_the_newest_of_very_many_batches_are_listed(driver: Driver):
+    for number in range(1100):
+        driver.begin(f"batch-{number}")
+
+    assert [record.number for record in drive(driver.ledger.batches(1050))] == list(range(1100, 50, -1))
+
+
+def test_batches_that_will_publish_no_more_are_finished(driver: Driver):
+    begun = [driver.begin(batch_id) for batch_id in ("started", "published", "abandoned", "halfway")]
+    driver.publish(driver.get("published"))
+    driver.abandon("abandoned")
+    driver.commit(driver.get("halfway"), 0)
+
+    found = drive(driver.ledger.open_batches())
+
+    finished = [record.batch_id for record in begun if found.is_finished(*record.key)]
+    assert finished == ["published", "abandoned"]
+
+
+def test_each_batch_has_the_next_number_whatever_became_of_the_others(driver: Driver):
+    first = driver.begin("a")
+    driver.abandon("a")
+
+    assert (first.number, driver.begin("b").number, driver.begin("b").number) == (1, 2, 2)
+    assert driver.begin("c").number == 3
+
+
+def test_a_batch_that_begins_beside_another_takes_the_number_after_it(driver: Driver, table: Table):
+    begun: list[str] = []
+
+    def begin_another(name: str, *_: object):
+        if name != "transact" or begun:
+            return None
+        begun.append("other")
+        return driver.ledger.begin("other", INPUT, OUT)
+
+    overtaken = Ledger(InterceptedTable(table, before=begin_another), driver.clock, PATIENCE)
+
+    assert drive(overtaken.begin("late", INPUT, OUT)).number == 2
+    assert driver.get("other").number == 1
+    assert drive(driver.ledger.open_batches()) == OpenBatches(3, frozenset({1, 2}))
+
+
+def test_a_batch_that_loses_each_race_gives_up_and_leaves_nothing(driver: Driver, table: Table):
+    others = iter(range(1, 100))
+
+    def begin_another(name: str, *_: object):
+        return driver.ledger.begin(f"other-{next(others)}", INPUT, OUT) if name == "transact" else None
+
+    overtaken = Ledger(InterceptedTable(table, before=begin_another), driver.clock, PATIENCE)
+
+    with pytest.raises(RetriesExhaustedError):
+        drive(overtaken.begin("late", INPUT, OUT))
+    assert drive(driver.ledger.find("late")) is None
+
+
+def test_two_first_batches_with_different_algorithms_are_not_both_begun(driver: Driver, table: Table):
+    begun: list[str] = []
+
+    def begin_another(name: str, *_: object):
+        if name != "transact" or begun:
+            return None
+        begun.append("other")
+        return driver.ledger.begin("other", INPUT, OUT, "outbox")
+
+    overtaken = Ledger(InterceptedTable(table, before=begin_another), driver.clock, PATIENCE)
+
+    with pytest.raises(
+        BatchRefusedError, match=r"the algorithm outbox \(batch other\), and cannot be with tokens"
+    ):
+        drive(overtaken.begin("late", INPUT, OUT, "tokens"))
+
+
+def test_a_table_of_another_algorithm_is_refused(driver: Driver):
+    drive(driver.ledger.begin("batch-1", INPUT, OUT, "tokens in seen of azurite"))
+
+    with pytest.raises(
+        BatchRefusedError, match=r"tokens in seen of azurite \(batch batch-1\), and cannot be with tokens,"
+    ):
+        drive(driver.ledger.check_table("tokens"))
+
+
+def test_a_ledger_without_batches_is_empty(driver: Driver, table: Table):
+    assert drive(driver.ledger.batches(9)) == []
+    assert drive(driver.ledger.open_batches()) == OpenBatches()
+    assert drive(driver.ledger.algorithm()) is None
+    assert drive(driver.ledger.prune(driver.clock.now)) == 0
+    assert contents(table) == {}
+
+
+def test_the_ledger_stands_beside_the_streams_of_its_table(driver: Driver, table: Table):
+    driver.begin("SS-HEAD")
+    Worker(table).process(write("a"))
+
+    assert [record.batch_id for record in drive(driver.ledger.batches(9))] == ["SS-HEAD"]
+    assert {partition for partition, _ in rows(table)} == {PARTITION, "Diary-d-1"}
+
+
+def test_of_two_attempts_at_a_round_the_one_that_is_decided_first_counts(driver: Driver):
+    one, other = driver.begin(), driver.begin()
+
+    assert driver.decide(one, "first").attempt == "first"
+    assert driver.decide(other, "second").attempt == "first"
+    assert driver.get().attempt == driver.begin().attempt == "first"
+
+
+def test_what_is_decided_of_a_round_does_not_count_for_the_next(driver: Driver):
+    late = driver.begin()
+    committed = driver.commit(driver.decide(driver.begin(), "first"), 0)
+    assert committed.attempt == driver.get().attempt == ""
+
+    # A driver that is too late finds its own round committed, and changes nothing of the next
+    following = driver.decide(committed, "of the next round")
+    found = driver.decide(late, "second")
+    assert found.rounds == late.rounds + 1
+    assert found == driver.get() == following
+    assert driver.commit(late, 0).rounds == 1
+
+
+def test_a_batch_that_goes_to_another_folder_is_undecided(driver: Driver):
+    driver.decide(driver.begin(), "first")
+    assert driver.begin(out="/elsewhere").attempt == ""
+
+
+def test_nothing_is_decided_of_a_batch_that_was_abandoned(driver: Driver):
+    record = driver.begin()
+    driver.abandon()
+    with pytest.raises(BatchRefusedError, match="was abandoned while it ran"):
+        driver.decide(record, "first")
+
+
+# What ended long ago is forgotten, what is open never; an id that was forgotten and is used again is another batch.
+
+
+class Operator:
+    """Runs batches of lines, and prunes."""
+
+    def __init__(self, table: Table | None = None) -> None:
+        self.table = table or memory_table()
+        self.clock = ToldClock(NOW - 10 * DAY)
+        self.ledger = Ledger(self.table, self.clock, PATIENCE)
+
+    def begin(self, batch_id: str = "night", algorithm: str = "state-based") -> BatchRecord:
+        return drive(self.ledger.begin(batch_id, "a log", "/out", algorithm))
+
+    def context(self, record: BatchRecord) -> BatchContext:
+        found = drive(self.ledger.open_batches())
+        return BatchContext(record.batch_id, found, number=record.number)
+
+    def run(self, record: BatchRecord, *lines: str) -> list[str]:
+        worker = Worker(self.table, clock=self.clock, batch=self.context(record))
+        return ends(worker.process(*[write(line, enqueued_at=NOW - 10 * DAY) for line in lines]))
+
+    def publish(self, record: BatchRecord) -> None:
+        drive(self.ledger.publish(record))
+
+    def prune(self) -> int:
+        return drive(self.ledger.prune(self.clock.now))
+
+    def keys(self) -> list[str]:
+        return sorted(key for partition, key in rows(self.table) if partition == PARTITION)
+
+
+@pytest.fixture
+def operator() -> Operator:
+    return Operator()
+
+
+def test_batches_that_ended_before_the_time_are_forgotten_and_all_others_are_kept(operator: Operator):
+    for batch_id in ("died", "long-ago", "given-up", "lately"):
+        operator.begin(batch_id)
+    operator.publish(drive(operator.ledger.get("long-ago")))
+    drive(operator.ledger.abandon("given-up"))
+    operator.clock.now += HOUR
+    operator.publish(drive(operator.ledger.get("lately")))
+
+    assert operator.prune() == 2
+
+    assert [record.batch_id for record in drive(operator.ledger.batches(9))] == ["died", "lately"]
+    assert drive(operator.ledger.open_batches()) == OpenBatches(5, frozenset({1}))
+    assert drive(operator.ledger.find("long-ago")) is None
+    assert operator.prune() == 0
+    operator.clock.now += 1
+    assert operator.prune() == 1
+    assert operator.keys() == ["!next", "!open-died", "died"]
+
+
+def test_the_algorithm_of_a_table_is_known_when_all_its_batches_are_forgotten(operator: Operator):
+    operator.begin("night", "tokens")
+    drive(operator.ledger.abandon("night"))
+    operator.clock.now += 1
+    operator.prune()
+
+    found = drive(operator.ledger.algorithm())
+
+    assert found == ("tokens", "night")
+
+
+def test_versions_of_a_forgotten_batch_are_duplicates_for_the_one_that_has_its_id(operator: Operator):
+    first = operator.begin()
+    assert operator.run(first, "a") == ["processed"]
+    operator.publish(first)
+    operator.clock.now += 1
+    operator.prune()
+
+    second = operator.begin()
+
+    assert (first.number, second.number) == (1, 2)
+    assert operator.run(second, "a", "b") == ["duplicate", "processed"]
+    assert operator.run(second, "a", "b") == ["duplicate", "processed"]
+    assert [(made.batch, made.batch_number) for made in stored(operator.table)] == [
+        ("night", 1),
+        ("night", 2),
+    ]
+
+
+def test_they_may_be_cut_while_that_batch_runs_and_its_own_stay(operator: Operator):
+    first = operator.begin()
+    operator.run(first, "a")
+    operator.publish(first)
+    operator.clock.now += 1
+    operator.prune()
+    second = operator.begin()
+    operator.run(second, "b")
+    Worker(operator.table).process(write("newest"))
+
+    rules = TruncationRules.of(NOW, drive(operator.ledger.open_batches()), older_than=DAY)
+    drive(truncate_stream(operator.table, "Diary-d-1", rules, PATIENCE))
+
+    assert made_by(operator.table) == ["b", "newest"]
+
+
+def test_only_what_that_batch_has_not_published_fails_it(operator: Operator, monkeypatch):
+    bad = misbehave("fail under a dark sky")
+    first = operator.begin()
+    Worker(operator.table, batch=operator.context(first)).process(bad)
+    operator.publish(first)
+    operator.clock.now += 1
+    operator.prune()
+    second = operator.begin()
+    worker = Worker(operator.table, batch=operator.context(second))
+    worse = misbehave("fail under a dark sky", "worse")
+    worker.process(worse)
+    monkeypatch.setitem(SKY, "colour", "black")
+
+    assert ends(worker.process(bad)) == ["replay_failed"]
+    with pytest.raises(ReplayFailedError, match="Message worse made version 2"):
+        worker.process(worse)
+
+
+def test_its_entries_in_an_outbox_are_swept_by_it(operator: Operator):
+    def outbox(record: BatchRecord) -> OutboxAlgorithm:
+        given = Dependencies(app, operator.table, clock=operator.clock, batch=operator.context(record))
+        return make_outboxes("outbox", given)["Diary"]
+
+    lines = [prepare(app.handlers["Diary"], DIARY, write("a"))]
+    first = operator.begin(algorithm="outbox")
+    drive(outbox(first).process(DIARY, lines))
+    assert drive(outbox(first).unfinished(DIARY, 0)) == []
+    drive(operator.ledger.abandon("night"))
+    operator.clock.now += 1
+    operator.prune()
+
+    second = operator.begin(algorithm="outbox")
+
+    assert len(drive(outbox(second).unfinished(DIARY, 0))) == 1
+    assert ends(drive(outbox(second).process(DIARY, lines))) == ["duplicate"]
+
+
+def test_two_that_prune_at_once_delete_each_batch_once_and_none_that_has_its_id_anew(operator: Operator):
+    operator.begin()
+    drive(operator.ledger.abandon("night"))
+    operator.clock.now += 1
+    overtaken: list[str] = []
+
+    async def prune_and_begin(name: str, *_: object) -> None:
+        if name == "transact" and not overtaken:
+            overtaken.append(name)
+            assert await operator.ledger.prune(operator.clock.now) == 1
+            await operator.ledger.begin("night", "a log", "/out")
+
+    other = Ledger(InterceptedTable(operator.table, before=prune_and_begin), operator.clock, PATIENCE)
+
+    assert drive(other.prune(operator.clock.now)) == 0
+    assert drive(operator.ledger.get("night")).number == 2
+    assert operator.keys() == ["!next", "!open-night", "night"]
+
+
+def test_a_row_that_somebody_else_deleted_ends_in_an_error_not_in_a_loop(operator: Operator):
+    operator.begin()
+    drive(operator.ledger.abandon("night"))
+    operator.clock.now += 1
+    drive(operator.table.transact(PARTITION, [Operation.delete("night")]))
+
+    with pytest.raises(RetriesExhaustedError):
+        operator.prune()
+
+
+def with_finished(count: int) -> Table:
+    """Return a table with an open batch, and so many that ended, most rows of which are written directly."""
+    operator = Operator()
+    first = operator.begin("first")
+    for number in range(count):
+        record = replace(first, batch_id=f"batch-{number}", status=BatchStatus.PUBLISHED, number=number + 2)
+        row = Operation.insert(record.batch_id, record_properties(record))
+        _, past = ended(record)
+        drive(operator.table.transact(PARTITION, [row, past]))
+    return operator.table
+
+
+@pytest.mark.parametrize("count", [10, 3_000])
+def test_what_a_batch_and_a_truncation_ask_of_the_ledger_does_not_depend_on_how_many_ended(count):
+    read: list[int] = []
+
+    def count_rows(_name: str, _key: str, _number: int, result: object) -> None:
+        read.append(len(result.rows) if isinstance(result, Page) else int(isinstance(result, Row)))
+
+    counted = InterceptedTable(with_finished(count), after=count_rows)
+    ledger = Ledger(counted, ToldClock(), PATIENCE)
+
+    drive(ledger.check_table("state-based"))
+    record = drive(ledger.begin("next", "a log", "/out"))
+    drive(ledger.open_batches())
+    drive(ledger.publish(drive(ledger.commit_round(record, 0, {}, 0))))
+    assert counted.counts == {"query": 3, "transact": 3, "barrier": 2}
+    assert sum(read) == 5
+
+    counted.counts.clear()
+    drive(ledger.open_batches())
+    drive(ledger.prune(0))
+    assert counted.counts == {"query": 2}
+    assert sum(read) == 5 + 2
+
+
+# Whatever drivers do at once: a snapshot never takes a batch for finished that can still publish, nor forgets one.
+
+
+IDS = ("a", "b")
+ACTIONS = ("begin", "publish", "abandon", "prune", "look")
+
+
+class Turn:
+    """Lets another coroutine go on."""
+
+    def __await__(self) -> Generator[None]:
+        yield
+
+
+async def _turn(*_: object) -> None:
+    await Turn()
+
+
+@dataclass
+class Snapshot:
+    """What was open, and which batches had ended when the look began and when it was over."""
+
+    open_batches: OpenBatches
+    ended_before: frozenset[BatchKey]
+    ended: frozenset[BatchKey]
+
+
+@dataclass
+class Drivers:
+    """Drivers of batches on one table, who take turns at each of its calls."""
+
+    table: Table
+    clock: ToldClock = field(default_factory=ToldClock)
+    seen: set[BatchKey] = field(default_factory=set)
+    ended: set[BatchKey] = field(default_factory=set)
+    snapshots: list[Snapshot] = field(default_factory=list)
+
+    def start(self, action: str, batch_id: str) -> Coroutine[Any, Any, None]:
+        ledger = Ledger(InterceptedTable(self.table, before=_turn, after=self._watch), self.clock, PATIENCE)
+        return self._act(ledger, action, batch_id)
+
+    async def _act(self, ledger: Ledger, action: str, batch_id: str) -> None:
+        try:
+            match action:
+                case "begin":
+                    await ledger.begin(batch_id, "input", "out")
+                case "publish":
+                    await ledger.publish(await ledger.begin(batch_id, "input", "out"))
+                case "abandon":
+                    await ledger.abandon(batch_id)
+                case "prune":
+                    await ledger.prune(self.clock.now + 1)
+                case _:
+                    before = frozenset(self.ended)
+                    found = await ledger.open_batches()
+                    self.snapshots.append(Snapshot(found, before, frozenset(self.ended)))
+        except BatchRefusedError:
+            return
+
+    async def _watch(self, *_: object) -> None:
+        self.look()
+
+    def look(self) -> None:
+        """Note which batches there are, and which have ended."""
+        for (partition, row_key), properties in rows(self.table).items():
+            if partition == PARTITION and not row_key.startswith("!"):
+                key = BatchKey(row_key, properties.get("Number"))
+                self.seen.add(key)
+                if properties["Status"] != BatchStatus.STARTED:
+                    self.ended.add(key)
+
+
+def take_turns(drivers: Drivers, wanted: Sequence[tuple[str, str]], turns: Sequence[tuple[int, int]]) -> None:
+    """Do what is wanted, three things at once; a turn says which of them goes on, and by how many calls."""
+    waiting = iter(wanted)
+    order = chain.from_iterable(repeat(who, calls) for who, calls in turns)
+    at_work: list[Coroutine[Any, Any, None]] = []
+    while True:
+        at_work += [drivers.start(*action) for action in islice(waiting, 3 - len(at_work))]
+        if not at_work:
+            return
+        one = at_work[next(order, 0) % len(at_work)]
+        drivers.clock.now += 1
+        try:
+            one.send(None)
+        except StopIteration:
+            at_work.remove(one)
+
+
+actions = st.tuples(st.sampled_from(ACTIONS), st.sampled_from(IDS))
+
+
+@given(
+    st.lists(actions, max_size=14),
+    st.lists(st.tuples(st.integers(0, 2), st.sampled_from([1, 2, 3, 4, 40])), max_size=20),
+)
+@example([("publish", "a"), ("look", "b"), ("look", "b")], [(0, 6), (1, 40)])
+@example([("begin", "b"), ("look", "b"), ("publish", "b")], [(0, 7), (1, 40)])
+@settings(max_examples=100)
+def test_finished_is_what_will_not_publish_any_more(wanted, turns):
+    # Given up to three drivers at once, who take turns of some calls, on an empty table
+    drivers = Drivers(memory_table())
+
+    # When each does what it wants to
+    take_turns(drivers, [*wanted, ("look", "a")], turns)
+
+    # Then each look knows what had ended when it began, and nothing that had not when it was over
+    assert drivers.snapshots
+    for snapshot in drivers.snapshots:
+        for key in drivers.seen:
+            is_finished = snapshot.open_batches.is_finished(*key)
+            assert is_finished or key not in snapshot.ended_before
+            assert not is_finished or key in snapshot.ended
+
+
+@given(st.lists(st.sampled_from(IDS), min_size=1, max_size=6))
+def test_a_version_is_of_the_batch_that_has_its_number_whatever_the_names(names):
+    # Given batches that end and are pruned, so that their ids are used again
+    table, clock = memory_table(), ToldClock()
+    ledger = Ledger(table, clock, PATIENCE)
+    begun = []
+    for name in names:
+        begun.append(drive(ledger.begin(name, "input", "out")).key)
+        drive(ledger.abandon(name))
+        clock.now += 1
+        drive(ledger.prune(clock.now))
+
+    for mine in [*begun, BatchKey("a"), BatchKey("b")]:
+        context = BatchContext(mine.batch_id, number=mine.number)
+        for other in [*begun, BatchKey("a"), BatchKey("b")]:
+            assert context.is_ours(*other) == (mine == other)
+    assert len(set(begun)) == len(names)

@@ -1,0 +1,280 @@
+"""The settings of a table, and the limit of dead letters of a batch."""
+
+import pickle
+from typing import get_args
+
+import pytest
+
+from eventstore import InterceptedTable, Operation, drive
+from handlers import App
+from handlers.guard import guarded
+from runtime import Processor, TableSettings, UsageError
+from runtime.algorithms.choice import AlgorithmName
+from runtime.errors import StoredDataError
+from runtime.ledger.batch import DeadLetterLimit
+from runtime.ledger.ledger import Ledger
+from runtime.ledger.settings import KEY_BYTES, LEDGER, OF_TABLE, Claim, Owner
+from runtime.versions.properties import placed
+from tests.unit.runtime import diary
+from tests.unit.runtime.diary import Diary, write
+from tests.unit.runtime.patience import PATIENCE
+from tests.unit.runtime.tables import memory_table, rows
+from tests.unit.runtime.worker import ToldClock
+
+# The settings of a table: one app owns it, and whether its draws are keyed is chosen once.
+
+
+class Diaries(Diary):
+    """The same handler under another name."""
+
+
+NAMED = App(*diary.app.handler_types, name="diaries")
+
+
+def owner(*handlers, name=None):
+    return Owner(name, frozenset(handlers))
+
+
+def begin(table, claim, batch_id="b-1"):
+    ledger = Ledger(table, ToldClock(), PATIENCE)
+    drive(ledger.check_table("state-based", claim))
+    return drive(ledger.begin(batch_id, "a log", "/out", "state-based", claim))
+
+
+def settings_of(table):
+    return drive(TableSettings.of(table))
+
+
+async def ignore(_): ...
+
+
+def process(table, algorithm="state-based"):
+    processor = Processor(diary.app, table, ignore, clock=ToldClock(), algorithm=algorithm)
+    (outcome,) = drive(processor.process(drive(processor.issue(write("a")))))
+    return outcome
+
+
+@pytest.mark.parametrize(
+    ("before", "app", "after"),
+    [
+        (owner("A", "B"), owner("A", "B"), owner("A", "B")),
+        (owner("A"), owner("A", "B"), owner("A", "B")),
+        (owner("A", "B"), owner("B"), owner("A", "B")),
+        (owner("A"), owner("A", name="shop"), owner("A", name="shop")),
+        (owner("A", name="shop"), owner("C", name="shop"), owner("A", "C", name="shop")),
+    ],
+)
+def test_an_app_is_known_again_by_its_name_or_its_handlers(before, app, after):
+    table = memory_table()
+    begin(table, Claim(before))
+
+    begin(table, Claim(app), "b-2")
+
+    assert settings_of(table).owner == after
+
+
+@pytest.mark.parametrize(
+    ("before", "app"),
+    [
+        (owner("A"), owner("B")),
+        (owner("A", "B"), owner("B", "C")),
+        (owner("A", name="shop"), owner("A", name="bank")),
+        (owner("A", name="shop"), owner("A")),
+        (owner("A"), owner("B", name="shop")),
+    ],
+)
+def test_another_app_is_refused_and_takes_the_table_over_only_when_asked_to(before, app):
+    table = memory_table()
+    begin(table, Claim(before))
+    unchanged = rows(table)
+
+    with pytest.raises(UsageError, match=r"belongs to the app .*--adopt"):
+        begin(table, Claim(app), "b-2")
+    assert rows(table) == unchanged
+
+    begin(table, Claim(app, adopt=True), "b-2")
+    assert settings_of(table).owner == app
+
+
+def test_a_table_without_a_mark_gets_it_with_the_next_batch():
+    table = memory_table()
+    begin(table, None)
+    assert settings_of(table).owner is None
+
+    begin(table, Claim(owner("A")), "b-2")
+
+    assert settings_of(table).owner == owner("A")
+
+
+def test_single_messages_of_another_app_are_refused_too():
+    table = memory_table()
+    begin(table, Claim(owner("Bell")))
+
+    with pytest.raises(UsageError, match="belongs to the app with the handlers Bell"):
+        process(table)
+
+    assert not any(key.startswith("Diary") for key, _ in rows(table))
+
+
+def test_draws_are_keyed_once_and_for_all():
+    table = memory_table()
+    begin(table, Claim(owner("A"), "keyed"))
+    key = settings_of(table).draw_key
+
+    begin(table, Claim(owner("A"), "keyed"), "b-2")
+    begin(table, Claim(owner("A")), "b-3")
+    begin(table, Claim(owner("B"), adopt=True), "b-4")
+    with pytest.raises(UsageError, match="keyed since it was made"):
+        begin(table, Claim(owner("B"), "plain"), "b-5")
+
+    assert key is not None
+    assert len(key) == KEY_BYTES
+    assert settings_of(table).draw_key == key
+
+
+@pytest.mark.parametrize("what", ["a batch", "a message"])
+def test_draws_of_a_table_in_use_are_not_keyed(what):
+    table = memory_table()
+    if what == "a batch":
+        begin(table, Claim(Owner.of(diary.app)))
+    else:
+        process(table)
+
+    with pytest.raises(UsageError, match="chosen when a table is made"):
+        begin(table, Claim(Owner.of(diary.app), "keyed"), "b-2")
+
+    assert settings_of(table).draw_key is None
+
+
+@pytest.mark.parametrize("algorithm", get_args(AlgorithmName))
+def test_what_a_sender_can_foresee_is_not_what_a_keyed_table_draws(algorithm):
+    tables = [memory_table(), memory_table(), memory_table(), memory_table()]
+    for table in tables[2:]:
+        begin(table, Claim(Owner.of(diary.app), "keyed"))
+
+    drawn = [process(table, algorithm).outputs for table in tables]
+
+    assert drawn[0] == drawn[1]
+    assert len({output.message_id for (output,) in drawn}) == 3
+    assert len({output.body for (output,) in drawn}) == 3
+
+
+def test_a_duplicate_in_a_keyed_table_draws_the_same():
+    table = memory_table()
+    begin(table, Claim(Owner.of(diary.app), "keyed"))
+
+    first, second = process(table), process(table)
+
+    assert (first.status, second.status) == ("processed", "duplicate")
+    assert second.outputs == first.outputs
+
+
+@pytest.mark.parametrize("made", [lambda app: app, guarded], ids=["plain", "guarded"])
+def test_name_and_secret_of_an_app_survive_guarding_and_pickling_and_are_not_shown(made):
+    key = b"\1" * KEY_BYTES
+    app = made(NAMED.keyed(key))
+
+    copied = pickle.loads(pickle.dumps(app))
+
+    assert (copied.name, copied.draw_key) == ("diaries", key)
+    assert {definition.draw_key for definition in copied.handlers.values()} == {key}
+    assert NAMED.draw_key is None
+    assert repr(key) not in repr((app, TableSettings(draw_key=key)))
+
+
+@pytest.mark.parametrize("damage", [{"DrawKey": b"short"}, {"DrawKey": "text"}, {"Handlers": 7}])
+def test_damaged_settings_are_told(damage):
+    table = memory_table()
+    begin(table, Claim(owner("A"), "keyed"))
+    drive(table.transact(LEDGER, [Operation.merge(OF_TABLE, damage)]))
+
+    with pytest.raises(StoredDataError, match="settings"), placed(table):
+        settings_of(table)
+
+
+def claimed(table, app=diary.app, **asked):
+    return drive(TableSettings.claim(table, app, retries=PATIENCE, **asked))
+
+
+def test_a_consumer_makes_a_table_its_own():
+    table = memory_table()
+
+    settings = claimed(table)
+
+    assert settings == settings_of(table)
+    assert settings.owner == Owner.of(diary.app)
+    with pytest.raises(UsageError, match="belongs to"):
+        claimed(table, App(Diaries))
+    with pytest.raises(UsageError, match="belongs to"):
+        begin(table, Claim(owner("Others")))
+    assert claimed(table, App(Diaries), adopt=True).owner == owner("Diaries")
+
+
+def test_a_claim_that_changes_nothing_writes_nothing():
+    table = memory_table()
+    first = claimed(table)
+
+    assert claimed(table).etag == first.etag
+
+
+def test_a_consumer_chooses_keyed_draws_for_a_new_table():
+    table = memory_table()
+
+    settings = claimed(table, draws="keyed")
+
+    assert settings.draw_key is not None
+    processor = Processor(diary.app, table, ignore, clock=ToldClock(), settings=settings)
+    (keyed,) = drive(processor.process(write("a")))
+    assert keyed.outputs[0].body != process(memory_table()).outputs[0].body
+    # ... and whoever works on the table later draws so, too
+    assert process(table).outputs == keyed.outputs
+    with pytest.raises(UsageError, match="stay so"):
+        claimed(table, draws="plain")
+
+
+def test_but_not_for_one_that_has_handled_messages():
+    handled, with_a_batch = memory_table(), memory_table()
+    process(handled)
+    begin(with_a_batch, Claim(Owner.of(diary.app)))
+
+    for table in (handled, with_a_batch):
+        with pytest.raises(UsageError, match="when a table is made"):
+            claimed(table, draws="keyed")
+
+
+def test_two_consumers_that_claim_at_once_have_one_secret():
+    table = memory_table()
+    rival: list[TableSettings] = []
+
+    class Slow(InterceptedTable):
+        async def _call(self, name, partition_key, call):
+            if name == "transact" and not rival:
+                rival.append(await TableSettings.claim(table, diary.app, draws="keyed"))
+            return await super()._call(name, partition_key, call)
+
+    assert claimed(Slow(table), draws="keyed") == rival[0]
+
+
+# A number of dead letters, or a share of all deliveries, that a batch may have.
+
+
+COUNTS = {"processed": 180, "duplicate": 15, "too_late": 3, "dead_letter": 2, "outputs": 1000}
+
+
+@pytest.mark.parametrize(
+    ("text", "is_exceeded"),
+    [("0", True), ("1", True), ("2", False), ("0%", True), ("0.99%", True), ("1%", False), ("100%", False)],
+)
+def test_only_more_are_too_many(text, is_exceeded):
+    assert DeadLetterLimit.parse(text).is_exceeded(COUNTS) is is_exceeded
+
+
+def test_without_dead_letters_there_are_never_too_many():
+    assert not DeadLetterLimit.parse("0").is_exceeded({})
+    assert not DeadLetterLimit.parse("0%").is_exceeded({"processed": 1})
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.5", "100.1%", "%", "5 percent"])
+def test_other_texts_are_refused(text):
+    with pytest.raises(UsageError, match="is no number of dead letters"):
+        DeadLetterLimit.parse(text)

@@ -1,0 +1,314 @@
+"""A message that is too large is a dead letter, of which a note is kept, whatever its sender made large."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from hashlib import sha256
+
+import msgpack
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from eventstore import connect, drive
+from handlers import App, Context, Handler, Message, State, handles
+from runtime import Processor
+from runtime.dead_letters import Selection, find_letters
+from runtime.errors import UsageError
+from runtime.ledger.batch import BatchContext
+from runtime.messages.envelope import Envelope, Envelopes
+from runtime.messages.limits import Excess, MessageLimits, find_excesses, is_note, is_too_deep
+from runtime.messages.outcome import Outcome, Outcomes, Reason, shortened
+from runtime.messages.parsing import Prepared, prepare_all, unroutable
+from runtime.spark.worker.job import FoldJob
+from runtime.spark.worker.outcomes import OutcomeWriter
+from tests.support.routed import routed
+
+SMALL = MessageLimits(body=100, headers=50, outputs=3, output_bytes=200, error=300, depth=10)
+MOST = SMALL.body
+
+
+class Said(Message):
+    room: str
+    text: str
+    echoes: int = 0
+    length: int = 0
+
+
+class Heard(Message):
+    text: str
+
+
+class Room(State):
+    count: int = 0
+
+
+class Echo(Handler[Room]):
+    @handles(by="room")
+    def said(self, state: Room, message: Said, context: Context) -> Room:
+        if message.text == "fail":
+            raise ValueError("x" * 5_000_000)
+        for _ in range(abs(message.echoes)):
+            try:
+                context.publish(Heard(text="x" * message.length), headers={"trace": "t" * message.length})
+            except Exception:
+                if message.echoes > 0:
+                    raise
+        return Room(count=state.count + 1)
+
+
+app = App(Echo)
+(handler,) = app.handlers.values()
+
+
+def said(text: str = "", *, message_id: str = "m-1", packed: bool = False, **more: object) -> Envelope:
+    content = {"room": "hall", "text": text, **more}
+    return Envelope(message_id, "Said", msgpack.packb(content) if packed else json.dumps(content))
+
+
+def of_length(length: int, sign: str = "x") -> str:
+    """Return a body of so many bytes."""
+    room = '{"room":"hall","text":""}'
+    count, rest = divmod(length - len(room), len(sign.encode()))
+    return room.replace('""', json.dumps(sign * count + "x" * rest, ensure_ascii=False))
+
+
+@given(
+    st.integers(MOST - 3, MOST + 3) | st.integers(MOST + 1, 20 * MOST),
+    st.sampled_from(["x", "ä", "€", "\U0001f600"]),
+    st.booleans(),
+)
+def test_a_body_is_measured_in_bytes(length, sign, packed):
+    body: str | bytes = of_length(length, sign)
+    if packed:
+        body = of_length(length, sign).encode()
+    envelope = Envelope("m-1", "Said", body)
+
+    found = find_excesses(Envelopes.of([said(), envelope, said()]), SMALL)
+
+    assert list(found) == ([1] if length > MOST else [])
+    if found:
+        note = json.loads(found[1].kept.body)["too_large"]
+        data = body if isinstance(body, bytes) else body.encode("utf-8")
+        assert (note["part"], note["bytes"], note["sha256"]) == ("body", length, sha256(data).hexdigest())
+        assert is_note(found[1].kept.body)
+        assert len(found[1].kept.body) < 4000
+
+
+@given(
+    st.dictionaries(st.text(max_size=40), st.text(max_size=40), max_size=3),
+    st.text(min_size=1, max_size=60),
+    st.text(max_size=60),
+    st.none() | st.text(max_size=60),
+)
+@example({}, "\ud800", "", None)
+@example({"a": "\ud800" * 20}, "m", "Said", None)
+def test_so_are_headers_and_each_name(headers, message_id, type_, business_id):
+    envelope = Envelope(message_id, type_, "{}", business_id, headers=headers)
+    texts = ["".join([*headers, *headers.values()]), message_id, type_, business_id or ""]
+
+    is_large = any(len(text.encode("utf-8", "surrogatepass")) > SMALL.headers for text in texts)
+
+    assert bool(find_excesses(Envelopes.of([envelope]), SMALL)) == is_large
+
+
+@pytest.mark.parametrize("sign", ["[", '{"a":', '[{"a":[', '["\\"[{",'])
+@pytest.mark.parametrize("depth", [9, 10, 11, 200, 201, 100_000])
+def test_json_is_not_nested_deeper_than_it_may_be(sign, depth):
+    levels = sign.replace('\\"[{', "").count("[") + sign.replace('\\"[{', "").count("{")
+
+    assert is_too_deep(sign * depth, SMALL.depth) == (levels * depth > SMALL.depth)
+    assert not is_too_deep("[]{}" * depth, SMALL.depth)
+    assert not is_too_deep(json.dumps("[{" * depth), SMALL.depth)
+
+
+def nested(depth: int, *, in_maps: bool) -> bytes:
+    """Return msgpack of so many levels, written as bytes: nobody's stack is as deep."""
+    return (b"\x81\xa1a" if in_maps else b"\x91") * depth + b"\xc0"
+
+
+@pytest.mark.parametrize("in_maps", [True, False])
+@pytest.mark.parametrize("depth", [1, 9, 10, 11, 200, 201, 202, 1000, 1100, 5000])
+def test_msgpack_is_not_nested_deeper_than_json(depth, in_maps):
+    body = nested(depth, in_maps=in_maps)
+
+    for most in (10, 200):
+        assert is_too_deep(body, most) == (depth > most)
+    assert not is_too_deep(msgpack.packb([body, "\u0080" * 300]), 10)
+    assert not is_too_deep(msgpack.packb([[each] for each in range(300)]), 10)
+
+
+@pytest.mark.parametrize("depth", [200, 201, 1100, 5000])
+def test_a_body_that_is_too_deep_is_too_large_in_either_form(depth):
+    handler = App(Echo).handlers["Echo"]
+    fields = {"room": "a", "text": "t"}
+    as_text = json.dumps(fields)[:-1] + ', "x": ' + "[" * (depth - 1) + "]" * (depth - 1) + "}"
+    packed = b"\x83" + msgpack.packb(fields)[1:] + b"\xa1x" + b"\x91" * (depth - 2) + b"\x90"
+
+    for body in (as_text, packed):
+        message = Envelope.of("m", "Said", body)
+        found = prepare_all(handler, "a", Envelopes.of([message]))[0]
+        reason = found.reason if isinstance(found, Outcome) else None
+        assert reason == (Reason.TOO_LARGE if depth > 200 else None)
+
+
+@pytest.mark.parametrize("depth", [201, 5000])
+def test_what_no_parser_reads_is_too_large_by_default(depth):
+    body = '{"room":"hall","text":"","more":' + "[" * depth + "]" * depth + "}"
+
+    (delivery,) = prepare_all(handler, "hall", Envelopes.of([Envelope("m-1", "Said", body)]))
+
+    assert isinstance(delivery, Outcome)
+    assert delivery.reason is Reason.TOO_LARGE
+    assert "200 levels" in str(delivery.error)
+
+
+@settings(deadline=None)
+@given(st.text(), st.integers(1, 100))
+def test_a_note_is_told_from_what_is_like_one(text, count):
+    note = Excess.of("body", text * count).note
+
+    assert is_note(note)
+    assert json.loads(note)["too_large"]["begins"] == (text * count).encode("utf-8", "surrogatepass")[
+        :1024
+    ].decode("utf-8", "replace")
+    for other in (note[:-2], note.replace("part", "Part"), f" {note}", '{"too_large":{}}', note.encode()):
+        assert not is_note(other)
+
+
+@pytest.mark.parametrize(
+    ("echoes", "length", "expected"),
+    [(3, 1, None), (4, 1, "too_large"), (1, 70, None), (1, 100, "too_large"), (-4, 1, "too_large")],
+)
+@pytest.mark.parametrize("algorithm", ["state-based", "outbox"])
+def test_a_handler_publishes_no_more_than_one_message_may(algorithm, echoes, length, expected):
+    async def forward(_: object) -> None: ...
+
+    table = drive(connect("memory:").table("rooms"))
+    processor = Processor(app, table, forward, algorithm=algorithm, limits=SMALL)
+    message = said(echoes=echoes, length=length)
+
+    (outcome,) = drive(processor.process(message))
+    (again,) = drive(processor.process(message))
+
+    assert (outcome.reason, again.reason) == (expected, expected)
+    if expected:
+        assert "3 messages and 200 bytes" in str(outcome.error)
+        assert again == outcome
+    else:
+        assert len(outcome.outputs) == echoes
+
+
+@pytest.mark.parametrize("algorithm", ["state-based", "outbox"])
+def test_the_error_of_a_handler_is_cut_and_says_where_it_was_raised(algorithm):
+    async def forward(_: object) -> None: ...
+
+    table = drive(connect("memory:").table("rooms"))
+    (outcome,) = drive(
+        Processor(app, table, forward, algorithm=algorithm, limits=SMALL).process(said("fail"))
+    )
+
+    assert outcome.reason is Reason.HANDLER_ERROR
+    assert len(str(outcome.error)) == SMALL.error
+    assert "characters" in str(outcome.error)
+    assert "test_limits.py" in str(outcome.error)
+
+
+@given(st.text(min_size=0, max_size=500), st.integers(1, 600))
+def test_an_error_is_no_longer_than_it_may_be(error, length):
+    found = shortened(error, length)
+
+    assert len(found) <= length
+    assert found == error or found.startswith(error[: length // 3])
+
+
+@pytest.mark.parametrize("type_", ["Said", "Unheard"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_consumer_gets_a_dead_letter_and_the_table_keeps_a_note(type_, packed):
+    async def forward(_: object) -> None: ...
+
+    table = drive(connect("memory:").table("rooms"))
+    processor = Processor(app, table, forward)
+    message = said("x" * 5_000_000, packed=packed)._replace(type=type_)
+
+    (outcome,) = drive(processor.process(message))
+
+    assert (outcome.reason, outcome.handler) == (Reason.TOO_LARGE, "Echo" if type_ == "Said" else None)
+    found = drive(_all(find_letters(table, Selection())))
+    assert [letter.letter.reason for letter in found] == ["too_large"]
+    assert found[0].letter.message_id == "m-1"
+    assert is_note(found[0].letter.envelope.body)
+    # ... and the next message is handled
+    (good,) = drive(processor.process(said(message_id="m-2")))
+    assert good.status == "processed"
+
+
+@pytest.mark.parametrize("algorithm", ["state-based", "outbox", "deduplication-store"])
+@pytest.mark.parametrize("body", ["text", "bytes"])
+def test_what_reaches_a_worker_all_the_same_costs_no_other_message_its_outcome(tmp_path, algorithm, body):
+    packed = body == "bytes"
+    rows = [
+        {"message_id": f"m-{number}", "type": "Said", "business_id": "hall", "body": each.body}
+        for number, each in enumerate(
+            [said(packed=packed), said("x" * 2_000_000, packed=packed), said(packed=packed)]
+        )
+    ]
+    job = FoldJob(app, f"sqlite:///{tmp_path}/store.db", "rooms", BatchContext("night"), algorithm=algorithm)
+
+    found = [
+        row
+        for batch in job.fold(routed(app, rows, pa.binary() if packed else None))
+        for row in batch.to_pylist()
+    ]
+
+    assert [row["reason"] for row in found] == [None, "too_large", None]
+    (large,) = [json.loads(row["delivery"]) for row in found if row["delivery"]]
+    assert large["too_large"]["bytes"] == len(rows[1]["body"])
+    assert "body" not in large
+
+
+async def _all(items):
+    return [item async for item in items]
+
+
+def test_a_letter_whose_body_was_not_kept_says_so_when_it_is_redriven():
+    note = Excess.of("body", "x" * 2_000_000).note
+    envelopes = Envelopes.of([Envelope("m-1", "Said", note, "hall"), said()])
+
+    refused, ready = prepare_all(handler, "hall", envelopes, letters=[1, 2])
+
+    assert isinstance(refused, Outcome)
+    assert refused.reason is Reason.TOO_LARGE
+    assert "not kept" in str(refused.error)
+    assert isinstance(ready, Prepared)
+
+
+@pytest.mark.parametrize("field", list(MessageLimits.__dataclass_fields__))
+def test_a_limit_is_a_number_that_something_fits_in(field):
+    with pytest.raises(UsageError, match=field):
+        MessageLimits(**{field: 0})
+
+
+def test_nobody_reads_deeper_than_200_levels():
+    with pytest.raises(UsageError, match="200"):
+        MessageLimits(depth=201)
+
+
+def test_other_limits_make_another_batch():
+    assert MessageLimits().described() == ""
+    assert replace(MessageLimits(), body=5, depth=3).described() == ", max_body=5, max_depth=3"
+
+
+@pytest.mark.parametrize("sign", ["x", "ä", "\x01", '"'])
+def test_outcomes_of_refused_deliveries_leave_in_batches_of_bounded_size(sign):
+    writer = OutcomeWriter()
+    refused = [unroutable(Envelope(f"m-{number}", "Unheard", sign * 500_000), None) for number in range(40)]
+    writer.add(Outcomes.of(refused))
+
+    rows = 0
+    while rows < len(refused):
+        batch = writer.flush()
+        rows += batch.num_rows
+        assert batch.nbytes < 9 * 2**20

@@ -1,0 +1,207 @@
+"""Streams: which there are, what one of them holds, and what changed between two states."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventstore import InterceptedTable, KeyRange, Operation, Table, drive, split_streams
+from runtime.ledger.ledger import Ledger
+from runtime.messages.envelope import Envelope
+from runtime.messages.outcome import Reason
+from runtime.versions import dead_letters as letters
+from runtime.versions import limits
+from runtime.versions.dead_letters import NO_LETTERS, Kind, Letter, read_letters
+from runtime.versions.readable import ABSENT, Change, changes, decode
+from runtime.versions.stream import stream_keys, summaries, versions
+from tests.unit.runtime.diary import ponder, write
+from tests.unit.runtime.games import Game, start
+from tests.unit.runtime.tables import memory_table
+from tests.unit.runtime.worker import NOW, ToldClock, Worker
+
+# Looking at streams: which there are, and what one of them holds.
+
+
+def found(table: Table, handler: str | None = None, prefix: str = "") -> list[str]:
+    async def keys() -> list[str]:
+        return [summary.key async for summary in summaries(table, handler, prefix)]
+
+    return drive(keys())
+
+
+def keys_in(table: Table, keys: KeyRange) -> list[str]:
+    async def found() -> list[str]:
+        return [key async for page in stream_keys(table, keys) for key in page]
+
+    return drive(found())
+
+
+@pytest.fixture
+def table() -> Table:
+    """Give a table with streams of two handlers, a ledger, and a row of someone else."""
+    game = Game()
+    game.deliver(start(1, 1))
+    for diary in ("a", "ab", "b", "a/b", "ä", "-", "日", "a~b"):
+        Worker(game.table, business_id=diary).process(write("x", diary=diary))
+    drive(Ledger(game.table, ToldClock()).begin("SS-HEAD", "", ""))
+    drive(game.table.transact("someone-else", [Operation.insert("SS-HEAD", {"Version": 7})]))
+    return game.table
+
+
+def test_all_streams_are_found_and_nothing_else(table: Table):
+    keys = keys_in(table, KeyRange())
+
+    assert len(keys) == 9
+    assert {key.partition("-")[0] for key in keys} == {"Diary", "ShootingRange"}
+
+
+def test_ranges_of_streams_are_found_apart(table: Table):
+    ranges = drive(split_streams(table, 3))
+
+    assert len(ranges) > 1
+    assert [key for keys in ranges for key in keys_in(table, keys)] == keys_in(table, KeyRange())
+
+
+def test_the_streams_of_one_handler_are_found(table: Table):
+    assert set(found(table, "Diary")) == {
+        f"Diary-{diary}" for diary in ("a", "ab", "b", "a/b", "ä", "-", "日", "a~b")
+    }
+    assert found(table, "Dia") == []
+    assert len(found(table, "ShootingRange")) == 1
+
+
+@pytest.mark.parametrize(
+    ("prefix", "ids"),
+    [
+        ("a", {"a", "ab", "a/b", "a~b"}),
+        ("ab", {"ab"}),
+        ("a/", {"a/b"}),
+        ("a~", {"a~b"}),
+        ("ä", {"ä"}),
+        ("日", {"日"}),
+        ("-", {"-"}),
+        ("x", set()),
+    ],
+)
+def test_streams_are_found_by_what_their_business_ids_begin_with(table: Table, prefix, ids):
+    assert set(found(table, "Diary", prefix)) == {f"Diary-{diary}" for diary in ids}
+
+
+def test_very_many_streams_are_found_page_by_page():
+    table = memory_table()
+    header = {"Version": 1, "StateVersions": 1, "StateSchema": 1}
+    for number in range(1100):
+        drive(table.transact(f"Diary-{number}", [Operation.insert("SS-HEAD", header)]))
+    counted = InterceptedTable(table)
+
+    assert len(found(counted)) == 1100
+    assert counted.counts == {"scan": 2}
+
+
+def test_a_summary_tells_what_the_header_says(table: Table):
+    Worker(table, business_id="b", clock=ToldClock(NOW)).process(
+        ponder("p", diary="b"), ponder("q", diary="b")
+    )
+
+    async def first():
+        return [summary async for summary in summaries(table, "Diary", "b")]
+
+    (summary,) = drive(first())
+    assert (summary.handler, summary.business_id, summary.key) == ("Diary", "b", "Diary-b")
+    assert (summary.head.versions, summary.runs, summary.head.last_now) == (3, 1, NOW)
+
+
+def test_the_versions_of_a_stream_are_read_in_their_order():
+    table = memory_table()
+    Worker(table, batch="one").process(write("a"), ponder("p"))
+    Worker(table, batch="two").process(write("b"))
+
+    read = drive(versions(table, "Diary", "d-1"))
+
+    assert read is not None
+    assert [(version.number, version.message_id, version.batch) for version in read] == [
+        (1, "a", "one"),
+        (2, "p", "one"),
+        (3, "b", "two"),
+    ]
+    assert [version.after for version in read][1] == read[1].before == read[2].before
+
+
+def test_a_stream_that_is_not_there_has_no_versions():
+    assert drive(versions(memory_table(), "Diary", "d-1")) is None
+
+
+# What changed between two states, field by field.
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ({"a": 1}, {"a": 1}, []),
+        ({"a": 1, "b": 2}, {"a": 1, "b": 3}, [Change("b", 2, 3)]),
+        ({}, {"a": 1}, [Change("a", ABSENT, 1)]),
+        ({"a": 1}, {}, [Change("a", 1, ABSENT)]),
+        ({"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}}, [Change("a.c", 2, 3)]),
+        ({"a": [1, 2]}, {"a": [1, 3]}, [Change("a", [1, 2], [1, 3])]),
+        ({"a": None}, {"a": {"b": 1}}, [Change("a", None, {"b": 1})]),
+        ({"a": 1}, {"a": 1.0}, [Change("a", 1, 1.0)]),
+        ({"a": 1}, {"a": True}, [Change("a", 1, True)]),
+        ([1], [2], [Change("", [1], [2])]),
+    ],
+)
+def test_changes(before, after, expected):
+    found = changes(before, after)
+
+    assert found == expected
+    assert [type(each.after) for each in found] == [type(each.after) for each in expected]
+
+
+def test_what_is_no_json_is_shown_as_digits():
+    assert decode(b'{"a": 1}') == {"a": 1}
+    assert decode(b"\xff\x00") == "ff00"
+
+
+# Letters keep their rows when they change, and no row takes more than it holds.
+
+
+KEY = "Diary-d-1"
+
+
+def letter(number: int, size: int) -> Letter:
+    body = "".join(chr(33 + (number * 7919 + at * at) % 90) for at in range(size))
+    envelope = Envelope(f"m-{number}", "Write", body)
+    return Letter(
+        number, Kind.WAITING, f"m-{number}", b"c", None, envelope, Reason.HANDLER_ERROR, "", 0, None, None, 0
+    )
+
+
+row_changes = st.lists(
+    st.dictionaries(st.integers(1, 300), st.sampled_from([0, 10, 5_000]), max_size=60), max_size=5
+)
+
+
+@given(row_changes)
+def test_what_was_written_is_read_after_any_changes(steps):
+    table, kept = memory_table(), NO_LETTERS
+    now: dict[int, Letter] = {}
+    for step in steps:
+        now |= {number: letter(number, size) for number, size in step.items() if size}
+        now = {number: each for number, each in now.items() if step.get(number) != 0}
+        kept, includes = kept.changed([now[number] for number in sorted(now)])
+        if includes:
+            drive(table.transact(KEY, [include.operation() for include in includes]))
+
+        page = drive(table.query(KEY, letters.PREFIX, letters.LAST))
+        assert read_letters(page.rows) == kept
+        assert list(kept.all) == [now[number] for number in sorted(now)]
+
+
+def test_a_row_in_the_middle_that_grows_too_large_becomes_two():
+    few = limits.MAX_LETTER_BYTES // 100
+    before, _ = NO_LETTERS.changed([letter(number, few) for number in range(1, 150)])
+
+    large = [letter(n, limits.MAX_LETTER_BYTES - 1000 if n == 3 else few) for n in range(1, 150)]
+    after, includes = before.changed(large)
+
+    assert len(after.rows) > len(before.rows)
+    rows = [Operation.insert(each.row_key, each.properties) for each in includes]
+    drive(memory_table().transact(KEY, rows))

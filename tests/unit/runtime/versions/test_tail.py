@@ -1,0 +1,409 @@
+"""The tail: newest versions in the header, segment by segment, until they are enough for a run."""
+
+import random
+import sys
+from collections.abc import Callable
+from functools import partial
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventstore import Operation, Table, drive
+from handlers import App, Context, Handler, Message, State, handles
+from runtime.errors import StoredDataError
+from runtime.versions import limits
+from runtime.versions.columns import VersionColumns
+from runtime.versions.dead_letters import Waiting
+from runtime.versions.limits import MAX_HEAD_STATE_BYTES
+from runtime.versions.run import Commit, Run
+from runtime.versions.tail import HEAD_PROPERTIES, Head, Segment, Tail, Tombstone, read_head, read_tail
+from tests.unit.runtime.diary import delivery, ponder, write
+from tests.unit.runtime.indexes import check_index
+from tests.unit.runtime.runs import version
+from tests.unit.runtime.tables import memory_table, rows
+from tests.unit.runtime.tails import body_of, with_body
+from tests.unit.runtime.worker import Worker, ends, made_by, outputs, stored
+
+# The tail: newest versions in the header, segment by segment, until they are enough for a run.
+
+
+LARGE = random.Random(1).randbytes(2000)
+
+
+def tail_of(*commits: list, before: bytes = b"{}") -> Tail:
+    """Return a tail of some commits, each with its versions."""
+    made = Tail(1, 1, before)
+    for versions in commits:
+        made = made.plus(
+            Segment.of(VersionColumns.of(versions), 1, state_after(made), Commit(len(versions), "b", 7))
+        )
+    return made
+
+
+def state_after(made: Tail) -> bytes:
+    if not made.segments:
+        return made.before
+    run = made.run()
+    return run.after
+
+
+@given(
+    st.lists(
+        st.lists(st.none() | st.binary(max_size=40) | st.just(LARGE), min_size=1, max_size=4),
+        min_size=1,
+        max_size=5,
+    ),
+    st.sampled_from([b"{}", LARGE]),
+)
+def test_a_tail_comes_back_as_the_run_that_it_is(commits, before):
+    numbers = iter(range(1, 100))
+    versions = [[version(next(numbers), after=after) for after in commit] for commit in commits]
+
+    made = tail_of(*versions, before=before)
+
+    back = read_tail(made.pack())
+
+    assert back == made
+    assert back.run() == Run(
+        1,
+        1,
+        before,
+        VersionColumns.of([made for commit in versions for made in commit]),
+        [Commit(len(commit), "b", 7) for commit in versions],
+    )
+    assert [index.first for index in back.indexes()] == [commit[0].message_id[-1] for commit in versions]
+
+
+def test_a_segment_of_a_batch_has_its_number_and_others_are_stored_as_before_there_were_any():
+    commits = [Commit(1, None, 7), Commit(1, "old", 8), Commit(1, "new", 9, 3)]
+    tail = Tail(1, 1, b"{}")
+    for number, commit in enumerate(commits, 1):
+        tail = tail.plus(Segment.of(VersionColumns.of([version(number)]), 1, b"{}", commit))
+
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(msgpack.unpackb(body_of(tail))[-1])
+    assert [len(segment) for segment in unpacker] == [7, 7, 8]
+    assert list(read_tail(tail.pack()).run().commits) == commits
+    assert [index.commits for index in read_tail(tail.pack()).indexes()] == [[commit] for commit in commits]
+    assert msgpack.unpackb(bytes(tail.run().event().properties["Commits"])) == [  # type: ignore[arg-type]
+        [1, None, 7],
+        [1, "old", 8],
+        [1, "new", 9, 3],
+    ]
+
+
+@given(st.lists(st.integers(1, 4), min_size=2, max_size=5), st.data())
+def test_what_is_left_of_a_tail_is_what_it_was(lengths, data):
+    numbers = iter(range(1, 100))
+    commits = [
+        [version(next(numbers), after=random.randbytes(600)) for _ in range(length)] for length in lengths
+    ]
+    whole = tail_of(*commits)
+    cut = data.draw(st.integers(0, len(lengths) - 1))
+
+    left = whole.from_version(1 + sum(lengths[:cut]))
+
+    assert left.count == sum(lengths[cut:])
+    assert left.run().versions == whole.run().versions[sum(lengths[:cut]) :]
+    assert left.run().states_before() == whole.run().states_before()[sum(lengths[:cut]) :]
+
+
+def header(table: Table) -> Tail | None:
+    return read_head(rows(table)["Diary-d-1", "SS-HEAD"]).tail
+
+
+def test_a_tail_is_full_of_bytes_before_and_after_compression():
+    one = Segment.of(VersionColumns.of([version(1, after=bytes(3 * 2**20))]), 1, b"{}", Commit(1, None, 7))
+    assert one.size < 1000
+
+    assert Tail(1, 1, b"{}").takes(one, 1)
+    assert not Tail(1, 1, b"{}").plus(one).takes(one, 1)
+    noise = Segment.of(
+        VersionColumns.of([version(1, after=random.randbytes(20_000))]), 1, b"{}", Commit(1, None, 7)
+    )
+    assert not Tail(1, 1, b"{}").plus(noise).takes(noise, 1)
+
+
+def test_small_commits_share_one_row():
+    table = memory_table()
+    for line in "abcde":
+        Worker(table, batch=line).process(write(line), write(line * 2))
+
+    assert [key for _, key in rows(table)] == ["SS-HEAD"]
+    assert made_by(table) == [text for line in "abcde" for text in (line, line * 2)]
+    assert [found.batch for found in stored(table)] == [line for line in "abcde" for _ in range(2)]
+
+
+def test_a_tail_that_is_full_becomes_a_run(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(limits, "MAX_TAIL_BYTES", 1500)
+    table = memory_table()
+    for number in range(40):
+        Worker(table, batch=str(number)).process(ponder(f"m-{number}"))
+
+    runs = [row for (_, key), row in sorted(rows(table).items()) if key.startswith("SS-SE-")]
+    assert 2 < len(runs) < 10
+    assert min(row["Count"] for row in runs) > 3
+    assert made_by(table) == [f"m-{number}" for number in range(40)]
+    assert [found.batch for found in stored(table)] == [str(number) for number in range(40)]
+    assert (header(table) or tail_of()).count == 40 - sum(row["Count"] for row in runs)
+
+
+def calls(function: Callable[[], object]) -> int:
+    """Return how many functions are called, those written in C among them."""
+    counted = 0
+
+    def count(_frame: object, event: str, _of: object) -> None:
+        nonlocal counted
+        counted += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return counted
+
+
+def test_what_is_added_to_a_tail_takes_as_many_calls_whatever_it_holds():
+    def go_on(number: int) -> bytes:
+        tail = read_tail(stored_of[number])
+        assert len(tail.ids()) == number
+        assert tail.takes(segment, 1)
+        return tail.plus(segment).pack()
+
+    segment = Segment.of(VersionColumns.of([version(1)]), 1, b"{}", Commit(1, "b", 7, 3))
+    stored_of = {number: Tail.of(1, 1, b"{}", [segment] * number).pack() for number in (1, 150)}
+
+    few, many = (calls(partial(go_on, number)) for number in (1, 150))
+
+    assert few == many
+    assert read_tail(go_on(150)).count == 151
+
+
+def test_a_large_commit_goes_past_the_tail():
+    table = memory_table()
+    Worker(table).process(write("a"))
+    Worker(table).process(*(ponder(f"m-{number}") for number in range(2000)))
+
+    assert header(table) is None
+    counts = [row["Count"] for (_, key), row in sorted(rows(table).items()) if key.startswith("SS-SE-")]
+    assert counts == [1, 2000]
+
+
+@given(
+    batches=st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=6), max_size=12),
+    room=st.sampled_from([0, 300, 900, 32_768]),
+    few=st.integers(1, 6),
+)
+def test_wherever_versions_are_kept_each_message_takes_effect_once(batches, room, few):
+    plain, table = memory_table(), memory_table()
+    for number, batch in enumerate(batches):
+        messages = [write(str(line)) for line in batch]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(limits, "MAX_SEGMENT_BYTES", 0)
+            expected = Worker(plain, batch=str(number)).process(*messages)
+            patch.setattr(limits, "MAX_SEGMENT_BYTES", room)
+            patch.setattr(limits, "MAX_SEGMENT_VERSIONS", few)
+            patch.setattr(limits, "MAX_TAIL_BYTES", room)
+            found = Worker(table, batch=str(number)).process(*messages)
+        assert found == expected
+
+    check_index(table)
+    check_index(plain)
+    assert made_by(table) == made_by(plain)
+    assert [(each.number, each.record, each.before, each.batch) for each in stored(table)] == [
+        (each.number, each.record, each.before, each.batch) for each in stored(plain)
+    ]
+
+
+class Grew(Message):
+    """A byte of a large state changes."""
+
+    garden: str
+    place: int
+
+
+class Beds(State):
+    """A large state."""
+
+    beds: tuple[int, ...] = tuple(number * 2654435761 % 2**32 for number in range(800))
+
+
+class Garden(Handler[Beds]):
+    """Keeps 8 KB of which little changes."""
+
+    @handles(by="garden")
+    def grew(self, state: Beds, message: Grew, context: Context) -> Beds:
+        """Change one bed."""
+        beds = list(state.beds)
+        beds[message.place] += 1
+        return state.model_copy(update={"beds": tuple(beds)})
+
+
+def test_a_small_change_of_a_large_state_takes_few_bytes_also_one_by_one():
+    table = memory_table()
+    count = 400
+    for number in range(count):
+        grew = delivery(f"{number:032x}", "Grew", {"garden": "g", "place": number})
+        (outcome,) = Worker(table, App(Garden), business_id="g", batch="batch-1").process(grew)
+        assert ends([outcome]) == ["processed"]
+
+    found = rows(table)
+    state = found["Garden-g", "SS-HEAD"]["State"]
+    assert len(state) > 7000
+    stored_bytes = sum(
+        len(value) for row in found.values() for value in row.values() if isinstance(value, bytes)
+    )
+    # The newest state is in the header, and so is the one before the tail.
+    assert (stored_bytes - 2 * len(state)) / count < 200
+
+
+def test_a_duplicate_in_the_tail_gives_the_outputs_that_it_gave():
+    table = memory_table()
+    first = [Worker(table, batch=line).process(write(line)) for line in "abc"]
+
+    for line, made in zip("abc", first, strict=True):
+        again = Worker(table, batch="later").process(write(line))
+        assert ends(again) == ["duplicate"]
+        assert outputs(again) == outputs(made)
+
+
+TAIL = tail_of([version(1, after=b"x")], [version(2)])
+GOOD = TAIL.pack()
+FIRST, SCHEMA, BEFORE, LENGTH, COUNT, RAW_BYTES, IDS, SEGMENTS = range(8)
+
+
+@given(st.integers(0, len(GOOD) - 1), st.integers(0, 7))
+def test_one_changed_bit_is_told_wherever_it_stands(at, bit):
+    changed = bytearray(GOOD)
+    changed[at] ^= 1 << bit
+
+    with pytest.raises(StoredDataError, match="The tail of the stream cannot be read"):
+        read_tail(bytes(changed))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"",
+        b"\xc1",
+        msgpack.packb(7),
+        msgpack.packb([]),
+        msgpack.packb([2, 7]),
+        with_body(b""),
+        with_body(msgpack.packb(7)),
+        msgpack.packb([1, 1, 1, b"", [[1]]]),
+        msgpack.packb([1, 1, 1, b"", []]),
+        msgpack.packb([3, *msgpack.unpackb(GOOD)[1:]]),
+        GOOD[:-1],
+    ],
+)
+def test_bytes_that_are_no_tail_are_told(bad):
+    with pytest.raises(StoredDataError, match="The tail of the stream cannot be read"):
+        read_tail(bad)
+
+
+@pytest.mark.parametrize(
+    "change", [{0: 0}, {0: None}, {1: 7}, {6: "text"}, {6: b"no zstandard"}, {7: "text"}]
+)
+@pytest.mark.parametrize("position", [0, 1])
+def test_a_segment_with_a_field_that_cannot_be_is_told_wherever_it_stands(change, position):
+    fields = msgpack.unpackb(body_of(TAIL))
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(fields[SEGMENTS])
+    segments = list(unpacker)
+    segments[position] = list((dict(enumerate([*segments[position], None])) | change).values())
+    fields[SEGMENTS] = b"".join(map(msgpack.packb, segments))
+
+    with pytest.raises(StoredDataError, match="The tail of the stream cannot be read"):
+        read_tail(with_body(msgpack.packb(fields))).run()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        (FIRST, 0),
+        (SCHEMA, "1"),
+        (BEFORE, None),
+        (LENGTH, 0),
+        (LENGTH, 1),
+        (LENGTH, 3),
+        (LENGTH, 2**40),
+        (COUNT, 3),
+        (COUNT, True),
+        (IDS, b"\x02\xc1"),
+        (IDS, TAIL.packed_ids[:-16]),
+        (SEGMENTS, b""),
+        (SEGMENTS, TAIL.packed + b"\x07"),
+        (SEGMENTS, msgpack.packb([1]) * 2),
+    ],
+)
+def test_segments_that_do_not_agree_with_their_numbers_are_told_when_they_are_read(field, value):
+    fields = msgpack.unpackb(body_of(TAIL))
+    fields[field] = value
+
+    with pytest.raises(StoredDataError, match="The tail of the stream cannot be read"):
+        read_tail(with_body(msgpack.packb(fields))).run()
+
+
+# The head of a stream comes back from the header's properties as it was.
+
+
+moments = st.integers(-(10**16), 10**17)
+heads = st.builds(
+    Head,
+    state=st.none() | st.binary(max_size=50),
+    schema=st.integers(1, 9),
+    versions=st.integers(1, 10**15),
+    kept_from=st.just(1),
+    last_now=moments,
+    horizon=st.none() | moments,
+    undated_cut=st.booleans(),
+    tail=st.none(),
+    tombstone=st.none() | st.builds(Tombstone, moments, st.booleans()),
+    waiting=st.builds(
+        Waiting, st.integers(0, 1000), st.none() | moments, st.booleans(), st.integers(0, 10**6)
+    ),
+).flatmap(lambda head: st.integers(1, head.versions + 1).map(lambda first: head._replace(kept_from=first)))
+
+
+@given(heads)
+def test_a_head_comes_back(head):
+    assert read_head(head.properties()) == head
+    assert set(head.properties()) <= set(HEAD_PROPERTIES)
+
+
+@given(heads)
+def test_a_head_can_be_written_as_it_is(head):
+    table = memory_table()
+
+    drive(table.transact("Diary-d-1", [Operation.insert("SS-HEAD", head.properties())]))
+
+    row = drive(table.get("Diary-d-1", "SS-HEAD"))
+    assert row is not None
+    assert read_head(row.properties) == head
+
+
+def test_a_state_that_is_too_large_is_left_to_the_newest_run():
+    fits, too_large = (
+        Head(b"x" * size, 1, versions=1) for size in (MAX_HEAD_STATE_BYTES, MAX_HEAD_STATE_BYTES + 1)
+    )
+
+    assert read_head(fits.properties()).state == fits.state
+    assert read_head(too_large.properties()).state is None
+
+
+def test_a_stream_that_has_letters_only_has_no_state():
+    assert read_head(Head(b"initial", 1).properties()).state is None
+
+
+@given(st.none() | moments, st.none() | moments, st.booleans())
+def test_what_is_too_late_is_told_by_the_horizon_or_the_mark(enqueued_at, horizon, undated_cut):
+    head = Head(b"", 1, horizon=horizon, undated_cut=undated_cut)
+
+    if enqueued_at is None:
+        assert head.is_too_late(enqueued_at) is undated_cut
+    else:
+        assert head.is_too_late(enqueued_at) is (horizon is not None and enqueued_at <= horizon)

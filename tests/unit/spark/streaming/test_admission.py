@@ -1,0 +1,311 @@
+"""An epoch is identified by its checkpoint and by what Spark has planned, and is run where it follows on the last."""
+
+from dataclasses import replace
+
+import pytest
+
+from eventstore import drive
+from runtime.batch_options import BatchOptions, TablePlace
+from runtime.errors import BatchRefusedError, UsageError
+from runtime.ledger.ledger import BatchStatus
+from runtime.spark.rounds import Rounds
+from runtime.spark.streaming.admission import Admission, Owner
+from runtime.spark.worker.connection import Connection
+from samples.shooting_range import app
+from tests.support.checkpoints import WrittenCheckpoint
+from tests.support.clocks import FrozenClock
+from tests.support.rounds import NO_SPARK
+
+
+@pytest.fixture
+def written(tmp_path):
+    return WrittenCheckpoint.begun(tmp_path / "checkpoint")
+
+
+def another(tmp_path, id_="4021d5cb"):
+    return WrittenCheckpoint.begun(tmp_path / "another", id_)
+
+
+def test_an_epoch_that_spark_hands_over_again_is_the_same(written):
+    written.plan(0, {"topic": {"0": 10}})
+    before = written.read.planned(0).content
+    written.plan(1, {"topic": {"0": 20}})
+
+    assert written.read.planned(0).content == before
+    assert written.read.planned(1).content != before
+
+
+def test_settings_such_as_the_parallelism_do_not_count(written, tmp_path):
+    written.plan(0, {"topic": {"0": 10}}, watermark=1)
+    other = another(tmp_path)
+    other.plan(0, {"topic": {"0": 10}}, watermark=2)
+
+    assert written.read.planned(0).content == other.read.planned(0).content
+
+
+@pytest.mark.parametrize("end", [{"topic": {"0": 11}}, "12", "-"])
+def test_other_offsets_are_other_content(written, tmp_path, end):
+    written.plan(0, {"topic": {"0": 10}})
+    other = another(tmp_path)
+    other.plan(0, end)
+
+    assert written.read.planned(0).content != other.read.planned(0).content
+
+
+def test_another_begin_is_other_content(written, tmp_path):
+    other = another(tmp_path)
+    for each, begin in ((written, 5), (other, 6)):
+        each.plan(0, {"topic": {"0": begin}})
+        each.plan(1, {"topic": {"0": 10}})
+
+    assert written.read.planned(1).content != other.read.planned(1).content
+
+
+def test_the_same_offsets_in_a_checkpoint_made_anew_are_other_content(written, tmp_path):
+    other = another(tmp_path, id_="33edb353")
+    for each in (written, other):
+        each.plan(0, {"topic": {"0": 10}})
+
+    assert written.read.planned(0).content != other.read.planned(0).content
+
+
+def test_other_files_under_the_same_number_are_other_content(written, tmp_path):
+    written.plan_files(0, "a.jsonl", "b.jsonl")
+    other = another(tmp_path)
+    other.plan_files(0, "a.jsonl", "c.jsonl")
+
+    assert written.read.planned(0).content != other.read.planned(0).content
+
+
+def test_files_that_were_listed_with_those_before_are_the_same(written):
+    # Given an epoch over files
+    written.plan_files(0, "a.jsonl")
+    written.plan_files(1, "b.jsonl", "c.jsonl")
+    before = written.read.planned(1).content
+
+    # When Spark compacts the lists, and deletes the single ones
+    written.list_files("2.compact", [(1, "c.jsonl"), (0, "a.jsonl"), (1, "b.jsonl"), (2, "d.jsonl")])
+    written.unlist_files("1")
+
+    # Then its content is the same, and that of the epoch whose list this is has the new file only
+    assert written.read.planned(1).content == before
+    written.plan(2, {"logOffset": 2})
+    compacted = written.read.planned(2).content
+    written.list_files("2", [(2, "d.jsonl")])
+    assert written.read.planned(2).content == compacted
+
+
+def test_an_epoch_over_several_lists_of_files_has_the_files_of_all(written, tmp_path):
+    other = another(tmp_path)
+    for each, file in ((written, "b.jsonl"), (other, "c.jsonl")):
+        each.list_files("0", [(0, file)])
+        each.list_files("1", [(1, "a.jsonl")])
+        each.plan(0, {"logOffset": 1})
+
+    assert written.read.planned(0).content != other.read.planned(0).content
+
+
+def test_a_form_that_is_not_known_is_refused(written):
+    written.plan(0, "{}", version="v2")
+
+    with pytest.raises(UsageError, match="in the form v2, of which only v1 is known"):
+        written.read.planned(0)
+
+
+def test_a_checkpoint_says_whose_it_is(written):
+    assert written.read.owner() is None
+
+    written.read.claim(Owner("shots", "sqlite:///store.db", "games"))
+    written.read.claim(Owner("shots", "sqlite:///moved.db", "games"))
+
+    assert written.read.owner() == Owner("shots", "sqlite:///moved.db", "games")
+    assert not list(written.folder.glob("_claimed*"))
+
+
+def test_a_list_of_files_that_is_gone_is_told(written):
+    written.plan_files(0, "a.jsonl")
+    written.unlist_files("0")
+
+    with pytest.raises(BatchRefusedError, match="It lacks sources/0/0, a list of files"):
+        written.read.planned(0)
+
+
+@pytest.mark.parametrize("name", ["metadata", "offsets/0"])
+def test_a_file_of_the_checkpoint_that_is_gone_is_told(written, name):
+    written.plan_files(0, "a.jsonl")
+    written.plan_files(1, "b.jsonl")
+    (written.folder / name).unlink()
+
+    with pytest.raises(BatchRefusedError, match=f"It lacks {name}"):
+        written.read.planned(1)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"query": "shots"}'])
+def test_a_note_of_the_owner_that_cannot_be_read_is_told(written, content):
+    (written.folder / "consistent-query.json").write_text(content)
+
+    with pytest.raises(BatchRefusedError, match=r"Its .* cannot be read"):
+        written.read.owner()
+
+
+def test_files_that_are_gone(written, tmp_path):
+    here = tmp_path / "a b%20\u00fc#1.jsonl"
+    here.touch()
+    elsewhere = "dbfs:/x.jsonl", "s3a://bucket/x.jsonl"
+
+    found = written.read.gone([here.as_uri(), (tmp_path / "b c.jsonl").as_uri(), *elsewhere])
+
+    assert found == [f"file://{tmp_path}/b c.jsonl"]
+
+
+OPTIONS = BatchOptions(clock=FrozenClock.at("2026-03-01T12:00:00"))
+
+
+@pytest.fixture
+def rounds(tmp_path):
+    yield (made := rounds_in(tmp_path / "store.db"))
+    made.connection.close()
+
+
+def rounds_in(file, table="games"):
+    place = TablePlace(f"sqlite:///{file}", table)
+    return Rounds(NO_SPARK, app, place, str(file.parent), OPTIONS, Connection(place))
+
+
+def started(written, query="shots"):
+    """Return what looks at the epochs of a query from one start of it on."""
+    return Admission(query, written.read)
+
+
+def run(admission, rounds, epoch, *, publish=True):
+    """Admit an epoch and note in the ledger that it was begun, and published; return what the ledger had of it."""
+    content = admission.checkpoint.planned(epoch).content
+    found = admission.find(rounds, epoch, content)
+    if found is None:
+        input_ = f"{admission.what(epoch, content)}; handlers A; cascade=False"
+        record = drive(rounds.ledger.begin(admission.batch_id(epoch), input_, rounds.out))
+        if publish:
+            drive(rounds.ledger.publish(record))
+    return found
+
+
+def refused(admission, rounds, epoch):
+    with pytest.raises(BatchRefusedError) as caught:
+        run(admission, rounds, epoch)
+    sentence = str(caught.value)
+    assert "Nothing was handled." in sentence
+    return sentence
+
+
+def test_epochs_follow_each_other(written, rounds):
+    query = started(written)
+    for epoch in range(3):
+        written.plan_files(epoch, f"{epoch}.jsonl")
+        assert run(query, rounds, epoch) is None
+
+    assert {each.batch_id for each in drive(rounds.ledger.batches(5))} == {"shots-0", "shots-1", "shots-2"}
+
+
+def test_an_epoch_that_is_handed_over_again_is_found(written, rounds):
+    written.plan_files(0, "a.jsonl")
+    run(started(written), rounds, 0)
+    written.plan_files(1, "b.jsonl")
+    run(started(written), rounds, 1, publish=False)
+
+    assert run(started(written), rounds, 0).status is BatchStatus.PUBLISHED
+    assert run(started(written), rounds, 1).status is BatchStatus.STARTED
+
+
+def test_a_checkpoint_that_was_deleted_is_refused_though_the_files_are_the_same(written, rounds, tmp_path):
+    written.plan_files(0, "a.jsonl")
+    run(started(written), rounds, 0)
+
+    anew = WrittenCheckpoint.begun(tmp_path / "anew", id_="33edb353")
+    anew.plan_files(0, "a.jsonl")
+
+    sentence = refused(started(anew), rounds, 0)
+    assert sentence.startswith("Epoch 0 of the query shots had other content before: its checkpoint ")
+    assert "33edb353" in sentence
+    assert "4021d5cb" in sentence
+
+
+def test_a_checkpoint_restored_from_a_backup_is_refused(written, rounds):
+    # Given a query that ran three epochs
+    query = started(written)
+    for epoch in range(3):
+        written.plan_files(epoch, f"{epoch}.jsonl")
+        run(query, rounds, epoch)
+
+    # When the checkpoint is as it was after the first, and Spark plans the second with what is there by now
+    written.plan_files(1, "1.jsonl", "2.jsonl")
+
+    assert "had other content before" in refused(started(written), rounds, 1)
+
+
+def test_a_checkpoint_of_another_query_is_refused(written, rounds):
+    written.plan_files(0, "a.jsonl")
+    run(started(written), rounds, 0)
+    written.plan_files(1, "b.jsonl")
+
+    sentence = refused(started(written, query="others"), rounds, 1)
+    assert "is that of the query shots" in sentence
+    assert run(started(written), rounds, 1) is None
+
+
+def test_two_queries_of_one_name_are_refused(written, rounds, tmp_path):
+    # Given two queries with checkpoints of their own, of which the first is at its second epoch
+    written.plan_files(0, "a.jsonl")
+    run(started(written), rounds, 0)
+    other = WrittenCheckpoint.begun(tmp_path / "other", id_="33edb353")
+    other.plan_files(0, "a.jsonl")
+    other.plan_files(1, "b.jsonl")
+
+    # Then the other one may not take over under its name
+    assert "is not the one with which the epoch before was run" in refused(started(other), rounds, 1)
+
+
+def test_an_epoch_that_another_table_would_miss_is_refused(written, rounds, tmp_path):
+    written.plan_files(0, "a.jsonl")
+    run(started(written), rounds, 0)
+    written.plan_files(1, "b.jsonl")
+    anew = rounds_in(tmp_path / "anew.db")
+    elsewhere = replace(rounds_in(tmp_path / "store.db", "others"))
+
+    for each in (anew, elsewhere):
+        assert "has epochs that the table" in refused(started(written), each, 1)
+        each.connection.close()
+
+
+def test_a_store_made_anew_in_the_same_place_is_refused(written, rounds, tmp_path):
+    written.plan_files(0, "a.jsonl")
+    run(started(written), rounds, 0)
+    written.plan_files(1, "b.jsonl")
+    rounds.connection.close()
+    (tmp_path / "store.db").unlink()
+
+    assert "has epochs that the table games does not know" in refused(
+        started(written), rounds_in(tmp_path / "store.db"), 1
+    )
+
+
+def test_a_query_goes_on_when_its_epochs_were_pruned(written, rounds):
+    written.plan_files(0, "a.jsonl")
+    run(started(written), rounds, 0)
+    drive(rounds.ledger.prune(OPTIONS.clock() + 1))
+    written.plan_files(1, "b.jsonl")
+
+    assert run(started(written), rounds, 1) is None
+
+
+def test_a_checkpoint_that_no_stream_of_ours_began_is_refused(written, rounds):
+    written.plan_files(0, "a.jsonl")
+    written.plan_files(1, "b.jsonl")
+
+    assert "has epochs that the table games does not know" in refused(started(written), rounds, 1)
+
+
+def test_a_batch_of_the_same_name_is_not_taken_for_an_epoch(written, rounds):
+    drive(rounds.ledger.begin("shots-0", "7 messages with checksum 1; handlers A", rounds.out))
+    written.plan_files(0, "a.jsonl")
+
+    assert "7 messages" in refused(started(written), rounds, 0)

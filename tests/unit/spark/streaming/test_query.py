@@ -1,0 +1,283 @@
+"""Streams: epochs are in OUT all at once, wherever a driver dies, and what cannot begin is refused."""
+
+from contextlib import suppress
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+from pyarrow import parquet
+
+from runtime.batch_options import TablePlace
+from runtime.errors import BatchRefusedError, UsageError
+from runtime.file_systems import Folder, open_folder
+from runtime.spark.streaming.admission import Owner
+from runtime.spark.streaming.query import EpochPlaces, Stream
+from runtime.spark.worker.outcomes import PartFile
+from samples.shooting_range import app
+from tests.support.checkpoints import WrittenCheckpoint
+from tests.support.outcome_rows import batch, outcome, output
+from tests.support.rounds import KilledError, Steps, die, visible
+
+
+@pytest.fixture
+def out(tmp_path):
+    return str(tmp_path / "out")
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    return Steps(monkeypatch)
+
+
+def publish(places, epoch, rounds=2):
+    """Write the outcomes of an epoch where its micro-batch does."""
+    for number in range(rounds):
+        folder = open_folder(f"{places.working}/batch_id={places.query}-{epoch}/round={number}")
+        folder.create()
+        for _ in range(2):
+            file = PartFile(folder, ())
+            file.add(batch([outcome(outputs=[output()]) | {"version": epoch}]))
+            file.close()
+        folder.touch("_batch-token-0")
+
+
+def seen(out):
+    """Return how many outcomes of each epoch a plain reader of OUT sees."""
+    if not visible(out):
+        return {}
+    read = parquet.ParquetDataset(out).read(["version"]).column("version").to_pylist()
+    return {epoch: read.count(epoch) for epoch in sorted(set(read))}
+
+
+def whole(*epochs):
+    return dict.fromkeys(epochs, 4)
+
+
+def test_an_epoch_is_hidden_until_it_is_put_in_place(out):
+    places = EpochPlaces(out, "shots")
+    publish(places, 0)
+    assert seen(out) == {}
+
+    places.show(0)
+
+    assert seen(out) == whole(0)
+
+
+def test_epochs_wait_until_there_are_enough_and_are_one_file_for_each_round(out, tmp_path):
+    places = EpochPlaces(out, "shots", compact_after=3)
+    for epoch, expected in ((0, {}), (1, {}), (2, whole(0, 1, 2)), (3, whole(0, 1, 2))):
+        publish(places, epoch)
+        places.show(epoch)
+        assert seen(out) == expected
+
+    assert len(list((tmp_path / "out" / "batch_id=shots-0..2").rglob("*.parquet"))) == 2
+    places.show_all(lambda _: True)
+    assert seen(out) == whole(0, 1, 2, 3)
+
+
+def test_an_epoch_that_is_open_stays_hidden_when_the_others_are_put_in_place(out):
+    places = EpochPlaces(out, "shots", compact_after=9)
+    for epoch in range(3):
+        publish(places, epoch)
+
+    places.show_all(lambda epoch: epoch < 2)
+
+    assert seen(out) == whole(0, 1)
+    assert seen(places.working) == whole(2)
+
+
+def test_what_is_compacted_is_what_was_written(out):
+    places = EpochPlaces(out, "shots", compact_after=2)
+    publish(places, 0, rounds=1)
+    publish(places, 1, rounds=1)
+    before = parquet.ParquetDataset(places.working + "/batch_id=shots-0").read().to_pylist()
+    before += parquet.ParquetDataset(places.working + "/batch_id=shots-1").read().to_pylist()
+
+    places.show(1)
+
+    after = parquet.ParquetDataset(f"{out}/batch_id=shots-0..1").read().to_pylist()
+    assert sorted(after, key=repr) == sorted(before, key=repr)
+
+
+def test_epochs_with_another_number_of_rounds_are_compacted_together(out):
+    places = EpochPlaces(out, "shots", compact_after=2)
+    publish(places, 0, rounds=1)
+    publish(places, 1, rounds=3)
+
+    places.show(1)
+
+    assert seen(out) == {0: 2, 1: 6}
+
+
+def test_an_epoch_that_is_under_way_is_left_alone(out):
+    places = EpochPlaces(out, "shots")
+    publish(places, 0)
+    publish(places, 1)
+
+    places.show(0)
+
+    assert seen(out) == whole(0)
+
+
+def test_epochs_of_other_queries_are_left_alone(out):
+    others = EpochPlaces(out, "shots-2", compact_after=2)
+    publish(others, 0)
+    places = EpochPlaces(out, "shots")
+    publish(places, 20)
+
+    places.show(20)
+    assert seen(out) == whole(20)
+    others.show_all(lambda _: True)
+    assert seen(out) == whole(0, 20)
+
+
+@pytest.mark.parametrize("compact_after", [1, 2])
+def test_wherever_a_driver_dies_readers_see_all_or_nothing_and_the_next_one_goes_on(
+    tmp_path, steps, compact_after
+):
+    last = compact_after - 1
+    expected = whole(*range(compact_after))
+    number, died = 0, True
+    while died:
+        # Given a driver that dies at a step while it puts epochs in place
+        out = str(tmp_path / f"step-{number}")
+        places = EpochPlaces(out, "shots", compact_after)
+        for epoch in range(compact_after):
+            publish(places, epoch)
+        steps.before(number, die)
+        died = False
+        try:
+            places.show(last)
+        except KilledError:
+            died = True
+        assert seen(out) in ({}, expected)
+
+        # When Spark hands the last epoch over again
+        steps.before(-1, die)
+        EpochPlaces(out, "shots", compact_after).show(last)
+
+        # Then all of them are there, once, and nothing else is left
+        assert seen(out) == expected
+        assert open_folder(f"{out}/_epochs").names() == []
+        number += 1
+    assert number > compact_after
+
+
+def test_a_reader_that_looks_all_the_time_sees_no_row_twice_and_misses_none(out, steps):
+    places = EpochPlaces(out, "shots", compact_after=2)
+    looked = []
+    for epoch in range(6):
+        publish(places, epoch)
+        with suppress(KilledError):
+            looked += [look(places, epoch, out, steps, number) for number in range(0, 12, 3)]
+    places.show_all(lambda _: True)
+
+    assert all(count == 4 for each in looked for count in each.values())
+    sizes = [len(each) for each in looked]
+    assert sizes == sorted(sizes)
+    assert seen(out) == whole(*range(6))
+
+
+def look(places, epoch, out, steps, number):
+    """Put an epoch in place, and return what a reader sees before a step of that."""
+    found = []
+    steps.before(number, lambda: found.append(seen(out)))
+    places.show(epoch)
+    return (found or [seen(out)])[0]
+
+
+def test_a_smaller_number_lets_all_that_wait_through(out):
+    places = EpochPlaces(out, "shots", compact_after=5)
+    for epoch in range(3):
+        publish(places, epoch)
+        places.show(epoch)
+    assert seen(out) == {}
+
+    EpochPlaces(out, "shots").show(2)
+
+    assert seen(out) == whole(0, 1, 2)
+
+
+@pytest.mark.parametrize("compact_after", [1, 2])
+def test_an_epoch_that_the_ledger_does_not_know_is_refused_a_folder_that_has_its_outcomes(out, compact_after):
+    places = EpochPlaces(out, "shots", compact_after)
+    publish(places, 0)
+    publish(places, 1)
+    for epoch in range(2):
+        places.show(epoch)
+
+    for epoch in range(2):
+        with pytest.raises(
+            BatchRefusedError, match=f"epoch {epoch} of the query shots, which the ledger does not have"
+        ):
+            EpochPlaces(out, "shots").check_unused(epoch)
+    EpochPlaces(out, "shots").check_unused(2)
+
+
+def test_where_folders_are_not_moved_as_a_whole_epochs_are_not_compacted(out, monkeypatch):
+    monkeypatch.setattr(Folder, "moves_whole", False)
+
+    assert EpochPlaces(out, "shots").working == out
+    with pytest.raises(UsageError, match="leave --compact-after out"):
+        EpochPlaces(out, "shots", compact_after=2)
+
+
+RemoteSession = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})
+
+
+def stream(tmp_path, query="shots", **more):
+    place = TablePlace(f"sqlite:///{tmp_path}/store.db", "games")
+    return Stream(app, place, str(tmp_path / "out"), query, str(tmp_path / "checkpoint"), **more)
+
+
+def test_a_table_that_is_no_stream(tmp_path):
+    with pytest.raises(UsageError, match="This DataFrame is no stream"):
+        stream(tmp_path).start(SimpleNamespace(isStreaming=False, sparkSession=None))
+
+
+def test_a_session_of_spark_connect(tmp_path):
+    df = SimpleNamespace(isStreaming=True, sparkSession=RemoteSession())
+
+    with pytest.raises(UsageError, match="Spark Connect would run them on its server"):
+        stream(tmp_path).start(df)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "shots/../x", "q" * 60])
+def test_a_name_of_which_no_batch_ids_can_be_made(tmp_path, name):
+    with pytest.raises(BatchRefusedError, match="is not usable"):
+        stream(tmp_path, query=name)
+
+
+def test_no_epochs_to_compact(tmp_path):
+    with pytest.raises(UsageError, match="a number of epochs from 1, not 0"):
+        stream(tmp_path, compact_after=0)
+
+
+def test_a_folder_that_spark_would_read_as_a_pattern(tmp_path):
+    with pytest.raises(UsageError, match="a pattern to Spark"):
+        Stream(app, TablePlace("memory:", "games"), "out[1]", "shots", str(tmp_path / "checkpoint"))
+
+
+@pytest.mark.parametrize("trigger", ["available_now", "5 seconds", 5, timedelta(seconds=-1)])
+def test_a_trigger_that_is_none(tmp_path, trigger):
+    df = SimpleNamespace(isStreaming=True, sparkSession=None)
+
+    with pytest.raises(UsageError, match='A trigger is None, a timedelta, or "available-now", not '):
+        stream(tmp_path).start(df, trigger)
+
+
+def test_the_checkpoint_of_another_query(tmp_path):
+    new = stream(tmp_path)
+    checkpoint = WrittenCheckpoint.begun(tmp_path / "checkpoint").read
+    new.admission.check_start()
+    checkpoint.claim(Owner("board", "sqlite:///store.db", "games"))
+
+    with pytest.raises(BatchRefusedError, match="is that of the query board"):
+        new.admission.check_start()
+
+
+def test_a_checkpoint_that_is_a_file(tmp_path):
+    (tmp_path / "checkpoint").touch()
+
+    with pytest.raises(UsageError, match="checkpoint is a file: it is to be a folder"):
+        stream(tmp_path).admission.check_start()

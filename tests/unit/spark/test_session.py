@@ -1,0 +1,248 @@
+"""Sessions: of which kind they are, what they are started with, and what their failures say."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+from runtime.errors import UsageError
+from runtime.spark.session import (
+    AT_START,
+    DEFAULT_MASTER,
+    _settings,
+    connect_session,
+    cores_of,
+    explain,
+    is_local,
+    job_settings,
+    keep_job_settings,
+    master_of,
+    may_be_local,
+    with_retries,
+)
+from runtime.spark.streaming.query import run_stream
+from runtime.spark.worker.connection import check_reach
+from samples.shooting_range import app
+
+PLAN = "== Physical Plan ==\n*(1) Range (0, 1, step=1, splits=12)\n"
+
+
+class Session:
+    """A session of this process, with settings, on a cluster with twelve cores."""
+
+    def __init__(self, **settings: str) -> None:
+        found = {name.replace("_", "."): value for name, value in settings.items()}
+        self.conf = SimpleNamespace(get=found.get)
+        self.asked: list[str] = []
+
+    def sql(self, query: str) -> Any:
+        self.asked.append(query)
+        return SimpleNamespace(first=lambda: (PLAN,))
+
+
+def of_connect(host: str, **settings: str) -> Any:
+    made = type("SparkSession", (Session,), {"__module__": "pyspark.sql.connect.session"})(**settings)
+    made.client = SimpleNamespace(host=host)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("settings", "cores"),
+    [
+        ({"spark_master": "local"}, 1),
+        ({"spark_master": "local[3]"}, 3),
+        ({"spark_master": "local[3,4]"}, 3),
+        ({"spark_master": "local[3]", "spark_default_parallelism": "7"}, 7),
+    ],
+)
+def test_settings_say_how_many_tasks_there_are(settings, cores):
+    session: Any = Session(**settings)
+    assert (cores_of(session), session.asked) == (cores, [])
+
+
+def test_of_a_cluster_and_of_all_cores_a_plan_says_it():
+    for master in ("spark://host:7077", "local[*,4]"):
+        session: Any = Session(spark_master=master)
+        assert (cores_of(session), len(session.asked)) == (12, 1)
+
+
+def test_a_server_of_another_machine_does_not_see_the_files_of_this_one():
+    assert master_of(of_connect("localhost", spark_master="local[2]")) == "local[2]"
+    assert master_of(of_connect("far.away", spark_master="local[2]")) == "sc://far.away"
+    store = SimpleNamespace(stores=[SimpleNamespace(scope="machine")])
+    with pytest.raises(UsageError, match=r"the workers of sc://far\.away may run on others"):
+        check_reach(store, of_connect("far.away", spark_master="local[2]"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("place", "may_be"),
+    [
+        ("local[2]", True),
+        ("sc://localhost:15002", True),
+        ("sc://127.0.0.1/;token=x", True),
+        ("sc://far.away:15002", False),
+        ("spark://localhost:7077", False),
+    ],
+)
+def test_what_may_work_on_this_machine(place, may_be):
+    assert may_be_local(place) is may_be
+
+
+def test_a_platform_that_does_not_tell_its_settings():
+    def refuse(*_: object) -> None:
+        raise PySparkException("CONFIG_NOT_AVAILABLE")
+
+    session = of_connect("localhost")
+    session.conf = SimpleNamespace(get=refuse)
+    assert (master_of(session), cores_of(session)) == ("unknown", 12)
+
+
+def test_a_server_that_is_not_there_is_told_at_once():
+    with pytest.raises(
+        UsageError, match=r"There is no Spark Connect at sc://127\.0\.0\.1:1: Connection refused"
+    ):
+        connect_session("sc://127.0.0.1:1")
+
+
+def test_a_stream_is_refused_where_its_micro_batches_would_run_elsewhere(tmp_path):
+    frame: Any = SimpleNamespace(sparkSession=of_connect("localhost"), isStreaming=True)
+    place: Any = {"store": f"sqlite:///{tmp_path}/store.db", "table": "games", "out": str(tmp_path / "out")}
+    with pytest.raises(UsageError, match="Spark Connect would run them on its server"):
+        run_stream(frame, app, query="q", checkpoint=str(tmp_path / "checkpoint"), **place)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ("local", "local[1,4]"),
+        ("local[2]", "local[2,4]"),
+        ("local[*]", "local[*,4]"),
+        ("local[2,1]", "local[2,1]"),
+        (DEFAULT_MASTER, "local[*,4]"),
+        ("local-cluster[2,1,1024]", "local-cluster[2,1,1024]"),
+        ("spark://somewhere:7077", "spark://somewhere:7077"),
+    ],
+)
+def test_a_local_master_tries_a_failed_task_again(given, used):
+    assert with_retries(given) == used
+
+
+@pytest.mark.parametrize(
+    ("master", "local"),
+    [("local", True), ("local[*,4]", True), ("local-cluster[2,1,1024]", False), ("spark://host:7077", False)],
+)
+def test_only_local_masters_share_the_files_of_the_driver(master, local):
+    assert is_local(master) is local
+
+
+ZONE = "spark.sql.session.timeZone"
+
+
+def session(settings: dict[str, str]) -> Any:
+    conf = SimpleNamespace(
+        get=settings.get, set=settings.__setitem__, unset=lambda name: settings.pop(name, None)
+    )
+    return SimpleNamespace(conf=conf)
+
+
+def test_the_last_of_several_jobs_gives_the_session_back_whichever_object_it_has_for_it():
+    settings = {ZONE: "Asia/Tokyo"}
+    first, second = job_settings(session(settings)), job_settings(session(settings))
+
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert settings[ZONE] == "UTC"
+    second.__exit__(None, None, None)
+
+    assert settings == {ZONE: "Asia/Tokyo"}
+
+
+def test_a_copy_of_a_session_that_is_made_amid_a_job_gives_nothing_back_for_the_original():
+    # Given a query whose session is copied from one on which a job is under way
+    original = {ZONE: "Asia/Tokyo"}
+    starting = job_settings(session(original))
+    starting.__enter__()
+    copied = dict(original)
+
+    # When its first micro-batch is still under way as that job ends
+    keep_job_settings(session(copied))
+    starting.__exit__(None, None, None)
+
+    # Then the original has its own settings again, and those of the query stay
+    assert original == {ZONE: "Asia/Tokyo"}
+    assert copied == AT_START
+
+
+TRACE = """An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "fold.py", line 1, in handle
+    raise ReplayFailedError(problem)
+{raised}
+
+SQLSTATE: 38000"""
+
+
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        ("runtime.errors.ReplayFailedError: Message a cannot be replayed.", "Message a cannot be replayed."),
+        ("eventstore.errors.StoreUnavailableError: It did not answer", "It did not answer."),
+        ("KeyError: 'x'", "A Spark task failed with KeyError: 'x'."),
+    ],
+)
+def test_the_last_error_counts(raised, told):
+    assert explain(Exception(TRACE.format(raised=raised))) == told
+
+
+def test_it_says_how_to_go_on():
+    told = explain(Exception("no trace at all"), "Nothing is lost.")
+    assert told == "no trace at all. Nothing is lost."
+
+
+PLANTED = ("socketserver", "json", "queue", "pyarrow", "pandas", "runtime", "eventstore")
+_ENVIRONMENT = "spark.executorEnv."
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in PLANTED:
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('a planted module was run')")
+    (tmp_path / "raffle.py").write_text("FOUND = True")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_worker_of_spark_finds_apps_there_and_nothing_else(folder):
+    settings = _settings("local[1]", {})
+    given = {
+        name.removeprefix(_ENVIRONMENT): value
+        for name, value in settings.items()
+        if name.startswith(_ENVIRONMENT)
+    }
+    script = f"import {', '.join(PLANTED)}, raffle; print(raffle.FOUND)"
+
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        check=False,
+        env={**os.environ, **given},
+        cwd=folder,
+        text=True,
+        capture_output=True,
+    )
+
+    assert done.stdout == "True\n", done.stderr
+
+
+def test_the_path_of_an_app_ends_with_the_working_directory(folder):
+    path = _settings("local[1]", {})[f"{_ENVIRONMENT}PYTHONPATH"].split(os.pathsep)
+
+    assert path.index(str(folder)) == len(path) - 1

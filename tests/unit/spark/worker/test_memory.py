@@ -1,0 +1,459 @@
+"""What a worker holds is bounded in bytes, however slow the store and however large the messages."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import tracemalloc
+from collections.abc import Iterable, Iterator, Mapping
+
+import pyarrow as pa
+import pytest
+
+from benchmarks.games import by_game, routed_batches
+from eventstore import InterceptedTable, Table
+from runtime.batch_options import TablePlace
+from runtime.ledger.batch import BatchContext
+from runtime.messages.envelope import Envelope
+from runtime.messages.outcome import Outcome, Outcomes, Output, Status
+from runtime.spark.verification import VerifyJob, VerifyOptions
+from runtime.spark.worker import connection as buffer
+from runtime.spark.worker import job as deliveries
+from runtime.spark.worker import outcomes as writing
+from runtime.spark.worker.job import DELIVERY_BYTES, FoldJob, groups, text_bytes
+from runtime.spark.worker.outcomes import OutcomeWriter
+from samples.shooting_range import app
+from tests.support.logs import message_id
+
+LENGTH = 10
+TEXT = 1000
+SIZE = LENGTH * (TEXT + DELIVERY_BYTES)
+TURNS = 20
+
+
+def stream(number: int) -> str:
+    return f"00000000-0000-4000-8000-{number:012}"
+
+
+def body(game: str, length: int = TEXT) -> str:
+    """Return a shot with something beside it that makes it so long."""
+    text = json.dumps({"game_id": game, "position": 7, "beside": ""})
+    return text.replace('""', f'"{"x" * (length - len(text))}"')
+
+
+def log(*lengths: int) -> list[pa.RecordBatch]:
+    """Give a stream of so many deliveries for each length, as Spark gives them to a worker."""
+    games = [stream(number) for number, length in enumerate(lengths) for _ in range(length)]
+    return batches(games, [body(game) for game in games], [None] * len(games))
+
+
+def batches(games: list[str], bodies: list[str], headers: list[str] | list[None]) -> list[pa.RecordBatch]:
+    count = len(games)
+    nothing = [None] * count
+    columns = {
+        "handler": ["ShootingRange"] * count,
+        "business_id": games,
+        "message_id": [message_id(number) for number in range(count)],
+        "type": ["FireAt"] * count,
+        "body": bodies,
+        "sequence": pa.array(range(count), pa.int64()),
+        "enqueued_at": pa.array(nothing, pa.timestamp("us", tz="UTC")),
+        "headers": pa.array(headers, pa.string()),
+        "given": pa.array(nothing, pa.string()),
+        "problem": pa.array(nothing, pa.string()),
+        "line": pa.array(nothing, pa.string()),
+    }
+    given: list[pa.RecordBatch] = pa.table(columns).to_batches()
+    return given
+
+
+class SlowTable:
+    """A table whose calls let others go on before they answer; it notes how many bytes the streams in process take.
+
+    A stream is in process from its first call until it is released.
+    """
+
+    def __init__(self, sizes: Mapping[str, int], turns: int = TURNS) -> None:
+        self.peak = 0
+        self.ended: list[str] = []
+        self._sizes = sizes
+        self._turns = turns
+        self._in_process: set[str] = set()
+
+    def around(self, table: Table) -> Table:
+        return InterceptedTable(table, before=self._before, after=self._after)
+
+    def release(self, game: str) -> None:
+        if game in self._in_process:
+            self._in_process.remove(game)
+            self.ended.append(game)
+
+    async def _before(self, name: str, partition_key: str, number: int) -> None:
+        self._in_process.add(partition_key.removeprefix("ShootingRange-"))
+        self.peak = max(self.peak, sum(self._sizes[game] for game in self._in_process))
+        for _ in range(self._turns):
+            await asyncio.sleep(0)
+
+    def _after(self, name: str, partition_key: str, number: int, result: object) -> None:
+        """Do nothing: a stream goes on."""
+
+
+class TableThatIsRead(SlowTable):
+    """A table of which a stream asks once."""
+
+    def _after(self, name: str, partition_key: str, number: int, result: object) -> None:
+        self.release(partition_key.removeprefix("ShootingRange-"))
+
+
+def sizes(*lengths: int) -> dict[str, int]:
+    return {stream(number): length * SIZE // LENGTH for number, length in enumerate(lengths)}
+
+
+def fold(url: str, slow: SlowTable, given: Iterable[pa.RecordBatch]) -> list[str]:
+    job = FoldJob(app, url, "games", BatchContext("night"), wrap=slow.around)
+    statuses = []
+    for batch in job.fold(given):
+        statuses += batch.column("status").to_pylist()
+        for game in set(batch.column("business_id").to_pylist()):
+            slow.release(game)
+    return statuses
+
+
+@pytest.fixture
+def _three_streams_fit(monkeypatch):
+    monkeypatch.setattr(buffer, "MAX_BUFFERED_BYTES", 3 * SIZE + SIZE // 2)
+    monkeypatch.setattr(writing, "MAX_ROWS", LENGTH)
+
+
+@pytest.mark.usefixtures("_three_streams_fit")
+def test_a_group_begins_only_when_it_has_room(network_store):
+    lengths = [LENGTH] * 12
+    slow = SlowTable(sizes(*lengths))
+
+    assert fold(network_store, slow, log(*lengths)) == ["processed"] * sum(lengths)
+
+    assert slow.peak == 3 * SIZE
+
+
+@pytest.mark.usefixtures("_three_streams_fit")
+def test_a_group_larger_than_all_the_room_is_processed_alone(network_store):
+    lengths = [LENGTH, LENGTH, 5 * LENGTH, LENGTH, LENGTH]
+    slow = SlowTable(sizes(*lengths))
+
+    assert fold(network_store, slow, log(*lengths)) == ["processed"] * sum(lengths)
+
+    assert slow.peak == 5 * SIZE
+    assert slow.ended[2] == stream(2)
+
+
+@pytest.mark.usefixtures("_three_streams_fit")
+def test_groups_on_a_file_wait_for_a_commit_while_they_have_room(tmp_path):
+    lengths = [LENGTH] * 12
+    slow = SlowTable(sizes(*lengths), turns=0)
+
+    assert fold(f"sqlite:///{tmp_path}/store.db", slow, log(*lengths)) == ["processed"] * sum(lengths)
+
+    assert slow.peak == 3 * SIZE
+
+
+@pytest.mark.usefixtures("_three_streams_fit")
+def test_a_large_group_on_a_file_waits_for_no_commit_with_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(buffer, "LARGE_BYTES", 2 * SIZE)
+    lengths = [LENGTH, 2 * LENGTH, 3 * LENGTH, LENGTH, LENGTH]
+    slow = SlowTable(sizes(*lengths), turns=0)
+    ended_when_asked_for: list[list[str]] = []
+
+    def given() -> Iterable[pa.RecordBatch]:
+        for number in range(len(lengths)):
+            ended_when_asked_for.append(list(slow.ended))
+            yield from log(*[length if n == number else 0 for n, length in enumerate(lengths)])
+
+    assert fold(f"sqlite:///{tmp_path}/store.db", slow, given()) == ["processed"] * sum(lengths)
+
+    # A group is whole when the next stream begins.
+    first, second, third = map(stream, range(3))
+    assert ended_when_asked_for == [[], [], [], [], [first, second, third]]
+
+
+@pytest.mark.usefixtures("_three_streams_fit")
+def test_a_verification_keeps_to_the_bound_too(network_store):
+    lengths = [LENGTH] * 12
+    fold(network_store, SlowTable(sizes(*lengths)), log(*lengths))
+    slow = TableThatIsRead(sizes(*lengths))
+
+    job = VerifyJob(app, TablePlace(network_store, "games"), VerifyOptions(wrap=slow.around))
+    found = [row for batch in job.verify(log(*lengths)) for row in batch.to_pylist()]
+
+    assert {row["verdict"]: row["deliveries"] for row in found} == {"match": sum(lengths)}
+    assert slow.peak == 3 * SIZE
+
+
+@pytest.mark.parametrize(
+    ("content", "headers", "expected"),
+    [("four", None, 4), ("fünf", None, 5), (b"\xff\xfe", None, 2), (None, {}, 0), ("", {"trace": "ä"}, 7)],
+)
+def test_text_counts_as_the_bytes_that_it_is_sent_as(content, headers, expected):
+    assert text_bytes(Envelope("m-1", "Said", content, headers=headers)) == expected
+
+
+def test_headers_fill_a_group_as_bodies_do(monkeypatch):
+    monkeypatch.setattr(deliveries, "MAX_TEXT_BYTES", 1000)
+    given = batches([stream(1)] * 6, ["{}"] * 6, [json.dumps({"trace": "x" * 500})] * 6)
+
+    assert [len(group.envelopes) for group in groups(given)] == [2, 2, 2]
+
+
+def test_the_size_of_a_group_is_its_text_and_something_for_each_delivery():
+    (group,) = groups(log(LENGTH))
+
+    assert (group.text_bytes, group.size) == (LENGTH * TEXT, SIZE)
+
+
+def test_what_a_delivery_counts_for_is_about_what_it_takes(tmp_path, monkeypatch):
+    count = 3000
+    monkeypatch.setattr(writing, "MAX_ROWS", 2 * count)
+    given = routed_batches(by_game([0], range(count)))
+    taken: list[int] = []
+
+    def measure(name: str, *_: object) -> None:
+        if name == "transact":
+            taken.append(tracemalloc.get_traced_memory()[0])
+
+    job = FoldJob(
+        app,
+        f"sqlite:///{tmp_path}/store.db",
+        "games",
+        BatchContext("night"),
+        wrap=lambda table: InterceptedTable(table, before=measure),
+    )
+    tracemalloc.start()
+    try:
+        done = list(job.fold(given))
+    finally:
+        tracemalloc.stop()
+
+    assert sum(batch.num_rows for batch in done) == count
+    assert 0.5 < taken[0] / count / DELIVERY_BYTES < 1.5
+
+
+@pytest.mark.parametrize("large", ["body", "output"])
+def test_large_outcomes_leave_in_small_batches(monkeypatch, large):
+    monkeypatch.setattr(writing, "MAX_BYTES", 2000)
+    text = "x" * 900
+    envelope = Envelope("m-1", "Said", text if large == "body" else "")
+    outputs = (Output("m-2", "Heard", text[writing.OUTPUT_BYTES :], 1, 1, {}),) if large == "output" else ()
+    writer = OutcomeWriter()
+
+    writer.add(Outcomes.of([Outcome(envelope, "Ear", "left", Status.PROCESSED, outputs=outputs)] * 8))
+
+    flushed = []
+    while writer.is_full:
+        flushed.append(writer.flush().num_rows)
+    assert flushed == [2, 2, 2]
+    assert writer.flush().num_rows == 2
+
+
+STREAMS = 40
+SHOTS = 5
+ROWS_IN_A_BATCH = 10
+IN_FLIGHT = 4
+
+
+class WaitingTable:
+    """Lets no call of a stream go on before as many streams wait as may be under way, or as there are left.
+
+    So every bound is reached: were there none, all streams would be under way before the first ends.
+    """
+
+    def __init__(self, may_wait: int) -> None:
+        self.under_way: set[str] = set()
+        self.ended: set[str] = set()
+        self.most_under_way = 0
+        self._may_wait = may_wait
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def around(self, table: Table) -> Table:
+        return InterceptedTable(table, before=self._before, after=self._after)
+
+    async def _before(self, name: str, partition_key: str, number: int) -> None:
+        self.under_way.add(partition_key)
+        self.most_under_way = max(self.most_under_way, len(self.under_way))
+        waiting = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        if len(self._waiting) >= min(self._may_wait, STREAMS - len(self.ended)):
+            self._waiting.pop(0).set_result(None)
+        await waiting
+
+    def _after(self, name: str, partition_key: str, number: int, result: object) -> None:
+        if name == "transact":
+            self.under_way.remove(partition_key)
+            self.ended.add(partition_key)
+            # The last ones have nobody to wait for.
+            if self._waiting and len(self._waiting) >= min(self._may_wait, STREAMS - len(self.ended)):
+                self._waiting.pop(0).set_result(None)
+
+
+class PulledLog:
+    """Gives batches of deliveries, and remembers how many streams were given beyond those that had ended."""
+
+    def __init__(self, slow: WaitingTable | None = None) -> None:
+        self.pulled = 0
+        self.most_ahead = 0
+        self._slow = slow
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for batch in in_small_batches(routed_batches(by_game(range(STREAMS), range(SHOTS)))):
+            self.pulled += batch.num_rows
+            ended = len(self._slow.ended) if self._slow else 0
+            self.most_ahead = max(self.most_ahead, self.pulled - ended * SHOTS)
+            yield batch
+
+
+def in_small_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for start in range(0, batch.num_rows, ROWS_IN_A_BATCH):
+            yield batch.slice(start, ROWS_IN_A_BATCH)
+
+
+def statuses(batches: Iterable[pa.RecordBatch]) -> list[str]:
+    return [status for batch in batches for status in batch.column("status").to_pylist()]
+
+
+def test_a_slow_store_holds_up_the_reading_of_the_log(network_store):
+    slow = WaitingTable(IN_FLIGHT)
+    log = PulledLog(slow)
+    job = FoldJob(app, network_store, "games", BatchContext("night"), in_flight=IN_FLIGHT, wrap=slow.around)
+
+    done = statuses(job.fold(log.batches()))
+
+    assert done == ["processed"] * (STREAMS * SHOTS)
+    assert slow.most_under_way == IN_FLIGHT
+    # Those under way, the one that is being put together, and what came in the same Arrow batch as its end.
+    assert log.most_ahead <= (IN_FLIGHT + 1) * SHOTS + ROWS_IN_A_BATCH
+
+
+def test_parts_of_one_long_stream_wait_for_each_other(network_store, monkeypatch):
+    monkeypatch.setattr(deliveries, "MAX_DELIVERIES", 10)
+    under_way: list[str] = []
+    most: list[int] = []
+
+    async def before(name: str, partition_key: str, number: int) -> None:
+        if name == "query":
+            under_way.append(partition_key)
+            most.append(len(under_way))
+        await asyncio.sleep(0)  # others may go on
+
+    def after(name: str, partition_key: str, number: int, result: object) -> None:
+        if name == "transact":
+            under_way.remove(partition_key)
+
+    job = FoldJob(
+        app,
+        network_store,
+        "games",
+        BatchContext("night"),
+        in_flight=IN_FLIGHT,
+        wrap=lambda table: InterceptedTable(table, before, after),
+    )
+
+    done = statuses(job.fold(in_small_batches(routed_batches(by_game([0], range(100))))))
+
+    assert done == ["processed"] * 100
+    assert most == [1] * 10
+
+
+def test_an_embedded_store_holds_up_the_reading_of_the_log_until_a_commit(tmp_path):
+    under_way: set[str] = set()
+    most: list[int] = []
+    log = PulledLog()
+
+    def before(name: str, partition_key: str, number: int) -> None:
+        under_way.add(partition_key)
+        most.append(len(under_way))
+
+    def after(name: str, partition_key: str, number: int, result: object) -> None:
+        if name == "transact":
+            under_way.remove(partition_key)
+            ended.append(number)
+            ahead.append(log.pulled - len(ended) * SHOTS)
+
+    ended: list[int] = []
+    ahead: list[int] = []
+    job = FoldJob(
+        app,
+        f"sqlite:///{tmp_path}/store.db",
+        "games",
+        BatchContext("night"),
+        in_flight=IN_FLIGHT,
+        wrap=lambda table: InterceptedTable(table, before, after),
+    )
+
+    assert statuses(job.fold(log.batches())) == ["processed"] * (STREAMS * SHOTS)
+    assert max(most) == IN_FLIGHT
+    assert len(ahead) == STREAMS
+    assert max(ahead) <= IN_FLIGHT * SHOTS + ROWS_IN_A_BATCH
+
+
+def test_outcomes_that_nobody_takes_hold_up_the_reading_of_the_log(tmp_path, monkeypatch):
+    monkeypatch.setattr(writing, "MAX_ROWS", 20)
+    log = PulledLog()
+    job = FoldJob(app, f"sqlite:///{tmp_path}/store.db", "games", BatchContext("night"), in_flight=IN_FLIGHT)
+
+    batches = job.fold(log.batches())
+    taken = 0
+    for batch in batches:
+        taken += batch.num_rows
+        assert log.pulled <= taken + (IN_FLIGHT + 1) * SHOTS + ROWS_IN_A_BATCH
+
+    assert taken == STREAMS * SHOTS
+
+
+def test_a_long_group_gives_its_outcomes_in_several_batches(tmp_path, monkeypatch):
+    monkeypatch.setattr(writing, "MAX_ROWS", 30)
+    job = FoldJob(app, f"sqlite:///{tmp_path}/store.db", "games", BatchContext("night"))
+
+    batches = list(job.fold(routed_batches(by_game([0], range(100)))))
+
+    assert [batch.num_rows for batch in batches] == [30, 30, 30, 10]
+    assert [version for batch in batches for version in batch.column("version").to_pylist()] == list(
+        range(1, 101)
+    )
+
+
+def test_nothing_of_a_group_is_kept_when_it_is_done(tmp_path, monkeypatch):
+    monkeypatch.setattr(deliveries, "MAX_DELIVERIES", 20)
+    monkeypatch.setattr(buffer, "LARGE_BYTES", 19 * deliveries.DELIVERY_BYTES)
+    monkeypatch.setattr(writing, "MAX_ROWS", 20)
+    groups: list[int] = []
+    outcomes: list[int] = []
+
+    def pulled() -> Iterator[pa.RecordBatch]:
+        for batch in in_small_batches(routed_batches(by_game([0], range(100)))):
+            groups.append(living(deliveries.Group))
+            yield batch
+
+    def before(name: str, partition_key: str, number: int) -> None:
+        if name == "query":
+            outcomes.append(living(Outcome))
+
+    job = FoldJob(
+        app,
+        f"sqlite:///{tmp_path}/store.db",
+        "games",
+        BatchContext("night"),
+        wrap=lambda table: InterceptedTable(table, before),
+    )
+    gc.collect()
+    gc.freeze()  # what there is already is not counted
+    try:
+        assert len(statuses(job.fold(pulled()))) == 100
+    finally:
+        gc.unfreeze()
+    # While a group is put together there is no other, and while one is handled there are no outcomes of another.
+    assert max(groups) == 1
+    assert outcomes == [0] * 5
+
+
+def living(kind: type) -> int:
+    return sum(isinstance(each, kind) for each in gc.get_objects())
