@@ -8,7 +8,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.differential.machine import Program
 
-PROGRAMS = int(os.environ.get("DIFFERENTIAL_PROGRAMS", "20"))
+PROGRAMS = int(os.environ.get("DIFFERENTIAL_PROGRAMS", min(settings().max_examples, 20)))
 """How many programs to try at random, about seven in a second."""
 
 SETTINGS = settings(
