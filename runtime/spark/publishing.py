@@ -113,7 +113,7 @@ class SendJob:
                 await runner.run(self.dead)
             except TargetError as stopped:  # which Spark would try again, as often as a target was by now
                 error = str(stopped)
-        return {"slices": runner.sender.slices, "outputs": runner.sender.outputs, "error": error}
+        return {"slices": runner.slices, "outputs": runner.outputs, "error": error}
 
 
 def publish(

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from eventstore import connect, drive
-from eventstore.backends.azure.client import account_of
+from eventstore.backends.azure import account_of
 from handlers import App, Context, Handler, Message, State, handles
 from handlers.draws import Seed
 from runtime import BatchFailedError, Envelope, LogError, Processor
