@@ -28,7 +28,7 @@ from runtime.publishing.last_hop import AT_LEAST_ONCE, DeliverySettings
 
 if TYPE_CHECKING:
     from runtime.publishing.publisher import Record, Target, TargetOptions
-    from runtime.publishing.runner import Published, PublishOptions, Redriven
+    from runtime.publishing.runner import Published, PublishOptions
     from runtime.spark.session import Session
 
 
@@ -494,7 +494,7 @@ class RedriveReport:
     """The dead letters of a publication, after a redrive or without one."""
 
     batch_id: str
-    redriven: Redriven
+    redriven: Published
     unended: Sequence[tuple[str, str]] = ()
     """Customer and message of keys whose deliveries died while they sent, or send now."""
 

@@ -197,10 +197,20 @@ def test_a_damaged_export_is_named_before_anything_is_written(run, other, export
         assert run(read_all(other)) == []
 
 
+def test_a_file_with_the_rows_of_another_is_named(run, other, export):
+    first, second = sorted(export.glob("rows-*.parquet"))[:2]
+    second.write_bytes(first.read_bytes())
+
+    with pytest.raises(
+        ArchiveError, match=f"{second.name} of the export is damaged: its .* rows are not the"
+    ):
+        run(imported(other, export))
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"format": 2}, "has the format 2; this version reads the format 1"),
+        ({"format": 1}, "has the format 1, and this version reads 2"),
         ({"rows": 3}, "does not fit its own files"),
         ({"files": [{"name": "x"}]}, "manifest.json of the export is damaged"),
     ],

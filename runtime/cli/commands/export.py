@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,16 +48,15 @@ def export(*, store: StoreUrl, table: TableName, to: Target, as_json: AsJson = F
     with StepProgress(notes(), keep_steps=False) as progress:
         manifest = on_table(store, table, lambda opened: export_table(opened, table, to, progress.show_rows))
     screen = Screen(as_json)
-    screen.give(describe(manifest, to))
+    screen.give(_described(manifest, to))
     screen.show(
         f"Exported {counted(manifest.rows, 'row')} of {table} to {to}, in {counted(len(manifest.files), 'file')} of "
         f"{manifest.bytes:,} bytes, with the digest {manifest.digest}."
     )
 
 
-def describe(manifest: Manifest, folder: Path) -> dict[str, Any]:
-    """Return a manifest for JSON."""
-    return {"folder": str(folder), "bytes": manifest.bytes, **asdict(manifest)}
+def _described(manifest: Manifest, folder: Path) -> dict[str, Any]:
+    return {"folder": str(folder), "bytes": manifest.bytes, **manifest.document()}
 
 
 # `consistent import`: a whole table from files.
@@ -94,7 +92,7 @@ def import_(*, from_: Origin, store: StoreUrl, table: TableName, as_json: AsJson
     with StepProgress(notes(), keep_steps=False) as progress:
         asyncio.run(_import(store, table, from_, manifest, progress))
     screen = Screen(as_json)
-    screen.give(describe(manifest, from_))
+    screen.give(_described(manifest, from_))
     screen.show(
         f"Imported {counted(manifest.rows, 'row')} of {manifest.table} into {table}, with the digest {manifest.digest}."
     )

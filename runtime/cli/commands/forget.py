@@ -19,10 +19,10 @@ from runtime.cli.console import Cell, Screen, counted, make_table, moment_cell, 
 from runtime.cli.failures import NotPossibleError, exports_need
 from runtime.cli.options import AsJson, OtherStores, StoreUrl, TableName
 from runtime.clock import system_clock
-from runtime.documents.store import ListedDocuments, existing_documents
+from runtime.documents.store import ListedDocuments, existing_documents, object_folder
 from runtime.errors import UsageError
 from runtime.ledger.ledger import Ledger
-from runtime.maintenance.forget import ObjectDocuments, Tables, Trace, look, referenced_documents, scrub
+from runtime.maintenance.forget import Tables, Trace, look, referenced_documents, scrub
 from runtime.maintenance.forget import forget as erase
 from runtime.messages.envelope import canonical
 from runtime.retries import RetryPolicy
@@ -225,7 +225,7 @@ async def _names(
 ) -> Sequence[str]:
     if documents is None:
         return await referenced_documents(table, handler, business_id)
-    return await ObjectDocuments.of(documents, handler, business_id).names()
+    return await documents.names(object_folder(handler, business_id))
 
 
 async def _erase(

@@ -28,7 +28,7 @@ from runtime.ledger.ledger import Ledger
 from runtime.publishing.last_hop import unended
 
 if TYPE_CHECKING:
-    from runtime.publishing.runner import Redriven
+    from runtime.publishing.runner import Published
 
 BatchId = Annotated[
     str, typer.Option("--batch", metavar="ID", show_default=False, help="The batch; it must have ended.")
@@ -105,7 +105,7 @@ def publish(
 
     if letters:
 
-        async def listing(opened: Table) -> Redriven:
+        async def listing(opened: Table) -> Published:
             record = await Ledger(opened, system_clock).get(batch)
             return await list_letters(opened, record, found.target, found.options.types)
 

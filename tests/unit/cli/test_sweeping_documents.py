@@ -7,7 +7,7 @@ import pytest
 
 from eventstore import connect
 from tests.unit.cli.stores import TABLE
-from tests.unit.runtime.side_effects.letters_desk import Office, ask
+from tests.unit.runtime.documents.letters_desk import Office, ask
 
 SWEEP = ["sweep", "--store", "sqlite:///store.db", "--table", TABLE, "--documents", "documents"]
 AT_ONCE = ["--older-than", "0s"]
