@@ -49,12 +49,12 @@ def connect(url: str) -> Store:
     if not (is_connection_string or url == "azurite" or url.startswith(("azurite://", "https://"))):
         raise StoreUrlError(_FORMS)
     try:
-        from eventstore.backends.azure import AzureStore  # noqa: PLC0415 - loaded when asked for
+        from eventstore.backends.azure import AzureStore, account_of  # noqa: PLC0415 - loaded when asked for
     except ModuleNotFoundError as error:
         raise StoreUrlError(
             f"A table service needs {error.name}: pip install 'consistent-messaging[azure]'."
         ) from error
-    return AzureStore.connect(url)
+    return AzureStore(account_of(url))
 
 
 def portable_url(url: str) -> str:

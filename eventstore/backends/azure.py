@@ -744,11 +744,6 @@ class AzureStore(Store):
         self.account = account
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
 
-    @classmethod
-    def connect(cls, url: str) -> AzureStore:
-        """Return the store behind a url or connection string. Raises `StoreUrlError`."""
-        return cls(account_of(url))
-
     async def table(self, name: str, *, make: bool = True) -> AzureTable:
         table = AzureTable(self, table_name(name))
         await (table.make() if make else table.check())
