@@ -9,8 +9,7 @@ from benchmarks.algorithms.metered_table import MeteredTable
 from benchmarks.algorithms.play import check_ends, ticking_clock
 from eventstore import drive
 from runtime.publishing import DeliverySettings
-from runtime.publishing.keys import TableKeys
-from runtime.publishing.last_hop import End, IdempotentDelivery, Send
+from runtime.publishing.last_hop import End, IdempotentDelivery, Send, TableKeys
 
 PART = "deliveries"
 PROMISES = {

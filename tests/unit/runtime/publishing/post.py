@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from eventstore import InterceptedTable, drive
-from runtime.publishing.keys import DeliveryKey, TableKeys
-from runtime.publishing.last_hop import Delivered, DeliverySettings, IdempotentDelivery
+from runtime.publishing.last_hop import (
+    Delivered,
+    DeliveryKey,
+    DeliverySettings,
+    IdempotentDelivery,
+    TableKeys,
+)
 from tests.unit.runtime.algorithms.world import Step
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table
