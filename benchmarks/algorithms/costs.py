@@ -31,7 +31,7 @@ from runtime.ledger.batch import BatchContext
 from runtime.messages.envelope import id_key
 from runtime.messages.parsing import prepare
 from runtime.publishing import DeliverySettings
-from runtime.publishing.keys import TableKeys
+from runtime.publishing.last_hop import TableKeys
 from runtime.publishing.last_hop import End, IdempotentDelivery, Send
 from samples.shooting_range.handlers import LeaderBoard, ShootingRange
 

@@ -44,7 +44,7 @@ from runtime.ledger.ledger import read_record
 from runtime.ledger.settings import OF_TABLE, read_settings
 from runtime.maintenance import policies
 from runtime.messages.envelope import FIRST as PROCESSED
-from runtime.publishing import keys as deliveries
+from runtime.publishing import last_hop as deliveries
 from runtime.publishing import records
 from runtime.retries import READ_AGAIN
 from runtime.versions import dead_letters as dead_letters_storage

@@ -149,88 +149,135 @@ async def _forget_once(
     if await is_held(tables.states, found.key):
         raise UsageError(f"{found.key} is held by a policy: lift the hold (`consistent policy`) before.")
     try:
-        refusing = await _refuse(tables.states, found, now)
-        refusing = await _delete_what_is_elsewhere(tables, scope, refusing, now)
+        tombstones = _Tombstones(tables.states, found)
+        await tombstones.refuse(now)
+        await _delete_what_is_elsewhere(tables, scope, tombstones, now)
         if tables.deduplication_store is not tables.states:
-            refusing = await _delete_ids(tables, refusing)
+            await _delete_ids(tables.deduplication_store, found.key, tombstones)
         if documents is not None:
-            folder = object_folder(scope.handler or "", scope.business_id or "")
-            refusing = await _delete_documents(tables.states, documents, folder, refusing, now)
-        refusing = await _delete_rows(tables.states, refusing)
-        await _strip(tables.states, refusing, Tombstone(now, refuses=not restart))
+            await _delete_documents(tables.states, documents, scope, tombstones, now)
+        async for rows in rows_of(tables.states, found.key):
+            for at in range(0, len(rows), MAX_OPERATIONS - 1):
+                deletions = [Operation.delete(row.row_key) for row in rows[at : at + MAX_OPERATIONS - 1]]
+                await tombstones.touch(deletions)
+        await tombstones.strip(Tombstone(now, refuses=not restart))
     except RowError as error:
         raise ConcurrencyConflictError(found.key, str(error)) from error
     await tables.states.barrier()
     return True
 
 
-async def _delete_what_is_elsewhere(
-    tables: Tables, scope: Scope, found: BusinessObject, now: int
-) -> BusinessObject:
+async def _delete_ids(store: Table, key: str, tombstones: _Tombstones) -> None:
+    """Delete the ids in a store of their own: no transaction spans both tables.
+
+    One request for each 1,000 ids, one for a touch, one for each 100 ids.
+    """
+    async for ids in rows_of(store, key):
+        if ids:
+            await tombstones.touch()
+        for at in range(0, len(ids), MAX_OPERATIONS):
+            some = [Operation.delete(row.row_key, row.etag) for row in ids[at : at + MAX_OPERATIONS]]
+            await store.transact(key, some)
+
+
+class _Tombstones:
+    """What stands in the place of an object that is being forgotten: the header of its stream, its entity, or both.
+
+    Each is written as it was read, or written before. Raises `RowError` when somebody else has written one since.
+    """
+
+    def __init__(self, table: Table, found: BusinessObject) -> None:
+        self._table = table
+        self.found = found
+        self._head = found.head
+        self._stream_etag = (found.stream.etag if found.stream else None) or ""
+        self._entity_etag = (found.entity.etag if found.entity else None) or ""
+
+    async def refuse(self, now: int) -> None:
+        """Put tombstones that refuse, and keep in them what is needed to finish. One request for each."""
+        stream, head, entity = self.found.stream, self._head, self.found.entity
+        if stream is not None and head is not None:
+            # A clock that is ahead may have stamped messages later than now.
+            self._head = _bare(
+                head, Tombstone(now), max(filter(None, (now, self.found.newest, head.horizon)))
+            )
+            header = {
+                "Version": stream.version,
+                "FirstVersion": stream.version + 1,
+                **self._head.properties(),
+            }
+            await self._write(Operation.replace(HEADER, header, self._stream_etag))
+        if entity is not None:
+            refusing = replace(entity, tombstone=Tombstone(now))
+            await self._write(Operation.replace(ENTITY, refusing.properties(), self._entity_etag))
+
+    async def touch(self, changes: Sequence[Operation] = ()) -> None:
+        """Write one of them with other changes. One request."""
+        row_key, etag = HEADER, self._stream_etag
+        if self.found.stream is None:
+            row_key, etag = ENTITY, self._entity_etag
+        await self._write(Operation.merge(row_key, {"Refuses": True}, etag), *changes)
+
+    async def strip(self, tombstone: Tombstone) -> None:
+        """Replace them by ones that tell nothing of what there was. One request."""
+        changes, entity = [], self.found.entity
+        if self._head is not None:
+            head = _bare(self._head, tombstone, self._head.horizon or tombstone.at)
+            changes.append(Operation.replace(HEADER, {"Version": 0, **head.properties()}, self._stream_etag))
+        if entity is not None:
+            bare = Entity(self.found.key, entity.algorithm, b"", entity.schema, tombstone=tombstone)
+            changes.append(Operation.replace(ENTITY, bare.properties(), self._entity_etag))
+        await self._table.transact(self.found.key, changes)
+
+    async def _write(self, change: Operation, *others: Operation) -> None:
+        etag, *_ = await self._table.transact(self.found.key, [change, *others])
+        if change.row_key == HEADER:
+            self._stream_etag = etag
+        else:
+            self._entity_etag = etag
+
+
+def _bare(head: Head, tombstone: Tombstone, horizon: int) -> Head:
+    return Head(
+        None, head.schema, last_now=tombstone.at, horizon=horizon, undated_cut=True, tombstone=tombstone
+    )
+
+
+async def _delete_what_is_elsewhere(tables: Tables, scope: Scope, tombstones: _Tombstones, now: int) -> None:
     """Delete tokens, rules and dead letters of publications, as they were read; a hold stays.
 
-    Return the object as it is then. A request for each token, one for its policy, one for each 1,000 letters of all
-    objects, and as many again for what there is. Raises `RowError` when somebody has written some of it since.
+    A request for each token, one for its policy, one for each 1,000 letters of all objects, and as many again for what
+    there is. Raises `RowError` when somebody has written some of it since.
     """
     token_store, policies = TokenStore(tables.token_store), Policies(tables.states, lambda: now)
-    tokens, policy = await token_store.find(found.tokens), await policies.get(scope)
+    tokens, policy = await token_store.find(tombstones.found.tokens), await policies.get(scope)
     letters = await letters_of(tables.states, scope.handler or "", scope.business_id or "")
     if not (tokens or policy.rules or letters):
-        return found
-    found = await _touch(tables.states, found)
+        return
+    await tombstones.touch()
     for token in tokens:
         await token_store.delete(*token)
     if tokens:
         await token_store.flush()
     await policies.remove_rules_of(policy)
     await delete_letters(tables.states, letters)
-    return found
-
-
-async def _delete_ids(tables: Tables, found: BusinessObject) -> BusinessObject:
-    """Delete the ids in a store of their own, and return the object as it is then.
-
-    No transaction spans both tables. One request for each 1,000 ids, one for a touch, one for each 100 ids.
-    """
-    async for ids in rows_of(tables.deduplication_store, found.key):
-        if ids:
-            found = await _touch(tables.states, found)
-        for some in _parts(ids, MAX_OPERATIONS):
-            deletions = [Operation.delete(row.row_key, row.etag) for row in some]
-            await tables.deduplication_store.transact(found.key, deletions)
-    return found
 
 
 async def _delete_documents(
-    table: Table, documents: ListedDocuments, folder: str, found: BusinessObject, now: int
-) -> BusinessObject:
-    """Delete the documents that are there, and return the object as it is then.
-
-    A new history stores documents under other names.
-    """
-    attempts = await registrations_of(table, found.key)
-    found = await _touch(table, found)
+    table: Table, documents: ListedDocuments, scope: Scope, tombstones: _Tombstones, now: int
+) -> None:
+    """Delete the documents that are there. A new history stores documents under other names."""
+    folder = object_folder(scope.handler or "", scope.business_id or "")
+    attempts = await registrations_of(table, tombstones.found.key)
+    await tombstones.touch()
     for registration in attempts:
         if registration.given_up_at is None:
             await give_up(table, registration, now)
     names = await documents.names(folder)
-    found = await _touch(table, found)
+    await tombstones.touch()
     for name in names:
         await documents.delete(name)
     await documents.remove(folder)
-    return found
-
-
-async def _delete_rows(table: Table, found: BusinessObject) -> BusinessObject:
-    """Delete all rows of an object but tombstones, and return it as it is then."""
-    async for rows in rows_of(table, found.key):
-        for some in _parts(rows, MAX_OPERATIONS - 1):
-            found = await _touch(table, found, [Operation.delete(row.row_key) for row in some])
-    return found
-
-
-def _parts(rows: Sequence[Row], size: int) -> list[Sequence[Row]]:
-    return [rows[at : at + size] for at in range(0, len(rows), size)]
 
 
 async def referenced_documents(table: Table, handler: str, business_id: str) -> list[str]:
@@ -248,59 +295,6 @@ async def referenced_documents(table: Table, handler: str, business_id: str) -> 
         for name, value in (version.record.captured or {}).items()
         if name.startswith(DOCUMENT)
     ]
-
-
-async def _refuse(table: Table, found: BusinessObject, now: int) -> BusinessObject:
-    """Put tombstones that refuse, and keep in them what is needed to finish; return the object as it is then.
-
-    Costs one request for its stream, and one for its entity.
-    """
-    stream, entity = found.stream, found.entity
-    if stream is not None and found.head is not None:
-        # A clock that is ahead may have stamped messages later than now.
-        horizon = max(filter(None, (now, found.newest, found.head.horizon)))
-        head = _bare(found.head, Tombstone(now), horizon)
-        header = {"Version": stream.version, "FirstVersion": stream.version + 1, **head.properties()}
-        (etag,) = await table.transact(found.key, [Operation.replace(HEADER, header, stream.etag or "")])
-        found = replace(found, stream=replace(stream, etag=etag), head=head)
-    if entity is not None:
-        entity = replace(entity, tombstone=Tombstone(now))
-        change = Operation.replace(ENTITY, entity.properties(), entity.etag or "")
-        (etag,) = await table.transact(found.key, [change])
-        found = replace(found, entity=replace(entity, etag=etag))
-    return found
-
-
-async def _touch(table: Table, found: BusinessObject, changes: Sequence[Operation] = ()) -> BusinessObject:
-    """Write a tombstone as it was read, with other changes, and return the object as it is then. One request."""
-    holder = found.stream or found.entity
-    row_key = ENTITY if found.stream is None else HEADER
-    mark = Operation.merge(row_key, {"Refuses": True}, (holder.etag if holder else None) or "")
-    etag, *_ = await table.transact(found.key, [mark, *changes])
-    if found.stream is not None:
-        return replace(found, stream=replace(found.stream, etag=etag))
-    return found if found.entity is None else replace(found, entity=replace(found.entity, etag=etag))
-
-
-async def _strip(table: Table, found: BusinessObject, tombstone: Tombstone) -> None:
-    """Replace tombstones by ones that tell nothing of what there was. One request."""
-    changes = []
-    if found.stream is not None and found.head is not None:
-        head = _bare(found.head, tombstone, found.head.horizon or tombstone.at)
-        changes.append(
-            Operation.replace(HEADER, {"Version": 0, **head.properties()}, found.stream.etag or "")
-        )
-    if found.entity is not None:
-        before = found.entity
-        entity = Entity(found.key, before.algorithm, b"", before.schema, tombstone=tombstone)
-        changes.append(Operation.replace(ENTITY, entity.properties(), before.etag or ""))
-    await table.transact(found.key, changes)
-
-
-def _bare(head: Head, tombstone: Tombstone, horizon: int) -> Head:
-    return Head(
-        None, head.schema, last_now=tombstone.at, horizon=horizon, undated_cut=True, tombstone=tombstone
-    )
 
 
 # What there is of a business object, before it is forgotten.

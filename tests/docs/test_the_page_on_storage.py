@@ -26,8 +26,7 @@ from runtime.maintenance.forget import Tables, forget
 from runtime.maintenance.policies import Policies, Scope
 from runtime.messages.envelope import row_key
 from runtime.messages.parsing import prepare
-from runtime.publishing.keys import TableKeys
-from runtime.publishing.last_hop import IdempotentDelivery
+from runtime.publishing.last_hop import IdempotentDelivery, TableKeys
 from runtime.publishing.publisher import Record, Result
 from runtime.publishing.records import Publications
 from runtime.retries import RetryPolicy

@@ -239,7 +239,7 @@ SOURCES = {
     "runtime/algorithms/outbox/entity.py": (),
     "runtime/algorithms/outbox/variants.py": ("TokenBased.known_elsewhere",),
     "runtime/algorithms/outbox/stores.py": ("TokenStore.add", "TokenStore.find"),
-    "runtime/publishing/keys.py": ("TableKeys.unended", "TableKeys.forget_expired", "RedisKeys.unended"),
+    "runtime/publishing/last_hop.py": ("TableKeys.unended", "TableKeys.forget_expired", "RedisKeys.unended"),
     "runtime/versions/index.py": (),
     "runtime/documents/protocol.py": (),
     "runtime/ledger/ledger.py": (
@@ -272,7 +272,6 @@ CALL_NO_TABLE = [
     "runtime/versions/stream.py",
     "runtime/algorithms/state_based/truncation.py",
     "runtime/algorithms/outbox/algorithm.py",
-    "runtime/publishing/last_hop.py",
 ]
 
 

@@ -103,7 +103,7 @@ class MortalTable:
 
 
 @dataclass
-class MortalPublisher:
+class MortalPublisher(Publisher):
     """A publisher before whose calls a fuse burns."""
 
     publisher: Publisher

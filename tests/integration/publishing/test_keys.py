@@ -7,8 +7,7 @@ import pytest
 
 from runtime.clock import system_clock
 from runtime.errors import UsageError
-from runtime.publishing.keys import DeliveryKey, Key, KeyState
-from runtime.publishing.last_hop import open_keys, weaknesses
+from runtime.publishing.last_hop import DeliveryKey, Key, KeyState, open_keys, weaknesses
 from tests.support.names import new_name
 
 SECOND = 1_000_000

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from eventstore import ANY_ETAG, Verb
-from runtime.publishing.keys import KeyState, RedisKeys, TableKeys
-from runtime.publishing.last_hop import IdempotentDelivery
+from runtime.publishing.last_hop import IdempotentDelivery, KeyState, RedisKeys, TableKeys
 from tests.model.calls import SteppedTable
 from tests.model.mistakes.mistake import ALONE_CRASH, Mistakes, instead_of
 from tests.model.redis_model import SteppedPipeline, SteppedRedis

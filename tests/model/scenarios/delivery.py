@@ -19,8 +19,18 @@ import pytest
 from redis.asyncio import Redis
 
 from eventstore import Operation, Row, StoreUnavailableError, Verb
-from runtime.publishing.keys import DeliveryKey, Key, Keys, KeyState, RedisKeys, TableKeys, read_key
-from runtime.publishing.last_hop import DeliverySettings, End, IdempotentDelivery
+from runtime.publishing.last_hop import (
+    DeliveryKey,
+    DeliverySettings,
+    End,
+    IdempotentDelivery,
+    Key,
+    Keys,
+    KeyState,
+    RedisKeys,
+    TableKeys,
+    read_key,
+)
 from tests.model.book import Handled
 from tests.model.calls import REDIS, SteppedTable, publish
 from tests.model.contents import Rows, Snapshot

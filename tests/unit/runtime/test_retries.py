@@ -15,8 +15,7 @@ from runtime.algorithms.state_based.truncation import DAY, TruncationRules, trun
 from runtime.algorithms.state_based.verification import Verifier
 from runtime.ledger.batch import OpenBatches
 from runtime.messages.parsing import Prepared, prepare
-from runtime.publishing.keys import TableKeys
-from runtime.publishing.last_hop import End, IdempotentDelivery
+from runtime.publishing.last_hop import End, IdempotentDelivery, TableKeys
 from runtime.retries import RetryPolicy
 from tests.support.network_store import NetworkStore
 from tests.unit.runtime import diary

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
+from typing import Any
 
-from eventstore import InterceptedTable, Table, drive
+from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
 from handlers import App, Context, DocumentReference, Handler, Message, State, handles
 from runtime import Envelope, Outcome, Output, Processor
 from runtime.algorithms.state_based.truncation import DAY
@@ -144,3 +145,39 @@ class Office:
 async def _awaited(result: Awaitable[None] | None) -> None:
     if result is not None:
         await result
+
+
+class KilledError(BaseException):
+    """Stands for a SIGKILL: no code of a worker catches it."""
+
+
+def kill() -> None:
+    raise KilledError
+
+
+def lose_the_answer() -> None:
+    raise StoreUnavailableError("no answer")
+
+
+class At:
+    """Does something at one call of all, by its number."""
+
+    def __init__(self, number: int, deed: Callable[[], Any]) -> None:
+        self.left = number
+        self.deed = deed
+
+    def __call__(self, *_: object) -> Any:
+        self.left -= 1
+        return self.deed() if self.left == 0 else None
+
+
+def every_step(folder: Path, deed: Callable[[], Any], *before: Envelope) -> Iterator[tuple[Office, At]]:
+    """Yield an office that has processed some messages, and a step that does the deed at the first call, and so on."""
+    number, is_left = 1, True
+    while is_left:
+        step, office = At(number, deed), Office(folder / f"step {number}")
+        for message in before:
+            office.process(message)
+        yield office, step
+        is_left = step.left <= 0
+        number += 1

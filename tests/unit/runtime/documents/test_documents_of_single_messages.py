@@ -9,14 +9,21 @@ from runtime.algorithms.choice import AlgorithmName
 from runtime.algorithms.state_based.verification import Verdict, Verifier
 from runtime.documents.store import FolderDocuments
 from runtime.messages.parsing import prepare
-from tests.unit.runtime.documents.letters_desk import Ask, Letters, Office, app, ask
+from tests.unit.runtime.documents.letters_desk import (
+    Ask,
+    At,
+    KilledError,
+    Letters,
+    Office,
+    app,
+    ask,
+    every_step,
+    kill,
+    lose_the_answer,
+)
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table
 from tests.unit.runtime.worker import ends
-
-
-class KilledError(BaseException):
-    """Stands for a SIGKILL: no code of a worker catches it."""
 
 
 @pytest.fixture
@@ -24,38 +31,8 @@ def office(tmp_path) -> Office:
     return Office(tmp_path / "documents")
 
 
-class At:
-    """Does something at one call of all, by its number."""
-
-    def __init__(self, number: int, deed) -> None:
-        self.left = number
-        self.deed = deed
-
-    def __call__(self, _: str):
-        self.left -= 1
-        return self.deed() if self.left == 0 else None
-
-
 async def ignore(_: Output) -> None:
     """Publish nowhere."""
-
-
-def kill() -> None:
-    raise KilledError
-
-
-def lose_the_answer() -> None:
-    raise StoreUnavailableError("no answer")
-
-
-def every_step(tmp_path, deed):
-    """Give an office, and a step that does the deed at the first call of a worker, at the second, and so on."""
-    number, is_left = 1, True
-    while is_left:
-        step = At(number, deed)
-        yield Office(tmp_path / f"step {number}"), step
-        is_left = step.left <= 0
-        number += 1
 
 
 def test_a_document_is_stored_before_the_version_that_refers_to_it_and_published_after_it(office):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -13,28 +11,20 @@ from runtime.algorithms.state_based.truncation import DAY
 from runtime.clock import system_clock
 from runtime.documents.store import ListedDocuments
 from runtime.maintenance.forget import Tables, forget, referenced_documents
-from tests.unit.runtime.documents.letters_desk import Office, WatchedDocuments, ask
+from tests.unit.runtime.documents.letters_desk import (
+    KilledError,
+    Office,
+    WatchedDocuments,
+    ask,
+    every_step,
+    kill,
+    lose_the_answer,
+)
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import rows
 from tests.unit.runtime.worker import ends
 
 HEADER = "SS-HEAD"
-
-
-class KilledError(BaseException):
-    """Stands for a SIGKILL: no code of a worker catches it."""
-
-
-class At:
-    """Does something at one call of all, by its number."""
-
-    def __init__(self, number: int, deed) -> None:
-        self.left = number
-        self.deed = deed
-
-    def __call__(self, *_: object):
-        self.left -= 1
-        return self.deed() if self.left == 0 else None
 
 
 class WatchedFolder(WatchedDocuments, ListedDocuments):
@@ -52,10 +42,6 @@ class WatchedFolder(WatchedDocuments, ListedDocuments):
 
 def nothing(*_: object) -> None:
     """Go on."""
-
-
-def kill() -> None:
-    raise KilledError
 
 
 @pytest.fixture
@@ -130,26 +116,11 @@ def test_without_their_store_documents_stay_and_the_dead_are_left_to_a_sweep(off
     assert list(office.files) == [office.announced[0].name]
 
 
-def every_step(tmp_path: Path, deed) -> Iterator[tuple[Office, At]]:
-    """Give an office with a letter, and a step that does the deed at the first call, at the second, and so on."""
-    number, is_left = 1, True
-    while is_left:
-        step, office = At(number, deed), Office(tmp_path / f"step {number}")
-        office.process(ask("m-0"))
-        yield office, step
-        is_left = step.left <= 0
-        number += 1
-
-
-def lose_the_answer() -> None:
-    raise StoreUnavailableError("no answer")
-
-
 @pytest.mark.parametrize("deed", [kill, lose_the_answer])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_crash_at_any_step_leaves_an_object_that_can_be_forgotten_to_the_end(tmp_path, deed, when):
     crashed = 0
-    for office, step in every_step(tmp_path, deed):
+    for office, step in every_step(tmp_path, deed, ask("m-0")):
         try:
             erase(office, **{"before": nothing, "after": nothing, when: step})  # type: ignore[arg-type]
         except (KilledError, StoreUnavailableError):
@@ -161,10 +132,14 @@ def test_a_crash_at_any_step_leaves_an_object_that_can_be_forgotten_to_the_end(t
     assert crashed > 8
 
 
+def forget_whole(office: Office) -> None:
+    erase(office)
+
+
 def test_a_worker_that_is_forgotten_at_any_step_leaves_no_document(tmp_path):
     ended = set()
-    for office, step in every_step(tmp_path, lambda: None):
-        step.deed = lambda office=office: nothing(erase(office))
+    for office, step in every_step(tmp_path, lambda: None, ask("m-0")):
+        step.deed = partial(forget_whole, office)
         ended.update(ends(office.process(ask("m-1"), before=step)))
         if step.left > 0:
             erase(office)  # the worker was done before
@@ -175,7 +150,7 @@ def test_a_worker_that_is_forgotten_at_any_step_leaves_no_document(tmp_path):
 
 def test_a_new_history_at_any_step_of_another_who_forgets_is_whole_or_forgotten_with_its_document(tmp_path):
     kept = set()
-    for office, step in every_step(tmp_path, lambda: None):
+    for office, step in every_step(tmp_path, lambda: None, ask("m-0")):
         step.deed = partial(begin_anew, office)
         erase(office, restart=True, before=step)
         documents = drive(referenced_documents(office.table, "Desk", "r-1"))

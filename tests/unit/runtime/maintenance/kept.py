@@ -20,7 +20,7 @@ from runtime.ledger.ledger import Ledger
 from runtime.ledger.settings import Claim, Owner, TableSettings
 from runtime.maintenance.forget import Tables, forget, look
 from runtime.maintenance.policies import Policies, PolicyReader, Scope
-from runtime.publishing.keys import DeliveryKey, Key, KeyState, TableKeys
+from runtime.publishing.last_hop import DeliveryKey, Key, KeyState, TableKeys
 from runtime.publishing.publisher import Record, Result
 from runtime.publishing.records import (
     PUBLICATION,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import TypeVar
 
@@ -37,7 +38,7 @@ def overtaken(
     """Yield worlds in which that happened at the first call, at the second, and so on, and at last at none."""
     for number in count():
         world = new()
-        step = Step(number, later, lambda world=world: meanwhile(world))
+        step = Step(number, later, partial(meanwhile, world))
         with suppress(CrashError):
             forget(world, step)
         yield world, step.is_reached

@@ -8,6 +8,8 @@ from math import inf
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from eventstore import TableNotFoundError, connect, drive
 from handlers import App, Context, Handler, Message, State, handles
@@ -16,8 +18,9 @@ from runtime.errors import StoredDataError
 from runtime.ledger.batch import BatchContext
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.settings import Claim, Owner
+from runtime.messages.envelope import id_text
 from runtime.tables import read_batches, read_letters, read_state, read_versions
-from runtime.tables.columns import ModelColumns
+from runtime.tables.columns import ModelColumns, id_texts
 from samples.shooting_range import app as shooting_range
 from tests.support.names import new_name
 from tests.unit.cli.stores import on_store, play
@@ -125,6 +128,14 @@ class Poured(Message):
     cup: str
 
 
+def stored(app: App) -> str:
+    """Return the url of a store with the stream of a cup that somebody has poured once."""
+    url = f"memory:{new_name()}"
+    table = drive(connect(url).table("states"))
+    Worker(table, app, business_id="c").process(diary.delivery("m", "Poured", {"cup": "c"}))
+    return url
+
+
 class Old(State):
     """What was stored once."""
 
@@ -167,9 +178,7 @@ def test_what_is_no_list_is_not_taken_for_one(lines):
 
 
 def test_older_states_are_upcast_to_the_model():
-    url = f"memory:{new_name()}"
-    table = drive(connect(url).table("states"))
-    Worker(table, App(CupOld), business_id="c").process(diary.delivery("m", "Poured", {"cup": "c"}))
+    url = stored(App(CupOld))
 
     found = read_state(url, "states", handler="Cup", app=App(CupNew))
 
@@ -191,9 +200,7 @@ class CupOfOthers(Handler[NeverStored], name="Cup"):
 
 @pytest.mark.parametrize("read", [read_state, read_versions])
 def test_a_state_that_the_model_does_not_understand_is_named(read):
-    url = f"memory:{new_name()}"
-    table = drive(connect(url).table("states"))
-    Worker(table, App(CupOld), business_id="c").process(diary.delivery("m", "Poured", {"cup": "c"}))
+    url = stored(App(CupOld))
 
     with pytest.raises(StoredDataError, match=r"The stream Cup-c cannot be read: .* as NeverStored"):
         read(url, "states", handler="Cup", app=App(CupOfOthers))
@@ -214,9 +221,8 @@ class Chessboard(Handler[Grains]):
 @pytest.mark.parametrize("read", [read_state, read_versions])
 @pytest.mark.parametrize("columns", [None, ["business_id"], []])
 def test_a_state_that_its_columns_cannot_hold_is_named(read, columns):
-    url, app = f"memory:{new_name()}", App(Chessboard)
-    table = drive(connect(url).table("states"))
-    Worker(table, app, business_id="c").process(diary.delivery("m", "Poured", {"cup": "c"}))
+    app = App(Chessboard)
+    url = stored(app)
     state = "state" if read is read_state else "after"
     wanted = None if columns is None else [*columns, state]
 
@@ -344,3 +350,16 @@ def test_handlers_that_changed_give_no_outputs(diaries, monkeypatch):
 def test_outputs_need_an_app_and_a_handler(diaries):
     with pytest.raises(UsageError, match="say with which app"):
         read_versions(diaries, "states", with_outputs=[write("line")])
+
+
+uuids = st.binary(min_size=16, max_size=16)
+
+
+@given(keys=st.lists(uuids) | st.lists(st.none() | uuids | st.text(max_size=20)))
+def test_many_ids_become_texts_at_once_as_each_one_does_by_itself(keys):
+    expected = pa.array([None if key is None else id_text(key) for key in keys], pa.string())
+
+    found = id_texts(keys)
+
+    found.validate(full=True)
+    assert found == expected

@@ -13,8 +13,7 @@ from eventstore import connect
 from runtime.clock import system_clock
 from runtime.errors import PermanentError, TargetError, TransientError, UsageError
 from runtime.publishing import DeliverySettings, OutgoingMessage
-from runtime.publishing.keys import DeliveryKey, TableKeys
-from runtime.publishing.last_hop import unended
+from runtime.publishing.last_hop import DeliveryKey, TableKeys, unended
 from runtime.publishing.publisher import Promise
 from runtime.publishing.records import Publications
 from runtime.publishing.runner import PublishOptions

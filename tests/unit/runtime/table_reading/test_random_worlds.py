@@ -1,4 +1,4 @@
-"""Whatever happened to a table: read as tables it is what `consistent show` shows, now and as it was."""
+"""Whatever happened to a table: read as tables it is what `consistent show` shows, now and as it was, also in part."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ import json
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
+from operator import ge, gt, le, lt
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from eventstore import connect, drive
 from runtime.cli import main
 from runtime.clock import to_datetime, to_microseconds
-from runtime.tables import read_letters, read_state, read_versions
+from runtime.tables import read_batches, read_letters, read_state, read_versions
+from runtime.tables.reader import Kind, Request, read
+from runtime.tables.sql import TableDataset
 from tests.support.names import new_name
 from tests.unit.runtime.table_reading.random_worlds import DIARIES, World, steps
 
@@ -39,16 +45,21 @@ def new_store(request) -> Iterator[Any]:
         )
 
 
+def new_memory_store() -> str:
+    return f"memory:{new_name()}"
+
+
 def world_in(store: str, happened: Any) -> World:
     world = World(drive(connect(store).table(TABLE)))
     world.run(happened)
     return world
 
 
-def shown(store: str, diary: str) -> dict[str, Any] | None:
+def said(store: str, *command: str) -> dict[str, Any] | None:
+    """Return the document that a command shows of the table, None when it fails."""
     out = StringIO()
     with pytest.raises(SystemExit) as ended, redirect_stdout(out), redirect_stderr(StringIO()):
-        main(["show", "--store", store, "--table", TABLE, "--limit", "0", "--json", "Diary", diary])
+        main([*command, "--store", store, "--table", TABLE, "--json"])
     document: dict[str, Any] | None = None if ended.value.code else json.loads(out.getvalue())
     return document
 
@@ -78,7 +89,7 @@ def test_states_and_versions_are_what_show_shows(new_store, happened):
     made = read_versions(store, TABLE).to_pylist()
 
     for diary in DIARIES:
-        document = shown(store, diary)
+        document = said(store, "show", "--limit", "0", "Diary", diary)
         row = states.pop(diary, None)
         assert (document is None) == (row is None)
         if document is None or row is None:
@@ -148,3 +159,89 @@ def test_a_stream_that_was_cut_says_from_when_it_is_known(new_store):
     snapshot, following, *_ = feed.to_pylist()
     assert (snapshot["change_type"], snapshot["version"]) == ("snapshot", first["version"] - 1)
     assert (snapshot["after"], following["version"]) == (first["before"], first["version"])
+
+
+# Some columns of some rows are those that the whole of it has.
+
+TIMES = {Kind.STATE: "now", Kind.VERSIONS: "now", Kind.LETTERS: "refused_at"}
+STREAMS = {Kind.STATE: "business_id", Kind.VERSIONS: "business_id", Kind.LETTERS: "stream"}
+
+
+def in_order(table: pa.Table) -> list[str]:
+    return sorted(map(str, table.to_pylist()))
+
+
+@few
+@given(happened=steps, data=st.data())
+def test_some_columns_of_some_rows_are_those_of_the_whole_table(happened, data):
+    store = new_memory_store()
+    world = world_in(store, happened)
+
+    for kind in Kind:
+        request = Request(kind)
+        whole = read(store, TABLE, request)
+        columns = data.draw(
+            st.lists(st.sampled_from(whole.column_names), unique=True), label=f"{kind} columns"
+        )
+        condition = data.draw(conditions(kind, world), label=f"{kind} condition")
+
+        found = TableDataset(store, TABLE, request).to_table(columns=columns, filter=condition)
+
+        expected = whole if condition is None else whole.filter(condition)
+        assert found.num_rows == expected.num_rows
+        assert in_order(found) == in_order(expected.select(columns))
+
+
+@st.composite
+def conditions(draw: st.DrawFn, kind: Kind, world: World) -> pc.Expression | None:
+    """Return a condition on the stream, the time or both; one that narrows what is read, and one that does not."""
+    if kind is Kind.BATCHES:
+        return draw(st.sampled_from([None, pc.field("batch") == "batch-0"]))
+    moments = [snapshot.moment for snapshot in world.snapshots]
+    compare, moment = draw(st.sampled_from([ge, gt, le, lt])), draw(st.sampled_from(moments))
+    on_time = compare(pc.field(TIMES[kind]), pa.scalar(to_datetime(moment), pa.timestamp("us", tz="UTC")))
+    on_stream = pc.field(STREAMS[kind]) == draw(st.sampled_from([*DIARIES, "nobody"]))
+    on_handler = pc.field("handler") == "Diary"
+    return draw(
+        st.sampled_from(
+            [None, on_time, on_stream, on_handler & on_stream & on_time, on_stream | on_time, ~on_stream]
+        )
+    )
+
+
+@few
+@given(happened=steps, data=st.data())
+def test_the_feed_of_some_batches_is_what_the_whole_feed_has_of_them(happened, data):
+    store = new_memory_store()
+    world = world_in(store, happened)
+    batches = [snapshot.batch for snapshot in world.snapshots if snapshot.batch is not None]
+    if not batches:
+        return
+    first = data.draw(st.integers(0, len(batches) - 1), label="first")
+    last = data.draw(st.integers(first, len(batches) - 1), label="last")
+
+    some = read_versions(
+        store, TABLE, read_change_feed=True, change_start_batch_id=batches[first],
+        change_end_batch_id=batches[last],
+    )  # fmt: skip
+
+    whole = read_versions(store, TABLE, read_change_feed=True)
+    wanted = pc.is_in(whole["batch"], value_set=pa.array(batches[first : last + 1], pa.string()))
+    changes = some.filter(pc.is_in(some["batch"], value_set=pa.array(batches, pa.string())))
+    assert in_order(changes) == in_order(whole.filter(wanted))
+
+
+@few
+@given(happened=steps)
+def test_batches_and_letters_are_those_that_are_listed(happened):
+    store = new_memory_store()
+    world_in(store, happened)
+
+    batches = {row["batch"]: row for row in read_batches(store, TABLE).to_pylist()}
+    letters = {row["message_id"]: row for row in read_letters(store, TABLE).to_pylist()}
+
+    listed = (said(store, "batches") or {})["batches"]
+    assert {each["batch_id"]: each["status"] for each in listed} == {
+        name: row["status"] for name, row in batches.items()
+    }
+    assert {each["message_id"] for each in (said(store, "letters") or {})["letters"]} == set(letters)

@@ -1,4 +1,4 @@
-"""What is kept of publications goes with their batches, and a dead letter with the object that it names."""
+"""What a table keeps of publications: one runner at a time sends a slice, and all goes with its batch or its object."""
 
 from __future__ import annotations
 
@@ -7,15 +7,23 @@ from datetime import timedelta
 import pytest
 
 from eventstore import Table, drive
-from runtime.clock import system_clock
+from runtime.clock import Clock, system_clock
+from runtime.errors import LeaseLostError
 from runtime.ledger.ledger import BatchRecord, Ledger
 from runtime.maintenance.forget import Tables, forget, look
 from runtime.publishing.publisher import Record, Result
-from runtime.publishing.records import PARTITION, Claim, Publication, Publications, prune_publications
+from runtime.publishing.records import (
+    PARTITION,
+    Claim,
+    Publication,
+    Publications,
+    SliceRecord,
+    prune_publications,
+)
 from tests.unit.runtime.diary import DIARY, write
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table, rows
-from tests.unit.runtime.worker import NOW, Worker
+from tests.unit.runtime.worker import NOW, SECOND, ToldClock, Worker
 
 LETTERS = [
     Record("m1", "Hit", DIARY, "Diary", Result.NOT_SENT, "400"),
@@ -34,13 +42,19 @@ def ended_batch(table: Table, batch_id: str) -> BatchRecord:
     return drive(ledger.publish(drive(ledger.begin(batch_id, "a log", "out"))))
 
 
-def claimed(table: Table, batch_id: str) -> tuple[Publication, Claim]:
-    """Begin to publish a batch, and claim its only slice."""
-    publications = Publications(table, system_clock)
+def claimed(
+    table: Table, batch_id: str, clock: Clock = system_clock, by: str = "ada"
+) -> tuple[Publication, Claim]:
+    """Begin to publish a batch, or go on with it, and claim its only slice."""
+    publications = Publications(table, clock)
     found = drive(publications.begin(f"{batch_id}-0123456789ab", "post:send", None, 1))
-    claim = drive(publications.claim(found, 0, None, "me", timedelta(minutes=1)))
+    claim = drive(publications.claim(found, 0, slice_of(table, found), by, timedelta(minutes=1)))
     assert claim is not None
     return found, claim
+
+
+def slice_of(table: Table, publication: Publication) -> SliceRecord | None:
+    return drive(Publications(table, system_clock).slices(publication)).get(0)
 
 
 def kept(table: Table) -> list[str]:
@@ -102,3 +116,51 @@ def test_an_object_that_is_forgotten_leaves_no_dead_letter_and_others_keep_their
     drive(forget(tables, "Diary", DIARY, NOW, restart=False, retries=PATIENCE))
 
     assert refused(table, publication) == ["m2", "m3"]
+
+
+def test_whoever_was_too_slow_finds_that_out_and_changes_nothing(table):
+    clock = ToldClock()
+    publication, slow = claimed(table, "b1", clock)
+    drive(slow.note(5))
+    clock.now += 90 * SECOND
+    _, quick = claimed(table, "b1", clock, "grace")
+
+    with pytest.raises(LeaseLostError, match="taken over by grace"):
+        drive(slow.note(9))
+    drive(slow.release())
+
+    found = slice_of(table, publication)
+    assert found is not None
+    assert (quick.position, found.position, found.lease.holder) == (5, 5, "grace")
+
+
+def test_of_two_who_claim_a_slice_one_has_it(table):
+    publication, _ = claimed(table, "b1")
+
+    claim = Publications(table, system_clock).claim(publication, 0, None, "grace", timedelta(minutes=1))
+
+    assert drive(claim) is None
+
+
+def test_an_answer_that_was_lost_is_no_loss(table):
+    publication, claim = claimed(table, "b1")
+    stale = claim.lease
+    drive(claim.note(3))
+    claim.lease = stale
+
+    drive(claim.finish(7))
+
+    found = slice_of(table, publication)
+    assert found is not None
+    assert (found.position, found.is_sent) == (7, True)
+
+
+def test_records_are_kept_once_and_may_be_more_than_a_transaction_holds(table):
+    publication, claim = claimed(table, "b1")
+    records = [
+        Record(f"g1-{number:03}", "Hit", "g1", "Game", Result.NOT_SENT, "400 no") for number in range(250)
+    ]
+    for _ in range(2):
+        drive(claim.note(1, records))
+
+    assert drive(Publications(table, system_clock).records(publication)) == records

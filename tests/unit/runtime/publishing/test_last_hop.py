@@ -1,15 +1,89 @@
 """The last hop, one delivery after another. `tests/model` explores it with all crashes and lost answers."""
 
+from __future__ import annotations
+
 from contextlib import suppress
+from datetime import timedelta
 
 import pytest
 
-from eventstore import StoreUnavailableError, drive
-from runtime.publishing.last_hop import End
-from tests.unit.runtime.algorithms.world import At, CrashError, Pause, crash, lose_answer, resume
-from tests.unit.runtime.publishing.post import AT_LEAST_ONCE, AT_MOST_ONCE, CUSTOMER, Post
-from tests.unit.runtime.tables import rows
-from tests.unit.runtime.worker import HOUR, SECOND
+from eventstore import InterceptedTable, StoreUnavailableError, drive
+from runtime import UsageError
+from runtime.publishing import DeliverySettings
+from runtime.publishing.last_hop import Delivered, DeliveryKey, End, IdempotentDelivery, TableKeys
+from tests.unit.runtime.algorithms.world import At, CrashError, Pause, Step, crash, lose_answer, resume
+from tests.unit.runtime.patience import PATIENCE
+from tests.unit.runtime.tables import memory_table, rows
+from tests.unit.runtime.worker import HOUR, SECOND, ToldClock
+
+CUSTOMER = "17"
+AT_MOST_ONCE = DeliverySettings()
+AT_LEAST_ONCE = DeliverySettings(frozenset({"*"}))
+
+
+class Post:
+    """Delivers messages to customers, as often as they come."""
+
+    def __init__(self, settings: DeliverySettings) -> None:
+        self.settings = settings
+        self.table = memory_table()
+        self.clock = ToldClock()
+        self.sent = 0
+        self.calls: list[str] = []
+        self.error: Exception | None = None
+        self.keys = TableKeys(self.table)
+        self._names = 0
+
+    async def deliver(
+        self,
+        *,
+        before: Step | None = None,
+        after: Step | None = None,
+        message: str = "m-1",
+        customer: str = CUSTOMER,
+        is_redrive: bool = False,
+    ) -> Delivered:
+        self.calls.clear()
+
+        async def send() -> None:
+            await self._step("send", before)
+            if self.error is not None:
+                raise self.error
+            self.sent += 1
+            await self._step("sent", after, note=False)
+
+        table = InterceptedTable(
+            self.table,
+            before=lambda call, *_: self._step(call, before),
+            after=lambda call, *_: self._step(call, after, note=False),
+        )
+        delivery = IdempotentDelivery(
+            TableKeys(table), self.settings, clock=self.clock, new_id=self._new_id, retries=PATIENCE
+        )
+        return await delivery.deliver(customer, message, send, is_redrive=is_redrive)
+
+    def end(self) -> str | None:
+        """Return how the delivery ended that sealed the key, as the key says."""
+        key = drive(self.keys.get(DeliveryKey.of(CUSTOMER, "m-1")))
+        return None if key is None else key.end
+
+    def unended(self) -> list[tuple[str, str]]:
+        async def read() -> list[tuple[str, str]]:
+            return [each async for each in self.keys.unended()]
+
+        return drive(read())
+
+    def _new_id(self) -> str:
+        self._names += 1
+        return f"delivery{self._names:04}"
+
+    async def _step(self, call: str, step: Step | None, *, note: bool = True) -> None:
+        if note:
+            self.calls.append(call)
+        waiting = step(call) if step else None
+        if waiting is not None:
+            await waiting
+
 
 BOTH = pytest.mark.parametrize("settings", [AT_MOST_ONCE, AT_LEAST_ONCE], ids=["at most", "at least"])
 MINUTE = 60 * SECOND
@@ -223,3 +297,55 @@ def test_keys_that_have_expired_can_be_deleted():
 
     assert drive(post.keys.forget_expired(CUSTOMER, post.clock.now)) == 1
     assert [key for _, key in rows(post.table) if key.startswith("ID-")] == ["ID-T-m-2"]
+
+
+# Settings.
+
+read = DeliverySettings.read
+CUSTOMERS, TTL = "AT_LEAST_ONCE_SENDING_CUSTOMERS", "TTL_IDEMPOTENCY_PER_CUSTOMER_SEC"
+LIMITS = "TTL_LOCK_TIME_LIMIT_MS", "TTL_LOCK_TIME_LIMIT_MILLIS"
+
+
+def test_without_settings_it_is_at_most_once_with_six_hours():
+    settings = read({})
+
+    assert settings == DeliverySettings()
+    assert not settings.is_at_least_once("17")
+    assert (settings.lock_limit, settings.ttl_of("17")) == (timedelta(minutes=2), timedelta(hours=6))
+
+
+@pytest.mark.parametrize(("named", "customers"), [("17, 18,", {"17", "18"}), ("*", {"17", "18", "1", ""})])
+def test_customers_are_named_with_commas_and_a_star_is_every_customer(named, customers):
+    settings = read({CUSTOMERS: named})
+
+    assert {each for each in ("17", "18", "1", "") if settings.is_at_least_once(each)} == customers
+
+
+@pytest.mark.parametrize("names", [LIMITS[:1], LIMITS[1:], LIMITS])
+def test_the_limit_of_a_lock_goes_by_two_names_which_may_say_the_same(names):
+    assert read(dict.fromkeys(names, "1500")).lock_limit == timedelta(seconds=1.5)
+
+
+def test_a_customer_has_its_own_ttl_or_the_default():
+    settings = read({TTL: '{"17": 60, "default": 120}'})
+
+    assert (settings.ttl_of("17"), settings.ttl_of("18")) == (timedelta(minutes=1), timedelta(minutes=2))
+
+
+@pytest.mark.parametrize(
+    ("variables", "sentence"),
+    [
+        *(({LIMITS[0]: value}, "a whole number of milliseconds") for value in ("two minutes", "0", "-5")),
+        (
+            {LIMITS[0]: "1", LIMITS[1]: "2"},
+            f"{LIMITS[0]} and {LIMITS[1]} say different things: set one of them",
+        ),
+        *(
+            ({TTL: value}, "an object of customer ids and seconds")
+            for value in ("3600", "{17: 1}", '{"17": true}', '{"17": 0}')
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_a_sentence(variables, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        read(variables)
