@@ -40,6 +40,7 @@ from runtime.publishing.publisher import (
     CommittedOutput,
     Promise,
     Publisher,
+    PublishOptions,
     Record,
     Result,
     SliceName,
@@ -170,24 +171,6 @@ class Sender:
     def _show(self, claim: Claim, position: int) -> None:
         self.tally.put(claim.number, position)
         self.tally.show()
-
-
-@dataclass(frozen=True, kw_only=True)
-class PublishOptions:
-    """How a batch is published."""
-
-    types: Sequence[str] = ()
-    """The message types that are published, by default all; part of what a publication is."""
-    slices: int | None = None
-    concurrency: int = 4
-    """How many slices are sent at once."""
-    attempts: int = 8
-    lease: timedelta = timedelta(minutes=1)
-    """For how long a slice is claimed."""
-    take_over: bool = False
-    """Claim also what another runner held when this one began."""
-    force: bool = False
-    """Resume later than the target recognises duplicates."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import reduce
 from pathlib import Path
@@ -24,7 +24,7 @@ from eventstore.connect import portable_url
 from handlers import App
 from runtime.algorithms.state_based.verification import Finding, Verdict, Verifier
 from runtime.archives.versions import ExportedVersions
-from runtime.batch_options import TablePlace, Wrap
+from runtime.batch_options import TablePlace, VerifyOptions, Wrap
 from runtime.clock import system_clock
 from runtime.errors import BatchFailedError, LogError, StoredDataError, UsageError
 from runtime.ledger.ledger import STATE_BASED, Ledger
@@ -261,40 +261,6 @@ _KIND = ("handler", "type", "revision", "verdict")
 _DIFFERING = [verdict.value for verdict in Verdict if verdict.is_difference]
 
 _numbers = itertools.count(1)
-
-
-def _silent(_: str) -> None: ...
-
-
-@dataclass(frozen=True)
-class VerifyOptions:
-    """How a log is verified.
-
-    `sample` takes a share of all streams, chosen by a hash of handler, business id and `seed`: the same ones in every
-    run. With `cascade` the outputs of the replays are verified too, round by round. `source`, `partitions` and
-    `in_flight` are those of a batch. `export` is a folder that driver and workers see, with versions that truncation
-    has cut: these are compared too. `step` is called with a sentence when the work goes on to its next step.
-    """
-
-    sample: float = 1.0
-    seed: int = 0
-    cascade: bool = False
-    max_rounds: int = 100
-    source: str | None = None
-    limits: MessageLimits = USUAL
-    log_format: str | None = None
-    partitions: int | None = None
-    in_flight: int = 32
-    wrap: Wrap | None = None
-    export: str | None = None
-    step: Callable[[str], None] = _silent
-
-    def __post_init__(self) -> None:
-        if not 0 < self.sample <= 1:
-            message = f"A sample is a share of the streams, above 0 and up to 1, not {self.sample}."
-            raise UsageError(message)
-        if self.export is not None:
-            ExportedVersions(Path(self.export))  # raises when there are no versions
 
 
 @dataclass(frozen=True, slots=True)

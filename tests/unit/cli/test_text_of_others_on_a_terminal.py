@@ -84,7 +84,7 @@ def test_no_part_of_what_is_shown_commands_the_terminal(capsys, monkeypatch, tex
     screen.show(text, make_table(text, [text, "n"], [(text, 1)]), make_facts(text, [(text, text)]))
     screen.note(text)
     complain(text)
-    Screen(as_json=True).give({text: text})
+    Screen(as_json=True).put({text: text}, text)
 
     said = capsys.readouterr()
 

@@ -2,17 +2,17 @@
 
 import pytest
 
-from runtime.cli.commands.demo import DemoFolder
+from runtime.cli.commands.demo import make_folder
 from runtime.cli.failures import NotPossibleError
 
 
 def test_the_folder_of_an_earlier_demo_is_made_anew(tmp_path):
     path = tmp_path / "demo-output"
-    DemoFolder.make(path).log("log").write_text("old")
+    make_folder(path)
+    (path / "log.parquet").write_text("old")
 
-    folder = DemoFolder.make(path)
+    make_folder(path)
 
-    assert not folder.log("log").exists()
     assert [each.name for each in path.iterdir()] == [".made-by-consistent-demo"]
 
 
@@ -22,17 +22,17 @@ def test_a_folder_that_no_demo_made_is_left_alone(tmp_path):
     (path / "thesis.txt").write_text("the only copy")
 
     with pytest.raises(NotPossibleError, match="was not made by the demo"):
-        DemoFolder.make(path)
+        make_folder(path)
 
     assert (path / "thesis.txt").read_text() == "the only copy"
 
 
 def test_a_link_to_the_folder_of_a_demo_is_left_alone(tmp_path):
-    DemoFolder.make(tmp_path / "elsewhere")
+    make_folder(tmp_path / "elsewhere")
     (tmp_path / "demo-output").symlink_to(tmp_path / "elsewhere")
 
     with pytest.raises(NotPossibleError, match="was not made by the demo"):
-        DemoFolder.make(tmp_path / "demo-output")
+        make_folder(tmp_path / "demo-output")
 
     assert (tmp_path / "elsewhere" / ".made-by-consistent-demo").exists()
 
