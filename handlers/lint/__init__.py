@@ -8,14 +8,13 @@ modules. Each part imports only from those below it:
 
 | part | what it does |
 |---|---|
-| `check` | checks files, and reports what was found |
-| `roots`, `noqa` | where the framework calls the user's code; comments that silence findings |
+| `check` | finds where the framework calls the user's code; comments that silence findings; the report |
 | `interpreter` | follows statements, expressions and calls |
+| `library` | operators, and calls of functions and methods of libraries |
 | `hazards` | what is wrong with a value: the order of sets, changes of what is shared |
 | `resolution` | the values of names, annotations and attributes |
-| `checker` | what all parts above share, and through which they call each other |
-| `finding`, `values` | a broken rule at its place; what an expression may evaluate to |
-| `rules`, `names`, `source` | the rules; the library names that break them; the user's modules, parsed |
+| `values` | what an expression may evaluate to; scopes, functions and classes; what was found |
+| `rules`, `source` | the rules, and the names of libraries that break them; the user's modules, parsed |
 """
 
 from handlers.lint.check import Report, Target, check

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -86,8 +86,6 @@ _ALL = (
 RULES: Mapping[str, Rule] = MappingProxyType({rule.code: rule for rule in _ALL})
 
 
-# Findings: which rule is broken where, and through which calls a handler gets there.
-
 _LONGEST_EXCERPT = 60
 
 
@@ -110,11 +108,6 @@ class Finding:
     def rule(self) -> Rule:
         """The rule that is broken."""
         return RULES[self.code]
-
-    @property
-    def order(self) -> tuple[str, int, int, str]:
-        """The sort key of findings: file, line, column, code."""
-        return str(self.path), self.line, self.column, self.code
 
     def __str__(self) -> str:
         rule = self.rule
@@ -146,18 +139,13 @@ def excerpt(node: ast.AST) -> str:
     return text if len(text) <= _LONGEST_EXCERPT else f"{text[: _LONGEST_EXCERPT - 3]}..."
 
 
-# Names of libraries, and the rule that each breaks when it is called or read.
-#
-# The longest matching prefix decides: all names of `random` break a rule, but `random.Random` does not.
-
-FRAMEWORK = "handlers"
-
-
 def listed(words: str, prefix: str = "") -> frozenset[str]:
     """Return the words of a text, each after the prefix."""
     return frozenset(f"{prefix}{word}" for word in words.split())
 
 
+# The names of libraries that break a rule when they are called or read. The longest matching prefix decides: all names
+# of `random` break one, but `random.Random` does not.
 _PATH_METHODS = (
     "open read_text read_bytes write_text write_bytes exists is_file is_dir is_symlink is_mount is_socket is_fifo "
     "is_block_device is_char_device is_junction stat lstat iterdir glob rglob walk mkdir rmdir unlink rename replace "
@@ -244,49 +232,33 @@ _READ: dict[str, str] = {
 _SAME = {
     "posixpath": "os.path",
     "ntpath": "os.path",
-    "handlers.app": FRAMEWORK,
-    "handlers.context": FRAMEWORK,
-    "handlers.handler": FRAMEWORK,
-    "handlers.message": FRAMEWORK,
+    **dict.fromkeys(listed("app context handler message", "handlers."), "handlers"),
     "collections.abc": "typing",
     "typing_extensions": "typing",
     "io.open": "builtins.open",
     "_io.open": "builtins.open",
-    "pydantic.fields": "pydantic",
-    "pydantic.main": "pydantic",
-    "pydantic.functional_validators": "pydantic",
+    **dict.fromkeys(listed("fields main functional_validators", "pydantic."), "pydantic"),
     "pydantic.dataclasses.dataclass": "dataclasses.dataclass",
     "pathlib.PosixPath": "pathlib.Path",
     "pathlib.WindowsPath": "pathlib.Path",
     "os.path.os": "os",
     "builtins.__builtins__": "builtins",
 }
-
-
-def _by_name(table: Mapping[str, str]) -> dict[str, str]:
-    return {name: code for code, names in table.items() for name in names.split()}
-
-
-_WHEN_CALLED = _by_name(_CALLED)
-_WHEN_READ = _by_name(_READ)
+_WHEN_CALLED = {name: code for code, names in _CALLED.items() for name in names.split()}
+_WHEN_READ = {name: code for code, names in _READ.items() for name in names.split()}
 STAR_MODULES = frozenset(name.partition(".")[0] for name in (*_WHEN_CALLED, *_WHEN_READ))
 """Modules for which there are rules, so that star imports of them are looked up."""
 
 
 def canonical(name: str) -> str:
     """Return the name under which something is listed here, for a name that is an alias of it."""
-    for prefix in _prefixes(name):
-        if prefix in _SAME:
-            return _SAME[prefix] + name[len(prefix) :]
-    return name
+    prefix = _longest(name, _SAME)
+    return _SAME[prefix] + name[len(prefix) :] if prefix else name
 
 
 def called(name: str) -> str | None:
     """Return the code of the rule that a call breaks, None when it breaks none."""
-    for prefix in _prefixes(name):
-        if prefix in _WHEN_CALLED:
-            return _WHEN_CALLED[prefix] or None
-    return None
+    return _WHEN_CALLED.get(_longest(name, _WHEN_CALLED)) or None
 
 
 def read(name: str) -> str | None:
@@ -294,8 +266,8 @@ def read(name: str) -> str | None:
     return _WHEN_READ.get(name)
 
 
-def _prefixes(name: str) -> Iterator[str]:
-    """Yield a dotted name and its prefixes, the longest first."""
-    while name:
-        yield name
+def _longest(name: str, known: Mapping[str, str]) -> str:
+    """Return the longest prefix of a dotted name that is known, empty when none is."""
+    while name and name not in known:
         name = name.rpartition(".")[0]
+    return name

@@ -8,8 +8,8 @@ import pytest
 
 from handlers.lint import SourceError, Target, check
 from handlers.lint.interpreter import Interpreter
-from handlers.lint.source import FunctionNode, Modules
-from handlers.lint.values import Arguments, Function, FunctionDefinition, Object
+from handlers.lint.source import FunctionNode
+from handlers.lint.values import Arguments, Checker, Function, FunctionDefinition, Object
 from tests.unit.handlers.lint.conftest import codes
 
 LARGE = [
@@ -62,7 +62,7 @@ def test_large_modules_are_followed_to_their_end(name):
     spec = importlib.util.find_spec(name)
     assert spec is not None
     assert spec.origin is not None
-    checker = Interpreter(Modules())
+    checker = Checker(Interpreter)
 
     followed = follow_all(checker.modules.open(Path(spec.origin)), checker)
 
@@ -131,16 +131,16 @@ def follow_all(module, checker):
     followed = 0
     for definition in definitions(module, checker):
         me = Object(definition.owner) if definition.owner else None
-        checker.call(Function(definition, me), Arguments(is_open=True), definition.node, definition.scope)
+        definition.scope.call(Function(definition, me), Arguments(is_open=True), definition.node)
         followed += 1
     return followed
 
 
 def definitions(module, checker):
-    scope = checker.module_scope(module)
+    scope = checker.top(module)
     for node in ast.walk(module.tree):
         if isinstance(node, ast.ClassDef):
-            owner = checker.class_of(node, scope)
+            owner = scope.class_of(node)
             yield from (owner.function(each) for each in node.body if isinstance(each, FunctionNode))
     yield from (
         FunctionDefinition(node, scope) for node in module.tree.body if isinstance(node, FunctionNode)
