@@ -233,12 +233,14 @@ _LOOK: dict[str, Any] = {"show_edge": False, "pad_edge": False, "padding": (0, 1
 Cell = str | int | datetime | Text | None
 Row = Sequence[Cell] | Mapping[str, Any]
 
+_HEADINGS = {"batch_id": "batch", "message_id": "message", "started_at": "started", "updated_at": "updated"}
+
 
 def make_table(title: str, columns: Sequence[str] | Mapping[str, str], rows: Iterable[Row]) -> RenderableType:
     """Return a table below its title; columns of numbers stand to the right.
 
-    Rows are cells, or mappings such as `--json` gives: then columns are the names of those that are shown, as a mapping
-    each with its heading.
+    Rows are cells, or mappings such as `--json` gives: then columns are the names of what is shown, as a mapping each
+    with its heading.
     """
     cells = [[row[name] for name in columns] if isinstance(row, Mapping) else row for row in rows]
     table = Table(box=box.SIMPLE_HEAD, **_LOOK)
@@ -246,7 +248,8 @@ def make_table(title: str, columns: Sequence[str] | Mapping[str, str], rows: Ite
     for number, heading in enumerate(headings):
         are_numbers = any(isinstance(row[number], int) for row in cells)
         justify: Any = "right" if are_numbers else "left"
-        table.add_column(Text(heading.replace("_", " ")), justify=justify, overflow="fold")
+        text = _HEADINGS.get(heading, heading).replace("_", " ")
+        table.add_column(Text(text), justify=justify, overflow="fold")
     for row in cells:
         table.add_row(*map(_cell, row))
     return Group(Text(visible_line(title), style="bold"), table)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, 
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
@@ -121,7 +122,7 @@ class _Group:
     def make(self, given: dict[str, Any]) -> Any:  # noqa: ANN401 - an instance
         """Take the values of the options out of what was given, and return the instance."""
         values = {
-            each.name: _value(given.pop(_name(each)), hint) if group is None else group.make(given)
+            each.name: _take(each, hint, given) if group is None else group.make(given)
             for each, hint, group in self.members()
         }
         return self.of(**{name: value for name, value in values.items() if value is not _NOT_GIVEN})
@@ -145,7 +146,7 @@ def _kind(hint: Any) -> Any:  # noqa: ANN401 - types
 def _parameter(each: Field[Any], hint: Any) -> inspect.Parameter:  # noqa: ANN401 - a type
     """Return a field as a parameter with the annotation that typer reads."""
     more = dict(each.metadata)
-    name = more.pop("name", f"--{each.name.replace('_', '-')}")
+    name = more.pop("name", f"--{each.name.rstrip('_').replace('_', '-')}")
     kind, default, is_optional = _kind(hint), each.default, _kind(hint) is not hint
     if default in (MISSING, None, ""):
         more.setdefault("show_default", False)
@@ -165,33 +166,41 @@ def _parameter(each: Field[Any], hint: Any) -> inspect.Parameter:  # noqa: ANN40
     )
 
 
-def _value(given: Any, hint: Any) -> Any:  # noqa: ANN401 - of any option
-    """Return the value of a field: of an option that may be repeated, the mapping, or the names between commas."""
-    kind = get_origin(_kind(hint))
+def _take(each: Field[Any], hint: Any, given: dict[str, Any]) -> Any:  # noqa: ANN401 - of any option
+    """Take the value of a field: of an option that may be repeated, the mapping, or the names between commas."""
+    value, kind = given.pop(_name(each)), get_origin(_kind(hint))
     if kind not in (Mapping, Collection, Sequence):
-        return given
-    if not given:
+        return value
+    if not value:
         return _NOT_GIVEN
-    return dict(given) if kind is Mapping else [name.strip() for names in given for name in names.split(",")]
+    return dict(value) if kind is Mapping else [name.strip() for names in value for name in names.split(",")]
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command as typer reads it, with an option for each field of the dataclasses that it takes.
 
-    Arguments come first, then options that must be given.
+    A parameter of its own may have what `option` makes as default. Arguments come first, then options that must be
+    given.
     """
     hints = get_type_hints(command, include_extras=True)
-    found = {name: _Group.find(hint) for name, hint in hints.items()}
-    groups = {name: group for name, group in found.items() if group is not None}
+    takers: dict[str, Callable[[dict[str, Any]], Any]] = {}
+    parameters: list[inspect.Parameter] = []
+    for name, each in inspect.signature(command).parameters.items():
+        group, own = _Group.find(hints[name]), each.default
+        if group is not None:
+            takers[name] = group.make
+            parameters += group.parameters()
+        elif isinstance(own, Field):
+            own.name = name
+            takers[name] = partial(_take, own, hints[name])
+            parameters.append(_parameter(own, hints[name]))
+        else:
+            parameters.append(each.replace(annotation=hints[name]))
 
     @functools.wraps(command)
     def flat(**given: Any) -> None:  # noqa: ANN401 - of any type, as options are
-        command(**{name: group.make(given) for name, group in groups.items()}, **given)
+        command(**{name: take(given) for name, take in takers.items()}, **given)
 
-    parameters: list[inspect.Parameter] = []
-    for each in inspect.signature(command).parameters.values():
-        own = [each.replace(annotation=hints[each.name])]
-        parameters += groups[each.name].parameters() if each.name in groups else own
     parameters.sort(key=lambda each: (each.kind, each.default is not inspect.Parameter.empty))
     flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # read by `inspect.signature`
     flat.__annotations__ = {each.name: each.annotation for each in parameters}

@@ -12,8 +12,9 @@ from runtime.algorithms.outbox.entity import MAX_OUTBOX_BYTES
 from runtime.algorithms.state_based.decide import FUTURE_TOLERANCE
 from runtime.algorithms.state_based.truncation import MINIMUM_AGE
 from runtime.algorithms.state_based.verification import Verdict
+from runtime.batch_options import STORE_VARIABLE, TABLE_VARIABLE
 from runtime.cli import failures
-from runtime.cli.options import DEFAULT_MASTER, STORE_VARIABLE, TABLE_VARIABLE
+from runtime.cli.options import DEFAULT_MASTER
 from runtime.ledger.ledger import BatchStatus
 from runtime.messages.outcome import Reason, Status
 from runtime.spark.session import with_retries

@@ -148,23 +148,17 @@ def letters(
     *,
     states: TablePlace,
     chosen: LetterOptions,
-    group: Annotated[
-        bool,
-        typer.Option(
-            "--group", help="Show groups of one reason, handler, type and error in place of letters."
-        ),
-    ] = False,
+    group: bool = option(
+        "Show groups of one reason, handler, type and error in place of letters.", default=False
+    ),
     limit: Limit = 20,
-    export: Annotated[
-        Path | None,
-        typer.Option(
-            "--export",
-            metavar="FILE",
-            dir_okay=False,
-            help="Write all letters that are asked for to a file, as JSON lines that `consistent redrive --edit` "
-            "takes.",
-        ),
-    ] = None,
+    export: Path | None = option(
+        "Write all letters that are asked for to a file, as JSON lines that `consistent redrive --edit` "
+        "takes.",
+        default=None,
+        metavar="FILE",
+        dir_okay=False,
+    ),
     as_json: AsJson = False,
 ) -> None:
     r"""List the letters of a table: deliveries that were refused, and wait to be redriven or discarded.
@@ -201,10 +195,8 @@ def discard(
     states: TablePlace,
     chosen: LetterOptions,
     all_: All = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Write nothing, and say what would be discarded.")
-    ] = False,
+    yes: bool = option("Do not ask.", default=False),
+    dry_run: bool = option("Write nothing, and say what would be discarded.", default=False),
     as_json: AsJson = False,
 ) -> None:
     r"""Give letters up: their deliveries are deleted, and can never be redriven.
@@ -243,20 +235,15 @@ def redrive(
     options: Annotated[BatchOptions, only(*OF_ANY_BATCH, "guard", "algorithm")],
     chosen: LetterOptions,
     all_: All = False,
-    edit: Annotated[
-        Path | None,
-        typer.Option(
-            "--edit",
-            metavar="FILE",
-            dir_okay=False,
-            exists=True,
-            help="Lines that `consistent letters --export` wrote, with messages mended: each is handled in place of "
-            "its letter's. Without other choices, these letters are redriven.",
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Write nothing, and say what would be redriven.")
-    ] = False,
+    edit: Path | None = option(
+        "Lines that `consistent letters --export` wrote, with messages mended: each is handled in place of "
+        "its letter's. Without other choices, these letters are redriven.",
+        default=None,
+        metavar="FILE",
+        dir_okay=False,
+        exists=True,
+    ),
+    dry_run: bool = option("Write nothing, and say what would be redriven.", default=False),
     as_json: AsJson = False,
 ) -> None:
     r"""Handle letters again, once their cause is mended, each in its own handler.

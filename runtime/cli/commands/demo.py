@@ -14,7 +14,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.text import Text
 
 from eventstore import Table
@@ -27,6 +26,7 @@ from runtime.cli.console import Screen, make_table
 from runtime.cli.failures import NotPossibleError
 from runtime.cli.options import AsJson, SparkOptions, only
 from runtime.cli.sessions import SHORT_LIVED, working
+from runtime.options import option
 from runtime.versions.readable import decode
 from runtime.versions.stream import summaries
 
@@ -293,31 +293,14 @@ def generate_log(games: int, messages: int, **options: Any) -> Iterator[dict[str
 
 def shooting_range(
     *,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out",
-            metavar="LOG",
-            show_default=False,
-            help="The file to write: JSON lines if .jsonl, else Parquet.",
-        ),
-    ],
-    games: Annotated[
-        int, typer.Option("--games", metavar="N", min=1, help="How many games are played at once.")
-    ] = 500,
-    messages: Annotated[
-        int, typer.Option("--messages", metavar="N", min=1, help="How many different messages.")
-    ] = 20_000,
-    duplicates: Annotated[
-        float,
-        typer.Option(
-            "--duplicates", metavar="SHARE", min=0.0, help="Add copies of so many of them: 0.1 adds a tenth."
-        ),
-    ] = 0.0,
-    shuffle: Annotated[
-        bool, typer.Option("--shuffle", help="Put the deliveries in no order at all.")
-    ] = False,
-    seed: Annotated[int, typer.Option("--seed", metavar="S", help="The same seed gives the same log.")] = 1,
+    out: Path = option("The file to write: JSON lines if .jsonl, else Parquet.", metavar="LOG"),
+    games: int = option("How many games are played at once.", default=500, metavar="N", min=1),
+    messages: int = option("How many different messages.", default=20_000, metavar="N", min=1),
+    duplicates: float = option(
+        "Add copies of so many of them: 0.1 adds a tenth.", default=0.0, metavar="SHARE", min=0.0
+    ),
+    shuffle: bool = option("Put the deliveries in no order at all.", default=False),
+    seed: int = option("The same seed gives the same log.", default=1, metavar="S"),
     as_json: AsJson = False,
 ) -> None:
     r"""Write a message log of games on a shooting range, as a queue would deliver it.

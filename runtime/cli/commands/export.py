@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from eventstore import connect
 from eventstore.keys import table_name as check_name
@@ -16,21 +13,15 @@ from runtime.cli.checks import on_table
 from runtime.cli.console import Screen, StepProgress, counted, notes
 from runtime.cli.failures import needing
 from runtime.cli.options import AsJson
+from runtime.options import option
 
 
 def export(
     *,
     states: TablePlace,
-    to: Annotated[
-        Path,
-        typer.Option(
-            "--to",
-            metavar="DIR",
-            file_okay=False,
-            show_default=False,
-            help="The folder for the files, which is made, or is empty.",
-        ),
-    ],
+    to: Path = option(
+        "The folder for the files, which is made, or is empty.", metavar="DIR", file_okay=False
+    ),
     as_json: AsJson = False,
 ) -> None:
     r"""Copy a whole table into Parquet files: all rows, of streams, ledger, letters, tokens and all else.
@@ -56,16 +47,7 @@ def export(
 
 def import_(
     *,
-    from_: Annotated[
-        Path,
-        typer.Option(
-            "--from",
-            metavar="DIR",
-            file_okay=False,
-            show_default=False,
-            help="The folder that `consistent export` wrote.",
-        ),
-    ],
+    from_: Path = option("The folder that `consistent export` wrote.", metavar="DIR", file_okay=False),
     states: TablePlace,
     as_json: AsJson = False,
 ) -> None:

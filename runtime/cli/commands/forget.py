@@ -27,6 +27,7 @@ from runtime.ledger.ledger import Ledger
 from runtime.maintenance.forget import ObjectDocuments, Tables, Trace, look, referenced_documents, scrub
 from runtime.maintenance.forget import forget as erase
 from runtime.messages.envelope import canonical
+from runtime.options import option
 from runtime.retries import RetryPolicy
 
 
@@ -41,46 +42,32 @@ def forget(
     *,
     states: TablePlace,
     others: OtherStores,
-    restart: Annotated[
-        bool,
-        typer.Option(
-            "--restart",
-            help="Begin a new history, for messages that are enqueued from now on, in place of refusing all messages.",
-        ),
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Write nothing, and say what would be erased.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    out: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--out",
-            metavar="DIR",
-            exists=True,
-            file_okay=False,
-            help="List the files of outcomes below this folder that name the objects; they are not changed.",
-        ),
-    ] = None,
-    export: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--export",
-            metavar="DIR",
-            exists=True,
-            file_okay=False,
-            help="List the files of exports below this folder that name the objects; they are not changed.",
-        ),
-    ] = None,
-    documents: Annotated[
-        str | None,
-        typer.Option(
-            "--documents",
-            metavar="URL",
-            help="Delete the documents of the objects too, which are kept there. Without it those are listed that "
-            "versions refer to.",
-        ),
-    ] = None,
+    restart: bool = option(
+        "Begin a new history, for messages that are enqueued from now on, in place of refusing all messages.",
+        default=False,
+    ),
+    dry_run: bool = option("Write nothing, and say what would be erased.", default=False),
+    yes: bool = option("Do not ask.", default=False),
+    out: list[Path] | None = option(
+        "List the files of outcomes below this folder that name the objects; they are not changed.",
+        default=None,
+        metavar="DIR",
+        exists=True,
+        file_okay=False,
+    ),
+    export: list[Path] | None = option(
+        "List the files of exports below this folder that name the objects; they are not changed.",
+        default=None,
+        metavar="DIR",
+        exists=True,
+        file_okay=False,
+    ),
+    documents: str | None = option(
+        "Delete the documents of the objects too, which are kept there. Without it those are listed that "
+        "versions refer to.",
+        default=None,
+        metavar="URL",
+    ),
     as_json: AsJson = False,
 ) -> None:
     r"""Erase business objects: versions, states, message ids, letters, outboxes, all but a tombstone.

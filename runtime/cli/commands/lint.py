@@ -15,6 +15,7 @@ from runtime.cli.checks import check_names, load_app
 from runtime.cli.console import Screen, counted, make_table
 from runtime.cli.options import AsJson
 from runtime.errors import UsageError
+from runtime.options import option
 
 FOUND = 1
 
@@ -30,7 +31,7 @@ def lint(
         ),
     ] = None,
     *,
-    rules: Annotated[bool, typer.Option("--rules", help="List the rules, and check nothing.")] = False,
+    rules: bool = option("List the rules, and check nothing.", default=False),
     as_json: AsJson = False,
 ) -> None:
     """Find nondeterministic code in the source of handlers.

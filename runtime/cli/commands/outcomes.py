@@ -10,9 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from itertools import accumulate, islice
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import typer
 from rich.console import RenderableType
 
 from runtime.batch_options import TablePlace
@@ -20,7 +19,7 @@ from runtime.cli.batch_command import command_with, counts_text, describe, table
 from runtime.cli.checks import check_file, on_table
 from runtime.cli.console import Screen, compact_json, counted, make_table
 from runtime.cli.failures import NotPossibleError, needing
-from runtime.cli.options import AsJson, Limit, parse_duration
+from runtime.cli.options import AsJson, Limit
 from runtime.clock import system_clock, to_datetime
 from runtime.errors import UsageError
 from runtime.file_systems import Folder, open_folder, path_and_options, within
@@ -40,27 +39,18 @@ if TYPE_CHECKING:
 def batches(
     *,
     states: TablePlace,
-    limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=1, help="How many batches to list, the newest first.")
-    ] = 50,
-    abandon: Annotated[
-        str | None,
-        typer.Option(
-            "--abandon",
-            metavar="ID",
-            help="Give up a batch that has not ended: what it stored stays, what it did not publish it never will.",
-        ),
-    ] = None,
-    prune: Annotated[
-        bool,
-        typer.Option("--prune", help="Delete the rows of batches that ended longer ago than --older-than."),
-    ] = False,
-    older_than: Annotated[
-        int | None,
-        typer.Option(
-            "--older-than", parser=parse_duration, metavar="AGE", help="With --prune: 30d, 24h, 2w ..."
-        ),
-    ] = None,
+    limit: int = option("How many batches to list, the newest first.", default=50, metavar="N", min=1),
+    abandon: str | None = option(
+        "Give up a batch that has not ended: what it stored stays, what it did not publish it never will.",
+        default=None,
+        metavar="ID",
+    ),
+    prune: bool = option(
+        "Delete the rows of batches that ended longer ago than --older-than.", default=False
+    ),
+    older_than: int | None = option(
+        "With --prune: 30d, 24h, 2w ...", default=None, metavar="AGE", parse="duration"
+    ),
     as_json: AsJson = False,
 ) -> None:
     """List the newest batches of a table: those that have not ended first, then the published and abandoned ones.
@@ -96,16 +86,8 @@ def batches(
     if not records:
         screen.show(f"No batch was run into the table {states.table}.")
         return
-    columns = {
-        "batch_id": "batch",
-        "status": "status",
-        "rounds": "rounds",
-        "started_at": "started",
-        "updated_at": "updated",
-        "counts": "outcomes",
-        "out": "out",
-    }
-    rows = [describe(record) | {"counts": counts_text(record.counts) or None} for record in records]
+    columns = ("batch_id", "status", "rounds", "started_at", "updated_at", "outcomes", "out")
+    rows = [describe(record) | {"outcomes": counts_text(record.counts) or None} for record in records]
     screen.show(make_table(f"Batches of {states.table}", columns, rows))
     if len(records) == limit:
         screen.show(f"There may be more: these are the newest {limit:,}, --limit lists others.")
@@ -323,29 +305,19 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - any value of a row
 
 def outcomes(
     *,
-    out: Annotated[
-        str,
-        typer.Option(
-            "--out",
-            metavar="DIR",
-            show_default=False,
-            help="The folder or url that batches write their outcomes to, or that of one batch in there.",
-        ),
-    ],
-    batch_id: Annotated[
-        str | None, typer.Option("--batch-id", metavar="ID", help="Only outcomes of this batch.")
-    ] = None,
+    out: str = option(
+        "The folder or url that batches write their outcomes to, or that of one batch in there.",
+        metavar="DIR",
+    ),
+    batch_id: str | None = option("Only outcomes of this batch.", default=None, metavar="ID"),
     wanted: Wanted,
     limit: Limit = 20,
-    export: Annotated[
-        Path | None,
-        typer.Option(
-            "--export",
-            metavar="FILE",
-            dir_okay=False,
-            help="Write all outcomes that are asked for to a file, as JSON lines.",
-        ),
-    ] = None,
+    export: Path | None = option(
+        "Write all outcomes that are asked for to a file, as JSON lines.",
+        default=None,
+        metavar="FILE",
+        dir_okay=False,
+    ),
     as_json: AsJson = False,
 ) -> None:
     r"""Show what batches did with each delivery, and what they published.
@@ -424,34 +396,18 @@ def _parts(
         total = counts.total()
         more = "" if len(deliveries) == total else f", the first {len(deliveries):,} of {total:,}"
         yield ""
-        columns = {
-            "batch_id": "batch",
-            "round": "round",
-            "message_id": "message",
-            "type": "type",
-            "handler": "handler",
-            "business_id": "business id",
-            "status": "status",
-            "version": "version",
-            "outputs": "outputs",
-            "error": "error",
-        }
+        columns = ("batch_id", "round", "message_id", "type", "handler", "business_id", "status")
         rows = []
         for each in deliveries:
             status = f"{each['status']}: {each['reason']}" if each["reason"] else each["status"]
             rows.append(each | {"status": status, "outputs": len(each["outputs"] or ())})
-        yield make_table(f"Deliveries{more}", columns, rows)
+        yield make_table(f"Deliveries{more}", (*columns, "version", "outputs", "error"), rows)
     if published:
         yield ""
         more = ", the first" if limit and len(published) == limit else ""
         is_held_back = files.is_one and files.held_back
         title = "Not published, as the batch is held back" if is_held_back else "Published"
-        columns = {
-            "batch_id": "batch",
-            "message_id": "message",
-            "type": "type",
-            "body": "body",
-            "published_by": "published by",
-            "cause": "for message",
-        }
-        yield make_table(f"{title}{more}", columns, published)
+        names = ("batch_id", "message_id", "type", "body", "published_by", "for_message")
+        yield make_table(
+            f"{title}{more}", names, [{**each, "for_message": each["cause"]} for each in published]
+        )

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-import typer
 from rich.console import RenderableType
 
 from eventstore import Table
@@ -289,50 +288,30 @@ def _table(refused: Sequence[Record], of: int) -> RenderableType:
 def publish(
     *,
     states: TablePlace,
-    batch: Annotated[
-        str,
-        typer.Option("--batch", metavar="ID", show_default=False, help="The batch; it must have ended."),
-    ],
-    out: Annotated[
-        str | None,
-        typer.Option(
-            "--out",
-            metavar="DIR",
-            show_default=False,
-            help="Where its outcomes are, if not where the batch wrote them.",
-        ),
-    ] = None,
-    to: Annotated[
-        str,
-        typer.Option(
-            "--to",
-            envvar=TARGET_VARIABLE,
-            metavar="URL",
-            show_default=False,
-            help="The target: sqlite:///FILE, postgresql://..., http://..., https://..., kafka://HOST:PORT, "
-            "MODULE:FUNCTION, or env:NAME for one of these or a Service Bus connection string in an environment "
-            "variable.",
-        ),
-    ],
+    batch: str = option("The batch; it must have ended.", metavar="ID"),
+    out: str | None = option(
+        "Where its outcomes are, if not where the batch wrote them.", default=None, metavar="DIR"
+    ),
+    to: str = option(
+        "The target: sqlite:///FILE, postgresql://..., http://..., https://..., kafka://HOST:PORT, "
+        "MODULE:FUNCTION, or env:NAME for one of these or a Service Bus connection string in an environment "
+        "variable.",
+        envvar=TARGET_VARIABLE,
+        metavar="URL",
+    ),
     target: TargetOptions,
     customers: Customers,
     options: PublishOptions,
     scan: ScanOptions,
-    letters: Annotated[
-        bool,
-        typer.Option(
-            "--letters",
-            help="List what the target has refused for good, and keys of a MODULE:FUNCTION that say no end; send "
-            "nothing.",
-        ),
-    ] = False,
-    redrive: Annotated[
-        bool,
-        typer.Option(
-            "--redrive",
-            help="Send again what the target has refused for good, once the cause is mended, and nothing else.",
-        ),
-    ] = False,
+    letters: bool = option(
+        "List what the target has refused for good, and keys of a MODULE:FUNCTION that say no end; send "
+        "nothing.",
+        default=False,
+    ),
+    redrive: bool = option(
+        "Send again what the target has refused for good, once the cause is mended, and nothing else.",
+        default=False,
+    ),
     as_json: AsJson = False,
 ) -> None:
     r"""Send the outputs of a batch to a target outside, as often as the target can promise.

@@ -42,24 +42,16 @@ def run(
     messages: Messages,
     batch: BatchChoices,
     options: Annotated[BatchOptions, only(*_OF_STREAM, "keep_large", "source", "log_format")],
-    must_exist: Annotated[
-        bool, typer.Option("--must-exist", help="Refuse a table that is not there yet, instead of making it.")
-    ] = False,
-    max_dead_letters: Annotated[
-        DeadLetterLimit | None,
-        typer.Option(
-            "--max-dead-letters",
-            parser=DeadLetterLimit.parse,
-            metavar="N|P%",
-            help="End with exit code 3 when more deliveries than 10, or than 0.5%, are dead letters.",
-        ),
-    ] = None,
-    strict: Annotated[
-        bool,
-        typer.Option(
-            "--strict", help="With --max-dead-letters: hold a batch with more of them back, unpublished."
-        ),
-    ] = False,
+    must_exist: bool = option("Refuse a table that is not there yet, instead of making it.", default=False),
+    max_dead_letters: DeadLetterLimit | None = option(
+        "End with exit code 3 when more deliveries than 10, or than 0.5%, are dead letters.",
+        default=None,
+        metavar="N|P%",
+        parser=DeadLetterLimit.parse,
+    ),
+    strict: bool = option(
+        "With --max-dead-letters: hold a batch with more of them back, unpublished.", default=False
+    ),
     publish: PublishTo,
     as_json: AsJson = False,
 ) -> None:
@@ -184,16 +176,13 @@ def stream(
     choices: StreamChoices,
     batch: Annotated[BatchChoices, only("states", "out", "others", "spark")],
     options: Annotated[BatchOptions, only(*_OF_STREAM)],
-    max_dead_letters: Annotated[
-        DeadLetterLimit | None,
-        typer.Option(
-            "--max-dead-letters",
-            parser=DeadLetterLimit.parse,
-            metavar="N|P%",
-            help="Hold an epoch in which more deliveries than 10, or than 0.5%, are dead letters back, unpublished, "
-            "and end with exit code 3.",
-        ),
-    ] = None,
+    max_dead_letters: DeadLetterLimit | None = option(
+        "Hold an epoch in which more deliveries than 10, or than 0.5%, are dead letters back, unpublished, "
+        "and end with exit code 3.",
+        default=None,
+        metavar="N|P%",
+        parser=DeadLetterLimit.parse,
+    ),
     publish: PublishTo,
 ) -> None:
     r"""Run the handlers of an app over the files that come into a folder, micro-batch by micro-batch.
@@ -268,15 +257,7 @@ def issue(
     messages: Messages,
     options: Annotated[BatchOptions, only("source", "log_format")],
     states: TablePlace,
-    out: Annotated[
-        str,
-        typer.Option(
-            "--out",
-            metavar="LOG",
-            show_default=False,
-            help="The folder to write the log with tokens to, as Parquet.",
-        ),
-    ],
+    out: str = option("The folder to write the log with tokens to, as Parquet.", metavar="LOG"),
     others: Annotated[OtherStores, only("token_store", "token_table")],
     limits: MessageLimits,
     spark: SparkOptions,

@@ -21,6 +21,7 @@ from runtime.cli.failures import NotPossibleError, needing
 from runtime.cli.options import AsJson, Limit
 from runtime.errors import UsageError
 from runtime.messages.envelope import canonical
+from runtime.options import option
 from runtime.versions.readable import changes, decode, readable
 from runtime.versions.run import Version
 from runtime.versions.stream import StreamSummary, stream_partition, summaries, versions
@@ -40,26 +41,17 @@ def show(
     *,
     store: Annotated[str, typer.Option("--store", **_OF_PLACE["store"], show_default=False)] = "",
     table: Annotated[str, typer.Option("--table", **_OF_PLACE["table"], show_default=False)] = "",
-    export: Annotated[
-        Path | None,
-        typer.Option(
-            "--export",
-            metavar="DIR",
-            file_okay=False,
-            show_default=False,
-            help="Show what `consistent truncate --export` has written to this folder, in place of a table.",
-        ),
-    ] = None,
-    version: Annotated[
-        int | None, typer.Option("--version", metavar="V", min=1, help="Show all of this version.")
-    ] = None,
-    message: Annotated[
-        str | None,
-        typer.Option("--message", metavar="ID", help="Show all of the version that this message made."),
-    ] = None,
-    diff: Annotated[
-        bool, typer.Option("--diff", help="Show what changed, field by field, in place of whole states.")
-    ] = False,
+    export: Path | None = option(
+        "Show what `consistent truncate --export` has written to this folder, in place of a table.",
+        default=None,
+        metavar="DIR",
+        file_okay=False,
+    ),
+    version: int | None = option("Show all of this version.", default=None, metavar="V", min=1),
+    message: str | None = option(
+        "Show all of the version that this message made.", default=None, metavar="ID"
+    ),
+    diff: bool = option("Show what changed, field by field, in place of whole states.", default=False),
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
@@ -202,13 +194,12 @@ def _parts_of_stream(
         return
     left_out = listed[0].number - stream["kept_from"]
     title = f"The newest {len(listed)} of {left_out + len(listed)} versions" if left_out else "Versions"
-    rows = []
+    rows, last_column = [], "changes" if diff else "state"
     for described in stream["versions"]:
         found = [f"{c['field']}: {_change(c)}" for c in described.get("changes", ())]
         last = ", ".join(found) or None if diff else compact_json(described["state"])
-        rows.append({**described, "message": described["message_id"], "changes" if diff else "state": last})
-    last_column = "changes" if diff else "state"
-    columns = ("version", "message", "type", "now", "enqueued_at", "batch", "changed", last_column)
+        rows.append({**described, last_column: last})
+    columns = ("version", "message_id", "type", "now", "enqueued_at", "batch", "changed", last_column)
     yield make_table(title, columns, rows)
 
 
@@ -250,13 +241,8 @@ def _parts_of_version(title: str, stored: Version, *, diff: bool) -> Iterator[Re
 def streams(
     *,
     states: TablePlace,
-    handler: Annotated[
-        str | None, typer.Option("--handler", metavar="NAME", help="Only streams of this handler.")
-    ] = None,
-    prefix: Annotated[
-        str,
-        typer.Option("--prefix", metavar="TEXT", show_default=False, help="Only business ids that begin so."),
-    ] = "",
+    handler: str | None = option("Only streams of this handler.", default=None, metavar="NAME"),
+    prefix: str = option("Only business ids that begin so.", default="", metavar="TEXT"),
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:

@@ -36,6 +36,7 @@ from runtime.maintenance.statistics import (
     windows,
 )
 from runtime.messages.envelope import canonical
+from runtime.options import option
 
 
 def sql(
@@ -44,30 +45,21 @@ def sql(
     ],
     *,
     states: TablePlace,
-    handler: Annotated[
-        str | None, typer.Option("--handler", metavar="NAME", help="Read only the streams of this handler.")
-    ] = None,
-    business_id: Annotated[
-        str | None,
-        typer.Option("--id", metavar="BUSINESS_ID", help="Read only streams with this business id."),
-    ] = None,
-    as_of: Annotated[
-        str | None,
-        typer.Option("--as-of", metavar="TIME", help="Read states as of a time, as 2026-03-01T12:00:00Z."),
-    ] = None,
-    batch_id: Annotated[
-        str | None, typer.Option("--batch-id", metavar="ID", help="Read states as of the end of a batch.")
-    ] = None,
-    app: Annotated[
-        str | None,
-        typer.Option(
-            "--app",
-            metavar="MODULE:ATTRIBUTE",
-            help="With --handler: states are structs with the fields of its model, in place of JSON.",
-        ),
-    ] = None,
+    handler: str | None = option("Read only the streams of this handler.", default=None, metavar="NAME"),
+    business_id: str | None = option(
+        "Read only streams with this business id.", default=None, name="--id", metavar="BUSINESS_ID"
+    ),
+    as_of: str | None = option(
+        "Read states as of a time, as 2026-03-01T12:00:00Z.", default=None, metavar="TIME"
+    ),
+    batch_id: str | None = option("Read states as of the end of a batch.", default=None, metavar="ID"),
+    app: str | None = option(
+        "With --handler: states are structs with the fields of its model, in place of JSON.",
+        default=None,
+        metavar="MODULE:ATTRIBUTE",
+    ),
     as_json: AsJson = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated values.")] = False,
+    as_csv: bool = option("Print comma-separated values.", default=False, name="--csv"),
 ) -> None:
     r"""Ask a table in SQL: its tables are `state`, `versions`, `batches` and `letters`.
 
@@ -137,10 +129,9 @@ def stats(
     *,
     states: TablePlace,
     others: Annotated[OtherStores, only("token_store", "token_table")],
-    quick: Annotated[
-        bool,
-        typer.Option("--quick", help="Read headers only, and leave out rows, bytes and the oldest version."),
-    ] = False,
+    quick: bool = option(
+        "Read headers only, and leave out rows, bytes and the oldest version.", default=False
+    ),
     scan: ScanOptions,
     as_json: AsJson = False,
 ) -> None:

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Literal
 
-import typer
-
 from eventstore import Table, connect
 from runtime.algorithms.choice import described_algorithm, published_by_nobody
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.cli.batch_command import OF_ANY_BATCH, BatchChoices
 from runtime.cli.checks import load_app, on_table, require_table
 from runtime.cli.console import Screen, counted
-from runtime.cli.options import AppSpec, AsJson, OtherStores, ScanOptions, only, parse_time
+from runtime.cli.options import AppSpec, AsJson, OtherStores, ScanOptions, only
 from runtime.clock import system_clock
 from runtime.documents.protocol import DocumentSweep, Swept
 from runtime.documents.store import existing_documents
@@ -29,27 +27,15 @@ from runtime.retries import RetryPolicy, until_undisturbed
 def evict(
     *,
     app: AppSpec,
-    algorithm: Annotated[
-        Literal["outbox", "deduplication-store"],
-        typer.Option(
-            "--algorithm", show_default=False, help="The algorithm that the table is processed with."
-        ),
-    ],
+    algorithm: Literal["outbox", "deduplication-store"] = option(
+        "The algorithm that the table is processed with."
+    ),
     states: TablePlace,
-    older_than: Annotated[
-        timedelta,
-        typer.Option(
-            "--older-than",
-            parser=parse_time,
-            metavar="AGE",
-            show_default=False,
-            help="Forget messages that were processed longer ago than 7d, 24h, 2w ...",
-        ),
-    ],
+    older_than: timedelta = option(
+        "Forget messages that were processed longer ago than 7d, 24h, 2w ...", metavar="AGE"
+    ),
     others: Annotated[OtherStores, only("deduplication_store", "deduplication_table")],
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Write nothing, and say how many would be forgotten.")
-    ] = False,
+    dry_run: bool = option("Write nothing, and say how many would be forgotten.", default=False),
     scan: ScanOptions,
     as_json: AsJson = False,
 ) -> None:
@@ -117,26 +103,14 @@ class SweepChoices(BatchChoices):
 
 def sweep(
     *,
-    app: Annotated[
-        str,
-        typer.Option(
-            "--app",
-            metavar="MODULE:ATTRIBUTE",
-            show_default=False,
-            help="With an outbox: the App with the handlers.",
-        ),
-    ] = "",
+    app: str = option("With an outbox: the App with the handlers.", default="", metavar="MODULE:ATTRIBUTE"),
     batch: SweepChoices,
     options: Annotated[BatchOptions, only(*OF_ANY_BATCH, "algorithm")],
-    older_than: Annotated[
-        timedelta,
-        typer.Option(
-            "--older-than",
-            parser=parse_time,
-            metavar="AGE",
-            help="Leave out what was begun less long ago: it may still be in progress.",
-        ),
-    ] = "1h",  # type: ignore[assignment] # parsed like what is typed
+    older_than: timedelta = option(
+        "Leave out what was begun less long ago: it may still be in progress.",
+        default=timedelta(hours=1),
+        metavar="AGE",
+    ),
     as_json: AsJson = False,
 ) -> None:
     r"""Finish what workers left behind that died: delete documents that do not count, or publish outputs.

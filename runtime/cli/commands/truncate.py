@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import typer
 from rich.console import RenderableType
 
 from eventstore import Table
@@ -55,12 +54,9 @@ def set_policy(
     states: TablePlace,
     given: ScopeOptions,
     rules: PolicyRules,
-    hold: Annotated[
-        bool,
-        typer.Option(
-            "--hold", help="Hold: nothing of it is cut, whatever rules say, until the hold is lifted."
-        ),
-    ] = False,
+    hold: bool = option(
+        "Hold: nothing of it is cut, whatever rules say, until the hold is lifted.", default=False
+    ),
     as_json: AsJson = False,
 ) -> None:
     r"""Say what may be cut of the streams of a table, of a handler, or of one stream; or hold them.
@@ -101,7 +97,7 @@ def remove_policy(
     *,
     states: TablePlace,
     given: ScopeOptions,
-    hold: Annotated[bool, typer.Option("--hold", help="Lift the hold, and leave the rules.")] = False,
+    hold: bool = option("Lift the hold, and leave the rules.", default=False),
     as_json: AsJson = False,
 ) -> None:
     r"""Remove the rules of a policy, or with --hold lift its hold.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import RenderableType
@@ -17,6 +17,7 @@ from runtime.cli.console import Screen, counted, make_table
 from runtime.cli.failures import FAILED
 from runtime.cli.options import AppSpec, AsJson, Limit, Messages, ScanOptions, SparkOptions
 from runtime.maintenance.check import Checked, check_table
+from runtime.options import option
 
 if TYPE_CHECKING:
     from runtime.spark.verification import FirstDifference, VerdictCount
@@ -25,13 +26,9 @@ if TYPE_CHECKING:
 def check(
     *,
     states: TablePlace,
-    repair: Annotated[
-        bool,
-        typer.Option(
-            "--repair",
-            help="Rebuild what is derived from other rows: the index of message ids, counts, markers.",
-        ),
-    ] = False,
+    repair: bool = option(
+        "Rebuild what is derived from other rows: the index of message ids, counts, markers.", default=False
+    ),
     scan: ScanOptions,
     limit: Limit = 50,
     as_json: AsJson = False,
@@ -163,16 +160,8 @@ def _parts(
         streams = sum(each.streams for each in counts if each.verdict.is_difference)
         shown = len(differences)
         more = f" ({shown} of {streams:,})" if streams > shown else ""
-        names = {
-            "handler": "handler",
-            "business_id": "business id",
-            "version": "version",
-            "message_id": "message",
-            "type": "type",
-            "revision": "revision",
-            "error": "what differs",
-        }
-        differing = [asdict(each) | {"error": f"{each.verdict}: {each.error}"} for each in differences]
+        names = ("handler", "business_id", "version", "message_id", "type", "revision", "what differs")
+        differing = [asdict(each) | {"what differs": f"{each.verdict}: {each.error}"} for each in differences]
         yield make_table(f"The first version of each stream that differs{more}", names, differing)
         yield ""
     for verdict, sentence in {**_ADVICE, **_REMARKS}.items():

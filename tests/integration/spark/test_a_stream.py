@@ -18,7 +18,7 @@ from runtime.batch_options import TablePlace
 from runtime.clock import system_clock
 from runtime.ledger.ledger import Ledger
 from runtime.publishing import DeliverySettings
-from runtime.publishing.runner import PublishOptions
+from runtime.publishing.publisher import PublishOptions
 from runtime.publishing.targets.function import FunctionTarget
 from runtime.spark import PublishTo, published_outputs, run_stream
 from runtime.spark.session import cores_of
