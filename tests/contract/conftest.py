@@ -1,10 +1,15 @@
-"""One suite for all backends: each test runs on memory, on SQLite and on Azurite."""
+"""One suite for all backends: each test runs on memory, on SQLite and on Azurite.
+
+On Azurite `make test` runs what shows that it keeps the contract of the port, and how streams are written and cut.
+What is built on the port is the same code on each backend: on Azurite it is for `make test-all`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -13,9 +18,36 @@ from eventstore import EventStoreError, Operation, Page, Partition, Row, Store, 
 from eventstore import port as backoff
 from tests.support.names import new_name
 
+HERE = Path(__file__).parent
 T = TypeVar("T")
 Run = Callable[[Coroutine[Any, Any, T]], T]
 Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
+
+QUICK_ON_AZURITE = {
+    "test_a_store_that_blocks",
+    "test_cutting",
+    "test_limits_of_the_emulator",
+    "test_queries",
+    "test_reading",
+    "test_reading_a_stream",
+    "test_rows",
+    "test_rows_as_other_clients_see_them",
+    "test_shared_access_signatures",
+    "test_tables",
+    "test_transactions",
+    "test_truncating_a_stream",
+    "test_writing",
+    "test_writing_to_a_stream",
+}
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are deselected by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == HERE and item.path.stem not in QUICK_ON_AZURITE:
+            spec = getattr(item, "callspec", None)
+            if spec is not None and "azurite" in spec.params.values():
+                item.add_marker(pytest.mark.thorough)
 
 
 @pytest.fixture(params=["memory", "sqlite", "azurite"])

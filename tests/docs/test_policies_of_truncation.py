@@ -18,6 +18,7 @@ def place(workplace: Workplace) -> Workplace:
     return workplace
 
 
+@pytest.mark.thorough
 def test_without_rules_and_policies_there_is_nothing_to_apply(place):
     place.consistent("policy", "remove", *_ON_TABLE)
     place.consistent("policy", "remove", *_ON_TABLE, "--handler", "LeaderBoard")

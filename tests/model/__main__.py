@@ -10,14 +10,12 @@ import sys
 from collections.abc import Iterable, Sequence
 from textwrap import fill
 
-from tests.model.beside import reports
-from tests.model.catalogue import CHECKS, MISTAKES, SAMPLES
+from tests.model.catalogue import CHECKS, MISTAKES, SAMPLES, reports
 from tests.model.facts import Scenario
 from tests.model.pages import PAGE, rewrite
-from tests.model.randomly import sample
-from tests.model.report import Violation
-from tests.model.schedule import replay, seed, table
+from tests.model.schedule import replay, sample, seed, table
 from tests.model.totals import CHECKED, PLANTED, Totals, check_row, markdown, mistake_row, sample_row
+from tests.model.world import Violation
 
 SCHEDULES = 2_000
 

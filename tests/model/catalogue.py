@@ -2,330 +2,307 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cache
+from multiprocessing import get_context
 
+import pytest
+
+from tests.model.book import two_handlers, write
 from tests.model.explorer import explore
 from tests.model.facts import Scenario
-from tests.model.mistakes import (
-    batches,
-    delivery,
-    draws,
-    illustrated,
-    outboxes,
-    protocol,
-    refusals,
-    tokens,
-    truncation,
-    two_passes,
-)
+from tests.model.mistakes import delivery, outboxes, pictures, refusals, state_based
+from tests.model.mistakes.mistake import Mistake
 from tests.model.reduction import Reduction
-from tests.model.report import Report
-from tests.model.scenarios import eviction, refused_entities
-from tests.model.scenarios import illustrated as pictures
+from tests.model.scenarios import pictures as drawn
 from tests.model.scenarios import refusals as refused
+from tests.model.scenarios import truncation as cut
 from tests.model.scenarios import two_passes as passes
-from tests.model.scenarios.batches import ATTEMPTS, BATCHES, IN_PARTS
-from tests.model.scenarios.deduplication_store import with_store
 from tests.model.scenarios.delivery import IN_TURN, at_least_once, at_most_once, in_redis, in_slow_redis
-from tests.model.scenarios.outbox import outbox
-from tests.model.scenarios.state_based import MIXED, RUNS, Limit, StateBasedScenario, deliver, messages
-from tests.model.scenarios.tokens import tokens as with_tokens
-from tests.model.scenarios.truncation import SMALL_STEPS, long_ago, old, truncated_beside
-from tests.model.scribe import count, two_handlers, write
-from tests.model.world import Bounds
+from tests.model.scenarios.entities import OUTBOX, STORE, outbox, tokens, with_store
+from tests.model.scenarios.state_based import (
+    ATTEMPTS,
+    BATCHES,
+    BEGUN,
+    COUNTED,
+    FILLED,
+    IN_PARTS,
+    MIXED,
+    RUNS,
+    StateBasedScenario,
+    deliver,
+    messages,
+)
+from tests.model.world import Bounds, Report
 
 MISTAKES = (
-    *draws.MISTAKES,
-    *protocol.MISTAKES,
-    *batches.MISTAKES,
+    *state_based.MISTAKES,
     *refusals.MISTAKES,
-    *truncation.MISTAKES,
-    *outboxes.OUTBOX,
-    *outboxes.DEDUPLICATION_STORE,
-    *tokens.MISTAKES,
-    *illustrated.MISTAKES,
+    *outboxes.FAMILIES,
+    *outboxes.OF_BATCHES,
+    *pictures.MISTAKES,
     *delivery.MISTAKES,
-    *two_passes.MISTAKES,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A scenario and its bounds. A quick one takes a second or two."""
+    """A scenario and its bounds: a quick one takes a second or so, one that is tested some seconds."""
 
     scenario: Scenario
     bounds: Bounds
     is_quick: bool = False
+    is_tested: bool = False
     reduction: Reduction | None = None
+
+    @property
+    def name(self) -> str:
+        """What tests call it."""
+        bounds = self.bounds
+        return f"{self.scenario.name}-{bounds.workers}-{bounds.crashes}-{bounds.losses}-{bounds.cuts}"
 
     def explore(self) -> Report:
         """Walk it."""
         return explore(self.scenario, self.bounds, self.reduction)
 
 
+def _quick(scenario: Scenario, *bounds: int, reduction: Reduction | None = None) -> Check:
+    return Check(scenario, Bounds(*bounds), is_quick=True, is_tested=True, reduction=reduction)
+
+
+def _thorough(scenario: Scenario, *bounds: int, reduction: Reduction | None = None) -> Check:
+    return Check(scenario, Bounds(*bounds), is_tested=True, reduction=reduction)
+
+
+def _long(scenario: Scenario, *bounds: int, reduction: Reduction | None = None) -> Check:
+    return Check(scenario, Bounds(*bounds), reduction=reduction)
+
+
 _REDUCED, _TIMELESS = Reduction(), Reduction(timeless=True)
-
-
-_BEGUN = StateBasedScenario(
-    "2 messages for a book with lines", messages("x", "y").jobs, [deliver(write("a"))]
-)
-_COUNTED = StateBasedScenario(
-    "a message that changes nothing, and one that does", [deliver(count("c")), deliver(write("x"))]
-)
 _HANDLERS = StateBasedScenario("1 message for 2 handlers, 2 copies", [deliver(write("x"), 2, two_handlers)])
-_IN_RUNS = StateBasedScenario(
-    "2 messages, 2 copies, each version in a row", messages("x", "y", copies=2).jobs, limits=[*RUNS]
+_IN_RUNS = replace(
+    messages("x", "y", copies=2), name="2 messages, 2 copies, each version in a row", limits=RUNS
 )
-_IN_PAGES = StateBasedScenario(
-    "2 messages for a book with lines, a row in each page",
-    messages("x", "y").jobs,
-    [deliver(write("a"))],
-    limits=[*RUNS, *SMALL_STEPS],
-)
-STATE_BASED = (
-    Check(messages("x"), Bounds(1, 2, 1), is_quick=True),
-    Check(messages("x", copies=2), Bounds(1, 2, 1), is_quick=True),
-    Check(messages("x", copies=2), Bounds(2, 2, 1), is_quick=True),
-    Check(messages("x", copies=3), Bounds(3, 1), is_quick=True),
-    Check(messages("x", copies=3), Bounds(3, 1, 1)),
-    Check(messages("x", copies=2), Bounds(2, 1, 2)),
-    Check(messages("x", "y"), Bounds(2, 1), is_quick=True),
-    Check(messages("x", "y"), Bounds(2, 1, 1)),
-    Check(messages("x", "y"), Bounds(2, 1, 0, cuts=1)),
-    Check(messages("x", copies=2), Bounds(2, 0, 1, cuts=1), is_quick=True),
-    Check(messages("x", "y", copies=2), Bounds(2, 1)),
-    Check(messages("x", "y", copies=2), Bounds(2, 1, 1)),
-    Check(messages("x", "y", "z"), Bounds(3)),
-    Check(messages("x", "y", "z"), Bounds(3, 1)),
-    Check(_BEGUN, Bounds(2, 1, 1)),
-    Check(_COUNTED, Bounds(2, 1), is_quick=True),
-    Check(_COUNTED, Bounds(2, 1, 1)),
-    Check(_HANDLERS, Bounds(2, 1), is_quick=True),
-    Check(_HANDLERS, Bounds(2, 1, 1)),
-    Check(_IN_RUNS, Bounds(2, 1)),
-    Check(protocol.FILLED, Bounds(2, 1), is_quick=True),
-    Check(protocol.FILLED, Bounds(2, 1, 1)),
-    Check(_IN_PAGES, Bounds(2, 1)),
-    Check(ATTEMPTS, Bounds(2, 1), is_quick=True),
-    Check(ATTEMPTS, Bounds(2, 0, 1)),
-    Check(ATTEMPTS, Bounds(2, 0, 0, cuts=1)),
-    Check(IN_PARTS, Bounds(2, 1)),
-    Check(BATCHES, Bounds(2), is_quick=True),
-    Check(BATCHES, Bounds(2, 1)),
-)
+_IN_PAGES = replace(BEGUN, name=f"{BEGUN.name}, a row in each page", limits=[*RUNS, *cut.SMALL_STEPS])
+_IN_TAIL = cut.late_and_new("versions in the tail", [])
+_IN_ROWS = cut.late_and_new("each version in a row", RUNS)
+_IN_BOTH = cut.late_and_new("versions in rows and in the tail", MIXED)
 
-REFUSALS = (
-    Check(refused.SINGLE, Bounds(2, 1)),
-    Check(refused.SINGLE, Bounds(2, 1, 1)),
-    Check(refused.SINGLE, Bounds(2, 0, 0, cuts=1)),
-    Check(refused.REUSED, Bounds(2, 1), is_quick=True),
-    Check(refused.BATCH, Bounds(1, 2, 1)),
-    Check(refused.ATTEMPTS, Bounds(2, 1)),
-    Check(refused.IN_PARTS, Bounds(1, 2), is_quick=True),
-    Check(refused.IN_PARTS, Bounds(2)),
-    Check(refused.FULL, Bounds(1, 2), is_quick=True),
-    Check(refused.FULL, Bounds(2)),
-    Check(refused.BEYOND, Bounds(1, 2)),
-    Check(refused.BATCHES, Bounds(1, 1), is_quick=True),
-    Check(refused.BATCHES, Bounds(2)),
-    Check(refused.BESIDE, Bounds(2, 1)),
-    Check(refused.REDELIVERED, Bounds(2, 1), is_quick=True),
-    Check(refused.REDRIVEN_TWICE, Bounds(2)),
-    Check(refused.WAITING, Bounds(2)),
-    Check(refused.MENDED, Bounds(2, 1), is_quick=True),
-    Check(refused.OPEN, Bounds(1, 1)),
-    Check(refused.PARKING, Bounds(2)),
-    Check(refused.PARKED, Bounds(1, 1), is_quick=True),
-    Check(refused.PARKED, Bounds(2, 1)),
-    Check(refused.STILL_PARKED, Bounds(1, 1), is_quick=True),
-    Check(refused.STILL_PARKED, Bounds(2)),
-    Check(refused.TRUNCATED, Bounds(1, 1), is_quick=True),
-    Check(refused.TRUNCATED, Bounds(2)),
-    Check(refused.TRUNCATED_IN_ROWS, Bounds(1, 1)),
-    Check(refused.CUT_AND_PARKED, Bounds(1, 1)),
-    Check(refused.LATE, Bounds(1, 1), is_quick=True),
-    *(Check(scenario, Bounds(1, 2)) for scenario in refused_entities.BATCH),
-    *(Check(scenario, Bounds(1, 1), is_quick=True) for scenario in refused_entities.SINGLE),
-    *(Check(scenario, Bounds(1, 1)) for scenario in refused_entities.REDRIVEN),
-    *(Check(scenario, Bounds(2, 1)) for scenario in refused_entities.SINGLE[:1]),
-    *(Check(scenario, Bounds(2)) for scenario in refused_entities.SINGLE[1:2]),
-    Check(refused_entities.SINGLE[0], Bounds(1, 0, 0, cuts=1)),
-)
-
-_LATE_AND_NEW = [deliver(old("a")), deliver(write("x"))]
-
-
-def _beside(where: str, limits: Sequence[Limit]) -> Scenario:
-    return truncated_beside(
-        f"a late copy and a message beside truncation, {where}",
-        *_LATE_AND_NEW,
-        earlier=long_ago(*"abc"),
-        limits=limits,
-    )
-
-
-_IN_TAIL, _IN_ROWS, _IN_BOTH = (
-    _beside("versions in the tail", []),
-    _beside("each version in a row", RUNS),
-    _beside("versions in rows and in the tail", MIXED),
-)
-_STEPWISE = truncated_beside(
-    "a late copy beside truncation in small steps",
-    deliver(old("a")),
-    earlier=long_ago(*"abc"),
-    limits=[*RUNS, *SMALL_STEPS],
-)
-_STEPWISE_NEW = truncation.IN_STEPS
-
+# The numbers are workers, crashes, lost answers and power cuts.
 TRUNCATION = (
-    Check(truncation.LATE, Bounds(2, 1, 1), is_quick=True),
-    Check(truncation.LATE_IN_ROWS, Bounds(2, 1), is_quick=True),
-    Check(truncation.TWICE, Bounds(2, 1), is_quick=True),
-    Check(truncation.UNPUBLISHED, Bounds(2, 1)),
-    Check(_IN_TAIL, Bounds(2, 1), is_quick=True),
-    Check(_IN_TAIL, Bounds(2, 1, 1)),
-    Check(_IN_ROWS, Bounds(2, 1)),
-    Check(_IN_ROWS, Bounds(2, 0, 1)),
-    Check(_IN_BOTH, Bounds(2, 1)),
-    Check(_IN_BOTH, Bounds(2, 0, 1)),
-    Check(_STEPWISE, Bounds(2, 1), is_quick=True),
-    Check(_STEPWISE, Bounds(2, 1, 1)),
-    Check(_STEPWISE_NEW, Bounds(2, 1)),
-    Check(truncation.DIED, Bounds(2, 1)),
-    Check(truncation.CONSUMED, Bounds(1, 1), is_quick=True),
-    Check(truncation.CONSUMED, Bounds(2, 1)),
-)
-
-OUTBOX = (
-    Check(outbox("x"), Bounds(1, 2, 1), is_quick=True),
-    Check(outbox("x", copies=2), Bounds(2, 2, 1)),
-    Check(outbox("x", copies=3), Bounds(3, 1)),
-    Check(outbox("x", copies=2), Bounds(2, 0, 1, cuts=1), is_quick=True),
-    Check(outbox("x", swept=True), Bounds(2, 1, 1), is_quick=True),
-    Check(outbox("x", "y"), Bounds(2, 1), is_quick=True),
-    Check(outbox("x", "y"), Bounds(2, 1, 1)),
-    Check(outbox("x", "y", copies=2), Bounds(2, 1)),
-)
-
-DEDUPLICATION_STORE = (
-    Check(with_store("x"), Bounds(1, 2, 1), is_quick=True),
-    Check(with_store("x", copies=2), Bounds(2, 1), is_quick=True),
-    Check(with_store("x", copies=2), Bounds(2, 2, 1)),
-    Check(with_store("x", copies=3), Bounds(3, 1)),
-    Check(with_store("x", copies=2), Bounds(1, 1, 1, cuts=1), is_quick=True),
-    Check(with_store("x", swept=True), Bounds(2, 1), is_quick=True),
-    Check(with_store("x", "y"), Bounds(2, 1)),
-    Check(with_store("x", "y", copies=2), Bounds(2, 1)),
-)
-
-TOKENS = (
-    Check(with_tokens("x"), Bounds(1, 1), is_quick=True),
-    Check(with_tokens("x"), Bounds(1, 2, 1)),
-    Check(with_tokens("x", copies=2), Bounds(2)),
-    Check(with_tokens("x", copies=2), Bounds(2, 1), is_quick=True, reduction=_TIMELESS),
-    Check(with_tokens("x", copies=2), Bounds(2, 2, 1), reduction=_TIMELESS),
-    Check(with_tokens("x", copies=3), Bounds(3, 1), reduction=_TIMELESS),
-    Check(with_tokens("x"), Bounds(1, 1, 0, cuts=1), is_quick=True),
-    Check(with_tokens("x"), Bounds(1, 1, 1, cuts=1)),
-    Check(with_tokens("x", swept=True), Bounds(1, 1), is_quick=True),
-    Check(with_tokens("x", swept=True), Bounds(2, 1), reduction=_REDUCED),
-    Check(with_tokens("x", "y"), Bounds(2)),
-    Check(with_tokens("x", "y", copies=2), Bounds(2, 1), reduction=_REDUCED),
-)
-
-PICTURES = (
-    Check(pictures.illustrated("x"), Bounds(1, 2), is_quick=True),
-    Check(pictures.illustrated("x"), Bounds(1, 1, 1), is_quick=True),
-    Check(pictures.illustrated("x"), Bounds(1, 1, 0, cuts=1), is_quick=True),
-    Check(pictures.illustrated("x", swept=True), Bounds(1, 1), is_quick=True),
-    Check(pictures.ATTEMPTS, Bounds(1, 1), is_quick=True),
-    Check(pictures.SWEPT, Bounds(1, 1), is_quick=True),
-    Check(pictures.illustrated("x"), Bounds(1, 2, 1)),
-    Check(pictures.illustrated("x", copies=2), Bounds(2, 1)),
-    Check(pictures.illustrated("x", "y"), Bounds(2)),
-    Check(pictures.illustrated("x", swept=True), Bounds(2, 1)),
-    Check(pictures.illustrated("x", swept=True), Bounds(1, 1, 1)),
-    Check(pictures.SWEPT, Bounds(2, 1)),
-    Check(pictures.SWEPT, Bounds(1, 1, 0, cuts=1)),
-    Check(pictures.BESIDE, Bounds(2)),
-)
-
-_ATTEMPTS, _BATCHES, _BESIDE = passes.ATTEMPTS, passes.BATCHES, passes.BESIDE
-
-TWO_PASSES = (
-    *(Check(scenario, Bounds(1, 2), is_quick=True) for scenario in _ATTEMPTS),
-    *(Check(scenario, Bounds(1, 1), is_quick=True) for scenario in _BATCHES),
-    *(Check(scenario, Bounds(1, 1), is_quick=True) for scenario in _BESIDE),
-    *(Check(scenario, Bounds(2, 1)) for scenario in _ATTEMPTS[:2]),
-    *(Check(scenario, Bounds(2)) for scenario in _BATCHES[:2]),
-    *(Check(scenario, Bounds(2, 1, 1)) for scenario in _BESIDE[:1]),
-    *(Check(scenario, Bounds(2, 1)) for scenario in _BESIDE[1:2]),
-    Check(_BESIDE[2], Bounds(1, 2)),
-)
-
-EVICTION = (
-    Check(eviction.OUTBOX, Bounds(2, 1), is_quick=True, reduction=_REDUCED),
-    Check(eviction.STORE, Bounds(2, 1), is_quick=True, reduction=_REDUCED),
-)
-
-DELIVERY = (
-    Check(at_most_once(2), Bounds(2, 2)),
-    Check(at_most_once(2), Bounds(2, 2, 1)),
-    Check(at_most_once(3), Bounds(3, 1), is_quick=True),
-    Check(at_most_once(2), Bounds(1, 1, 1, cuts=1), is_quick=True),
-    Check(at_least_once(2), Bounds(2, 1), is_quick=True),
-    Check(at_least_once(2), Bounds(2, 2)),
-    Check(at_least_once(2), Bounds(2, 0, 1), is_quick=True),
-    Check(at_least_once(2), Bounds(2, 1, 1)),
-    Check(at_least_once(3), Bounds(3)),
-    Check(at_least_once(2), Bounds(1, 1, 1, cuts=1), is_quick=True),
-)
-
-DELIVERY_IN_REDIS = (
-    Check(at_most_once(2, keys=in_redis), Bounds(2, 2, 1)),
-    Check(at_most_once(3, keys=in_redis), Bounds(3, 1), is_quick=True),
-    Check(at_most_once(2, keys=in_redis), Bounds(1, 1, 1, cuts=1), is_quick=True),
-    Check(at_least_once(2, keys=in_redis), Bounds(2, 1), is_quick=True),
-    Check(at_least_once(2, keys=in_redis), Bounds(2, 2)),
-    Check(at_least_once(2, keys=in_redis), Bounds(2, 0, 1), is_quick=True),
-    Check(at_least_once(2, keys=in_redis), Bounds(2, 1, 1)),
-    Check(at_least_once(3, keys=in_redis), Bounds(3), is_quick=True),
-    Check(at_least_once(2, keys=in_redis), Bounds(1, 1, 1, cuts=1), is_quick=True),
-    Check(at_least_once(2, IN_TURN, in_slow_redis), Bounds(2, 1), is_quick=True),
-    Check(at_least_once(2, keys=in_slow_redis), Bounds(2, 2)),
-    Check(at_least_once(2, keys=in_slow_redis), Bounds(2, 1, 1)),
-    Check(at_least_once(3, keys=in_slow_redis), Bounds(3)),
+    _quick(cut.LATE, 2, 1, 1),
+    _quick(cut.LATE_IN_ROWS, 2, 1),
+    _quick(cut.TWICE, 2, 1),
+    _long(cut.UNPUBLISHED, 2, 1),
+    _thorough(_IN_TAIL, 2, 1),
+    _long(_IN_TAIL, 2, 1, 1),
+    _long(_IN_ROWS, 2, 1),
+    _long(_IN_ROWS, 2, 0, 1),
+    _long(_IN_BOTH, 2, 1),
+    _long(_IN_BOTH, 2, 0, 1),
+    _quick(cut.LATE_IN_STEPS, 2, 1),
+    _long(cut.LATE_IN_STEPS, 2, 1, 1),
+    _long(cut.IN_STEPS, 2, 1),
+    _long(cut.DIED, 2, 1),
+    _quick(cut.CONSUMED, 1, 1),
+    _long(cut.CONSUMED, 2, 1),
 )
 
 CHECKS = (
-    *STATE_BASED,
-    *REFUSALS,
+    _quick(messages("x"), 1, 2, 1),
+    _quick(messages("x", copies=2), 1, 2, 1),
+    _thorough(messages("x", copies=2), 2, 2, 1),
+    _thorough(messages("x", copies=3), 3, 1),
+    _long(messages("x", copies=3), 3, 1, 1),
+    _long(messages("x", copies=2), 2, 1, 2),
+    _quick(messages("x", "y"), 2, 1),
+    _long(messages("x", "y"), 2, 1, 1),
+    _long(messages("x", "y"), 2, 1, 0, 1),
+    _quick(messages("x", copies=2), 2, 0, 1, 1),
+    _long(messages("x", "y", copies=2), 2, 1),
+    _long(messages("x", "y", copies=2), 2, 1, 1),
+    _long(messages("x", "y", "z"), 3),
+    _long(messages("x", "y", "z"), 3, 1),
+    _long(BEGUN, 2, 1, 1),
+    _quick(COUNTED, 2, 1),
+    _long(COUNTED, 2, 1, 1),
+    _quick(_HANDLERS, 2, 1),
+    _long(_HANDLERS, 2, 1, 1),
+    _long(_IN_RUNS, 2, 1),
+    _quick(FILLED, 2, 1),
+    _long(FILLED, 2, 1, 1),
+    _long(_IN_PAGES, 2, 1),
+    _quick(ATTEMPTS, 2, 1),
+    _long(ATTEMPTS, 2, 0, 1),
+    _long(ATTEMPTS, 2, 0, 0, 1),
+    _long(IN_PARTS, 2, 1),
+    _thorough(BATCHES, 2),
+    _long(BATCHES, 2, 1),
+    # Refusals
+    _long(refused.SINGLE, 2, 1),
+    _long(refused.SINGLE, 2, 1, 1),
+    _long(refused.SINGLE, 2, 0, 0, 1),
+    _quick(refused.REUSED, 2, 1),
+    _long(refused.BATCH, 1, 2, 1),
+    _long(refused.ATTEMPTS, 2, 1),
+    _quick(refused.IN_PARTS, 1, 2),
+    _long(refused.IN_PARTS, 2),
+    _quick(refused.FULL, 1, 2),
+    _long(refused.FULL, 2),
+    _long(refused.BEYOND, 1, 2),
+    _quick(refused.BATCHES, 1, 1),
+    _long(refused.BATCHES, 2),
+    _long(refused.BESIDE, 2, 1),
+    _quick(refused.REDELIVERED, 2, 1),
+    _long(refused.REDRIVEN_TWICE, 2),
+    _long(refused.WAITING, 2),
+    _quick(refused.MENDED, 2, 1),
+    _long(refused.OPEN, 1, 1),
+    _long(refused.PARKING, 2),
+    _quick(refused.PARKED, 1, 1),
+    _long(refused.PARKED, 2, 1),
+    _quick(refused.STILL_PARKED, 1, 1),
+    _long(refused.STILL_PARKED, 2),
+    _quick(refused.TRUNCATED, 1, 1),
+    _long(refused.TRUNCATED, 2),
+    _long(refused.TRUNCATED_IN_ROWS, 1, 1),
+    _long(refused.CUT_AND_PARKED, 1, 1),
+    _quick(refused.LATE, 1, 1),
+    *(_long(scenario, 1, 2) for scenario in refused.ENTITIES_BATCH),
+    *(_quick(scenario, 1, 1) for scenario in refused.ENTITIES_SINGLE),
+    *(_long(scenario, 1, 1) for scenario in refused.ENTITIES_REDRIVEN),
+    _long(refused.ENTITIES_SINGLE[0], 2, 1),
+    _long(refused.ENTITIES_SINGLE[1], 2),
+    _long(refused.ENTITIES_SINGLE[0], 1, 0, 0, 1),
     *TRUNCATION,
-    *OUTBOX,
-    *DEDUPLICATION_STORE,
-    *EVICTION,
-    *TOKENS,
-    *PICTURES,
-    *TWO_PASSES,
-    *DELIVERY,
-    *DELIVERY_IN_REDIS,
+    # The outbox
+    _quick(outbox("x"), 1, 2, 1),
+    _long(outbox("x", copies=2), 2, 2, 1),
+    _long(outbox("x", copies=3), 3, 1),
+    _thorough(outbox("x", copies=2), 2, 0, 1, 1),
+    _quick(outbox("x", swept=True), 2, 1, 1),
+    _quick(outbox("x", "y"), 2, 1),
+    _long(outbox("x", "y"), 2, 1, 1),
+    _long(outbox("x", "y", copies=2), 2, 1),
+    # The de-duplication store
+    _quick(with_store("x"), 1, 2, 1),
+    _quick(with_store("x", copies=2), 2, 1),
+    _long(with_store("x", copies=2), 2, 2, 1),
+    _long(with_store("x", copies=3), 3, 1),
+    _quick(with_store("x", copies=2), 1, 1, 1, 1),
+    _quick(with_store("x", swept=True), 2, 1),
+    _long(with_store("x", "y"), 2, 1),
+    _long(with_store("x", "y", copies=2), 2, 1),
+    _thorough(OUTBOX.evicted(), 2, 1, reduction=_REDUCED),
+    _quick(STORE.evicted(), 2, 1, reduction=_REDUCED),
+    # Tokens
+    _quick(tokens("x"), 1, 1),
+    _long(tokens("x"), 1, 2, 1),
+    _long(tokens("x", copies=2), 2),
+    _quick(tokens("x", copies=2), 2, 1, reduction=_TIMELESS),
+    _long(tokens("x", copies=2), 2, 2, 1, reduction=_TIMELESS),
+    _long(tokens("x", copies=3), 3, 1, reduction=_TIMELESS),
+    _quick(tokens("x"), 1, 1, 0, 1),
+    _long(tokens("x"), 1, 1, 1, 1),
+    _quick(tokens("x", swept=True), 1, 1),
+    _long(tokens("x", swept=True), 2, 1, reduction=_REDUCED),
+    _long(tokens("x", "y"), 2),
+    _long(tokens("x", "y", copies=2), 2, 1, reduction=_REDUCED),
+    # Pictures
+    _quick(drawn.illustrated("x"), 1, 2),
+    _quick(drawn.illustrated("x"), 1, 1, 1),
+    _quick(drawn.illustrated("x"), 1, 1, 0, 1),
+    _quick(drawn.illustrated("x", swept=True), 1, 1),
+    _quick(drawn.ATTEMPTS, 1, 1),
+    _quick(drawn.SWEPT, 1, 1),
+    _long(drawn.illustrated("x"), 1, 2, 1),
+    _long(drawn.illustrated("x", copies=2), 2, 1),
+    _long(drawn.illustrated("x", "y"), 2),
+    _long(drawn.illustrated("x", swept=True), 2, 1),
+    _long(drawn.illustrated("x", swept=True), 1, 1, 1),
+    _long(drawn.SWEPT, 2, 1),
+    _long(drawn.SWEPT, 1, 1, 0, 1),
+    _long(drawn.BESIDE, 2),
+    # Batches of the algorithms with an outbox
+    *(_quick(scenario, 1, 2) for scenario in passes.ATTEMPTS),
+    *(_quick(scenario, 1, 1) for scenario in passes.BATCHES),
+    *(_quick(scenario, 1, 1) for scenario in passes.BESIDE),
+    *(_long(scenario, 2, 1) for scenario in passes.ATTEMPTS[:2]),
+    *(_long(scenario, 2) for scenario in passes.BATCHES[:2]),
+    _long(passes.BESIDE[0], 2, 1, 1),
+    _long(passes.BESIDE[1], 2, 1),
+    _long(passes.BESIDE[2], 1, 2),
+    # Deliveries
+    _long(at_most_once(2), 2, 2),
+    _long(at_most_once(2), 2, 2, 1),
+    _quick(at_most_once(3), 3, 1),
+    _quick(at_most_once(2), 1, 1, 1, 1),
+    _quick(at_least_once(2), 2, 1),
+    _long(at_least_once(2), 2, 2),
+    _quick(at_least_once(2), 2, 0, 1),
+    _long(at_least_once(2), 2, 1, 1),
+    _long(at_least_once(3), 3),
+    _quick(at_least_once(2), 1, 1, 1, 1),
+    _long(at_most_once(2, keys=in_redis), 2, 2, 1),
+    _quick(at_most_once(3, keys=in_redis), 3, 1),
+    _quick(at_most_once(2, keys=in_redis), 1, 1, 1, 1),
+    _quick(at_least_once(2, keys=in_redis), 2, 1),
+    _long(at_least_once(2, keys=in_redis), 2, 2),
+    _quick(at_least_once(2, keys=in_redis), 2, 0, 1),
+    _long(at_least_once(2, keys=in_redis), 2, 1, 1),
+    _thorough(at_least_once(3, keys=in_redis), 3),
+    _quick(at_least_once(2, keys=in_redis), 1, 1, 1, 1),
+    _quick(at_least_once(2, IN_TURN, in_slow_redis), 2, 1),
+    _long(at_least_once(2, keys=in_slow_redis), 2, 2),
+    _long(at_least_once(2, keys=in_slow_redis), 2, 1, 1),
+    _long(at_least_once(3, keys=in_slow_redis), 3),
 )
 
 SAMPLES = (
     (messages("w", "x", "y", "z", copies=3), Bounds(4, 4, 3)),
     (
-        truncated_beside(
+        cut.truncated_beside(
             "4 late copies and 3 messages beside truncation",
-            *[deliver(old(line), 2) for line in "ad"],
+            *[deliver(cut.old(line), 2) for line in "ad"],
             *messages("x", "y", "z").jobs,
-            earlier=long_ago(*"abcde"),
+            earlier=cut.long_ago(*"abcde"),
             limits=MIXED,
         ),
         Bounds(4, 4, 3),
     ),
     (refused.ALL_AT_ONCE, Bounds(3, 3, 2)),
     (outbox("w", "x", "y", "z", copies=3), Bounds(4, 4, 3)),
-    (with_tokens("x", copies=2), Bounds(2, 2, 1)),
+    (tokens("x", copies=2), Bounds(2, 2, 1)),
 )
 """Bounds that are too far for walking everything: random schedules only."""
+
+QUICK = [number for number, check in enumerate(CHECKS) if check.is_quick]
+TESTED = [
+    pytest.param(number, id=check.name, marks=[] if check.is_quick else [pytest.mark.thorough])
+    for number, check in enumerate(CHECKS)
+    if check.is_tested
+]
+"""The checks among the tests."""
+
+
+@cache
+def report_of(number: int) -> Report:
+    """Return the report of a check: it is explored once in a run of the tests, however many look at it."""
+    return CHECKS[number].explore()
+
+
+@cache
+def found_with(name: str) -> Report:
+    """Return the report of looking for a planted mistake."""
+    mistake: Mistake = next(each for each in MISTAKES if each.name == name)
+    return mistake.look_for()
+
+
+def reports(numbers: Sequence[int]) -> Iterator[Report]:
+    """Give the reports of checks in their order; each is walked in a process that gives its memory back."""
+    at_once = min(2, os.cpu_count() or 1)  # the largest walks need a few GB each
+    with ProcessPoolExecutor(at_once, get_context("spawn"), max_tasks_per_child=1) as processes:
+        yield from processes.map(report_of, numbers)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from typing import NamedTuple
 
 from eventstore import StoreUnavailableError
 from tests.model.calls import OUTSIDE
-from tests.model.chronicle import Chronicle
 from tests.model.contents import Answer, Contents, Snapshot
-from tests.model.facts import Scenario, View
+from tests.model.facts import Chronicle, Scenario, View
 from tests.model.histories import DONE, GaveUpError, Histories, States
-from tests.model.world import NOT_KEPT, Action, Bounds, Kind, World
+from tests.model.world import NOT_KEPT, Action, Bounds, Kind, Report, World
 
 LOST = StoreUnavailableError("The answer did not come.", outcome_unknown=True)
 
@@ -192,3 +192,34 @@ def _with(numbers: tuple[int, ...], number: int) -> tuple[int, ...]:
 def _without(numbers: tuple[int, ...], number: int) -> tuple[int, ...]:
     at = numbers.index(number)
     return numbers[:at] + numbers[at + 1 :]
+
+
+class Step(NamedTuple):
+    """Actions that lead from one world to the next that is kept, one action as a rule."""
+
+    actions: tuple[Action, ...]
+    world: World
+
+
+class Ways:
+    """All ways. `reduced` says in a word or two that it is less, and how much."""
+
+    def __init__(self, engine: Engine, reduced: str = "") -> None:
+        self.engine = engine
+        self.reduced = reduced
+
+    def key(self, world: World) -> Hashable:
+        """Return what the worlds have in common that are held for the same."""
+        return world
+
+    def steps(self, world: World, report: Report) -> Iterator[Step]:
+        """Give the steps from a world, and count them in a report."""
+        for action in self.engine.actions(world):
+            yield Step((action,), self.taken(world, action, report))
+
+    def taken(self, world: World, action: Action, report: Report) -> World:
+        """Return the world after an action, and count it."""
+        report.steps[action.kind] += 1
+        if action.kind is Kind.CRASH:
+            report.crash_points.add(self.engine.histories[self.engine.at(world, action.subject)].sites)
+        return self.engine.take(world, action)

@@ -15,12 +15,10 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from tests.model.engine import Engine
+from tests.model.engine import Engine, Ways
 from tests.model.facts import Scenario
 from tests.model.reduction import Reduction
-from tests.model.report import Report, Violation
-from tests.model.ways import Ways
-from tests.model.world import Action, Bounds, World
+from tests.model.world import Action, Bounds, Report, Violation, World
 
 ENDLESS = "Ends: from here on, nothing leads to an end any more"
 

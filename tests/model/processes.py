@@ -121,3 +121,8 @@ class Dependencies:
 def sky() -> str:
     """Look out of the window: each process sees another colour."""
     return f"colour {Dependencies.process.number}"
+
+
+def draw_id() -> str:
+    """Return an id that the process draws whose code runs just now."""
+    return Dependencies.process.draw_id()

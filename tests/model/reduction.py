@@ -2,12 +2,12 @@
 
 It breaks what the whole walk breaks. Left out are
 
-- worlds that differ in nothing but marks and the like: see `symmetry.py`;
-- what a run was answered, where it has forgotten it: see `local_states.py`;
-- the order of things that change places with all that others do: see `urgency.py`;
+- worlds that differ in nothing but marks and the like: see `Symmetry`;
+- what a run was answered, where it has forgotten it: see `LocalStates`;
+- the order of things that change places with all that others do: see `urgent`;
 - to die when a run has done nothing since it might have died before: a worker takes its delivery up again in the same
   world, or one that differs from it in marks;
-- delayed calls that nothing can come of: see `overtaken.py`.
+- delayed calls that nothing can come of: see `Overtaken`.
 
 No run counts how often it tried, so one that begins again is where it began. A walk may come back to where it was, and
 there are no executions to count; that each world leads to an end is looked at instead.
@@ -15,27 +15,267 @@ there are no executions to count; that each world leads to an end is looked at i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Hashable, Iterator
+from array import array
+from collections import Counter
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import permutations
+from typing import Any, NamedTuple
 
 import pytest
 
-from eventstore import ConcurrencyConflictError
+from eventstore import ANY_ETAG, ConcurrencyConflictError, Operation, Row, StoreUnavailableError
+from eventstore.keys import escape
 from runtime.retries import Retries
-from tests.model.contents import Contents
-from tests.model.engine import Engine
+from tests.model.calls import OUTSIDE, Call
+from tests.model.contents import Contents, Rows, Snapshot
+from tests.model.engine import Engine, Step, Ways
 from tests.model.facts import Scenario
-from tests.model.histories import GaveUpError
-from tests.model.local_states import LocalStates
-from tests.model.overtaken import Overtaken
-from tests.model.processes import Dependencies
-from tests.model.report import Report
-from tests.model.shapes import Shapes
-from tests.model.symmetry import Symmetry
-from tests.model.urgency import urgent
-from tests.model.ways import Step, Ways
-from tests.model.world import Action, Bounds, Kind, World
+from tests.model.histories import DONE, GaveUpError, Moment
+from tests.model.processes import Dependencies, Process
+from tests.model.shapes import Mark, Shape, Shapes
+from tests.model.world import NOT_KEPT, Action, Bounds, Kind, Report, World
+
+
+class LocalStates:
+    """Gives moments their local states."""
+
+    def __init__(self, contents: Contents, shapes: Shapes, bounds: Bounds) -> None:
+        self._contents = contents
+        self._shapes = shapes
+        self._cuts = bounds.cuts > 0
+
+    def of(self, moment: Moment, before: Moment | None) -> Hashable:
+        """Return the local state at a moment after another; note its shape, and whether the run has acted before it."""
+        moment.has_acted = before is not None and self._has_acted(before, moment.answer)
+        if moment.coroutine is None:
+            moment.shape = self._shapes.of(moment.job, moment.has_acted, moment.result, moment.error)
+            return moment.run, moment.shape
+        started, process = moment.coroutine
+        moment.shape = self._shapes.of(moment.job, moment.has_acted, started, process)
+        return moment.run, moment.shape, process.drawn
+
+    def _has_acted(self, before: Moment, answer: int) -> bool:
+        """Say whether the call of a moment may have changed something: it was not refused, and may do so at all.
+
+        After a barrier it is said of the call before that: a run does not die in between, see `urgent`. It makes a
+        difference itself when power can be cut.
+        """
+        call, error = self._contents.calls[before.call], self._contents.answers[answer].error
+        if call.is_barrier:
+            return self._cuts or before.has_acted
+        return call.changes and (error is None or isinstance(error, StoreUnavailableError))
+
+
+class Overtaken:
+    """Forgets delayed calls that are overtaken."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._refused: dict[tuple[int, int], bool] = {}
+
+    def without(self, world: World) -> World:
+        """Return a world without the delayed calls that are overtaken in it."""
+        late = tuple([call for call in world.late if not self._is_overtaken(world, call)])
+        return world._replace(late=late) if len(late) < len(world.late) else world
+
+    def _is_overtaken(self, world: World, number: int) -> bool:
+        call = self._engine.contents.calls[number]
+        if call.target == OUTSIDE:
+            return self._engine.chronicle.published(world.facts, number) == world.facts
+        key = world.snapshot, number
+        if key not in self._refused:
+            self._refused[key] = _is_refused(self._engine.contents.snapshots[world.snapshot], call)
+        return self._refused[key]
+
+
+def _is_refused(snapshot: Snapshot, call: Call) -> bool:
+    partition_key, operations = call.arguments
+    rows = snapshot.tables.get(call.target, {}).get(escape(partition_key), {})
+    return any(_is_gone(operation, rows) for operation in operations)
+
+
+def _is_gone(operation: Operation, rows: Rows) -> bool:
+    if operation.etag is None or operation.etag == ANY_ETAG:
+        return False
+    row = rows.get(escape(operation.row_key))
+    return row is None or row.etag != operation.etag
+
+
+_TO_COME = 4
+"""The clocks of so many processes that may start yet are compared with the times that there are."""
+
+
+class _Shared(NamedTuple):
+    """What tables hold, and what is told: the number of both, where their marks are found, and their times."""
+
+    number: int
+    marks: dict[Hashable, int]
+    times: tuple[int, ...]
+    told: tuple[int, ...]
+
+
+class Symmetry:
+    """Gives worlds keys, the same one when they are one. `timeless` says that no times are compared."""
+
+    def __init__(self, engine: Engine, shapes: Shapes, *, timeless: bool) -> None:
+        self._engine = engine
+        self._shapes = shapes
+        self._timeless = timeless
+        self._numbers: dict[Hashable, int] = {}
+        self._rows: dict[int, tuple[Row, Shape]] = {}
+        self._snapshots: dict[int, Shape] = {}
+        self._facts: dict[int, Shape] = {}
+        self._together: dict[tuple[int, ...], _Shared] = {}
+        self._late: dict[int, Shape] = {}
+
+    def key(self, world: World) -> bytes:
+        """Return the key of a world."""
+        moments = self._engine.histories.moments
+        shared = self._shared(world)
+        late = [self._call(call) for call in world.late]
+        orders = _orders([moments[number].shape for number in world.runs])
+        patterns = [self._pattern(shared, [*order, *late], world) for order in orders]
+        pattern = patterns[0] if len(patterns) == 1 else min(patterns)
+        numbers = [
+            shared.number,
+            self._number(
+                (world.queue, world.crashes, world.losses, world.cuts, 0 if self._timeless else world.started)
+            ),
+            self._number(pattern),
+            *[shape.number for shape in orders[0]],
+            -1,
+            *[shape.number for shape in late],
+        ]
+        return array("i", numbers).tobytes()
+
+    def end(self, world: World) -> Shape:
+        """Return the shape of what tables hold and of what happened, without the marks and times in them."""
+        both = self._shapes.joined([self._snapshot(world.snapshot), self._told(world.facts)])
+        return both._replace(marks=(), times=())
+
+    def _pattern(self, shared: _Shared, shapes: Sequence[Shape], world: World) -> tuple[int, ...]:
+        """Return where else the marks of runs are found, and of times which are later than others."""
+        marks = shared.marks.copy()
+        if self._timeless:
+            return tuple([
+                marks.setdefault(mark, len(marks)) for shape in shapes for mark in (*shape.marks, *shape.times)
+            ])  # fmt: skip
+        times = [time for shape in shapes for time in shape.times]
+        clocks = (
+            () if world.is_quiescent else [Process(world.started + number).now for number in range(_TO_COME)]
+        )
+        ranks = {time: rank for rank, time in enumerate(sorted({*shared.times, *times, *clocks}))}
+        return (
+            *[marks.setdefault(mark, len(marks)) for shape in shapes for mark in shape.marks],
+            -1,
+            *[ranks[time] for time in (*shared.times, *times, *clocks)],
+            *[ranks.setdefault(time, len(ranks)) for time in shared.told],
+        )
+
+    def _number(self, part: Hashable) -> int:
+        return self._numbers.setdefault(part, len(self._numbers))
+
+    def _shared(self, world: World) -> _Shared:
+        together = (world.snapshot, world.facts, *world.durable)
+        shared = self._together.get(together)
+        if shared is None:
+            shared = self._together[together] = self._put_together(world)
+        return shared
+
+    def _put_together(self, world: World) -> _Shared:
+        held, told = [self._snapshot(world.snapshot)], [self._told(world.facts)]
+        if world.durable != NOT_KEPT:
+            held.append(self._snapshot(world.durable[0]))
+            told.append(self._told(world.durable[1]))
+        marks: dict[Hashable, int] = {}
+        places = [marks.setdefault(mark, len(marks)) for shape in (*held, *told) for mark in shape.marks]
+        if self._timeless:
+            places += [marks.setdefault(time, len(marks)) for shape in (*held, *told) for time in shape.times]
+        number = self._number((tuple([shape.number for shape in (*held, *told)]), tuple(places)))
+        times = tuple([time for shape in held for time in shape.times])
+        return _Shared(number, marks, times, tuple([time for shape in told for time in shape.times]))
+
+    def _snapshot(self, number: int) -> Shape:
+        """Return the rows of the tables, in an order that does not hang on marks in their keys."""
+        shape = self._snapshots.get(number)
+        if shape is None:
+            tables = self._engine.contents.snapshots[number].tables
+            rows = [
+                self._row(table, key, row)
+                for table, partitions in tables.items()
+                for key, partition in partitions.items()
+                for row in partition.values()
+            ]
+            shape = self._snapshots[number] = self._shapes.joined(_arranged(rows))
+        return shape
+
+    def _row(self, table: str, key: str, row: Row) -> Shape:
+        """Return the shape of a row, which most snapshots have in common. It is kept, and so its identity."""
+        known = self._rows.get(id(row))
+        if known is None:
+            known = self._rows[id(row)] = row, self._shapes.of(table, key, row)
+        return known[1]
+
+    def _told(self, number: int) -> Shape:
+        """Return the facts."""
+        shape = self._facts.get(number)
+        if shape is None:
+            facts = self._engine.chronicle[number]
+            committed = self._shapes.joined([self._shapes.of(each) for each in facts.committed])
+            others = [self._shapes.of(each) for each in (*facts.published, *facts.done)]
+            shape = self._facts[number] = self._shapes.joined([committed, *_arranged(others)])
+        return shape
+
+    def _call(self, call: int) -> Shape:
+        shape = self._late.get(call)
+        if shape is None:
+            shape = self._late[call] = self._shapes.of(self._engine.contents.calls[call])
+        return shape
+
+
+def _arranged(shapes: Iterable[Shape]) -> Sequence[Shape]:
+    """Return shapes in the order of their numbers; those that are alike by where else their marks are found."""
+    found = sorted(shapes)
+    times = Counter(shape.number for shape in found)
+    first: dict[Mark, int] = {}
+    for shape in found:
+        for mark in shape.marks if times[shape.number] == 1 else ():
+            first.setdefault(mark, len(first))
+    nowhere = len(first)
+    return sorted(
+        found,
+        key=lambda shape: (shape.number, [first.get(mark, nowhere) for mark in shape.marks], *shape[1:]),
+    )
+
+
+def _orders(shapes: Sequence[Shape]) -> Sequence[Sequence[Shape]]:
+    """Return the orders of some shapes in which their numbers rise: several when some are alike."""
+    numbers = sorted([shape.number for shape in shapes])
+    if len(set(numbers)) == len(numbers):
+        return [sorted(shapes)]
+    return [order for order in permutations(shapes) if [shape.number for shape in order] == numbers]
+
+
+def urgent(engine: Engine, world: World) -> list[Action]:
+    """Return what is walked from a world when that is not everything: all that one run, or one idle worker, may do."""
+    if world.cuts:
+        return []
+    for number in world.runs:
+        moment = engine.histories[number]
+        if moment.call == DONE:
+            if moment.error is None:
+                return _with(Kind.CRASH, moment.run, world.crashes)
+        elif engine.contents.calls[moment.call].is_barrier:
+            return _with(Kind.LOSE_CALL, moment.run, world.losses)
+    if len(world.runs) < engine.bounds.workers:
+        return [Action(Kind.DELIVER, job) for job in sorted(set(world.queue))]
+    return []
+
+
+def _with(accident: Kind, run: int, left: int) -> list[Action]:
+    return [Action(Kind.STEP, run), Action(accident, run)] if left else [Action(Kind.STEP, run)]
+
 
 REDUCED = "reduced"
 

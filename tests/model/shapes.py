@@ -1,18 +1,23 @@
 """Shapes: what values are like but for their marks and times, and those in the order in which they stand there.
 
-All values have one that runs keep, suspended coroutines among them. Things that can change are told apart even when
-they are equal, by the order in which they are come upon.
+Marks only tell processes and writes apart: ids that were drawn, ETags, the numbers of runs. Code may ask whether two
+are equal, and which of two times is the later one; nothing else hangs on them. All values that runs keep have a shape,
+suspended coroutines among them: where each frame stands, the locals that are still to be read there, and what lies on
+the value stacks, such as the iterators of loops, as `gc.get_referents` shows it after the locals. Things that can
+change are told apart even when they are equal, by the order in which they are come upon.
 """
 
 from __future__ import annotations
 
+import dis
 import gc
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
 from enum import Enum
-from functools import partial
+from functools import cache, partial
 from types import (
     AsyncGeneratorType,
     BuiltinFunctionType,
@@ -29,10 +34,157 @@ import msgpack
 
 from handlers.app import HandlerDefinition
 from handlers.handler import Route
+from runtime.clock import to_datetime
 from runtime.messages.parsing import Prepared
-from tests.model.frames import frame_of
-from tests.model.marks import Mark, parts, time_of
-from tests.model.processes import IncomparableTime, Process
+from tests.model.processes import DRAWN, NOW, SECOND, IncomparableTime, Process
+
+Mark = tuple[str, int, int]
+"""What a mark is: the kind, the number of the process or the write, and which of its draws."""
+
+_HALF_A_DAY = 12 * 60 * 60 * SECOND
+_MICROSECOND = timedelta(microseconds=1)
+_NOW = to_datetime(NOW)
+_FOUND = re.compile(
+    r"(?:e-tag|colour|run) \d+|[0-9a-f]{12,64}|20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?\+00:00"
+)
+
+
+class Part(NamedTuple):
+    """A mark, or a time, in a text, in some form."""
+
+    form: str
+    what: Mark | int
+
+
+@cache
+def parts(text: str) -> tuple[str | Part, ...]:
+    """Return a text in parts: what is the same in all processes, and between it marks and times."""
+    return tuple(_parts(text))
+
+
+def time_of(value: int | datetime) -> int | None:
+    """Return the time, in microseconds, that a number or a date is; None when no process lives then."""
+    at = value if isinstance(value, int) else NOW + (value - _NOW) // _MICROSECOND
+    return int(at) if abs(at - NOW) < _HALF_A_DAY else None
+
+
+def _parts(text: str) -> Iterator[str | Part]:
+    at = 0
+    for match in _FOUND.finditer(text):
+        part = _part(match[0])
+        if part is not None:
+            yield text[at : match.start()]
+            yield part
+            at = match.end()
+    yield text[at:]
+
+
+def _part(word: str) -> Part | None:
+    if word in DRAWN:
+        form, number, draw = DRAWN[word]
+        return Part(form, ("drawn", number, draw))
+    form, _, count = word.rpartition(" ")
+    if form:
+        return Part(form, ("e-tag" if form == "e-tag" else "run", int(count), 0))
+    time = time_of(datetime.fromisoformat(word)) if "T" in word else None
+    return None if time is None else Part("iso", time)
+
+
+Suspended = CoroutineType | GeneratorType | AsyncGeneratorType
+
+_GO_ELSEWHERE = frozenset({
+    "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_FORWARD", "RAISE_VARARGS", "RERAISE", "RETURN_VALUE",
+})  # fmt: skip
+
+
+class Frame(NamedTuple):
+    """One frame: its code, the instruction at which it waits, the locals that it will read, and its value stack."""
+
+    code: CodeType
+    at: int
+    names: tuple[str, ...]
+    values: tuple[Any, ...]
+    stack: tuple[Any, ...]
+
+
+def frame_of(suspended: Suspended) -> Frame:
+    """Return the frame of a coroutine or generator that is suspended."""
+    frame = _frame(suspended)
+    code: CodeType = frame.f_code
+    bound = frame.f_locals
+    read = live(code, frame.f_lasti)
+    names = tuple(name for name in bound if name in read)
+    return Frame(
+        code, frame.f_lasti, names, tuple(bound[name] for name in names), _stack(suspended, code, bound)
+    )
+
+
+def _frame(suspended: Any) -> Any:
+    for name in ("cr_frame", "gi_frame", "ag_frame"):
+        frame = getattr(suspended, name, None)
+        if frame is not None:
+            return frame
+    raise TypeError(f"{suspended!r} is not suspended.")
+
+
+def _stack(suspended: Suspended, code: CodeType, bound: Any) -> tuple[Any, ...]:
+    """Return what lies on the value stack. What `gc` shows before it ends with the code, cells, and bound locals."""
+    shown = gc.get_referents(suspended)
+    begin = max(index for index, each in enumerate(shown) if each is code) + 1
+    plain = [name for name in code.co_varnames if name not in code.co_cellvars and name in bound]
+    return tuple(shown[begin + len(plain) + len(code.co_cellvars) + len(code.co_freevars) :])
+
+
+@cache
+def live(code: CodeType, at: int) -> frozenset[str]:
+    """Return the names of the locals that may be read after an instruction before they are set again."""
+    return _live_after(code)[at]
+
+
+@cache
+def _live_after(code: CodeType) -> dict[int, frozenset[str]]:
+    """Return for each instruction what is live after it: the usual analysis, backwards until nothing changes."""
+    instructions = list(dis.get_instructions(code))
+    following = _following(code, instructions)
+    always = frozenset(code.co_cellvars) | frozenset(code.co_freevars)
+    before: dict[int, frozenset[str]] = {each.offset: always for each in instructions}
+    after = dict(before)
+    changes = True
+    while changes:
+        changes = False
+        for each in reversed(instructions):
+            out = always.union(*[before[offset] for offset in following[each.offset]])
+            into = (out - _set_by(each)) | _read_by(each)
+            changes = changes or (out, into) != (after[each.offset], before[each.offset])
+            after[each.offset], before[each.offset] = out, into
+    return after
+
+
+def _following(code: CodeType, instructions: list[dis.Instruction]) -> dict[int, list[int]]:
+    """Return to which instructions each may lead, handlers of exceptions among them."""
+    offsets = [each.offset for each in instructions]
+    following: dict[int, list[int]] = {offset: [] for offset in offsets}
+    for each, beyond in zip(instructions, [*offsets[1:], None], strict=True):
+        if beyond is not None and each.opname not in _GO_ELSEWHERE:
+            following[each.offset].append(beyond)
+        if each.opcode in dis.hasjrel or each.opcode in dis.hasjabs:
+            following[each.offset].append(each.argval)
+    for entry in dis._parse_exception_table(code):  # type: ignore[attr-defined]
+        for offset in offsets:
+            if entry.start <= offset < entry.end:
+                following[offset].append(entry.target)
+    return following
+
+
+def _read_by(instruction: dis.Instruction) -> frozenset[str]:
+    if "FAST" not in instruction.opname or instruction.opname == "STORE_FAST":
+        return frozenset()
+    names = instruction.argval
+    return frozenset(names if isinstance(names, tuple) else [names])
+
+
+def _set_by(instruction: dis.Instruction) -> frozenset[str]:
+    return frozenset([instruction.argval]) if instruction.opname == "STORE_FAST" else frozenset()
 
 
 class Shape(NamedTuple):

@@ -1,15 +1,19 @@
-"""A violation is shown as a table of who did what, and its seed carries it out again."""
+"""Schedules are shown, replayed from their seeds, drawn at random, and asked for by the command."""
+
+import random
 
 import pytest
 
-from tests.model.mistakes import protocol
-from tests.model.mistakes.mistake import Mistake
+from tests.model.__main__ import main
+from tests.model.calls import ask
+from tests.model.catalogue import QUICK, SAMPLES, found_with, report_of, reports
+from tests.model.contents import Answer, Contents, frozen
+from tests.model.engine import Engine
+from tests.model.histories import Histories, Job, NotDeterministicError
+from tests.model.mistakes.state_based import publish_first
 from tests.model.scenarios.state_based import messages
-from tests.model.schedule import replay, seed, table
-
-
-def mistake(name: str) -> Mistake:
-    return next(each for each in protocol.MISTAKES if each.name == name)
+from tests.model.schedule import replay, sample, seed, table, walk
+from tests.model.world import Bounds
 
 
 def test_a_schedule_shows_who_did_what_and_what_came_of_it():
@@ -53,7 +57,7 @@ def test_a_write_without_an_answer_takes_effect_never_or_at_once_or_later(words,
 
 
 def test_the_schedule_of_a_violation_is_the_shortest():
-    found = mistake("published before the append").look_for().violation
+    found = found_with("published before the append").violation
 
     assert found is not None
     assert seed(messages("x"), found.schedule) == "+x 0 0"
@@ -69,3 +73,111 @@ def test_a_seed_is_carried_out_as_far_as_the_code_goes_the_same_way():
 def test_a_word_that_is_none_is_named():
     with pytest.raises(ValueError, match="'0#' is no word of a schedule"):
         replay(messages("x"), "+x 0#")
+
+
+ONE = ["--scenario", "1 message, 1 copy"]
+
+
+def test_walks_beside_each_other_report_what_they_would_alone():
+    numbers = QUICK[:2]
+
+    assert list(reports(numbers)) == [report_of(number) for number in numbers]
+
+
+def test_a_planted_mistake_is_shown_with_its_schedule_and_seed(capsys):
+    assert main(["--mistake", "published before the append"]) == 0
+
+    shown = capsys.readouterr().out
+    assert "NoGhost: Wrote of version 1 is published, which is not committed" in shown
+    assert "Seed: +x 0 0\n" in shown
+
+
+def test_a_schedule_is_carried_out_with_the_code_as_it_is(capsys):
+    assert main([*ONE, "--replay", "+x 0 0 0 0! +x 1"]) == 0
+
+    shown = capsys.readouterr().out
+    assert "dies before publish Wrote" in shown
+    assert "Nothing is broken." in shown
+
+
+def test_a_schedule_that_breaks_something_ends_with_code_1(capsys, monkeypatch):
+    publish_first(monkeypatch)
+
+    assert main([*ONE, "--replay", "+x 0 0"]) == 1
+    assert "NoGhost" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--mistake", "none such"], "There is no mistake 'none such'. There are:\n  ids are not seeded"),
+        (["--replay", "+x"], "There is no scenario None. There are:\n  1 message, 1 copy"),
+        ([*ONE, "--replay", "+x 0#"], "'0#' is no word of a schedule"),
+        ([*ONE, "--replay", "+y"], "There is no job 'y' in 1 message, 1 copy; there are x."),
+    ],
+)
+def test_what_is_not_there_is_named(arguments, said, capsys):
+    assert main(arguments) == 2
+    assert said in capsys.readouterr().out
+
+
+def test_random_schedules_end_alike_when_every_coroutine_is_driven_anew():
+    scenario, bounds = messages("x", "y", copies=2), Bounds(3, 2, 2)
+    engine = Engine(scenario, bounds)
+    for number in range(40):
+        path = walk(engine, engine.first(), random.Random(number))
+        fresh = Engine(scenario, bounds)
+        world = fresh.first()
+        for action in path.actions:
+            world = fresh.take(world, action)
+
+        last = path.worlds[-1]
+        assert fresh.contents.snapshots[world.snapshot] == engine.contents.snapshots[last.snapshot]
+        facts, again = engine.chronicle[last.facts], fresh.chronicle[world.facts]
+        assert again.committed == facts.committed
+        assert set(map(frozen, again.published)) == set(map(frozen, facts.published))
+        assert set(again.done) == set(facts.done)
+
+
+def test_code_that_hangs_on_more_than_its_answers_is_found_out():
+    asked = iter(range(10))
+
+    async def fickle(process):
+        await ask("states", "get", "p", "first")
+        await ask("states", "get", "p", str(next(asked)))
+        await ask("states", "get", "p", "last")
+
+    contents = Contents()
+    histories = Histories((Job("fickle", fickle),), contents)
+    one, other = (contents.answers.number(answer) for answer in (Answer("one"), Answer("other")))
+    second = histories.answer(histories.start(0, 0), one)
+    histories.answer(second, one)
+
+    with pytest.raises(
+        NotDeterministicError, match=r"fickle asked, with the same answers, first for .* then for"
+    ):
+        histories.answer(second, other)
+
+
+def test_a_killed_run_does_not_clean_up_after_itself():
+    cleaned = []
+
+    async def careful(process):
+        try:
+            await ask("states", "barrier")
+        finally:
+            cleaned.append(process.number)
+
+    contents = Contents()
+    histories = Histories((Job("careful", careful),), contents)
+    histories.start(0, 0)
+
+    assert cleaned == []
+
+
+@pytest.mark.thorough
+def test_random_schedules_beyond_the_bounds_break_nothing():
+    for scenario, bounds in SAMPLES:
+        drawn = sample(scenario, bounds, 100)
+        assert drawn.violation is None
+        assert drawn.schedules == 100

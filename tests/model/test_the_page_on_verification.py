@@ -8,9 +8,8 @@ import pytest
 
 from tests.model import invariants
 from tests.model.__main__ import main
-from tests.model.catalogue import CHECKS, MISTAKES
+from tests.model.catalogue import CHECKS, MISTAKES, TESTED, found_with, report_of
 from tests.model.pages import PAGE, rewrite, section
-from tests.model.quick import QUICK, found_with, name, report_of
 from tests.model.schedule import seed, table
 from tests.model.totals import check_row, markdown, mistake_row
 
@@ -18,7 +17,7 @@ STALE = "`python -m tests.model` writes the page anew"
 SHOWN = "a stored message id is taken for one's own append"
 
 
-@pytest.mark.parametrize("number", QUICK, ids=name)
+@pytest.mark.parametrize("number", TESTED)
 def test_it_shows_what_an_exploration_sees(number):
     row = markdown(["a"] * 9, [check_row(report_of(number))]).splitlines()[-1]
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 
 from tests.model.histories import Site
 from tests.model.mistakes.mistake import Mistake
-from tests.model.randomly import Sample
 from tests.model.reduction import REDUCED
-from tests.model.report import Report
+from tests.model.schedule import Sample
 from tests.model.sources import shipped
-from tests.model.world import Kind
+from tests.model.world import Kind, Report
 
 LOST = (Kind.LOSE_CALL, Kind.LOSE_ANSWER, Kind.DELAY)
 

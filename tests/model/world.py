@@ -6,9 +6,12 @@ of their delivery; which worker has which makes no difference, as workers rememb
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
+
+from tests.model.histories import Site
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +22,7 @@ class Bounds:
     crashes: int = 0
     losses: int = 0
     cuts: int = 0
-    late_writes: bool = True
+    late_writes: bool = field(default=True, kw_only=True)
 
 
 NOT_KEPT = (-1, -1)
@@ -67,3 +70,38 @@ class World(NamedTuple):
     def is_quiescent(self) -> bool:
         """Whether nothing waits and nothing runs."""
         return not (self.queue or self.runs or self.late)
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """What was broken, and a shortest schedule that breaks it."""
+
+    problem: str
+    schedule: tuple[Action, ...]
+
+    @property
+    def invariant(self) -> str:
+        """The name of the broken invariant."""
+        return self.problem.partition(":")[0]
+
+
+@dataclass(slots=True)
+class Report:
+    """What an exploration saw.
+
+    `worlds` are the distinct states, `steps` the transitions between them; `executions` the number of different
+    schedules from beginning to end, all of which it covers without walking each; where they cannot be counted,
+    `reduced` says so. `runs` says how often a coroutine was driven, `crash_points` where in the source one was killed,
+    before or after a call.
+    """
+
+    scenario: str
+    bounds: Bounds
+    worlds: int = 0
+    ends: int = 0
+    executions: int = 0
+    reduced: str = ""
+    runs: int = 0
+    steps: Counter[Kind] = field(default_factory=Counter)
+    crash_points: set[tuple[Site, ...]] = field(default_factory=set)
+    violation: Violation | None = None

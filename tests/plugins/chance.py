@@ -14,8 +14,11 @@ from hypothesis import HealthCheck, settings
 # How long an example takes depends on what else the machine does, and what is filtered out depends on the seed.
 _UNSTEADY = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
+_FEW, _MOST = 10, 30
+"""How many examples a property has, unless it asks for more, and how many it gets then, but in the thorough profile."""
+
 settings.register_profile(
-    "quick", max_examples=20, deadline=None, database=None, print_blob=True, suppress_health_check=_UNSTEADY
+    "quick", max_examples=_FEW, deadline=None, database=None, print_blob=True, suppress_health_check=_UNSTEADY
 )
 settings.register_profile("thorough", settings.get_profile("quick"), max_examples=400)
 settings.load_profile("quick")
@@ -35,6 +38,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     return f"seed: {config.option.seed}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if settings().max_examples == _FEW:
+        for item in items:
+            function = getattr(item, "obj", None)
+            own = getattr(function, "_hypothesis_internal_use_settings", None)
+            if function is not None and own is not None and own.max_examples > _MOST:
+                function._hypothesis_internal_use_settings = settings(own, max_examples=_MOST)
 
 
 @pytest.hookimpl(tryfirst=True)  # before the fixtures of the test

@@ -34,6 +34,7 @@ def batches(place, table):
     return {batch["batch_id"]: batch["status"] for batch in json.loads(done.stdout)["batches"]}
 
 
+@pytest.mark.thorough
 def test_more_than_the_limit_end_with_another_exit_code(place):
     done = place.consistent(*RUN, "--table", "first", "--batch-id", "b", "--max-dead-letters", "2")
 

@@ -22,10 +22,8 @@ Ended = tuple[str, str, int, tuple[tuple[str, str], ...]]
 """Message id, status and version of an outcome, with ids and bodies of its outputs."""
 
 
-@pytest.mark.parametrize(
-    ("cluster", "table"),
-    [(CLUSTER, "bank"), pytest.param(LARGER_CLUSTER, "bank2", marks=pytest.mark.thorough)],
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize(("cluster", "table"), [(CLUSTER, "bank"), (LARGER_CLUSTER, "bank2")])
 def test_the_app_is_found_by_the_workers_of_a_cluster(
     tmp_path: Path, azurite_url: str, cluster: str, table: str
 ):

@@ -11,6 +11,7 @@ from tests.support.logs import fire, start, write_lines
 from tests.support.outcomes import by_status
 
 
+@pytest.mark.thorough
 def test_a_url_in_a_variable_that_the_workers_do_not_have(place, monkeypatch):
     # Given the store's url in a variable of this process; the workers were started before it
     monkeypatch.setenv("STORE_OF_A_TEST", place.store)
@@ -43,6 +44,7 @@ def test_a_relative_file_means_the_same_after_a_change_of_the_working_directory(
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("out", ["file", pytest.param("file/deeper", marks=pytest.mark.thorough)])
 def test_outcomes_that_cannot_be_written(place, out):
     (place.folder / "file").write_text("")

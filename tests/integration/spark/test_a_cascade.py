@@ -70,6 +70,7 @@ def test_rounds_go_on_until_no_handler_takes_an_output(place):
     assert sum(": 1 outcomes, " in each for each in said) == 4
 
 
+@pytest.mark.thorough
 def test_a_cascade_that_does_not_end_stops_and_can_be_resumed(place):
     place.app = app
     log = write_lines(place.folder / "log.jsonl", [row(1, "Ping", {"key": "a", "left": 3})])

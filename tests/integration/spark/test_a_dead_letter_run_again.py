@@ -148,6 +148,7 @@ class Kind(NamedTuple):
         return f"{place.folder}/{name}.parquet"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "kind",
     [

@@ -80,6 +80,7 @@ def test_logs_with_and_without_the_optional_columns_give_the_same(place):
     assert by_status(second) == by_status(third) == {("ShootingRange", "duplicate"): 2}
 
 
+@pytest.mark.thorough
 def test_a_damaged_file(place):
     # Given a Parquet file with a page that was overwritten
     rows = place.spark.createDataFrame([("a", "FireAt", "{}")] * 500, ["message_id", "type", "body"])
@@ -94,6 +95,7 @@ def test_a_damaged_file(place):
         place.run(str(place.folder / "log.parquet"))
 
 
+@pytest.mark.thorough
 def test_a_folder_of_json_lines_is_read_as_such(place):
     write_lines(place.folder / "log" / "1.jsonl", [start(1, 5)])
     write_lines(place.folder / "log" / "2.jsonl", [fire(2, 5)])

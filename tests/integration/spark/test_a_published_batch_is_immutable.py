@@ -42,6 +42,7 @@ def batch(lasting_place: Place) -> Published:
     return Published(lasting_place, log, outcomes, counter)
 
 
+@pytest.mark.thorough
 def test_the_outcomes_are_read_from_what_was_written(batch):
     # When the outcomes of a batch that has run are looked at twice, and sorted
     calls = batch.counter.calls("query")
@@ -144,6 +145,7 @@ def test_what_was_stored_is_made_durable_before_its_outcomes_are_in_place(place)
     assert ("Round 0: recording in the ledger", True) in seen
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "step", ["committing outcomes", pytest.param("recording in the ledger", marks=pytest.mark.thorough)]
 )

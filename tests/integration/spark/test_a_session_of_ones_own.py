@@ -101,6 +101,7 @@ def test_an_app_that_the_workers_lack_is_sent_to_them(place, tmp_path, monkeypat
     assert by_status(outcomes) == {("Account", "processed"): 1}
 
 
+@pytest.mark.thorough
 def test_an_app_that_cannot_be_sent(place, tmp_path, monkeypatch):
     place.app = own_app(tmp_path, monkeypatch, "of_no_file")
     (tmp_path / "of_no_file.py").unlink()

@@ -75,6 +75,7 @@ def test_each_epoch_is_a_batch_and_the_last_one_is_done_once(place, incoming):
     assert all_outcomes(outcomes(place)) == before
 
 
+@pytest.mark.thorough
 def test_a_micro_batch_is_one_job(place, incoming):
     df = open_source(place.spark, str(incoming), "json", max_files=1)
     where = {"store": place.store, "table": place.table, "out": place.out}
@@ -94,6 +95,7 @@ def put_bad(folder, number):
     put(folder, number, json.dumps({**json.loads(line), "message_id": f"bad-{number}", "type": "Unknown"}))
 
 
+@pytest.mark.thorough
 def test_files_of_any_age_in_any_folder_are_read_and_never_passed_over(place, incoming):
     # Given a stream over a file in a folder within the source, and then an old file, whose epoch is held back
     (incoming / "day=1").mkdir()

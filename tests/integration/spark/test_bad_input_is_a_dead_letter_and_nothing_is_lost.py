@@ -143,6 +143,7 @@ def test_a_bad_message_makes_no_version(place):
     assert {key: (versions, state) for key, (versions, state) in after.items() if versions} == before
 
 
+@pytest.mark.thorough
 def test_text_in_another_encoding_is_a_dead_letter_and_not_changed(place):
     # Given a log with lines in Latin-1, one of them a message whose id would become that of another
     good = [json.dumps(start(1, 5)).encode()]
@@ -163,6 +164,7 @@ def test_text_in_another_encoding_is_a_dead_letter_and_not_changed(place):
     ] * 2
 
 
+@pytest.mark.thorough
 def test_columns_in_another_encoding_are_dead_letters_too(place):
     log = place.spark.sql(
         """

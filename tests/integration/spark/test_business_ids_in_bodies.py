@@ -49,6 +49,7 @@ def mutants(seed: int, each: int) -> Iterator[str]:
             yield "".join(signs)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("place", "plain"), [(TOP, PLAIN), (NESTED, PLAIN_NESTED)])
 def test_the_two_ways_to_read_a_business_id_agree(spark: SparkSession, place: Place, plain: list[str]):
     bodies = [*plain, *OTHERS, *mutants(seed=1, each=20)]

@@ -93,10 +93,10 @@ def same(document):
     ("function", "into", "prefix"),
     [
         pytest.param(count_rows, TableCount, "", id="stats"),
-        pytest.param(count_objects, TableCount, "", id="stats --quick"),
-        pytest.param(windows, Windows, "", id="window"),
+        pytest.param(count_objects, TableCount, "", id="stats --quick", marks=pytest.mark.thorough),
+        pytest.param(windows, Windows, "", id="window", marks=pytest.mark.thorough),
         pytest.param(windows, Windows, "ShootingRange-", id="window of a handler"),
-        pytest.param(windows, Windows, "Nobody-", id="window of no handler"),
+        pytest.param(windows, Windows, "Nobody-", id="window of no handler", marks=pytest.mark.thorough),
     ],
 )
 def test_a_scan_finds_the_same_in_one_process_and_by_ranges(played, function, into, prefix):

@@ -57,6 +57,7 @@ def test_what_the_ledger_counts_is_what_the_files_hold(place, chance):
     assert {path.name for path in Path(place.out).iterdir()} == {"batch_id=night"}
 
 
+@pytest.mark.thorough
 def test_they_look_as_if_spark_had_written_them(place, chance):
     run(place, mixed_log(place, chance), partitions=2)
     files = Path(place.out) / "batch_id=night" / "round=0"
@@ -85,6 +86,7 @@ def test_they_look_as_if_spark_had_written_them(place, chance):
     assert written[0] == written[1]
 
 
+@pytest.mark.thorough
 def test_a_sweep_that_finds_nothing_leaves_a_batch_without_rows(place):
     options = BatchOptions(algorithm="outbox", cascade=True)
     swept = Batch(place.spark, app, place.store, place.table, place.out, options).sweep(batch_id="sweep")

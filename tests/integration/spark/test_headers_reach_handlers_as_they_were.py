@@ -68,6 +68,7 @@ def test_as_text_of_any_characters(place, format_):
     assert found == {number: headers or {} for number, headers in enumerate(GIVEN)}
 
 
+@pytest.mark.thorough
 def test_of_two_values_of_one_name_the_last_counts_and_one_without_makes_a_dead_letter(place):
     place.app = app
     twice = json.dumps(sent(3, {"a": "last"})).replace('{"a"', '{"a": "first", "a"')

@@ -126,6 +126,7 @@ def test_420_bodies_of_1_mb_that_are_none(place):
     assert reasons == {"invalid_body": 420, None: 1}
 
 
+@pytest.mark.thorough
 def test_a_note_is_the_same_wherever_it_is_made(spark):
     limits = MessageLimits(line=500, body=300, headers=100)
     texts = ["x" * 301, "€" * 101, '\x01"\\/\U0001f600' * 60, "ab" * 2000]

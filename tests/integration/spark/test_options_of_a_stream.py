@@ -38,6 +38,7 @@ def incoming(place: Place) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 def test_types_limits_and_draws(place, incoming):
     # Given messages of a type that the log may not hold, and one that is too large
     put(incoming, 0, lines(start(1, 40), row(2, "Hit", {"game_id": "g", "position": 1})))

@@ -54,6 +54,7 @@ def test_whatever_the_order_of_the_log(place, turn):
     assert json.loads(state)["seen"] == ["1", "2", "3", "4", "5", "6", "7", "8"]
 
 
+@pytest.mark.thorough
 def test_copies_stand_at_the_smallest_position_of_any_of_them(place):
     place.app = app
     # Given a message whose first copy says nothing of its place, and whose last says that it is the first

@@ -181,6 +181,7 @@ def test_a_letter_that_is_discarded_frees_those_behind_it_and_stays_refused(any_
     assert parcels(boxes) == [2]
 
 
+@pytest.mark.thorough
 def test_a_body_is_mended_by_hand(boxes):
     # Given a letter whose body cannot be read, and a line without any message
     run(boxes, "one", row(1, "Sent", {"box": "b", "parcel": "many"}, business_id="b"), "nothing")
@@ -212,6 +213,7 @@ def test_an_edit_that_is_refused_again_is_the_letter_now(boxes):
         again(boxes, edits=[json.dumps(line | {"letter": "17"})])
 
 
+@pytest.mark.thorough
 def test_a_type_that_was_unknown_goes_to_the_handler_that_was_added(boxes):
     run(boxes, "one", row(1, "Returned", {"box": "b"}), row(2, "Lost", {"box": "b"}))
     run(boxes, "two", row(1, "Returned", {"box": "b"}))
@@ -274,6 +276,7 @@ def test_a_redrive_that_died_goes_on_with_the_letters_it_began_with(boxes):
     }
 
 
+@pytest.mark.thorough
 def test_a_redrive_whose_letters_were_deleted_is_not_resumed_with_others(boxes):
     run(boxes, "one", sent(1, 1, needs=needing(boxes)))
 

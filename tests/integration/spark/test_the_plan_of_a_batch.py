@@ -3,6 +3,8 @@
 import re
 from itertools import pairwise
 
+import pytest
+
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.spark.logs import normalise as log_module
 from runtime.spark.logs.normalise import normalise
@@ -52,6 +54,7 @@ def test_messages_are_shuffled_once_and_split_no_stream(place):
     assert routed.rdd.getNumPartitions() == 3
 
 
+@pytest.mark.thorough
 def test_a_session_without_hints_shuffles_all_the_same(place):
     log = generated(place.folder / "log.jsonl", games=1, messages=10)
     session = place.spark.newSession()
@@ -62,6 +65,7 @@ def test_a_session_without_hints_shuffles_all_the_same(place):
         assert routed.rdd.getNumPartitions() == 3
 
 
+@pytest.mark.thorough
 def test_the_shuffle_is_planned_in_a_few_calls_into_java(place, monkeypatch):
     log = generated(place.folder / "log.jsonl", games=1, messages=10)
     routed = find_routes(normalise(open_log(place.spark, log).rows), app)
@@ -115,6 +119,7 @@ def test_rows_of_a_stream_are_together_and_in_order(place):
         assert positions == sorted(positions)
 
 
+@pytest.mark.thorough
 def test_copies_stand_together_at_the_smallest_position_of_any_of_them(place):
     # Given two messages, the copies of which lie around each other
     rows = [fire(1, 5, sequence=9), fire(2, 5, sequence=2), fire(1, 5, sequence=1), fire(2, 5, sequence=5)]

@@ -96,6 +96,7 @@ def test_a_dry_run_says_what_would_go_and_cuts_nothing(place):
     assert cut(place, older_than=30 * DAY).counts == told.counts
 
 
+@pytest.mark.thorough
 def test_versions_of_a_batch_that_is_not_published_stay(place):
     # Given a batch of January that died, and one of February
     log = write_lines(place.folder / "1.jsonl", [start(1, 5), fire(2, 5)])
@@ -151,6 +152,7 @@ def test_a_redelivery_window_moves_the_horizon_on(place):
     assert sorted(found.values()) == [["processed"], ["too_late"]]
 
 
+@pytest.mark.thorough
 def test_what_is_cut_is_exported_first(place, tmp_path):
     batches(place)
     before = kept_versions(place)

@@ -77,6 +77,7 @@ def run_at_once(place, logs, **options):
         return [each.result() for each in running]
 
 
+@pytest.mark.thorough
 def test_a_name_in_the_out_folder_that_is_gone_when_it_is_opened_stops_no_batch(place):
     # Given a name without a file in the folder that two batches write to, as when one cleans up while the other looks
     log = generated(place.folder / "log.jsonl", games=2, messages=20)

@@ -139,6 +139,7 @@ def log(lasting_place) -> str:
     return handle(lasting_place)
 
 
+@pytest.mark.thorough
 def test_the_same_handlers_give_the_same(any_place):
     any_place.app = BEFORE
     log = write_lines(any_place.folder / "log.jsonl", [paid(1, "a", 10), paid(2, "a", 60), paid(1, "a", 10)])
@@ -151,6 +152,7 @@ def test_the_same_handlers_give_the_same(any_place):
     assert found.first_differences() == []
 
 
+@pytest.mark.thorough
 def test_a_changed_rule_is_found_with_the_first_version_of_each_stream(lasting_place, log):
     found = found_by(lasting_place, log, CHARGED)
 
@@ -192,6 +194,7 @@ def test_each_stream_that_differs_is_in_the_result_and_examples_can_be_limited(p
     assert len(found.first_differences()) == 7
 
 
+@pytest.mark.thorough
 def test_with_cascade_the_handlers_of_outputs_are_verified_too(lasting_place, log):
     after = App(Account, LettersTwice)
 
@@ -204,6 +207,7 @@ def test_with_cascade_the_handlers_of_outputs_are_verified_too(lasting_place, lo
     ]
 
 
+@pytest.mark.thorough
 def test_messages_that_were_never_handled_are_told_and_no_difference(lasting_place, log):
     more = write_lines(
         lasting_place.folder / "more.jsonl",
@@ -222,6 +226,7 @@ def test_messages_that_were_never_handled_are_told_and_no_difference(lasting_pla
     assert "No handler takes messages of type Gone." in {each.error for each in found.counts}
 
 
+@pytest.mark.thorough
 def test_messages_that_are_dead_letters_are_counted_by_error(lasting_place, log):
     bad = [{"account": "new", "amount": "much"}, {"account": "newer", "amount": "many"}, {"account": "new"}]
     rows = [row(number, "Paid", body) for number, body in enumerate(bad, 20)]

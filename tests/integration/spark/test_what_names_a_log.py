@@ -46,6 +46,7 @@ def test_other_rows_are_another_log(spark, named, changed):
     assert named(spark.createDataFrame(ROWS, SCHEMA)) != named(spark.createDataFrame(changed, SCHEMA))
 
 
+@pytest.mark.thorough
 def test_files_that_spark_has_written_are_read_here_unless_they_were_changed_since(spark, named, tmp_path):
     # Given a file with Hadoop's checksums beside it
     spark.createDataFrame(ROWS, SCHEMA).coalesce(1).write.json(str(tmp_path / "log.jsonl"))

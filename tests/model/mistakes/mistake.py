@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from tests.model.explorer import explore
 from tests.model.facts import Scenario
 from tests.model.reduction import Reduction
-from tests.model.report import Report
 from tests.model.schedule import Replayed, replay, seed
-from tests.model.world import Bounds
+from tests.model.world import Bounds, Report
+
+Plant = Callable[[pytest.MonkeyPatch], object]
+
+CALM, CRASH = Bounds(), Bounds(crashes=1)
+"""Two workers, with whom nothing or one thing goes wrong."""
+ALONE, ALONE_CRASH = Bounds(1), Bounds(1, 1)
+ALONE_LOSS = Bounds(1, losses=1, late_writes=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +27,10 @@ class Mistake:
     """A mistake, its name, the scenario and the bounds in which it shows, and the invariant that it breaks."""
 
     name: str
-    plant: Callable[[pytest.MonkeyPatch], None]
+    breaks: str
     scenario: Scenario
     bounds: Bounds
-    breaks: str
+    plant: Plant
 
     def look_for(self, reduction: Reduction | None = None) -> Report:
         """Explore the scenario with the mistake planted."""
@@ -38,3 +45,41 @@ class Mistake:
             if planted:
                 self.plant(patch)
             return replay(self.scenario, seed(self.scenario, report.violation.schedule))
+
+
+class Mistakes(list[Mistake]):
+    """Some mistakes, each declared above what plants it."""
+
+    def add(
+        self, name: str, breaks: str, scenario: Scenario, bounds: Bounds = CALM
+    ) -> Callable[[Plant], Plant]:
+        """Declare a mistake; one plant may be declared for several."""
+
+        def declared(plant: Plant) -> Plant:
+            self.append(Mistake(name, breaks, scenario, bounds, plant))
+            return plant
+
+        return declared
+
+
+def instead_of(owner: Any, name: str) -> Callable[[Callable[..., Any]], Plant]:
+    """Make a plant of a function that takes the place of a method or function, which is its first argument."""
+
+    def planted(function: Callable[..., Any]) -> Plant:
+        def plant(patch: pytest.MonkeyPatch) -> None:
+            shipped = getattr(owner, name)
+            patch.setattr(owner, name, lambda *given, **named: function(shipped, *given, **named))
+
+        return plant
+
+    return planted
+
+
+def giving(owner: Any, name: str, value: Any) -> Plant:
+    """Make a plant that has a method give a value, whatever its arguments are."""
+    return lambda patch: patch.setattr(owner, name, lambda *_, **__: value)
+
+
+def both(*plants: Plant) -> Plant:
+    """Make one plant of several."""
+    return lambda patch: [plant(patch) for plant in plants]

@@ -9,201 +9,121 @@ import pytest
 
 from runtime.algorithms.refusals import Refusals
 from runtime.algorithms.state_based import algorithm as state_based
+from runtime.algorithms.state_based.algorithm import StateBasedOneByOne
 from runtime.algorithms.state_based.truncation import TruncationRules
-from runtime.messages.outcome import Outcome
-from runtime.versions.dead_letters import Kind, Letter
-from runtime.versions.stream import Append, append
-from tests.model.mistakes.mistake import Mistake
+from runtime.versions.dead_letters import Kind
+from runtime.versions.stream import Append
+from tests.model.mistakes.mistake import ALONE, ALONE_CRASH, Mistakes, both, giving, instead_of
 from tests.model.scenarios import refusals as scenarios
-from tests.model.scenarios import refused_entities
 from tests.model.world import Bounds
 
+MISTAKES = Mistakes()
+mistake = MISTAKES.add
 
-def _no_trace(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Refusals, "record", lambda *_, **__: None)
-
-
-def _letters_are_last(patch: pytest.MonkeyPatch) -> None:
-    async def append_twice(history: Any, new: Append) -> Any:
-        if new.letters is None or new.head.versions == history.head.versions:
-            return await append(history, new)
-        head = new.head._replace(waiting=history.head.waiting)
-        history = await append(history, Append(head, new.runs))
-        return await append(history, Append(new.head, (), new.letters))
-
-    patch.setattr(state_based, "append", append_twice)
+_no_trace = giving(Refusals, "record", None)
+mistake("refusals leave no trace", "InOrder", scenarios.ONLY_IN_ORDER, ALONE_CRASH)(_no_trace)
+for _name, _scenario in zip(("outbox", "store", "tokens"), scenarios.ENTITIES_ONLY_IN_ORDER, strict=True):
+    mistake(f"{_name}: refusals leave no trace", "InOrder", _scenario, ALONE_CRASH)(_no_trace)
 
 
-def _letters_are_first(patch: pytest.MonkeyPatch) -> None:
-    async def append_twice(history: Any, new: Append) -> Any:
-        if new.letters is None:
-            return await append(history, new)
-        head = history.head._replace(waiting=new.head.waiting)
-        history = await append(history, Append(head, (), new.letters))
-        return await append(history, Append(new.head, new.runs))
-
-    patch.setattr(state_based, "append", append_twice)
-
-
-def _nobody_waits(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Refusals, "_is_held_back", lambda *_: False)
-
-
-def _bodies_are_not_told_apart(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Refusals, "_find", lambda self, key, _: next(self._of(key), None))
-
-
-def _one_beyond_the_limit_hides_others(patch: pytest.MonkeyPatch) -> None:
-    recorded: Any = Refusals._recorded
-
-    def recorded_for_us(self: Any, own: Letter | None) -> Letter | None:
-        letter: Letter | None = recorded(self, own)
-        is_others = letter is not None and letter.kind is Kind.BEYOND_LIMIT and not self._is_ours(letter)
-        return None if is_others else letter
-
-    patch.setattr(Refusals, "_decides", lambda *_: True)
-    patch.setattr(Refusals, "_recorded", recorded_for_us)
-
-
-def _open_batches_are_not_spared(patch: pytest.MonkeyPatch) -> None:
-    begin: Any = Refusals.__init__
-    patch.setattr(
-        Refusals,
-        "__init__",
-        lambda self, letters, batch, *numbers: begin(
-            self, letters, replace(batch, open_batches=None), *numbers
-        ),
-    )
-
-
-def _the_first_body_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    record: Any = Refusals.record
-
-    def record_and_replace(self: Any, position: int, outcome: Outcome, delivery: Any, **given: Any) -> None:
-        before = len(self._changes)
-        record(self, position, outcome, delivery, **given)
-        for _, _, letter in self._changes[before:]:
-            self._change(position, letter._replace(content=delivery.fingerprint))
-
-    patch.setattr(Refusals, "record", record_and_replace)
-
-
-def _refusals_are_not_made_durable(patch: pytest.MonkeyPatch) -> None:
-    process: Any = state_based.StateBasedOneByOne.process
-
-    async def process_quickly(self: Any, message: Any, **given: Any) -> Outcome:
-        (outcome,) = await self.algorithm.process(message.business_id, [message])
-        if outcome.is_dead_letter:
-            return outcome  # type: ignore[no-any-return]
-        return await process(self, message, **given)  # type: ignore[no-any-return]
-
-    patch.setattr(state_based.StateBasedOneByOne, "process", process_quickly)
-
-
-def _letters_hold_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(TruncationRules, "is_held_by_letter", lambda *_: False)
-    _letters_are_too_late(patch)  # they are not, which is a second line of defence
-
-
-def _late_copies_wait_too(patch: pytest.MonkeyPatch) -> None:
-    refusal: Any = Refusals.refusal
-    patch.setattr(Refusals, "refusal", lambda self, *given, **_: refusal(self, *given))
-
-
-def _letters_are_too_late(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Refusals, "is_redriven", lambda *_: False)
-
-
-_CALM, _CRASH = Bounds(1), Bounds(1, crashes=1)
-
-MISTAKES = (
-    Mistake("refusals leave no trace", _no_trace, scenarios.ONLY_IN_ORDER, _CRASH, "InOrder"),
-    Mistake(
-        "letters are written in a transaction of their own after the versions",
-        _letters_are_last,
-        scenarios.BATCH,
-        _CRASH,
-        "InOrder",
-    ),
-    Mistake(
-        "a redrive removes the letter after it stored the version",
-        _letters_are_last,
-        scenarios.REDRIVEN,
-        _CALM,
-        "ProcessedIsNoLetter",
-    ),
-    Mistake(
-        "a redrive removes the letter before it stores the version",
-        _letters_are_first,
-        scenarios.REDRIVEN,
-        _CALM,
-        "NoLetterLost",
-    ),
-    Mistake("a follower overtakes a parked letter", _nobody_waits, scenarios.PARKED, _CALM, "NoOvertaking"),
-    Mistake(
-        "refusals are recognised by the id alone",
-        _bodies_are_not_told_apart,
-        scenarios.REUSED,
-        _CALM,
-        "KeptAsLetter",
-    ),
-    Mistake(
-        "a refusal beyond the limit hides that of another batch",
-        _one_beyond_the_limit_hides_others,
-        scenarios.BEYOND,
-        Bounds(1, crashes=2),
-        "InOrder",
-    ),
-    Mistake(
-        "a letter is redriven before its batch is finished",
-        _open_batches_are_not_spared,
-        scenarios.OPEN,
-        _CRASH,
-        "AsRecorded",
-    ),
-    Mistake(
-        "a redrive with another body replaces the one that was refused",
-        _the_first_body_is_forgotten,
-        scenarios.MENDED,
-        _CALM,
-        "RefusedForGood",
-    ),
-    Mistake(
-        "refusals are not made durable",
-        _refusals_are_not_made_durable,
-        scenarios.SINGLE,
-        Bounds(1, cuts=1),
-        "KeptAsLetter",
-    ),
-    Mistake(
-        "truncation moves the horizon past a waiting letter",
-        _letters_hold_nothing,
-        scenarios.TRUNCATED,
-        _CALM,
-        "NeverTooLate",
-    ),
-    Mistake(
-        "a late copy waits behind a parked letter",
-        _late_copies_wait_too,
-        scenarios.CUT_AND_PARKED,
-        _CALM,
-        "ProcessedIsNoLetter",
-    ),
-    Mistake(
-        "a letter that was late before is redriven too late",
-        _letters_are_too_late,
-        scenarios.LATE,
-        _CALM,
-        "NeverTooLate",
-    ),
-    *(
-        Mistake(
-            f"{name}: refusals leave no trace",
-            _no_trace,
-            scenario,
-            _CRASH,
-            "InOrder",
-        )
-        for name, scenario in zip(("outbox", "store", "tokens"), refused_entities.ONLY_IN_ORDER, strict=True)
-    ),
+@mistake(
+    "letters are written in a transaction of their own after the versions",
+    "InOrder",
+    scenarios.BATCH,
+    ALONE_CRASH,
 )
+@mistake(
+    "a redrive removes the letter after it stored the version",
+    "ProcessedIsNoLetter",
+    scenarios.REDRIVEN,
+    ALONE,
+)
+@instead_of(state_based, "append")
+async def _(append: Any, history: Any, new: Any) -> Any:
+    if new.letters is None or new.head.versions == history.head.versions:
+        return await append(history, new)
+    head = new.head._replace(waiting=history.head.waiting)
+    history = await append(history, Append(head, new.runs))
+    return await append(history, Append(new.head, (), new.letters))
+
+
+@mistake(
+    "a redrive removes the letter before it stores the version", "NoLetterLost", scenarios.REDRIVEN, ALONE
+)
+@instead_of(state_based, "append")
+async def _(append: Any, history: Any, new: Any) -> Any:
+    if new.letters is None:
+        return await append(history, new)
+    head = history.head._replace(waiting=new.head.waiting)
+    history = await append(history, Append(head, (), new.letters))
+    return await append(history, Append(new.head, new.runs))
+
+
+mistake("a follower overtakes a parked letter", "NoOvertaking", scenarios.PARKED, ALONE)(
+    giving(Refusals, "_is_held_back", value=False)
+)
+
+
+@mistake("refusals are recognised by the id alone", "KeptAsLetter", scenarios.REUSED, ALONE)
+@instead_of(Refusals, "_find")
+def _(_: Any, self: Any, key: Any, __: Any) -> Any:
+    return next(self._of(key), None)
+
+
+@instead_of(Refusals, "_recorded")
+def _only_ours_are_recorded(recorded: Any, self: Any, own: Any) -> Any:
+    letter = recorded(self, own)
+    is_others = letter is not None and letter.kind is Kind.BEYOND_LIMIT and not self._is_ours(letter)
+    return None if is_others else letter
+
+
+mistake(
+    "a refusal beyond the limit hides that of another batch",
+    "InOrder",
+    scenarios.BEYOND,
+    Bounds(1, crashes=2),
+)(both(giving(Refusals, "_decides", value=True), _only_ours_are_recorded))
+
+
+@mistake("a letter is redriven before its batch is finished", "AsRecorded", scenarios.OPEN, ALONE_CRASH)
+@instead_of(Refusals, "__init__")
+def _(begin: Any, self: Any, letters: Any, batch: Any, *numbers: Any) -> None:
+    begin(self, letters, replace(batch, open_batches=None), *numbers)
+
+
+@mistake(
+    "a redrive with another body replaces the one that was refused",
+    "RefusedForGood",
+    scenarios.MENDED,
+    ALONE,
+)
+@instead_of(Refusals, "record")
+def _(record: Any, self: Any, position: int, outcome: Any, delivery: Any, **given: Any) -> None:
+    before = len(self._changes)
+    record(self, position, outcome, delivery, **given)
+    for _, _, letter in self._changes[before:]:
+        self._change(position, letter._replace(content=delivery.fingerprint))
+
+
+@mistake("refusals are not made durable", "KeptAsLetter", scenarios.SINGLE, Bounds(1, cuts=1))
+@instead_of(StateBasedOneByOne, "process")
+async def _(process: Any, self: Any, message: Any, **given: Any) -> Any:
+    (outcome,) = await self.algorithm.process(message.business_id, [message])
+    return outcome if outcome.is_dead_letter else await process(self, message, **given)
+
+
+@mistake("a late copy waits behind a parked letter", "ProcessedIsNoLetter", scenarios.CUT_AND_PARKED, ALONE)
+@instead_of(Refusals, "refusal")
+def _(refusal: Any, self: Any, *given: Any, **_: Any) -> Any:
+    return refusal(self, *given)
+
+
+@mistake("a letter that was late before is redriven too late", "NeverTooLate", scenarios.LATE, ALONE)
+def _letters_are_too_late(patch: pytest.MonkeyPatch) -> None:
+    giving(Refusals, "is_redriven", value=False)(patch)
+
+
+@mistake("truncation moves the horizon past a waiting letter", "NeverTooLate", scenarios.TRUNCATED, ALONE)
+def _(patch: pytest.MonkeyPatch) -> None:
+    giving(TruncationRules, "is_held_by_letter", value=False)(patch)
+    _letters_are_too_late(patch)  # they are not, which is a second line of defence

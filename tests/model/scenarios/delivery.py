@@ -21,6 +21,7 @@ from redis.asyncio import Redis
 from eventstore import Operation, Row, StoreUnavailableError, Verb
 from runtime.publishing.keys import DeliveryKey, Key, Keys, KeyState, RedisKeys, TableKeys, read_key
 from runtime.publishing.last_hop import DeliverySettings, End, IdempotentDelivery
+from tests.model.book import Handled
 from tests.model.calls import REDIS, SteppedTable, publish
 from tests.model.contents import Rows, Snapshot
 from tests.model.facts import Invariant, View
@@ -28,7 +29,6 @@ from tests.model.histories import Job
 from tests.model.processes import Process
 from tests.model.redis_model import CHANGED, SteppedRedis
 from tests.model.scenarios.state_based import PATIENCE
-from tests.model.versions import Handled
 
 KEYS = "keys"
 UNLOCKED = "unlocked"

@@ -1,40 +1,62 @@
-"""Entities: what the algorithms share that keep a business state and its outbox in one row."""
+"""Entities: the algorithms that keep a business state and its outbox in one row, one message at a time.
+
+The outbox alone remembers all ids here. The de-duplication store is another table than the entity's. With tokens a
+message from outside comes with its token, and one of its outputs goes to somebody who needs one too: he stands at the
+end of `publish`, takes the token and leaves a receipt in one transaction, and makes durable what he found.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from eventstore import Table, drive
-from runtime.algorithms.algorithm import Algorithm, Publish
+from eventstore import Operation, RowNotFoundError, Table, drive
+from runtime.algorithms.algorithm import AT_ONCE, Algorithm, Publish
+from runtime.algorithms.outbox.algorithm import OutboxOneByOne
 from runtime.algorithms.outbox.entity import ENTITY, Entity, read_entity
+from runtime.algorithms.outbox.stores import DeduplicationStore, TokenStore, issue, token_of
+from runtime.algorithms.outbox.variants import Outbox, OutboxWithDeduplicationStore, TokenBased
 from runtime.algorithms.state_based.truncation import DAY
-from runtime.messages.envelope import Envelope
+from runtime.messages.envelope import FIRST, LAST, Envelope
 from runtime.messages.outcome import Outcome, Output
 from runtime.messages.parsing import prepare
 from tests.model import invariants
+from tests.model.book import (
+    BOOK,
+    Handled,
+    Place,
+    Version,
+    app,
+    committed_letters,
+    refused_of,
+    write,
+)
 from tests.model.calls import SteppedTable, publish
 from tests.model.contents import Snapshot
 from tests.model.facts import Invariant, View
 from tests.model.histories import Job
-from tests.model.letters import committed_letters
 from tests.model.processes import NOW, Process
-from tests.model.scribe import BOOK, app
-from tests.model.versions import Handled, Place, Version, refused_of
+from tests.model.scenarios.state_based import PATIENCE
+from tests.model.scenarios.truncation import at_that_time, old
 
 SCRIBE = app.handlers["Scribe"]
 KEY = f"Scribe-{BOOK}"
 STATES, OTHER = "states", "other"
+REPLICA = "replica"
+"""A table that follows the de-duplication store, now and then; the shipped code must not read it."""
+READER, _RECEIPT = "Reader", "RECEIPT"
 
-Make = Callable[[Callable[[str], Table], Publish, Process], Algorithm]
+Tables = Callable[[str], Table]
+Make = Callable[[Tables, Publish, Process], Algorithm]
 """Makes an algorithm for the scribe, of tables by their names, in a process."""
-
 Leftovers = Callable[[View, Snapshot, Entity], str | None]
 """Says what is left over, though it should not be, of the tables and the entity once all is done and swept."""
 
@@ -78,42 +100,6 @@ def deliver(make: Make, message: Envelope, copies: int = 1) -> Job:
     return Job(message.message_id, partial(_process, make, message), copies)
 
 
-def sweep(make: Make) -> Job:
-    """Return the job of finishing what is found unfinished."""
-    return Job("sweep", partial(_sweep, make))
-
-
-def evict(make: Make, older_than: timedelta) -> Job:
-    """Return the job of forgetting the ids of messages that were handled so long ago."""
-    return Job("evict", partial(_evict, make, older_than))
-
-
-def holding(make: Make, leftovers: Leftovers, *more: Invariant) -> Sequence[Invariant]:
-    """Return what must hold of an algorithm, with what may be left over of it."""
-    garbage = Invariant("NoGarbage", partial(_left_over, make, leftovers))
-    return (*_OF_ENTITIES, *more, garbage)
-
-
-def nothing_pending(_: View, __: Snapshot, entity: Entity) -> str | None:
-    """Say that something of the entity is not finished."""
-    return f"{entity.pending} entries of {KEY} are not finished" if entity.pending else None
-
-
-def no_entries(_: View, __: Snapshot, entity: Entity) -> str | None:
-    """Say that entries are left in the outbox."""
-    return f"the outbox of {KEY} still has {len(entity.outbox)} entries" if entity.outbox else None
-
-
-_OF_ENTITIES = (
-    invariants.CONSISTENT_OUTPUT,
-    invariants.AT_MOST_ONE_STATE_CHANGE,
-    invariants.NO_LOST_UPDATE,
-    invariants.NO_GHOST,
-    invariants.DONE_WHEN_ACKNOWLEDGED,
-    invariants.NO_LOST,
-)
-
-
 async def _process(make: Make, message: Envelope, process: Process) -> Handled:
     prepared = prepare(SCRIBE, BOOK, message)
     assert not isinstance(prepared, Outcome)
@@ -132,6 +118,20 @@ async def _evict(make: Make, older_than: timedelta, process: Process) -> Handled
     algorithm: Any = make(SteppedTable, publish, process)
     await algorithm.evict(older_than)
     return Handled()
+
+
+def _holding(make: Make, leftovers: Leftovers, *more: Invariant) -> Sequence[Invariant]:
+    """Return what must hold of an algorithm, with what may be left over of it."""
+    return (
+        invariants.CONSISTENT_OUTPUT,
+        invariants.AT_MOST_ONE_STATE_CHANGE,
+        invariants.NO_LOST_UPDATE,
+        invariants.NO_GHOST,
+        invariants.DONE_WHEN_ACKNOWLEDGED,
+        invariants.NO_LOST,
+        *more,
+        Invariant("NoGarbage", partial(_left_over, make, leftovers)),
+    )
 
 
 def _left_over(make: Make, leftovers: Leftovers, view: View) -> str | None:
@@ -156,3 +156,155 @@ def _left_over(make: Make, leftovers: Leftovers, view: View) -> str | None:
     )
     entity = entity_in(swept)
     return None if entity is None else leftovers(view, swept, entity)
+
+
+def _pending(_: View, __: Snapshot, entity: Entity) -> str | None:
+    return f"{entity.pending} entries of {KEY} are not finished" if entity.pending else None
+
+
+def _entries(_: View, __: Snapshot, entity: Entity) -> str | None:
+    return f"the outbox of {KEY} still has {len(entity.outbox)} entries" if entity.outbox else None
+
+
+def _tokens(view: View, swept: Snapshot, entity: Entity) -> str | None:
+    """Say that tokens are left, but for those of messages that wait as letters."""
+    left = [key for key in _others(swept) if not key.startswith(_RECEIPT)]
+    if len(left) > len(committed_letters(swept)):
+        return f"{len(left)} tokens are left"
+    return _entries(view, swept, entity)
+
+
+def _one_by_one(
+    variant: Any, table: Tables, publish: Publish, process: Process, **stores: Any
+) -> OutboxOneByOne:
+    algorithm = variant(
+        table=table(STATES),
+        handler=SCRIBE,
+        clock=process.clock,
+        new_id=process.draw_id,
+        retries=PATIENCE,
+        **stores,
+    )
+    return OutboxOneByOne(algorithm=algorithm, publish=publish)
+
+
+def _with_store(table: Tables, publish: Publish, process: Process) -> OutboxOneByOne:
+    store = DeduplicationStore(table(OTHER), process.clock)
+    return _one_by_one(OutboxWithDeduplicationStore, table, publish, process, store=store)
+
+
+def _with_tokens(table: Tables, publish: Publish, process: Process) -> OutboxOneByOne:
+    send = partial(_send, table(OTHER), publish, process)
+    stores = {"tokens": TokenStore(table(OTHER)), "recipients": _recipients}
+    return _one_by_one(TokenBased, table, send, process, **stores)
+
+
+def _recipients(message_type: str) -> Collection[str]:
+    return [READER] if message_type == "Wrote" else []
+
+
+async def _send(table: Table, publish: Publish, process: Process, output: Output) -> None:
+    """Publish an output; the reader takes the token of one that is for him, and leaves a message without one alone."""
+    await publish(output)
+    token = token_of(output.envelope(), READER)
+    if token is None:
+        return
+    receipt = Operation.insert(f"{_RECEIPT} {output.message_id} {process.name}", {})
+    with suppress(RowNotFoundError):
+        await table.transact(f"tokens.{token.chain}", [Operation.delete(token.row_key), receipt])
+    await table.barrier()
+
+
+def _received_twice_or_never(view: View) -> str | None:
+    received = Counter(key.split()[1] for key in _others(view.snapshot) if key.startswith(_RECEIPT))
+    for output in view.facts.published:
+        if received[output.message_id] > 1:
+            return f"{output.type} was processed twice by the one it is for"
+        if view.is_quiescent and _recipients(output.type) and not received[output.message_id]:
+            return f"{output.type} was never processed by the one it is for"
+    return None
+
+
+def _others(snapshot: Snapshot) -> Iterator[str]:
+    for rows in snapshot.tables.get(OTHER, {}).values():
+        yield from rows
+
+
+def _as_it_is(message: Envelope) -> Envelope:
+    return message
+
+
+def _with_first_token(message: Envelope) -> Envelope:
+    return drive(issue(TokenStore(Snapshot().table(OTHER)), message, [SCRIBE.name]))
+
+
+async def _issue(message: Envelope, _: Process) -> Handled:
+    await issue(TokenStore(SteppedTable(OTHER)), message, [SCRIBE.name])
+    return Handled()
+
+
+class Family(NamedTuple):
+    """An algorithm: its name, what makes it, what must hold of it, and a message as it is sent to it."""
+
+    name: str
+    make: Make
+    invariants: Sequence[Invariant]
+    sent: Callable[[Envelope], Envelope] = _as_it_is
+
+    def issued(self, *messages: Envelope) -> list[Job]:
+        """Return the jobs of issuing the tokens of messages, where they need one."""
+        if self.sent is _as_it_is:
+            return []
+        return [Job(f"issue {each.message_id}", partial(_issue, self.sent(each))) for each in messages]
+
+    def deliveries(self, *lines: str, copies: int = 1, swept: bool = False) -> EntityScenario:
+        """Return the scenario of different lines, each delivered so many times, with a sweeper beside them or not."""
+        messages = [write(line) for line in lines]
+        jobs = [deliver(self.make, self.sent(message), copies) for message in messages]
+        name = f"{self.name}: {', '.join(lines)}; {copies} cop{'ies' if copies > 1 else 'y'} each"
+        if swept:
+            name, jobs = f"{name}, and a sweeper", [*jobs, Job("sweep", partial(_sweep, self.make))]
+        return EntityScenario(name, jobs, self.invariants, self.issued(*messages))
+
+    def evicted(self) -> EntityScenario:
+        """Return the scenario of a message and its copy beside an eviction, after a message of long ago."""
+        jobs = [
+            deliver(self.make, write("x"), 2),
+            Job("evict", partial(_evict, self.make, timedelta(days=1))),
+        ]
+        earlier = at_that_time([deliver(self.make, old("a"))])
+        return EntityScenario(
+            f"{self.name}: x beside eviction; 2 copies each", jobs, self.invariants, earlier
+        )
+
+    def evicted_at_once(self) -> EntityScenario:
+        """Return the scenario of a message and its copy beside an eviction that waits for no copies."""
+        jobs = [deliver(self.make, write("x"), 2), Job("evict", partial(_evict, self.make, AT_ONCE))]
+        return EntityScenario(f"{self.name}: x evicted at once", jobs, self.invariants)
+
+
+_outbox = partial(_one_by_one, Outbox)
+OUTBOX = Family("outbox", _outbox, _holding(_outbox, _pending))
+STORE = Family("de-duplication store", _with_store, _holding(_with_store, _entries))
+TOKENS = Family(
+    "tokens",
+    _with_tokens,
+    _holding(_with_tokens, _tokens, Invariant("ReceivedOnce", _received_twice_or_never)),
+    _with_first_token,
+)
+FAMILIES = (OUTBOX, STORE, TOKENS)
+outbox, with_store, tokens = (family.deliveries for family in FAMILIES)
+
+
+def replicated() -> EntityScenario:
+    """Return the scenario of two copies, beside a replica of the de-duplication store that follows it once."""
+    jobs = [deliver(STORE.make, write("x"), 2), Job("replicate", _replicate)]
+    return EntityScenario("de-duplication store: a replica, and 2 copies", jobs, STORE.invariants)
+
+
+async def _replicate(_: Process) -> Handled:
+    page = await SteppedTable(OTHER).query(KEY, FIRST, LAST)
+    copies = [Operation.insert_or_replace(row.row_key, row.properties) for row in page.rows]
+    if copies:
+        await SteppedTable(REPLICA).transact(KEY, copies)
+    return Handled()

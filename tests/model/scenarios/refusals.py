@@ -1,11 +1,12 @@
 """Refusals: replies that are refused while the line they answer is not there, and kept as letters until redriven.
 
-A redrive is a batch over letters. Its log is written when they wait; here, before the scenario begins.
+A redrive is a batch over letters. Its log is written when they wait; here, before the scenario begins. Algorithms with
+an outbox keep letters as rows beside the entity.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -14,25 +15,33 @@ from runtime.ledger.ledger import PARTITION
 from runtime.messages.envelope import Envelope
 from runtime.versions import limits
 from runtime.versions.stream import find_versions
-from tests.model import refusals
+from tests.model import invariants
+from tests.model.book import BOOK, Handled, committed_letters, committed_versions, reply, write
 from tests.model.calls import SteppedTable
 from tests.model.contents import Snapshot
 from tests.model.facts import Invariant
 from tests.model.histories import Job
-from tests.model.letters import committed_letters
 from tests.model.processes import Process
-from tests.model.scenarios.batches import ONE_TOKEN, PARTS, task
-from tests.model.scenarios.state_based import RUNS, Limit, StateBasedScenario, deliver
+from tests.model.scenarios import entities
+from tests.model.scenarios.entities import FAMILIES, Family
+from tests.model.scenarios.state_based import (
+    ONE_TOKEN,
+    PARTS,
+    RUNS,
+    Limit,
+    StateBasedScenario,
+    deliver,
+    task,
+)
 from tests.model.scenarios.truncation import OLD, at_that_time, long_ago, old, truncate
-from tests.model.scribe import BOOK, reply, write
-from tests.model.versions import Handled, committed_versions
+from tests.model.scenarios.two_passes import BatchScenario, batch
 
 
 @dataclass(frozen=True, slots=True)
 class RefusalScenario(StateBasedScenario):
     """Messages that handlers refuse by the state, and what handles them again."""
 
-    invariants: Sequence[Invariant] = refusals.ALL
+    invariants: Sequence[Invariant] = invariants.WITH_REFUSALS
     limits: Sequence[Limit] = tuple(ONE_TOKEN)
 
     def committed(self, snapshot: Snapshot) -> Mapping[Hashable, Any]:
@@ -64,8 +73,8 @@ async def _once_refused(job: Job, messages: Sequence[str], process: Process) -> 
 
 _R, _MENDED, _WRONG = reply("r", to="a"), reply("r", to="z"), reply("r", to="y")
 _A, _B, _C, _Z = map(write, "abcz")
-_ORDER = refusals.in_order("batch-1", "r", "a")
-_IN_ORDER = (_ORDER, *refusals.ALL)
+_ORDER = invariants.in_order("batch-1", "r", "a")
+_IN_ORDER = (_ORDER, *invariants.WITH_REFUSALS)
 _REFUSED, _REFUSED_BEFORE_ITS_LINE = task("batch-1", _R), task("batch-1", _R, _A)
 
 SINGLE = RefusalScenario("a reply, 2 copies, and its line", [deliver(_R, 2), deliver(_A)])
@@ -84,13 +93,13 @@ ATTEMPTS = RefusalScenario(
 IN_PARTS = RefusalScenario(
     "2 attempts of a batch with 2 replies before their line, in parts of one letter or version",
     [task("batch-1", reply("q", to="a"), _R, _A, copies=2)],
-    invariants=[refusals.in_order("batch-1", "q", "r", "a"), *refusals.ALL],
+    invariants=[invariants.in_order("batch-1", "q", "r", "a"), *invariants.WITH_REFUSALS],
     limits=[*ONE_TOKEN, *PARTS, (limits, "MAX_TRANSACTION_LETTERS", 1)],
 )
 FULL = RefusalScenario(
     "2 attempts of a batch with 2 replies before their line, of which one is kept",
     [task("batch-1", reply("q", to="a"), _R, _A, copies=2)],
-    invariants=[refusals.in_order("batch-1", "q", "r", "a"), *refusals.ALL],
+    invariants=[invariants.in_order("batch-1", "q", "r", "a"), *invariants.WITH_REFUSALS],
     limits=[*ONE_TOKEN, (limits, "MAX_LETTERS", 1)],
 )
 BATCHES = RefusalScenario(
@@ -101,7 +110,7 @@ BATCHES = RefusalScenario(
 BEYOND = RefusalScenario(
     "2 batches with a reply before its line that cannot be kept",
     [task("batch-1", reply("q", to="a"), _R), task("batch-2", _R, _A)],
-    invariants=[refusals.in_order("batch-2", "r", "a"), *refusals.ALL],
+    invariants=[invariants.in_order("batch-2", "r", "a"), *invariants.WITH_REFUSALS],
     limits=[*ONE_TOKEN, (limits, "MAX_LETTERS", 1)],
 )
 BESIDE = RefusalScenario(
@@ -184,4 +193,50 @@ ALL_AT_ONCE = RefusalScenario(
         once_refused(redrive(3, _R), "r"),
     ],
     long_ago(*"mnz"),
+)
+
+
+def _entities(
+    what: str,
+    jobs: Callable[[Family], list[Job]],
+    *held: Invariant,
+    earlier: Callable[[Family], list[Job]] = lambda _: [],
+) -> tuple[BatchScenario, ...]:
+    """Return the scenario of jobs with a reply to a line, and with that line, with each algorithm with an outbox."""
+    return tuple(
+        BatchScenario(
+            f"{family.name}: {what}",
+            jobs(family),
+            [*family.invariants, *held, *invariants.OF_LETTERS],
+            [*family.issued(_R, _A), *earlier(family)],
+            "r",
+        )
+        for family in FAMILIES
+    )
+
+
+def _copy(family: Family, message: Envelope, copies: int = 1) -> Job:
+    return entities.deliver(family.make, family.sent(message), copies)
+
+
+_ENTITY_ORDER = invariants.in_order(None, "r", "a")
+ENTITIES_SINGLE = _entities(
+    SINGLE.name,
+    lambda family: [_copy(family, _R, 2), _copy(family, _A)],
+    invariants.REFUSED_FOR_GOOD,
+)
+ENTITIES_BATCH = _entities(
+    BATCH.name,
+    lambda family: [batch(family, "batch-1", _R, _A)],
+    _ENTITY_ORDER,
+    invariants.REFUSED_FOR_GOOD,
+)
+ENTITIES_REDRIVEN = _entities(
+    REDELIVERED.name,
+    lambda family: [batch(family, "redrive-1", _R, is_redrive=True), _copy(family, _R)],
+    earlier=lambda family: [batch(family, "batch-1", _R, _A)],
+)
+ENTITIES_ONLY_IN_ORDER = tuple(
+    replace(each, name=f"{each.name}, and its order alone", invariants=[_ENTITY_ORDER])
+    for each in ENTITIES_BATCH
 )

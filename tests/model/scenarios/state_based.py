@@ -1,30 +1,41 @@
-"""Messages off a queue, handled one at a time by the shipped processor, with the state-based algorithm."""
+"""Messages off a queue, and batches of them, with the state-based algorithm.
+
+The steps of a batch are those of its driver, in their order, for one stream. What Spark does is left out: an attempt
+handles the messages and publishes the outputs itself, and whichever attempt comes to the end first finishes the batch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from handlers import App
 from runtime import Processor
+from runtime.algorithms.state_based import algorithm as state_based
+from runtime.clock import Clock
+from runtime.ledger import ledger
+from runtime.ledger.batch import BatchContext
+from runtime.ledger.ledger import Ledger
 from runtime.ledger.settings import TableSettings
 from runtime.messages.envelope import Envelope
+from runtime.messages.outcome import Outcome, Status
+from runtime.messages.parsing import prepare
 from runtime.retries import RetryPolicy
 from runtime.versions import index as id_index
 from runtime.versions import limits
 from tests.model import invariants
+from tests.model.book import BOOK, Handled, app, committed_versions, count, refused_of, write
 from tests.model.calls import SteppedTable, publish
 from tests.model.contents import Snapshot
 from tests.model.facts import Invariant
 from tests.model.histories import Job
-from tests.model.processes import Process
-from tests.model.scribe import app, write
-from tests.model.versions import Handled, committed_versions, refused_of
+from tests.model.processes import NOW, Process
 
 
 async def no_pause(seconds: float) -> None:
@@ -32,7 +43,6 @@ async def no_pause(seconds: float) -> None:
 
 
 PATIENCE = RetryPolicy(sleep=no_pause)
-
 
 Limit = tuple[ModuleType, str, object]
 """A constant of a module of the shipped code, by its name, and what it is in a scenario."""
@@ -43,6 +53,13 @@ FULL_TAIL: list[Limit] = [(limits, "MAX_TAIL_BYTES", 1)]
 """The tail is full after each commit: the next one turns it into a run."""
 MIXED: list[Limit] = [(limits, "MAX_SEGMENT_BYTES", 400), (limits, "MAX_TAIL_BYTES", 400)]
 """A tail takes two commits or so; then it becomes a run."""
+PARTS: list[Limit] = [*RUNS, (limits, "MAX_TRANSACTION_RUNS", 1), (limits, "MAX_RUN_VERSIONS", 1)]
+"""A transaction takes one version."""
+ONE_TOKEN: list[Limit] = [(ledger, "uuid", SimpleNamespace(uuid4=lambda: UUID(int=0)))]
+"""The token of a batch is drawn when it begins; here it is always the same, as nothing hangs on it."""
+
+Fold = Callable[[SteppedTable, Clock, BatchContext, Sequence[Envelope]], Awaitable[list[Outcome]]]
+"""Handles the messages of a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +98,87 @@ async def _process(app: App, message: Envelope, process: Process) -> Handled:
     processor = Processor(
         app, SteppedTable(), publish, clock=process.clock, retries=PATIENCE, settings=TableSettings()
     )
-    outcomes = await processor.process(message)
-    refused = refused_of(outcomes)
+    refused = refused_of(await processor.process(message))
     return Handled(() if refused else (message.message_id,), refused=refused)
+
+
+async def fold_scribe(
+    table: SteppedTable, clock: Clock, batch: BatchContext, messages: Sequence[Envelope]
+) -> list[Outcome]:
+    """Handle the messages of a batch."""
+    (handler,) = app.handlers.values()
+    algorithm = state_based.StateBased(table, handler, clock, batch, PATIENCE)
+    return list(await algorithm.process(BOOK, [prepare(handler, BOOK, message) for message in messages]))
+
+
+def task(
+    batch_id: str,
+    *messages: Envelope,
+    copies: int = 1,
+    now: int = NOW,
+    fold: Fold = fold_scribe,
+    **options: Any,
+) -> Job:
+    """Return the job of handling the messages of a batch, attempted so many times by processes that live `now`.
+
+    `options` are those of `BatchContext`.
+    """
+    batch = BatchContext(batch_id, **options)
+    return Job(batch_id, partial(_attempt, batch, messages, now, fold), copies)
+
+
+async def _attempt(
+    batch: BatchContext, messages: Sequence[Envelope], now: int, fold: Fold, process: Process
+) -> Handled:
+    table, clock = SteppedTable(), Process(process.number, now).clock
+    ledger_ = Ledger(table, clock, PATIENCE)
+    record = await ledger_.begin(batch.batch_id or "", "input", "out")
+    if record.is_finished:
+        return Handled()
+    handled = Handled()
+    if record.rounds == 0:
+        context = replace(batch, open_batches=await ledger_.open_batches(), number=record.number)
+        outcomes = await fold(table, clock, context, messages)
+        await table.barrier()
+        for outcome in outcomes:
+            for output in outcome.outputs:
+                await publish(output)
+        record = await ledger_.commit_round(record, 0, {}, 0)
+        handled = _handled(outcomes)
+    await ledger_.publish(record)
+    return handled
+
+
+def _handled(outcomes: Sequence[Outcome]) -> Handled:
+    decided = [outcome for outcome in outcomes if outcome.version is not None or outcome.is_dead_letter]
+    return Handled(
+        tuple(outcome.envelope.message_id for outcome in decided if outcome.version is not None),
+        tuple(f"{each.envelope.message_id} {each.reason or each.status}" for each in decided),
+        refused_of(decided),
+        tuple(each.envelope.message_id for each in outcomes if each.status is Status.TOO_LATE),
+    )
+
+
+_X, _Y = write("x"), write("y")
+
+BEGUN = StateBasedScenario(
+    "2 messages for a book with lines", [deliver(_X), deliver(_Y)], [deliver(write("a"))]
+)
+COUNTED = StateBasedScenario(
+    "a message that changes nothing, and one that does", [deliver(count("c")), deliver(_X)]
+)
+FILLED = replace(BEGUN, name="2 messages for a book whose tail is full", limits=FULL_TAIL)
+ATTEMPTS = StateBasedScenario(
+    "2 attempts of a batch with a copy in it", [task("batch-1", _X, _Y, _X, copies=2)], limits=ONE_TOKEN
+)
+IN_PARTS = StateBasedScenario(
+    "a batch with a copy in it, in parts of one version, beside a message",
+    [task("batch-1", _X, _Y, _X), deliver(_Y)],
+    limits=[*ONE_TOKEN, *PARTS],
+)
+BATCHES = StateBasedScenario(
+    "2 batches with a message in common",
+    [task("batch-1", _X, _Y), task("batch-2", _Y)],
+    earlier=[task("batch-0")],
+    limits=ONE_TOKEN,
+)

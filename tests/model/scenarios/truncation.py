@@ -12,27 +12,25 @@ from runtime import Processor, TableSettings, processor
 from runtime.algorithms.state_based.truncation import DAY, TruncationRules, truncate_stream
 from runtime.ledger.ledger import Ledger
 from runtime.messages.envelope import Envelope
+from tests.model.book import BOOK, Handled, app, write
 from tests.model.calls import SteppedTable, publish
 from tests.model.histories import Job, Started
-from tests.model.processes import NOW, Dependencies, Process
-from tests.model.scenarios.batches import ONE_TOKEN
-from tests.model.scenarios.state_based import PATIENCE, Limit, StateBasedScenario, deliver
-from tests.model.scribe import BOOK, app, write
-from tests.model.versions import Handled
+from tests.model.processes import NOW, Process, draw_id
+from tests.model.scenarios.state_based import (
+    ONE_TOKEN,
+    PATIENCE,
+    RUNS,
+    Limit,
+    StateBasedScenario,
+    deliver,
+    task,
+)
 
 OLD = NOW - 10 * DAY
 
-KEY = f"Scribe-{BOOK}"
-
 SMALL_STEPS: list[Limit] = [(memory, "PAGE_SIZE", 1), (event_truncation, "_CHANGES", 1)]
 """A page has one row, and a transaction that deletes rows deletes one: everything takes several calls."""
-
-
-def _draw_id() -> str:
-    return Dependencies.process.draw_id()
-
-
-_DRAWN: list[Limit] = [(processor, "fresh_id", _draw_id)]
+_DRAWN: list[Limit] = [(processor, "fresh_id", draw_id)]
 """Ids of epochs, as each process draws them."""
 
 
@@ -59,13 +57,6 @@ def truncated_beside(
 def consume(message: Envelope, copies: int = 1) -> Job:
     """Return the job of a consumer that handles one message, and notes in the ledger when its outputs are published."""
     return Job(message.message_id, partial(_consume, message), copies)
-
-
-def consumed_beside(name: str, *jobs: Job, limits: Sequence[Limit] = ()) -> StateBasedScenario:
-    """Return the scenario of jobs beside a truncation to which nothing is promised."""
-    return StateBasedScenario(
-        name, [truncate(is_promised=False), *jobs], limits=[*ONE_TOKEN, *_DRAWN, *limits]
-    )
 
 
 def long_ago(*lines: str) -> list[Job]:
@@ -103,5 +94,45 @@ async def _truncate(keep_last: int | None, acknowledged_after: int | None, proce
     rules = TruncationRules.of(
         NOW, open_batches, older_than=DAY, keep_last=keep_last, acknowledged_after=acknowledged_after
     )
-    await truncate_stream(table, KEY, rules, PATIENCE)
+    await truncate_stream(table, f"Scribe-{BOOK}", rules, PATIENCE)
     return Handled()
+
+
+_LATE_COPY, _NEW = deliver(old("a")), deliver(write("x"))
+_STEPS = [*RUNS, *SMALL_STEPS]
+
+LATE = truncated_beside("a late copy beside truncation", _LATE_COPY, earlier=long_ago("a", "b"))
+LATE_IN_ROWS = truncated_beside(
+    f"{LATE.name}, each version in a row", _LATE_COPY, earlier=long_ago("a", "b"), limits=RUNS
+)
+LATE_IN_STEPS = truncated_beside(
+    f"{LATE.name} in small steps", _LATE_COPY, earlier=long_ago(*"abc"), limits=_STEPS
+)
+IN_STEPS = truncated_beside(
+    "truncation in small steps, each version in a row", _NEW, earlier=long_ago(*"abc"), limits=_STEPS
+)
+TWICE = StateBasedScenario(
+    "truncated twice, beside a late copy",
+    [truncate(keep_last=2)._replace(name="truncate-2"), truncate(keep_last=1), deliver(old("c"))],
+    long_ago("c", "b", "d"),
+    limits=ONE_TOKEN,
+)
+UNPUBLISHED = truncated_beside(
+    "an unpublished batch beside truncation", task("batch-1", old("a"), now=OLD), _NEW, earlier=[]
+)
+DIED = StateBasedScenario(
+    "a single message whose worker died beside truncation",
+    [truncate(is_promised=False), *long_ago("a"), _NEW],
+    limits=[*ONE_TOKEN, *_DRAWN],
+)
+CONSUMED = StateBasedScenario(
+    "a single message that its consumer acknowledges beside truncation",
+    [truncate(is_promised=False), *at_that_time([consume(old("a"))]), _NEW],
+    limits=[*ONE_TOKEN, *_DRAWN],
+)
+
+
+def late_and_new(where: str, limits: Sequence[Limit]) -> StateBasedScenario:
+    """Return the scenario of a late copy and a new message beside truncation, of versions that lie somewhere."""
+    name = f"a late copy and a message beside truncation, {where}"
+    return truncated_beside(name, _LATE_COPY, _NEW, earlier=long_ago(*"abc"), limits=limits)

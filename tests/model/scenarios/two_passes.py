@@ -7,7 +7,7 @@ can be put in place once; what is in it is published. What Spark does is left ou
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,28 +16,30 @@ import msgpack
 import pytest
 
 from eventstore import Operation, RowExistsError, Table
-from runtime.algorithms.algorithm import Publish
 from runtime.ledger.batch import BatchContext
 from runtime.ledger.ledger import Ledger
 from runtime.messages.envelope import Envelope, id_key
 from runtime.messages.outcome import Outcome, Output, Status
 from runtime.messages.parsing import prepare
+from tests.model.book import BOOK, Handled, refused_of, write
 from tests.model.calls import SteppedTable, publish
 from tests.model.contents import Snapshot
 from tests.model.facts import Invariant, View
 from tests.model.histories import Job
 from tests.model.processes import Process
-from tests.model.scenarios import deduplication_store, outbox, tokens
-from tests.model.scenarios.batches import ONE_TOKEN
-from tests.model.scenarios.entities import SCRIBE, STATES, EntityScenario, deliver, entity_in
-from tests.model.scenarios.state_based import PATIENCE
-from tests.model.scribe import BOOK, write
-from tests.model.versions import Handled, refused_of
+from tests.model.scenarios.entities import (
+    FAMILIES,
+    SCRIBE,
+    STATES,
+    EntityScenario,
+    Family,
+    deliver,
+    entity_in,
+)
+from tests.model.scenarios.state_based import ONE_TOKEN, PATIENCE
 
 FOLDERS = "folders"
 _ROUND = "round-0"
-
-Make = Callable[[Callable[[str], Table], Publish, Process], Any]
 
 
 class BatchScenario(EntityScenario):
@@ -49,31 +51,13 @@ class BatchScenario(EntityScenario):
             patch.setattr(module, name, value)
 
 
-def in_outbox(name: str, *jobs: Job) -> BatchScenario:
-    """Return the scenario of jobs with the outbox."""
-    return BatchScenario(f"outbox: {name}", jobs, [*outbox.INVARIANTS, PROCESSED_ONCE])
-
-
-def in_store(name: str, *jobs: Job) -> BatchScenario:
-    """Return the scenario of jobs with the outbox and the de-duplication store."""
-    held = [*deduplication_store.INVARIANTS, PROCESSED_ONCE]
-    return BatchScenario(f"de-duplication store: {name}", jobs, held)
-
-
-def with_tokens(name: str, *jobs: Job, lines: str) -> BatchScenario:
-    """Return the scenario of jobs with tokens, which are issued for some lines before."""
-    held = [*tokens.INVARIANTS, PROCESSED_ONCE]
-    return BatchScenario(f"tokens: {name}", jobs, held, [tokens.issued(write(line)) for line in lines])
-
-
-def batch(make: Make, batch_id: str, *messages: Envelope, copies: int = 1, **options: Any) -> Job:
+def batch(family: Family, batch_id: str, *messages: Envelope, copies: int = 1, **options: Any) -> Job:
     """Return the job of running a batch, attempted so many times. `options` are those of `BatchContext`."""
-    return Job(batch_id, partial(_attempt, make, BatchContext(batch_id, **options), messages), copies)
+    sent = [family.sent(message) for message in messages]
+    return Job(batch_id, partial(_attempt, family.make, BatchContext(batch_id, **options), sent), copies)
 
 
-async def _attempt(
-    make: Make, batch: BatchContext, messages: Sequence[Envelope], process: Process
-) -> Handled:
+async def _attempt(make: Any, batch: BatchContext, messages: Sequence[Envelope], process: Process) -> Handled:
     batch_id = batch.batch_id or ""
     one_by_one, folders = make(SteppedTable, publish, process), SteppedTable(FOLDERS)
     ledger_ = Ledger(SteppedTable(STATES), process.clock, PATIENCE)
@@ -109,13 +93,6 @@ async def _put_in_place(folders: Table, batch_id: str, outcomes: Sequence[Outcom
         return
 
 
-def _processed(snapshot: Snapshot) -> Counter[str]:
-    """Count how often batches say of each message that they have processed it."""
-    rows = [each[_ROUND] for each in snapshot.tables.get(FOLDERS, {}).values()]
-    ends = [end for row in rows for end in msgpack.unpackb(row.properties["Content"])[0]]
-    return Counter(message_id for message_id, status in ends if status == Status.PROCESSED)
-
-
 def _processed_twice_or_never(view: View) -> str | None:
     """Say which message several batches have processed, or none, though a batch has made its version."""
     found = _processed(view.snapshot)
@@ -128,26 +105,33 @@ def _processed_twice_or_never(view: View) -> str | None:
     return None
 
 
-PROCESSED_ONCE = Invariant("ProcessedOnce", _processed_twice_or_never)
+def _processed(snapshot: Snapshot) -> Counter[str]:
+    """Count how often batches say of each message that they have processed it."""
+    rows = [each[_ROUND] for each in snapshot.tables.get(FOLDERS, {}).values()]
+    ends = [end for row in rows for end in msgpack.unpackb(row.properties["Content"])[0]]
+    return Counter(message_id for message_id, status in ends if status == Status.PROCESSED)
 
-_X, _TOKEN_X = write("x"), tokens.with_first_token(write("x"))
-_OUTBOX, _STORE, _TOKENS = (partial(batch, each.make) for each in (outbox, deduplication_store, tokens))
-_ATTEMPTS = "2 attempts of a batch with a copy in it"
-_COMMON = "2 batches with a message in common"
-_BESIDE = "a batch beside a copy"
 
-ATTEMPTS = (
-    in_outbox(_ATTEMPTS, _OUTBOX("batch-1", _X, _X, copies=2)),
-    in_store(_ATTEMPTS, _STORE("batch-1", _X, _X, copies=2)),
-    with_tokens(_ATTEMPTS, _TOKENS("batch-1", _TOKEN_X, _TOKEN_X, copies=2), lines="x"),
+_X = write("x")
+
+
+def _with_each(what: str, jobs: Any) -> tuple[BatchScenario, ...]:
+    """Return the scenario of jobs, made for an algorithm, with each algorithm."""
+    once = Invariant("ProcessedOnce", _processed_twice_or_never)
+    return tuple(
+        BatchScenario(f"{each.name}: {what}", jobs(each), [*each.invariants, once], each.issued(_X))
+        for each in FAMILIES
+    )
+
+
+ATTEMPTS = _with_each(
+    "2 attempts of a batch with a copy in it", lambda family: [batch(family, "batch-1", _X, _X, copies=2)]
 )
-BATCHES = (
-    in_outbox(_COMMON, _OUTBOX("batch-1", _X), _OUTBOX("batch-2", _X)),
-    in_store(_COMMON, _STORE("batch-1", _X), _STORE("batch-2", _X)),
-    with_tokens(_COMMON, _TOKENS("batch-1", _TOKEN_X), _TOKENS("batch-2", _TOKEN_X), lines="x"),
+BATCHES = _with_each(
+    "2 batches with a message in common",
+    lambda family: [batch(family, "batch-1", _X), batch(family, "batch-2", _X)],
 )
-BESIDE = (
-    in_outbox(_BESIDE, _OUTBOX("batch-1", _X), deliver(outbox.make, _X)),
-    in_store(_BESIDE, _STORE("batch-1", _X), deliver(deduplication_store.make, _X)),
-    with_tokens(_BESIDE, _TOKENS("batch-1", _TOKEN_X), deliver(tokens.make, _TOKEN_X), lines="x"),
+BESIDE = _with_each(
+    "a batch beside a copy",
+    lambda family: [batch(family, "batch-1", _X), deliver(family.make, family.sent(_X))],
 )

@@ -139,7 +139,7 @@ def _own_alarm() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
-@pytest.mark.parametrize("algorithm", ["state-based", "outbox"])
+@pytest.mark.parametrize("algorithm", ["state-based", pytest.param("outbox", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("deed", HANGING)
 def test_a_handler_that_hangs_is_interrupted(tmp_path, deed, algorithm):
     found = fold(tmp_path, "nothing", deed, "nothing", algorithm=algorithm)
@@ -196,7 +196,7 @@ def _retried(monkeypatch) -> None:
 
 
 @pytest.mark.usefixtures("_retried")
-@pytest.mark.parametrize("algorithm", ["state-based", "outbox"])
+@pytest.mark.parametrize("algorithm", ["state-based", pytest.param("outbox", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("deed", DYING)
 def test_on_a_retry_a_message_that_ends_its_process_is_refused(tmp_path, deed, algorithm):
     deeds = ["nothing", deed, "nothing", deed, "cancel", "nothing"]

@@ -81,6 +81,7 @@ def test_what_never_fits_is_told_so(algorithm):
     assert "redrive it" not in str(outcome.error)
 
 
+@pytest.mark.thorough
 def test_an_outbox_full_of_old_ids_says_that_they_can_be_forgotten():
     world = World("outbox", app)
     for number in range(300):

@@ -20,7 +20,7 @@ from tests.unit.runtime.algorithms.game import (
 from tests.unit.runtime.algorithms.world import ALGORITHMS, At, CrashError, Pause, World, crash, resume
 from tests.unit.runtime.diary import write
 
-pytestmark = pytest.mark.parametrize("algorithm", ALGORITHMS)
+pytestmark = [pytest.mark.thorough, pytest.mark.parametrize("algorithm", ALGORITHMS)]
 MORE = 8
 """How many calls more a worker makes at most once it was disturbed."""
 

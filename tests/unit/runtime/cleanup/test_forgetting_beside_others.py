@@ -188,7 +188,7 @@ WORK = {
 
 @pytest.mark.parametrize("algorithm", SOME_ALGORITHMS)
 @pytest.mark.parametrize("work", WORK)
-@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("is_first", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_an_object_that_refuses_has_nothing_left_of_what_others_did_meanwhile(
     algorithm: AlgorithmName, work: str, is_first: bool
 ):
@@ -211,7 +211,7 @@ def test_an_object_that_refuses_has_nothing_left_of_what_others_did_meanwhile(
 
 @pytest.mark.parametrize("algorithm", SOME_ALGORITHMS)
 @pytest.mark.parametrize("work", WORK)
-@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("is_first", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_an_object_that_begins_anew_has_only_what_was_sent_later_and_each_message_at_most_once(
     algorithm: AlgorithmName, work: str, is_first: bool
 ):
@@ -243,7 +243,7 @@ def test_beside_truncation_too(restart: bool, is_first: bool):
 
 
 @pytest.mark.parametrize("algorithm", SOME_ALGORITHMS)
-@pytest.mark.parametrize("restart", [True, False])
+@pytest.mark.parametrize("restart", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_two_who_forget_it_leave_a_new_history_whole(algorithm: AlgorithmName, restart: bool):
     # Given one who forgets the object, while another one does so, and then messages begin a new history
     office = office_of(algorithm)

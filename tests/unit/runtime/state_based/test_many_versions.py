@@ -173,6 +173,7 @@ def test_a_copy_whose_outputs_are_in_hand_does_not_fail_the_batch_after_a_confli
     assert len(outcomes[0].outputs) == 1
 
 
+@pytest.mark.thorough
 def test_twenty_thousand_versions_in_one_call():
     table = memory_table()
     counted = InterceptedTable(table)

@@ -172,6 +172,7 @@ def test_hashes_never_change(key, hashes):
     assert id_hashes_of(ids, key).hex() == hashes
 
 
+@pytest.mark.thorough
 def test_a_long_history_is_a_few_rows_beside_its_runs():
     table = memory_table()
     for batch in range(20):

@@ -26,15 +26,13 @@ from runtime.messages.outcome import Outcome, Output
 from runtime.messages.parsing import Prepared, prepare
 from runtime.versions.stream import versions
 from tests.model import invariants
+from tests.model.book import BOOK, Handled, Lines, Turned, Write, write
 from tests.model.calls import SteppedTable, publish
 from tests.model.contents import Snapshot
 from tests.model.facts import Invariant, View
 from tests.model.histories import Job
-from tests.model.processes import NOW, Dependencies, Process
-from tests.model.scenarios.batches import ONE_TOKEN, task
-from tests.model.scenarios.state_based import PATIENCE, StateBasedScenario
-from tests.model.scribe import BOOK, Lines, Turned, Write, write
-from tests.model.versions import Handled
+from tests.model.processes import NOW, Dependencies, Process, draw_id
+from tests.model.scenarios.state_based import ONE_TOKEN, PATIENCE, StateBasedScenario, task
 
 PICTURES, STATES, PICTURE = "other", "states", "PICTURE"
 
@@ -89,13 +87,8 @@ def illustrated(*lines: str, copies: int = 1, swept: bool = False) -> StateBased
     return StateBasedScenario(name, jobs, (), INVARIANTS)
 
 
-def _draw_id() -> str:
-    """Return an id that the process draws whose code runs now."""
-    return Dependencies.process.draw_id()
-
-
 def _algorithm(table: SteppedTable, clock: Clock, batch: BatchContext) -> state_based.StateBased:
-    documents = Documents(Pictures(), table, clock, _draw_id, PATIENCE)
+    documents = Documents(Pictures(), table, clock, draw_id, PATIENCE)
     return state_based.StateBased(table, ILLUSTRATOR, clock, batch, PATIENCE, documents=documents)
 
 
@@ -184,21 +177,18 @@ INVARIANTS = (
     Invariant("NoGarbage", _left_over),
 )
 
-ATTEMPTS = StateBasedScenario(
-    "pictures: 2 attempts of a batch with a copy in it",
-    [task("batch-1", write("x"), write("y"), write("x"), copies=2, fold=_fold)],
-    invariants=INVARIANTS,
-    limits=ONE_TOKEN,
+
+def _batch(name: str, *jobs: Job) -> StateBasedScenario:
+    return StateBasedScenario(f"pictures: {name}", jobs, invariants=INVARIANTS, limits=ONE_TOKEN)
+
+
+_X, _Y = write("x"), write("y")
+ATTEMPTS = _batch(
+    "2 attempts of a batch with a copy in it", task("batch-1", _X, _Y, _X, copies=2, fold=_fold)
 )
-SWEPT = StateBasedScenario(
-    "pictures: a batch, and a sweeper",
-    [task("batch-1", write("x"), fold=_fold), Job("sweep", _sweep)],
-    invariants=INVARIANTS,
-    limits=ONE_TOKEN,
-)
-BESIDE = StateBasedScenario(
-    "pictures: a batch beside a message that is in it too",
-    [task("batch-1", write("x"), write("y"), fold=_fold), Job("y", partial(_process, write("y")))],
-    invariants=INVARIANTS,
-    limits=ONE_TOKEN,
+SWEPT = _batch("a batch, and a sweeper", task("batch-1", _X, fold=_fold), Job("sweep", _sweep))
+BESIDE = _batch(
+    "a batch beside a message that is in it too",
+    task("batch-1", _X, _Y, fold=_fold),
+    Job("y", partial(_process, _Y)),
 )
