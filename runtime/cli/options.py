@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 
 _MICROSECOND = timedelta(microseconds=1)
 _MICROSECONDS_OF = {
-    unit: n * 1_000_000 for unit, n in zip("smhdw", (1, 60, 3600, 86400, 604800), strict=True)
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+    "w": 604_800_000_000,
 }
 _BYTES_OF = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
@@ -83,11 +87,11 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 class Only(frozenset[str]):
-    """Stands in the annotation of a parameter: the names of the fields that the command takes, by default all."""
+    """The names of the fields of a dataclass that a command takes, in the annotation of its parameter; else all."""
 
 
 def only(*names: str) -> Only:
-    """Return what says that a command takes these fields of a dataclass only, the others are left at their defaults."""
+    """Return what says so; the other fields are left at their defaults."""
     return Only(names)
 
 
