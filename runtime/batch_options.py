@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Literal
 
 from eventstore import Table
@@ -283,7 +282,3 @@ class VerifyOptions:
     def __post_init__(self) -> None:
         if not 0 < self.sample <= 1:
             raise UsageError(f"A sample is a share of the streams, above 0 and up to 1, not {self.sample}.")
-        if self.export is not None:
-            from runtime.archives.versions import ExportedVersions  # noqa: PLC0415 - it needs Arrow
-
-            ExportedVersions(Path(self.export))  # raises when there are no versions

@@ -352,7 +352,10 @@ def verify(
     Raises `UsageError` for what cannot be verified, `ArchiveError` for an export without versions,
     `TableNotFoundError` when there is no such table, and `BatchFailedError` when the job stopped.
     """
-    verifying = _Verifying(spark, app, portable_url(store), table, VerifyOptions(**options))
+    chosen = VerifyOptions(**options)
+    if chosen.export is not None:
+        ExportedVersions(Path(chosen.export))  # raises when there are no versions
+    verifying = _Verifying(spark, app, portable_url(store), table, chosen)
     with job_settings(spark, messages):
         return verifying.run(messages)
 

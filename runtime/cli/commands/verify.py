@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -115,8 +116,13 @@ def verify(
     are counted, and the exit code is 0. One query for each stream, more for versions that are not in its header.
     """
     loaded = load_app(app)
+    from runtime.archives.versions import ExportedVersions
     from runtime.spark.verification import verify as compare
 
+    if options.export is not None:
+        ExportedVersions(
+            Path(options.export)
+        )  # an export without versions is refused before Spark is started
     spark.check_scope(states)
     log_bytes = check_log(messages, spark.place, options.log_format, options.source)
     require_table(states)
