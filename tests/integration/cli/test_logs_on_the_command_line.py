@@ -9,7 +9,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyarrow import parquet
 
 from samples.shooting_range.log import generate
 from tests.integration.cli.folder import SHORT_LIVED_JAVA, Folder, deposit, write_lines
@@ -54,7 +53,7 @@ _INITIALISED = re.compile(r"\d+ Initializing '([\w/$]+)'")
 def test_small_letters_do_not_make_java_look_at_each_character_there_is(tmp_path: Path):
     # Given a Java that writes down which classes it initialises
     folder = Folder(tmp_path)
-    parquet.write_table(pa.Table.from_pylist(list(generate(1, 4))), tmp_path / "games.parquet")
+    pq.write_table(pa.Table.from_pylist(list(generate(1, 4))), tmp_path / "games.parquet")
     java = f"{SHORT_LIVED_JAVA} -Xlog:class+init=info:file={tmp_path}/classes-%p.txt"
 
     # When a batch is run over messages with UUIDs, which have one spelling then
