@@ -44,9 +44,17 @@ def connect(url: str) -> Store:
         from eventstore.backends.memory import open_memory  # noqa: PLC0415 - loaded when asked for
 
         return open_memory(url)
-    if url == "azurite" or url.startswith(("azurite://", "https://")) or _is_connection_string(url):
-        return _connect_to_service(url)
-    raise StoreUrlError(_FORMS)
+    names = {part.partition("=")[0].strip().lower() for part in url.split(";")}
+    is_connection_string = not names.isdisjoint({"accountname", "tableendpoint", "usedevelopmentstorage"})
+    if not (is_connection_string or url == "azurite" or url.startswith(("azurite://", "https://"))):
+        raise StoreUrlError(_FORMS)
+    try:
+        from eventstore.backends.azure import AzureStore  # noqa: PLC0415 - loaded when asked for
+    except ModuleNotFoundError as error:
+        raise StoreUrlError(
+            f"A table service needs {error.name}: pip install 'consistent-messaging[azure]'."
+        ) from error
+    return AzureStore.connect(url)
 
 
 def portable_url(url: str) -> str:
@@ -60,16 +68,6 @@ def portable_url(url: str) -> str:
     return f"{_FILE}{Path(file).absolute()}" if file != url and file else url
 
 
-def _connect_to_service(url: str) -> Store:
-    try:
-        from eventstore.backends.azure import AzureStore  # noqa: PLC0415 - loaded when asked for
-    except ModuleNotFoundError as error:
-        raise StoreUrlError(
-            f"A table service needs {error.name}: pip install 'consistent-messaging[azure]'."
-        ) from error
-    return AzureStore.connect(url)
-
-
 def _of_environment(name: str) -> str:
     url = os.environ.get(name)
     if not url:
@@ -77,8 +75,3 @@ def _of_environment(name: str) -> str:
     if url.startswith("env:"):
         raise StoreUrlError(f"The environment variable {name} names another one; it must hold the store url.")
     return url
-
-
-def _is_connection_string(url: str) -> bool:
-    names = {part.partition("=")[0].strip().lower() for part in url.split(";")}
-    return not names.isdisjoint({"accountname", "tableendpoint", "usedevelopmentstorage"})

@@ -26,14 +26,21 @@ Every error survives pickling: its constructor takes exactly its facts.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import ClassVar
 
 
 class EventStoreError(Exception):
     """Root of all errors of the event store."""
 
+    text: ClassVar[str] = ""
+    """What an error with facts says, as a format of `self`."""
+
     def __post_init__(self) -> None:
         """Keep the facts in `args`, from which an error is pickled, however they were given."""
         self.args = tuple(getattr(self, fact.name) for fact in fields(self))  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        return self.text.format(self=self) if self.text else super().__str__()
 
 
 class StoreUrlError(EventStoreError):
@@ -44,23 +51,19 @@ class StoreUrlError(EventStoreError):
 class TableNotFoundError(StoreUrlError):
     """Raised when the store has no such table, and it was not asked to make it."""
 
+    text = "There is no table {self.table} in {self.store}."
     table: str
     store: str
-
-    def __str__(self) -> str:
-        return f"There is no table {self.table} in {self.store}."
 
 
 @dataclass(eq=False, repr=False)
 class StoreUnavailableError(EventStoreError):
     """Raised when the store did not answer, or refused for a reason that may pass."""
 
+    text = "{self.message}"
     message: str
     outcome_unknown: bool = False
     """True when the call may have taken effect all the same: drop what was computed and read again."""
-
-    def __str__(self) -> str:
-        return self.message
 
 
 class TableNameError(EventStoreError):
@@ -79,65 +82,53 @@ class PayloadTooLargeError(EventStoreError):
 class StreamNotFoundError(EventStoreError):
     """Raised when the stream has no header row."""
 
+    text = "There is no stream at {self.stream}."
     stream: str
-
-    def __str__(self) -> str:
-        return f"There is no stream at {self.stream}."
 
 
 @dataclass(eq=False, repr=False)
 class StreamDeletedError(EventStoreError):
     """Raised when the stream's header is a tombstone: it was deleted, and nothing can be written there."""
 
+    text = "The stream at {self.stream} was deleted."
     stream: str
-
-    def __str__(self) -> str:
-        return f"The stream at {self.stream} was deleted."
 
 
 @dataclass(eq=False, repr=False)
 class StreamTruncatedError(EventStoreError):
     """Raised when an event was asked for that truncation has removed."""
 
+    text = "Event {self.version} of the stream at {self.stream} has been cut away."
     stream: str
     version: int
-
-    def __str__(self) -> str:
-        return f"Event {self.version} of the stream at {self.stream} has been cut away."
 
 
 @dataclass(eq=False, repr=False)
 class ConcurrencyConflictError(EventStoreError):
     """Raised when the stream's header is not the one that the caller holds: another writer changed it."""
 
+    text = "The stream at {self.stream} was changed by someone else: {self.detail}."
     stream: str
     detail: str
-
-    def __str__(self) -> str:
-        return f"The stream at {self.stream} was changed by someone else: {self.detail}."
 
 
 @dataclass(eq=False, repr=False)
 class DuplicateEventError(EventStoreError):
     """Raised when an event id is in the stream already; nothing was written."""
 
+    text = "The stream at {self.stream} already has an event with the id {self.event_id!r}."
     stream: str
     event_id: str
-
-    def __str__(self) -> str:
-        return f"The stream at {self.stream} already has an event with the id {self.event_id!r}."
 
 
 @dataclass(eq=False, repr=False)
 class IncludeConflictError(EventStoreError):
     """Raised when an included row is missing, present already, or changed; nothing was written."""
 
+    text = "The row {self.row_key!r} included with the stream at {self.stream} {self.detail}."
     stream: str
     row_key: str
     detail: str
-
-    def __str__(self) -> str:
-        return f"The row {self.row_key!r} included with the stream at {self.stream} {self.detail}."
 
 
 @dataclass(eq=False, repr=False)
@@ -166,26 +157,22 @@ class PartialWriteError(EventStoreError):
 class DamagedRowError(EventStoreError):
     """Raised when a row of a stream is not what was written, or is missing although its header promises it."""
 
+    text = "The row {self.row_key!r} of {self.partition_key!r} {self.problem}."
     partition_key: str
     row_key: str
     problem: str
-
-    def __str__(self) -> str:
-        return f"The row {self.row_key!r} of {self.partition_key!r} {self.problem}."
 
 
 @dataclass(eq=False, repr=False)
 class RowError(EventStoreError):
     """Raised when one operation of a transaction was refused; nothing was written."""
 
+    text = "Operation {self.index}: the row {self.row_key!r} {self.detail}."
     row_key: str
     index: int
     """The position of the operation in the transaction."""
 
     detail = "was refused"
-
-    def __str__(self) -> str:
-        return f"Operation {self.index}: the row {self.row_key!r} {self.detail}."
 
 
 class RowExistsError(RowError):

@@ -1,4 +1,4 @@
-"""The header row of a stream: its version, its low watermark, its tombstone and its own properties."""
+"""The values of a stream: properties, included rows, events, the place of a stream, and its header row."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ from uuid import UUID
 from eventstore.errors import DamagedRowError
 from eventstore.limits import CONDITIONAL, check_types
 from eventstore.port import ANY_ETAG, Operation, Properties, Row, Table, Value, Verb
-
-# The properties of an event, a stream or an included row: unchangeable, and without the names that the
-# store needs.
 
 VERSION = "Version"
 FIRST_VERSION = "FirstVersion"
@@ -76,13 +73,6 @@ def own_copy(
 def stream_properties(properties: Mapping[str, Value | None]) -> FrozenProperties:
     """Return a copy of what a caller gives as a stream's properties. Raises `ValueError`."""
     return own_copy(properties, RESERVED_HEADER_NAMES)
-
-
-# Rows that are changed in the same transaction as a stream.
-#
-# Several changes of one row within one write become one: insert then replace is an insert of the latest
-# data, insert then delete is nothing at all, delete then insert is a replace, and so on. A sequence that
-# could not be carried out one by one is an error.
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +139,11 @@ class _Amount(Enum):
 
 
 _UNTOUCHED, _UNDONE, _REFUSED = _Amount
-_INSERT, _REPLACE, _MERGE, _DELETE = Verb.INSERT, Verb.REPLACE, Verb.MERGE, Verb.DELETE
-_OR_MERGE, _OR_REPLACE = Verb.INSERT_OR_MERGE, Verb.INSERT_OR_REPLACE
+_FURTHER = (Verb.INSERT, Verb.REPLACE, Verb.MERGE, Verb.DELETE, Verb.INSERT_OR_MERGE, Verb.INSERT_OR_REPLACE)
+_INSERT, _REPLACE, _MERGE, _DELETE, _OR_MERGE, _OR_REPLACE = _FURTHER
 
-# What a row's changes amount to so far, and what each further one makes of it: the rules for the first
-# change, for the 36 pairs, and for what comes after an insert that was undone. Refused is what could not be
-# carried out step by step, and the deletion of a row that may not exist.
-_FURTHER = (_INSERT, _REPLACE, _MERGE, _DELETE, _OR_MERGE, _OR_REPLACE)
+# What a row's changes amount to so far, and what each further one makes of it. Refused is what could not be carried out
+# step by step, and the deletion of a row that may not exist.
 _CHAINING: dict[Verb | _Amount, tuple[Verb | _Amount, ...]] = {
     _UNTOUCHED: (_INSERT, _REPLACE, _MERGE, _DELETE, _OR_MERGE, _OR_REPLACE),
     _INSERT: (_REFUSED, _INSERT, _INSERT, _UNDONE, _INSERT, _INSERT),
@@ -166,7 +154,6 @@ _CHAINING: dict[Verb | _Amount, tuple[Verb | _Amount, ...]] = {
     _OR_REPLACE: (_REFUSED, _OR_REPLACE, _OR_REPLACE, _REFUSED, _OR_REPLACE, _OR_REPLACE),
     _UNDONE: (_INSERT, _REFUSED, _REFUSED, _REFUSED, _INSERT, _INSERT),
 }
-_MERGING = frozenset({_MERGE, _OR_MERGE})
 
 
 def combine(includes: Iterable[Include]) -> tuple[Include, ...]:
@@ -197,7 +184,7 @@ def _follow(so_far: Include | _Amount, further: Include) -> Include | _Amount:
             what = f"The {after.value} of the row {further.row_key!r}"
             raise ValueError(f"{what} needs the row's ETag, or '*' to do without a condition.")
         return replace(further, verb=after)
-    kept = so_far.properties if further.verb in _MERGING else {}
+    kept = so_far.properties if further.verb in (_MERGE, _OR_MERGE) else {}
     return replace(so_far, verb=after, properties={**kept, **further.properties})
 
 
@@ -211,9 +198,6 @@ def _etag(etag: str | None) -> str | None:
     if etag == "":
         raise ValueError("An ETag is empty; '*' does without a condition.")
     return etag
-
-
-# Events as they are given to a stream, and as they are read back.
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,8 +252,6 @@ class RecordedEvent:
     time: datetime | None = field(default=None, compare=False)
     etag: str | None = field(default=None, compare=False)
 
-
-# Where a stream is: a table, a partition key, and a prefix when streams share the partition.
 
 HEADER = "SS-HEAD"
 EVENT = "SS-SE-"
@@ -356,15 +338,13 @@ def _fill(partition: Partition, table: Table, key: str, prefix: str) -> None:
     object.__setattr__(partition, "prefix", prefix)
 
 
-# What is known of a stream: the value that each verb takes and gives back, without the verbs.
-#
-# The verbs are in `eventstore.stream`, in a class on top of this one. What carries them out knows only the
-# value, and gives back one of the class that it was given.
-
-
 @dataclass(frozen=True, slots=True)
 class StreamValue:
-    """The place of a stream, and its header as it was read or written; *transient* without an ETag."""
+    """The place of a stream, and its header as it was read or written; *transient* without an ETag.
+
+    The verbs are in `eventstore.stream`, in a class on top of this one. What carries them out knows only the value, and
+    returns one of the class that it was given.
+    """
 
     partition: Partition
     etag: str | None = None

@@ -29,24 +29,18 @@ MAX_NAME_LENGTH = 255
 SYSTEM_NAMES = frozenset({"PartitionKey", "RowKey", "Timestamp"})
 FIRST_DATETIME = datetime(1601, 1, 1, tzinfo=UTC)
 
-_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _ROW_BYTES = 4
 _PROPERTY_BYTES = 8
 _KEY_BYTES = 4  # a character has up to two UTF-16 units
 
-# What is sent is at most six times the size of the rows, plus what stands around them: a transaction whose
-# rows have less than this cannot be too large, and its characters need not be counted.
 SURELY_SMALL_BYTES = (MAX_TRANSACTION_BYTES - MAX_OPERATIONS * 1000) // 6
+"""Rows of this size in all cannot be too large: what is sent is at most six times that, plus what is around them."""
 
 AROUND_ALL_BYTES = 150
 """The boundaries of a transaction as sent."""
 
 _AROUND_OPERATION_BYTES = 500
 """Boundary, headers, ETag, and the url with the longest account and table; without the row's keys."""
-
-_SHORT_VALUE_BYTES = 40
-"""The longest value that is neither text nor bytes: a UUID in quotes."""
 
 _AROUND_PROPERTY_BYTES = 36
 """Quotes, colons and commas, and the name of a type that JSON lacks."""
@@ -75,7 +69,10 @@ def prepare(partition_key: str, operations: Sequence[Operation]) -> list[dict[st
         row_key = operation.row_key
         rows.add(row_key)
         if (not operation.etag) is (operation.verb in CONDITIONAL):
-            raise _wrong_etag(operation)
+            wrong = "cannot be bound to an" if operation.etag else "needs an"
+            raise ValueError(
+                f"The {operation.verb.value} of the row {row_key!r} {wrong} ETag; '*' does without a condition."
+            )
         properties, size = prepare_row(operation.properties)
         size += _KEY_BYTES * (len(partition_key) + len(row_key))
         if size > MAX_ROW_BYTES:
@@ -111,7 +108,7 @@ def sent_bytes(partition_key: str, operation: Operation, properties: Mapping[str
             separators = value.count("\u2028") + value.count("\u2029")
             size += len(json.dumps(value, ensure_ascii=False).encode()) + 3 * separators
         else:
-            size += _SHORT_VALUE_BYTES
+            size += 40  # the longest: a UUID in quotes
     return size
 
 
@@ -191,13 +188,13 @@ def _check_bytes(name: str, value: bytes) -> tuple[bytes, int]:
 
 
 def _check_int(name: str, value: int) -> tuple[int, int]:
-    if not _INT32_MIN <= value <= _INT32_MAX:
+    if not -(2**31) <= value < 2**31:
         raise ValueError(f"The property {name!r} is {value}: an int has 32 bits, an Int64 has 64.")
     return value, 4
 
 
 def _check_int64(name: str, value: Int64) -> tuple[Int64, int]:
-    if not _INT64_MIN <= value <= _INT64_MAX:
+    if not -(2**63) <= value < 2**63:
         raise ValueError(f"The property {name!r} is {int(value)}: an Int64 has 64 bits.")
     return value, 8
 
@@ -205,12 +202,12 @@ def _check_int64(name: str, value: Int64) -> tuple[Int64, int]:
 def _check_datetime(name: str, value: datetime) -> tuple[datetime, int]:
     if value.tzinfo is None:
         raise ValueError(f"The property {name!r} is a datetime without a time zone.")
-    if value.tzinfo is not UTC:
-        try:
-            value = value.astimezone(UTC)
-        except OverflowError:
-            raise ValueError(f"The property {name!r} is a datetime outside the years 1601 to 9999.") from None
-    if value < FIRST_DATETIME:
+    try:
+        value = value.astimezone(UTC)
+        is_outside = value < FIRST_DATETIME
+    except OverflowError:
+        is_outside = True
+    if is_outside:
         raise ValueError(f"The property {name!r} is a datetime outside the years 1601 to 9999.")
     return value.replace(fold=0) if value.fold else value, 8
 
@@ -233,9 +230,7 @@ _PLAIN: dict[type, Callable[[Any], Any]] = {
     Int64: Int64,
     int: int,
     float: float,
-    datetime: lambda value: datetime.combine(value.date(), value.time(), value.tzinfo).replace(
-        fold=value.fold
-    ),
+    datetime: lambda value: datetime.combine(value.date(), value.timetz()),
     UUID: lambda value: UUID(int=value.int),
 }
 
@@ -249,10 +244,3 @@ def _check_of_subclass(name: str, value: object) -> _Check | None:
             check = _CHECKS[plain_type]
             return lambda checked_name, checked: check(checked_name, plain(checked))
     raise TypeError(f"The property {name!r} is a {type(value).__name__}, which no table holds.")
-
-
-def _wrong_etag(operation: Operation) -> ValueError:
-    verb, row_key = operation.verb.value, operation.row_key
-    if operation.etag:
-        return ValueError(f"The {verb} of the row {row_key!r} cannot be bound to an ETag.")
-    return ValueError(f"The {verb} of the row {row_key!r} needs an ETag, or '*' to do without a condition.")

@@ -17,8 +17,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
+from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, Self, TypeVar, runtime_checkable
 from uuid import UUID
 
 ANY_ETAG = "*"
@@ -269,10 +270,6 @@ class Store(Protocol):
         await self.close()
 
 
-# Exponential backoff with jitter, after a conflict.
-#
-# Without it, writers that collided once collide again.
-
 FIRST_SECONDS = 0.005
 LONGEST_SECONDS = 2.0
 LONGEST_BLOCKING_SECONDS = 0.05
@@ -282,7 +279,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 async def pause(table: Table, failures: int) -> None:
-    """Wait after so many failures in a row on a table: asleep in the event loop, if its calls need one."""
+    """Wait after so many conflicts in a row on a table, so that writers which collided do not collide again."""
     longest = LONGEST_SECONDS if table.scope == "network" else LONGEST_BLOCKING_SECONDS
     await sleep_beside(table)(pause_seconds(failures, FIRST_SECONDS, longest))
 
@@ -306,12 +303,6 @@ async def _blocking_sleep(seconds: float) -> None:
     time.sleep(seconds)  # noqa: ASYNC251 - a coroutine on such tables never suspends, and may have no event loop
 
 
-# Watching, and disturbing, the calls of a table.
-#
-# A hook runs before or after each call and may raise: before, the call does not take place; after, it took
-# effect and its answer is lost. A hook that returns an awaitable is awaited, so it can write to the table in
-# the middle of someone else's read. Without hooks the calls are only counted.
-
 Before = Callable[[str, str, int], Awaitable[None] | None]
 """Called with the call's name, its partition key ("" when it has none) and its number, from 1."""
 
@@ -319,10 +310,30 @@ After = Callable[[str, str, int, object], Awaitable[None] | None]
 """Called with the same, and the result."""
 
 T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def _intercepted(
+    call: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    name = call.__name__
+    has_key = "partition_key" in call.__annotations__
+
+    @wraps(call)
+    async def intercepted(self: InterceptedTable, /, *args: P.args, **named: P.kwargs) -> T:
+        key = str(args[0] if args else named["partition_key"]) if has_key else ""
+        inner: Callable[P, Awaitable[T]] = getattr(self._table, name)
+        return await self._call(name, key, partial(inner, *args, **named))
+
+    return intercepted
 
 
 class InterceptedTable(Table):
-    """A table that counts its calls and runs a hook before and after each of them."""
+    """A table that counts its calls and runs a hook before and after each of them.
+
+    A hook that raises before the call prevents it; after the call, only its answer is lost. A hook that returns an
+    awaitable is awaited, so it can write to the table in the middle of someone else's read.
+    """
 
     scope: Scope
 
@@ -339,61 +350,22 @@ class InterceptedTable(Table):
         """The number of calls so far; each is one request to a table service."""
         return self.counts.total()
 
-    async def get(self, partition_key: str, row_key: str) -> Row | None:
-        return await self._call("get", partition_key, lambda: self._table.get(partition_key, row_key))
-
-    async def query(
-        self,
-        partition_key: str,
-        first: str,
-        last: str,
-        *,
-        select: Sequence[str] | None = None,
-        continuation: str | None = None,
-    ) -> Page:
-        return await self._call(
-            "query",
-            partition_key,
-            lambda: self._table.query(partition_key, first, last, select=select, continuation=continuation),
-        )
-
-    async def scan(
-        self,
-        row_key: str | None,
-        first: str = "",
-        last: str | None = None,
-        *,
-        select: Sequence[str] | None = None,
-        continuation: str | None = None,
-    ) -> Page:
-        return await self._call(
-            "scan",
-            "",
-            lambda: self._table.scan(row_key, first, last, select=select, continuation=continuation),
-        )
-
-    async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
-        return await self._call(
-            "transact", partition_key, lambda: self._table.transact(partition_key, operations)
-        )
-
-    async def barrier(self) -> None:
-        await self._call("barrier", "", self._table.barrier)
+    get = _intercepted(Table.get)
+    query = _intercepted(Table.query)
+    scan = _intercepted(Table.scan)
+    transact = _intercepted(Table.transact)
+    barrier = _intercepted(Table.barrier)
 
     async def _call(self, name: str, partition_key: str, call: Callable[[], Awaitable[T]]) -> T:
         self.counts[name] += 1
         if not (self._before or self._after):
             return await call()
         number = self.calls
-        if self._before:
-            waiting = self._before(name, partition_key, number)
-            if waiting is not None:
-                await waiting
+        if self._before and (waiting := self._before(name, partition_key, number)):
+            await waiting
         result = await call()
-        if self._after:
-            waiting = self._after(name, partition_key, number, result)
-            if waiting is not None:
-                await waiting
+        if self._after and (waiting := self._after(name, partition_key, number, result)):
+            await waiting
         return result
 
 

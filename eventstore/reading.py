@@ -1,12 +1,18 @@
-"""Reading the rows of a stream: what is selected, the pages of a range, the events in it."""
+"""Reading a stream: what is selected, its header, the pages of a range, and the events in it.
+
+The header is read first, or together with the first page of events, and says which events there are. They
+never change, so the pages after it are read as they come, whoever appends meanwhile. Only when an event
+is missing that the header promises has it been cut away since, and the read starts again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache, partial, wraps
+from itertools import chain
 from operator import attrgetter
-from typing import Generic, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from eventstore.errors import (
     ConcurrencyConflictError,
@@ -31,7 +37,11 @@ from eventstore.header import (
     is_tombstone,
     versions_of,
 )
-from eventstore.port import PAGE_SIZE, Properties, Row, pages, pause
+from eventstore.port import PAGE_SIZE, Row, pages, pause
+
+T = TypeVar("T")
+P = ParamSpec("P")
+ReaderT = TypeVar("ReaderT", bound="Reader[Any]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,128 +65,8 @@ EVERYTHING = Selection(None, None, None)
 
 @lru_cache(maxsize=256)
 def _selection(events: tuple[str, ...], header: tuple[str, ...] | None) -> Selection:
-    union = dict.fromkeys((*HEADER_NAMES, *events, *(header or ())))
-    return Selection(
-        frozenset(events) - {VERSION}, None if header is None else frozenset(header), tuple(union)
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class RowRange:
-    """Rows of one partition, and the number of requests that they took."""
-
-    rows: Sequence[Row]
-    pages: int
-
-
-async def read_rows(
-    partition: Partition,
-    first: str,
-    last: str,
-    select: Sequence[str] | None,
-) -> RowRange:
-    """Read the rows between two keys, both included, page by page."""
-    rows: list[Row] = []
-    number = 0
-    async for page in pages(partial(partition.table.query, partition.key, first, last, select=select)):
-        rows.extend(page.rows)
-        number += 1
-    if number > 1:
-        rows.sort(key=attrgetter("row_key"))  # Cosmos DB promises no order
-    return RowRange(rows, number)
-
-
-async def read_first_rows(partition: Partition, last: str, select: Sequence[str] | None) -> Sequence[Row]:
-    """Read the header, and the rows up to a key that fit into one page with it."""
-    page = await partition.table.query(partition.key, partition.header, last, select=select)
-    if page.continuation is None or (page.rows and page.rows[0].row_key == partition.header):
-        return page.rows
-    # An empty page, or Cosmos DB, which promises no order: the header is in a later one.
-    return (await read_rows(partition, partition.header, last, select)).rows
-
-
-async def read_header(blank: StreamT) -> StreamT | None:
-    """Read the header of a stream, None when there is no stream. Raises `StreamDeletedError`."""
-    partition = blank.partition
-    row = await partition.table.get(partition.key, partition.header)
-    return None if row is None else stream_read(blank, row, EVERYTHING)
-
-
-async def with_watermark(stream: StreamT) -> StreamT:
-    """Return a stream value that knows its low watermark, which is needed to replace a header or to cut events.
-
-    One request when the value was restored without it. Raises `ConcurrencyConflictError` when the header has changed.
-    """
-    if stream.first_version:
-        return stream
-    found = await read_header(stream)
-    if found is None or found.etag != stream.etag:
-        raise ConcurrencyConflictError(str(stream.partition), "its header has been changed since it was read")
-    return replace(stream, first_version=found.first_version)
-
-
-def stream_read(blank: StreamT, row: Row, selection: Selection) -> StreamT:
-    """Return the stream whose header was read. Raises `StreamDeletedError` when it is a tombstone."""
-    if is_tombstone(row):
-        raise StreamDeletedError(str(blank.partition))
-    version, first_version = versions_of(row)
-    properties = None
-    if selection.events is None:
-        properties = _properties_of(row)
-    elif selection.header is not None:
-        properties = _properties_of(row, selection.header)
-    return replace(
-        blank,
-        etag=row.etag,
-        version=version,
-        first_version=first_version,
-        properties=properties,
-        partial=selection.header is not None,
-    )
-
-
-async def read_ids(partition: Partition) -> list[tuple[int, str]]:
-    """Read all event ids of a stream with the versions of their events. One request for each 1,000 ids."""
-    first = partition.event_id("")
-    # A full stop is the character after the hyphen: the end of all keys that begin with the prefix of ids.
-    found = await read_rows(partition, first, first[:-1] + ".", (VERSION,))
-    return [
-        (version, row.row_key.removeprefix(first))
-        for row in found.rows
-        if row.row_key.startswith(first) and isinstance(version := row.properties.get(VERSION), int)
-    ]
-
-
-def events_in(
-    partition: Partition, rows: Iterable[Row], first: int, last: int, selection: Selection
-) -> tuple[RecordedEvent, ...]:
-    """Return the events `first` to `last` that are among the rows, up to the first that is missing there."""
-    events: list[RecordedEvent] = []
-    expected = first
-    names = selection.events
-    for row in rows:
-        version = partition.version_of(row.row_key)
-        if version is None or version < first:
-            continue
-        if version != expected or version > last:
-            break
-        frozen = frozen_copy(row.properties, names)
-        events.append(RecordedEvent(version, frozen, None, row.timestamp, row.etag))
-        expected += 1
-    return tuple(events)
-
-
-def _properties_of(row: Row, names: Container[str] | None = None) -> Properties:
-    return FrozenProperties(
-        {
-            name: value
-            for name, value in row.properties.items()
-            if name not in HEADER_NAMES and (names is None or name in names)
-        }
-    )
-
-
-# What reading and writing a stream give back.
+    query = tuple(dict.fromkeys((*HEADER_NAMES, *events, *(header or ()))))
+    return Selection(frozenset(events) - {VERSION}, None if header is None else frozenset(header), query)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,17 +100,93 @@ class StreamWriteResult(Generic[StreamT_co]):
     repeated: bool = False
 
 
-# Reading a stream: forwards, backwards, or event by event.
-#
-# The header is read first, or together with the first page of events, and says which events there are. They
-# never change, so the pages after it are read as they come, whoever appends meanwhile. Only when an event
-# is missing that the header promises has it been cut away since, and the read starts again.
-#
-# Rows of the caller do change: if they took several pages, the header is read again.
+async def read_rows(partition: Partition, first: str, last: str, select: Sequence[str] | None) -> list[Row]:
+    """Read the rows between two keys, both included. One request for each page of them."""
+    rows: list[Row] = []
+    number = 0
+    async for page in pages(partial(partition.table.query, partition.key, first, last, select=select)):
+        rows.extend(page.rows)
+        number += 1
+    if number > 1:
+        rows.sort(key=attrgetter("row_key"))  # Cosmos DB promises no order
+    return rows
+
+
+async def read_header(blank: StreamT) -> StreamT | None:
+    """Read the header of a stream, None when there is no stream. Raises `StreamDeletedError`."""
+    partition = blank.partition
+    row = await partition.table.get(partition.key, partition.header)
+    return None if row is None else stream_read(blank, row, EVERYTHING)
+
+
+async def with_watermark(stream: StreamT) -> StreamT:
+    """Return a stream value that knows its low watermark, which is needed to replace a header or to cut events.
+
+    One request when the value was restored without it. Raises `ConcurrencyConflictError` when the header has changed.
+    """
+    if stream.first_version:
+        return stream
+    found = await read_header(stream)
+    if found is None or found.etag != stream.etag:
+        raise ConcurrencyConflictError(str(stream.partition), "its header has been changed since it was read")
+    return replace(stream, first_version=found.first_version)
+
+
+def stream_read(blank: StreamT, row: Row, selection: Selection) -> StreamT:
+    """Return the stream whose header was read. Raises `StreamDeletedError` when it is a tombstone."""
+    if is_tombstone(row):
+        raise StreamDeletedError(str(blank.partition))
+    version, first_version = versions_of(row)
+    names, properties = selection.header, None
+    if selection.events is None or names is not None:
+        properties = FrozenProperties(
+            {
+                name: value
+                for name, value in row.properties.items()
+                if name not in HEADER_NAMES and (names is None or name in names)
+            }
+        )
+    return replace(
+        blank,
+        etag=row.etag,
+        version=version,
+        first_version=first_version,
+        properties=properties,
+        partial=names is not None,
+    )
+
+
+async def read_ids(partition: Partition) -> list[tuple[int, str]]:
+    """Read all event ids of a stream with the versions of their events. One request for each 1,000 ids."""
+    first = partition.event_id("")
+    # A full stop is the character after the hyphen: the end of all keys that begin with the prefix of ids.
+    return [
+        (version, row.row_key.removeprefix(first))
+        for row in await read_rows(partition, first, first[:-1] + ".", (VERSION,))
+        if row.row_key.startswith(first) and isinstance(version := row.properties.get(VERSION), int)
+    ]
+
+
+def events_in(
+    partition: Partition, rows: Iterable[Row], first: int, last: int, selection: Selection
+) -> tuple[RecordedEvent, ...]:
+    """Return the events `first` to `last` that are among the rows, up to the first that is missing there."""
+    events: list[RecordedEvent] = []
+    expected = first
+    names = selection.events
+    for row in rows:
+        version = partition.version_of(row.row_key)
+        if version is None or version < first:
+            continue
+        if version != expected or version > last:
+            break
+        frozen = frozen_copy(row.properties, names)
+        events.append(RecordedEvent(version, frozen, None, row.timestamp, row.etag))
+        expected += 1
+    return tuple(events)
+
 
 READ_ATTEMPTS = 8
-
-T = TypeVar("T")
 
 
 class _ChangedMeanwhileError(Exception):
@@ -232,6 +198,32 @@ class _ChangedMeanwhileError(Exception):
         self.missing = missing
 
 
+def _repeated(
+    read: Callable[Concatenate[ReaderT, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[ReaderT, P], Coroutine[Any, Any, T]]:
+    """Let a read start again, after a pause, when the stream changed meanwhile."""
+
+    @wraps(read)
+    async def repeated(self: ReaderT, /, *args: P.args, **named: P.kwargs) -> T:
+        partition, promised = self.blank.partition, None
+        for failures in range(1, READ_ATTEMPTS + 1):
+            try:
+                return await read(self, *args, **named)
+            except _ChangedMeanwhileError as error:
+                etag = error.stream.etag if error.stream else None
+                if etag is not None and etag == promised:
+                    # Whoever cuts an event away changes the header first.
+                    raise DamagedRowError(
+                        partition.key, partition.event(error.missing), "is gone, and the header promises it"
+                    ) from None
+                promised = etag
+            if failures < READ_ATTEMPTS:
+                await pause(partition.table, failures)
+        raise ConcurrencyConflictError(str(partition), "it changed each time that it was read")
+
+    return repeated
+
+
 @dataclass(frozen=True, slots=True)
 class Reader(Generic[StreamT]):
     """Reads one stream, given as a transient value, and of each row what is selected; of events their ids if `ids`."""
@@ -240,23 +232,63 @@ class Reader(Generic[StreamT]):
     selection: Selection
     ids: bool = False
 
+    @_repeated
     async def forwards(self, start_version: int, slice_size: int | None) -> StreamSlice[StreamT] | None:
         """Read events from a version on, None when there is no stream."""
         _check(start_version, slice_size)
-        found = await self._until_consistent(lambda: self._forwards(start_version, slice_size))
-        return await self._with_ids(found) if found and self.ids else found
+        partition, selection = self.blank.partition, self.selection
+        size = MAX_VERSION if slice_size is None else slice_size
+        end = partition.event(min(size, MAX_VERSION)) if start_version == 1 else partition.header
+        page = await partition.table.query(partition.key, partition.header, end, select=selection.query)
+        rows: Sequence[Row] = page.rows
+        if page.continuation is not None and (not rows or rows[0].row_key != partition.header):
+            # An empty page, or Cosmos DB, which promises no order: the header is in a later one.
+            rows = await read_rows(partition, partition.header, end, selection.query)
+        if not rows or rows[0].row_key != partition.header:
+            return None
+        stream = stream_read(self.blank, rows[0], selection)
+        first = max(start_version, stream.first_version)
+        last = min(stream.version, first + size - 1)
+        events = events_in(partition, rows, first, last, selection)
+        if first + len(events) <= last:
+            events += await self._promised(stream, first + len(events), last)
+        return StreamSlice(stream, await self._with_ids(events), last >= stream.version)
 
+    @_repeated
+    async def with_rows(self, last: str) -> tuple[StreamT, tuple[Row, ...]] | None:
+        """Read the header and the rows behind it up to a row key, None when there is no stream."""
+        partition, select = self.blank.partition, self.selection.query
+        query = partial(partition.table.query, partition.key, partition.header, last, select=select)
+        found = [page.rows async for page in pages(query)]
+        rows = sorted(chain.from_iterable(found), key=attrgetter("row_key"))
+        if not rows or rows[0].row_key != partition.header:
+            return None
+        stream = stream_read(self.blank, rows[0], self.selection)
+        if len(found) > 1:
+            # Rows of the caller do change.
+            again = await read_rows(partition, partition.header, partition.header, (VERSION,))
+            if not again or again[0].etag != stream.etag:
+                raise _ChangedMeanwhileError
+        return stream, tuple(rows[1:])
+
+    @_repeated
     async def backwards(
         self, start_version: int | None, slice_size: int | None
     ) -> StreamSlice[StreamT] | None:
         """Read events from a version, or the newest, down; None when there is no stream."""
         _check(start_version, slice_size)
-        found = await self._until_consistent(lambda: self._backwards(start_version, slice_size))
-        return await self._with_ids(found) if found and self.ids else found
-
-    async def with_rows(self, last: str) -> tuple[StreamT, tuple[Row, ...]] | None:
-        """Read the header and the rows behind it up to a row key, None when there is no stream."""
-        return await self._until_consistent(lambda: self._with_rows(last))
+        partition, selection = self.blank.partition, self.selection
+        query = None if selection.events is None else (*HEADER_NAMES, *sorted(selection.header or ()))
+        rows = await read_rows(partition, partition.header, partition.header, query)
+        if not rows:
+            return None
+        stream = stream_read(self.blank, rows[0], selection)
+        last = stream.version if start_version is None else min(start_version, stream.version)
+        first = stream.first_version
+        if slice_size is not None:
+            first = max(first, last - slice_size + 1)
+        events = await self._promised(stream, first, last) if first <= last else ()
+        return StreamSlice(stream, await self._with_ids(events[::-1]), first <= stream.first_version)
 
     async def events(self, stream: StreamValue, first: int, last: int) -> tuple[RecordedEvent, ...]:
         """Read some events of a stream that was read before. Raises `StreamTruncatedError`."""
@@ -281,68 +313,6 @@ class Reader(Generic[StreamT]):
             for event in await self.events(stream, first, min(first + PAGE_SIZE - 1, stream.version)):
                 yield event
 
-    async def _until_consistent(self, read: Callable[[], Awaitable[T]]) -> T:
-        partition = self.blank.partition
-        promised = None
-        for failures in range(1, READ_ATTEMPTS + 1):
-            try:
-                return await read()
-            except _ChangedMeanwhileError as error:
-                if error.stream is not None and error.stream.etag == promised:
-                    # Whoever cuts an event away changes the header first.
-                    raise DamagedRowError(
-                        partition.key, partition.event(error.missing), "is gone, and the header promises it"
-                    ) from None
-                promised = error.stream.etag if error.stream is not None else None
-            if failures < READ_ATTEMPTS:
-                await pause(partition.table, failures)
-        raise ConcurrencyConflictError(str(partition), "it changed each time that it was read")
-
-    async def _forwards(self, start_version: int, slice_size: int | None) -> StreamSlice[StreamT] | None:
-        partition, selection = self.blank.partition, self.selection
-        size = MAX_VERSION if slice_size is None else slice_size
-        end = partition.event(min(size, MAX_VERSION)) if start_version == 1 else partition.header
-        rows = await read_first_rows(partition, end, selection.query)
-        if not rows or rows[0].row_key != partition.header:
-            return None
-        stream = stream_read(self.blank, rows[0], selection)
-        first = max(start_version, stream.first_version)
-        last = min(stream.version, first + size - 1)
-        events = events_in(partition, rows, first, last, selection)
-        if first + len(events) <= last:
-            events += await self._promised(stream, first + len(events), last)
-        return StreamSlice(stream, events, last >= stream.version)
-
-    async def _with_rows(self, last: str) -> tuple[StreamT, tuple[Row, ...]] | None:
-        partition = self.blank.partition
-        reading = await read_rows(partition, partition.header, last, self.selection.query)
-        if not reading.rows or reading.rows[0].row_key != partition.header:
-            return None
-        stream = stream_read(self.blank, reading.rows[0], self.selection)
-        if reading.pages > 1:
-            header = partition.header
-            again = await read_rows(partition, header, header, (VERSION,))
-            if not again.rows or again.rows[0].etag != stream.etag:
-                raise _ChangedMeanwhileError
-        return stream, tuple(reading.rows[1:])
-
-    async def _backwards(
-        self, start_version: int | None, slice_size: int | None
-    ) -> StreamSlice[StreamT] | None:
-        partition = self.blank.partition
-        selection = self.selection
-        query = None if selection.events is None else (*HEADER_NAMES, *sorted(selection.header or ()))
-        reading = await read_rows(partition, partition.header, partition.header, query)
-        if not reading.rows:
-            return None
-        stream = stream_read(self.blank, reading.rows[0], self.selection)
-        last = stream.version if start_version is None else min(start_version, stream.version)
-        first = (
-            stream.first_version if slice_size is None else max(stream.first_version, last - slice_size + 1)
-        )
-        events = await self._promised(stream, first, last) if first <= last else ()
-        return StreamSlice(stream, events[::-1], first <= stream.first_version)
-
     async def _promised(self, stream: StreamValue, first: int, last: int) -> tuple[RecordedEvent, ...]:
         """Read events that the header says are there."""
         events = await self._read(stream, first, last)
@@ -353,18 +323,14 @@ class Reader(Generic[StreamT]):
     async def _read(self, stream: StreamValue, first: int, last: int) -> tuple[RecordedEvent, ...]:
         """Read events, up to the first that is not there."""
         partition, selection = stream.partition, self.selection
-        reading = await read_rows(partition, partition.event(first), partition.event(last), selection.query)
-        return events_in(partition, reading.rows, first, last, selection)
+        rows = await read_rows(partition, partition.event(first), partition.event(last), selection.query)
+        return events_in(partition, rows, first, last, selection)
 
-    async def _with_ids(self, found: StreamSlice[StreamT]) -> StreamSlice[StreamT]:
-        ids = {
-            version: EventId(event_id)
-            for version, event_id in await read_ids(self.blank.partition)
-            if event_id
-        }
-        return replace(
-            found, events=tuple([replace(event, id=ids.get(event.version)) for event in found.events])
-        )
+    async def _with_ids(self, events: tuple[RecordedEvent, ...]) -> tuple[RecordedEvent, ...]:
+        if not self.ids:
+            return events
+        ids = {version: EventId(value) for version, value in await read_ids(self.blank.partition) if value}
+        return tuple([replace(event, id=ids.get(event.version)) for event in events])
 
 
 def _check(start_version: int | None, slice_size: int | None) -> None:

@@ -8,7 +8,7 @@ After any conflict, and after a `StoreUnavailableError` whose outcome is unknown
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -116,8 +116,9 @@ class Stream(StreamValue):
     @classmethod
     async def exists(cls, partition: Partition) -> bool:
         """Return whether there is a stream, and it was not deleted. One request."""
-        reading = await read_rows(partition, partition.header, partition.header, HEADER_NAMES)
-        return any(is_header(row) for row in reading.rows)
+        return any(
+            map(is_header, await read_rows(partition, partition.header, partition.header, HEADER_NAMES))
+        )
 
     @classmethod
     async def write(
@@ -145,9 +146,8 @@ class Stream(StreamValue):
         `PayloadTooLargeError` before any I/O. Nothing is written then.
         """
         stream, expected = _position(target, expected_version)
-        draft = Draft.of(events, includes, properties)
         write = append_once if idempotent else append
-        return await write(draft, stream, expected)
+        return await write(Draft.of(events, includes, properties), stream, expected)
 
     @classmethod
     async def write_in_parts(
@@ -341,12 +341,12 @@ def _position(
     target: Stream | Partition, expected_version: int | ExpectedVersion | None
 ) -> tuple[Stream, int | ExpectedVersion | None]:
     """Return where a write goes, and what is expected to be there; None for a stream value."""
-    if not isinstance(target, Stream | Partition):
-        raise TypeError(f"A write goes to a Stream or a Partition, not to a {type(target).__name__}.")
     if isinstance(target, Stream):
         if expected_version is not None:
             raise ValueError("A stream value has its version; an expected version goes with a partition.")
         return target, None
+    if not isinstance(target, Partition):
+        raise TypeError(f"A write goes to a Stream or a Partition, not to a {type(target).__name__}.")
     if expected_version is None:
         raise ValueError("A write to a partition needs the expected version; 0 when there is no stream yet.")
     if not isinstance(expected_version, int | ExpectedVersion):
@@ -355,11 +355,6 @@ def _position(
         raise ValueError(f"The expected version is {expected_version}; versions count from 1.")
     return Stream(target), expected_version
 
-
-# Listing the streams of a table, all of them or those whose keys begin with a prefix, whole or range by
-# range.
-#
-# Streams of virtual partitions are not listed: they have no row that could be asked for by one row key.
 
 _SAMPLES_OF_A_PART = 64
 _MOST_SAMPLES = 8192
@@ -382,10 +377,9 @@ async def list_streams(
 ) -> AsyncIterator[Stream]:
     """Yield the streams of a table, those of a range or with a prefix, in the order of their keys.
 
-    Cosmos DB gives them in any order.
-
-    `header` names the stream properties to read, None for all. Deleted streams are left out; one that is made or
-    deleted meanwhile is listed or not. One request for each 1,000 streams.
+    Cosmos DB gives them in any order. `header` names the stream properties to read, None for all. Deleted streams are
+    left out, and streams of virtual partitions, which have no row that could be asked for by one row key; one that is
+    made or deleted meanwhile is listed or not. One request for each 1,000 streams.
     """
     selection = EVERYTHING if header is None else Selection.of((), header)
     keys = KeyRange(keys) if isinstance(keys, str) else keys
@@ -409,7 +403,8 @@ async def split_keys(keys: AsyncIterable[str], parts: int, prefix: str = "") -> 
     """
     if parts < 1:
         raise ValueError(f"Streams are split into at least one range, not into {parts}.")
-    return (await _sampled(keys, parts * _SAMPLES_OF_A_PART)).ranges(prefix, parts)
+    _, sample = await _sample(keys, parts * _SAMPLES_OF_A_PART)
+    return _ranges(sample, parts, prefix)
 
 
 async def count_and_split(table: Table, parts: int, most: int) -> tuple[int, list[KeyRange]]:
@@ -419,9 +414,8 @@ async def count_and_split(table: Table, parts: int, most: int) -> tuple[int, lis
     `split_streams`.
     """
     limit = max(parts * _SAMPLES_OF_A_PART, _MOST_SAMPLES)
-    sample = await _sampled(_stream_keys(table, ""), limit)
-    wanted = max(parts, -(-sample.added // most))
-    return sample.added, sample.ranges("", min(wanted, sample.limit // 2))
+    count, sample = await _sample(_stream_keys(table, ""), limit)
+    return count, _ranges(sample, min(max(parts, -(-count // most)), limit // 2), "")
 
 
 async def _stream_keys(table: Table, prefix: str) -> AsyncIterator[str]:
@@ -430,40 +424,29 @@ async def _stream_keys(table: Table, prefix: str) -> AsyncIterator[str]:
             yield row.partition_key
 
 
-async def _sampled(keys: AsyncIterable[str], limit: int) -> _Sample:
-    sample = _Sample(limit)
+async def _sample(keys: AsyncIterable[str], limit: int) -> tuple[int, list[str]]:
+    """Return the number of keys, and every first, second, fourth ... of them: up to an even limit of them."""
+    sample: list[str] = []
+    count, stride = 0, 1
     async for key in keys:
-        sample.add(key)
-    return sample
+        if len(sample) == limit:
+            sample = sample[::2]
+            stride *= 2
+        if count % stride == 0:
+            sample.append(key)
+        count += 1
+    return count, sample
 
 
-@dataclass(slots=True)
-class _Sample:
-    """Every second, fourth, eighth ... of the keys that were added, never more than an even number of them."""
-
-    limit: int
-    keys: list[str] = field(default_factory=list)
-    added: int = 0
-    _stride: int = 1
-
-    def add(self, key: str) -> None:
-        if len(self.keys) == self.limit:
-            self.keys = self.keys[::2]
-            self._stride *= 2
-        if self.added % self._stride == 0:
-            self.keys.append(key)
-        self.added += 1
-
-    def ranges(self, prefix: str, parts: int) -> list[KeyRange]:
-        """Return at most so many ranges, each with about as many of the keys."""
-        # Ranges are promised for ASCII keys only, and Cosmos DB gives keys in any order.
-        keys = sorted((key for key in self.keys if key.isascii()), key=escape)
-        places = {number * len(keys) // parts for number in range(1, parts)} - {0}
-        bounds = [keys[place] for place in sorted(places)]
-        return [
-            KeyRange(prefix, first, before)
-            for first, before in zip(["", *bounds], [*bounds, None], strict=True)
-        ]
+def _ranges(sample: list[str], parts: int, prefix: str) -> list[KeyRange]:
+    """Return at most so many ranges, each with about as many of the keys."""
+    # Ranges are promised for ASCII keys only, and Cosmos DB gives keys in any order.
+    keys = sorted((key for key in sample if key.isascii()), key=escape)
+    places = {number * len(keys) // parts for number in range(1, parts)} - {0}
+    bounds = [keys[place] for place in sorted(places)]
+    return [
+        KeyRange(prefix, first, before) for first, before in zip(["", *bounds], [*bounds, None], strict=True)
+    ]
 
 
 def read_headers(table: Table, keys: KeyRange, select: Sequence[str] | None) -> AsyncIterator[Row]:

@@ -73,7 +73,14 @@ class BlockingStore:
 
     def __init__(self, url: str) -> None:
         self._store = connect(url)
-        self._thread = _LoopThread() if self._store.scope == "network" else None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        if self._store.scope == "network":
+            # In a thread of its own, which ends with the interpreter at the latest.
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(
+                target=self._loop.run_forever, name="eventstore-blocking", daemon=True
+            )
+            self._thread.start()
 
     def __enter__(self) -> Self:
         return self
@@ -96,12 +103,21 @@ class BlockingStore:
     def close(self) -> None:
         """Release connections and files, and end the thread that waited for the network."""
         self.run(self._store.close())
-        if self._thread is not None:
-            self._thread.end()
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Wait for a coroutine that awaits nothing but this store."""
-        return drive(coroutine) if self._thread is None else self._thread.run(coroutine)
+        """Wait for a coroutine that awaits nothing but this store; cancel it when the wait is interrupted."""
+        if self._loop is None:
+            return drive(coroutine)
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
 
     def give(self, items: AsyncIterator[T]) -> Iterator[T]:
         """Iterate over an async iterator that awaits nothing but this store."""
@@ -114,29 +130,3 @@ class BlockingStore:
 
 async def _next(items: AsyncIterator[T]) -> T:
     return await anext(items)
-
-
-class _LoopThread:
-    """An event loop in a thread of its own, which ends with the interpreter at the latest."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="eventstore-blocking", daemon=True
-        )
-        self._thread.start()
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the loop; cancel it when the wait is interrupted."""
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def end(self) -> None:
-        """Stop the loop and wait for the thread."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()

@@ -54,7 +54,7 @@ from eventstore.limits import (
     row_bytes,
     sent_bytes,
 )
-from eventstore.port import Operation, Properties, Value, pause
+from eventstore.port import Operation, Properties, Row, Value, pause
 from eventstore.reading import (
     EVERYTHING,
     Reader,
@@ -191,13 +191,16 @@ async def append(draft: Draft, target: StreamT, expected: Expected) -> StreamWri
     prepare(target.partition.key, draft.operations(target))
     draft = replace(draft, keep=True)
     attempts = ANY_ATTEMPTS if isinstance(expected, ExpectedVersion) and expected.is_open else 1
-    for failures in range(1, attempts):
+    failures = 0
+    while True:
         stream = await _expected_stream(target, expected)
         try:
             return await _append_to(draft, stream)
         except ConcurrencyConflictError:
-            await pause(target.partition.table, failures)
-    return await _append_to(draft, await _expected_stream(target, expected))
+            failures += 1
+            if failures == attempts:
+                raise
+        await pause(target.partition.table, failures)
 
 
 async def _append_to(draft: Draft, stream: StreamT) -> StreamWriteResult[StreamT]:
@@ -243,7 +246,7 @@ async def _expected_stream(blank: StreamT, expected: int | ExpectedVersion) -> S
 async def append_once(draft: Draft, target: StreamT, expected: Expected) -> StreamWriteResult[StreamT]:
     """Write unless the very same events, ids and bytes, are stored where they would be written.
 
-    A refused write, and one whose outcome is unknown, is looked up in the stream.
+    A refused write, and one whose outcome is unknown, is looked up in the stream: two requests, and one for each event.
     """
     if any(event.id is None for event in draft.events):
         raise ValueError("An event without an id cannot be recognised: an idempotent write needs all ids.")
@@ -252,10 +255,22 @@ async def append_once(draft: Draft, target: StreamT, expected: Expected) -> Stre
     except (ConcurrencyConflictError, DuplicateEventError, StoreUnavailableError) as error:
         if isinstance(error, StoreUnavailableError) and not error.outcome_unknown:
             raise
-        found = await _recorded_before(target, draft.events, _first_version(target, expected))
-        if found is None:
+        partition, events = target.partition, draft.events
+        first = await _version_of(partition, events[0])
+        if first is None or _first_version(target, expected) not in (None, first):
             raise
-        return found
+        for version, event in enumerate(events[1:], first + 1):
+            if await _version_of(partition, event) != version:
+                raise
+        found = await Reader(target, EVERYTHING).forwards(first, len(events))
+        stored = found.events if found else ()
+        if found is None or [event.version for event in stored] != list(range(first, first + len(events))):
+            raise
+        pairs = list(zip(stored, events, strict=True))
+        if not all(same_values(before.properties, event.properties) for before, event in pairs):
+            raise
+        recorded = tuple([replace(before, id=event.id) for before, event in pairs])
+        return StreamWriteResult(found.stream, recorded, repeated=True)
 
 
 def _first_version(target: StreamValue, expected: Expected) -> int | None:
@@ -267,31 +282,6 @@ def _first_version(target: StreamValue, expected: Expected) -> int | None:
     return expected + 1
 
 
-async def _recorded_before(
-    blank: StreamT, events: Sequence[EventData], first_version: int | None
-) -> StreamWriteResult[StreamT] | None:
-    """Return the result of the write that stored these events one after the other, None when no write did.
-
-    Its stream is the stream as it is now; there are no includes in it. One request for each event, and two. Raises
-    `StreamDeletedError`.
-    """
-    first = await _version_of(blank.partition, events[0])
-    if first is None or first_version not in (None, first):
-        return None
-    for version, event in enumerate(events[1:], first + 1):
-        if await _version_of(blank.partition, event) != version:
-            return None
-    found = await Reader(blank, EVERYTHING).forwards(first, len(events))
-    if found is None or [event.version for event in found.events] != list(range(first, first + len(events))):
-        return None
-    recorded = []
-    for stored, event in zip(found.events, events, strict=True):
-        if not same_values(stored.properties, event.properties):
-            return None
-        recorded.append(replace(stored, id=event.id))
-    return StreamWriteResult(found.stream, tuple(recorded), repeated=True)
-
-
 async def _version_of(partition: Partition, event: EventData) -> int | None:
     row = await partition.table.get(partition.key, partition.event_id(str(event.id)))
     version = None if row is None else row.properties.get(VERSION)
@@ -300,14 +290,14 @@ async def _version_of(partition: Partition, event: EventData) -> int | None:
 
 def same_values(stored: Properties, given: Properties) -> bool:
     """Return whether properties are equal to the type and the bit, once given ones are as they are stored."""
+
+    def bits(value: Value) -> tuple[type, Value]:
+        return type(value), struct.pack("<d", value) if isinstance(value, float) else value
+
     prepared, _ = prepare_row(given)
     return stored.keys() == prepared.keys() and all(
-        _bits(stored[name]) == _bits(value) for name, value in prepared.items()
+        bits(stored[name]) == bits(value) for name, value in prepared.items()
     )
-
-
-def _bits(value: Value) -> tuple[type, Value]:
-    return type(value), struct.pack("<d", value) if isinstance(value, float) else value
 
 
 async def append_in_parts(
@@ -389,11 +379,6 @@ def _parts(events: Sequence[EventData], target: StreamValue, properties: Propert
     return drafts
 
 
-# Cutting events away: the oldest ones, or a whole stream.
-#
-# The first transaction changes the header so that the events count as gone, and only then, or with it, rows
-# are deleted. After a crash the stream is right, and doing the same again deletes what is left.
-
 _CHANGES = MAX_OPERATIONS - 1
 _MEASURED_AT_ONCE = 64
 """Rows that are read to be measured: each may have a megabyte."""
@@ -413,17 +398,34 @@ async def rows_to_cut(stream: StreamValue, first_version: int) -> CutRows:
     They are read whole, some at a time. Two requests, and one more for each further 64 events.
     """
     partition, last = stream.partition, first_version - 1
-    row_keys, size = [], 0
-    first, end = 1, min(last, stream.first_version + _MEASURED_AT_ONCE - 1)
+    row_keys: list[str] = []
+    size, first, end = 0, 1, min(last, stream.first_version + _MEASURED_AT_ONCE - 1)
     while True:
-        events = await read_rows(partition, partition.event(first), partition.event(end), None)
-        found = [row for row in events.rows if partition.version_of(row.row_key) is not None]
+        found = await _event_rows(partition, first, end, None)
         row_keys += [row.row_key for row in found]
         size += sum(map(row_bytes, found))
         if end >= last:
-            break
+            return CutRows(row_keys + await _ids_below(partition, first_version), size)
         first, end = end + 1, min(last, end + _MEASURED_AT_ONCE)
-    return CutRows(row_keys + await _ids_below(partition, first_version), size)
+
+
+async def _rows_below(partition: Partition, version: int) -> list[str]:
+    """Return the keys of the events before a version, and of their ids. Properties are not read.
+
+    Leftovers of an earlier truncation are among them. Two requests, and one more for each 1,000 rows.
+    """
+    events = await _event_rows(partition, 1, version - 1, ())
+    return [row.row_key for row in events] + await _ids_below(partition, version)
+
+
+async def _event_rows(partition: Partition, first: int, last: int, select: tuple[()] | None) -> list[Row]:
+    rows = await read_rows(partition, partition.event(first), partition.event(last), select)
+    return [row for row in rows if partition.version_of(row.row_key) is not None]
+
+
+async def _ids_below(partition: Partition, version: int) -> list[str]:
+    ids = await read_ids(partition)
+    return [partition.event_id(event_id) for of_event, event_id in ids if of_event < version]
 
 
 async def truncate(
@@ -488,38 +490,19 @@ async def _delete(
 ) -> str:
     """Change the header and delete rows, 99 with each transaction; return the header's last ETag.
 
-    What is included is all in the first transaction, and rows are deleted with it as far as there is room.
+    The first transaction changes the header so that the events count as gone, and only then, or with it, rows are
+    deleted. After a crash the stream is right, and doing the same again deletes what is left. What is included is all
+    in the first transaction, and rows are deleted with it as far as there is room.
     """
     deletions = [Operation.delete(row_key) for row_key in doomed]
     room = _CHANGES - len(included)
-    if included and not _fit(partition, [header, *included, *deletions[:room]]):
-        room = 0
+    if included:
+        try:
+            prepare(partition.key, [header, *included, *deletions[:room]])
+        except PayloadTooLargeError:
+            room = 0
     (etag, *_) = await transact(partition, [header, *included, *deletions[:room]])
     for start in range(room, len(deletions), _CHANGES):
         header = Operation.merge(partition.header, mark, etag)
         (etag, *_) = await transact(partition, [header, *deletions[start : start + _CHANGES]])
     return etag
-
-
-def _fit(partition: Partition, operations: Sequence[Operation]) -> bool:
-    """Return whether operations, each of which is right by itself, fit into one transaction."""
-    try:
-        prepare(partition.key, operations)
-    except PayloadTooLargeError:
-        return False
-    return True
-
-
-async def _rows_below(partition: Partition, version: int) -> list[str]:
-    """Return the keys of the events before a version, and of their ids. Properties are not read.
-
-    Leftovers of an earlier truncation are among them. Two requests, and one more for each 1,000 rows.
-    """
-    events = await read_rows(partition, partition.event(1), partition.event(version - 1), ())
-    row_keys = [row.row_key for row in events.rows if partition.version_of(row.row_key) is not None]
-    return row_keys + await _ids_below(partition, version)
-
-
-async def _ids_below(partition: Partition, version: int) -> list[str]:
-    ids = await read_ids(partition)
-    return [partition.event_id(event_id) for of_event, event_id in ids if of_event < version]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar, get_args
 
@@ -49,7 +49,7 @@ class HandlerDefinition:
         check_model(self.state_type)
         self.codec = StateCodec(self.state_type)
         self.initial = self._initial_state()
-        self.routes: Mapping[str, Route] = MappingProxyType(dict(self._find_routes()))
+        self.routes: Mapping[str, Route] = MappingProxyType(self._find_routes())
 
     def _initial_state(self) -> bytes:
         try:
@@ -64,9 +64,16 @@ class HandlerDefinition:
                 f"The defaults of {self.state_type.__name__} cannot be the initial state: {error}"
             ) from error
 
-    def _find_routes(self) -> Iterator[tuple[str, Route]]:
+    def _find_routes(self) -> dict[str, Route]:
+        """Return the routes by message name and alias."""
         found: dict[str, Route] = {}
-        instance = _instance(self.handler_type)
+        try:
+            instance = self.handler_type()
+        except Exception as error:
+            raise AppError(
+                f"{self.handler_type.__name__}() failed: {error}. Remove its __init__: a handler keeps nothing between "
+                f"messages, and reads all it needs from its state and its messages."
+            ) from error
         for attribute in dir(self.handler_type):
             method = getattr(self.handler_type, attribute)
             mark = mark_of(method)
@@ -75,28 +82,26 @@ class HandlerDefinition:
             message_type = message_type_of(method, self.state_type)
             check_model(message_type)
             wire_path, kind = business_id_of(message_type, mark.by, method.__qualname__)
-            name = message_name(message_type)
+            name, path = message_name(message_type), tuple(mark.by.split("."))
             other = found.get(name)
             revisions = dict(other.revisions) if other else {}
             if mark.revision in revisions:
                 raise AppError(
                     f"{self.name} has two methods for {name}, revision {mark.revision}: number them apart."
                 )
-            if other and (other.path != tuple(mark.by.split(".")) or other.message_type is not message_type):
+            if other and (other.path != path or other.message_type is not message_type):
                 raise AppError(
                     f"{self.name}: all revisions for {name} must take the same type and the same `by`."
                 )
             revisions[mark.revision] = getattr(instance, attribute)
-            found[name] = Route(
-                self.name, message_type, tuple(mark.by.split(".")), wire_path, kind, revisions
-            )
+            found[name] = Route(self.name, message_type, path, wire_path, kind, revisions)
         if not found:
             raise AppError(f"{self.name} handles no message: mark its methods with @handles(by=...).")
         for route in list(found.values()):
             for alias in message_aliases(route.message_type):
                 other = found.setdefault(alias, route)
                 _check_one_type(alias, other.message_type, route.message_type)
-        yield from found.items()
+        return found
 
 
 class App:
@@ -182,16 +187,6 @@ def _no_handler(given: object) -> str:
     name = type(given).__name__
     advice = f": write App({name}), without brackets" if isinstance(given, Handler) else ""
     return f"App takes handler classes, not an object of type {name}{advice}."
-
-
-def _instance(handler_type: type[Handler[Any]]) -> Handler[Any]:
-    try:
-        return handler_type()
-    except Exception as error:
-        raise AppError(
-            f"{handler_type.__name__}() failed: {error}. Remove its __init__: a handler keeps nothing between "
-            f"messages, and reads all it needs from its state and its messages."
-        ) from error
 
 
 def _state_type(handler_type: type[Handler[Any]]) -> type[State]:

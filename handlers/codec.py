@@ -19,15 +19,12 @@ from uuid import UUID
 import msgpack
 from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails, PydanticSerializationError, to_json
+from pydantic_core import PydanticSerializationError, to_json
 
 from handlers.errors import AppError, CodecError
 
-# The types that a field of a message or state may have: immutable ones, all the way down.
-#
-# A frozen model with a list in it can still be mutated through the list, and a replay would then get
-# another input than the first run did.
-
+# A frozen model with a list in it could still be mutated through the list, and a replay would then get another input
+# than the first run did. So the fields of messages and states have immutable types, all the way down.
 SCALARS = (str, int, float, bool, bytes, UUID, datetime, date, time, timedelta, Decimal, type(None))
 _ALLOWED = (
     "str, int, float, bool, bytes, UUID, datetime, date, time, timedelta, Decimal, enums, Literal, None, "
@@ -44,96 +41,69 @@ INSTEAD = {
 
 def check_model(model_type: type[BaseModel]) -> None:
     """Raise `AppError` when an instance of the model could be mutated, or hold data that is not stored."""
-    for model in _models(model_type, set()):
-        _check_complete(model)
-        _check_settings(model)
-        for name, field in model.model_fields.items():
-            where = f"{model.__name__}.{name}"
-            _check_type(field.annotation, where)
-            _check_storage(model, name, field, where)
+    for model in _models(model_type, {}):
+        name = model.__name__
+        if not model.__pydantic_complete__ and not model.model_rebuild(raise_errors=False):
+            raise AppError(
+                f"{name} has an annotation that cannot be resolved: import its type at run time, not under "
+                f"TYPE_CHECKING."
+            )
+        if not model.model_config.get("frozen"):
+            raise AppError(f"{name} is not frozen: set model_config = ConfigDict(frozen=True).")
+        if model.model_config.get("extra") == "allow":
+            raise AppError(f"{name} allows extra fields: declare each field, so that its type is known.")
+        if model.__private_attributes__:
+            private = ", ".join(sorted(model.__private_attributes__))
+            raise AppError(
+                f"{name} has the private attribute {private}, which is not stored: make it a field."
+            )
+        if model.model_computed_fields:
+            computed = ", ".join(sorted(model.model_computed_fields))
+            raise AppError(
+                f"{name} has the computed field {computed}, which is stored and never read: make it a plain property."
+            )
+        for field_name, field in model.model_fields.items():
+            _check_field(model, field_name, field)
     check_defaults(model_type)
 
 
 def check_defaults(model_type: type[BaseModel]) -> None:
     """Raise `AppError` when a field of the model has a default_factory that may be nondeterministic."""
-    for model in _models(model_type, set()):
+    for model in _models(model_type, {}):
         for name, field in model.model_fields.items():
             factory = field.default_factory
-            if factory is None or factory in PURE_FACTORIES:
-                continue
-            if isinstance(factory, type) and issubclass(factory, BaseModel):
-                continue
-            raise AppError(
-                f"{model.__name__}.{name} has a default_factory, which may return another value in a replay: give it a "
-                f"default, or let the handler set it, for example with context.new_guid()."
-            )
+            is_model = isinstance(factory, type) and issubclass(factory, BaseModel)
+            if factory is not None and factory not in PURE_FACTORIES and not is_model:
+                raise AppError(
+                    f"{model.__name__}.{name} has a default_factory, which may return another value in a replay: give "
+                    f"it a default, or let the handler set it, for example with context.new_guid()."
+                )
 
 
-def holds_frozenset(model_type: type[BaseModel]) -> bool:
-    """Return whether there is a set anywhere in the model: its order differs between processes."""
-    return any(
-        frozenset in (part, get_origin(part))
-        for model in _models(model_type, set())
-        for field in model.model_fields.values()
-        for part in _parts(field.annotation)
-    )
-
-
-def _check_complete(model: type[BaseModel]) -> None:
-    if not model.__pydantic_complete__ and not model.model_rebuild(raise_errors=False):
-        raise AppError(
-            f"{model.__name__} has an annotation that cannot be resolved: import its type at run time, not under "
-            f"TYPE_CHECKING."
-        )
-
-
-def _check_settings(model: type[BaseModel]) -> None:
-    name = model.__name__
-    if not model.model_config.get("frozen"):
-        raise AppError(f"{name} is not frozen: set model_config = ConfigDict(frozen=True).")
-    if model.model_config.get("extra") == "allow":
-        raise AppError(f"{name} allows extra fields: declare each field, so that its type is known.")
-    if model.__private_attributes__:
-        private = ", ".join(sorted(model.__private_attributes__))
-        raise AppError(f"{name} has the private attribute {private}, which is not stored: make it a field.")
-    if model.model_computed_fields:
-        computed = ", ".join(sorted(model.model_computed_fields))
-        raise AppError(
-            f"{name} has the computed field {computed}, which is stored and never read: make it a plain property."
-        )
-
-
-def _check_type(annotation: Any, where: str) -> None:  # noqa: ANN401 - a type expression
-    for part in _parts(annotation):
+def _check_field(model: type[BaseModel], name: str, field: FieldInfo) -> None:
+    where, config = f"{model.__name__}.{name}", model.model_config
+    for part in _parts(field.annotation):
         if not _is_allowed(part):
             shown = getattr(part, "__name__", None) or str(part)
             instead = INSTEAD.get(get_origin(part) or part)
             hint = f"use {instead}" if instead else f"allowed are {_ALLOWED}"
             raise AppError(f"{where} is of type {shown}, which is mutable or not supported: {hint}.")
-
-
-def _check_storage(model: type[BaseModel], name: str, field: FieldInfo, where: str) -> None:
     if field.exclude:
         raise AppError(f"{where} is excluded, so it would not be stored: remove exclude.")
+    alias = field.validation_alias
+    read: set[object] = set(alias.choices) if isinstance(alias, AliasChoices) else {alias or name}
+    if config.get("populate_by_name") or config.get("validate_by_name"):
+        read.add(name)
     written = field.serialization_alias or name
-    if written not in _names_read(model, name, field):
+    if written not in read:
         raise AppError(
             f"{where} is stored as {written!r} and read by another name: give it one alias for both."
         )
-    config = model.model_config
-    if bytes in _parts(field.annotation) and not (
-        config.get("ser_json_bytes") == config.get("val_json_bytes") == "base64"
-    ):
+    is_base64 = config.get("ser_json_bytes") == config.get("val_json_bytes") == "base64"
+    if bytes in _parts(field.annotation) and not is_base64:
         raise AppError(
             f"{where} is bytes: add ser_json_bytes='base64' and val_json_bytes='base64' to its model_config."
         )
-
-
-def _names_read(model: type[BaseModel], name: str, field: FieldInfo) -> set[object]:
-    alias = field.validation_alias
-    names: set[object] = set(alias.choices) if isinstance(alias, AliasChoices) else {alias or name}
-    by_name = model.model_config.get("populate_by_name") or model.model_config.get("validate_by_name")
-    return names | {name} if by_name else names
 
 
 def _is_allowed(part: Any) -> bool:  # noqa: ANN401 - a type expression
@@ -170,24 +140,22 @@ def resolve_alias(annotation: Any) -> Any:  # noqa: ANN401 - a type expression
             return annotation
 
 
-def _models(model_type: type[BaseModel], seen: set[type[BaseModel]]) -> Iterator[type[BaseModel]]:
-    if model_type in seen:
-        return
-    seen.add(model_type)
-    yield model_type
-    for field in model_type.model_fields.values():
-        for part in _parts(field.annotation):
-            if isinstance(part, type) and get_origin(part) is None and issubclass(part, BaseModel):
-                yield from _models(part, seen)
+def _models(model_type: type[BaseModel], seen: dict[type[BaseModel], None]) -> dict[type[BaseModel], None]:
+    """Return a model and those in its fields."""
+    if model_type not in seen:
+        seen[model_type] = None
+        for field in model_type.model_fields.values():
+            for part in _parts(field.annotation):
+                if isinstance(part, type) and get_origin(part) is None and issubclass(part, BaseModel):
+                    _models(part, seen)
+    return seen
 
 
 # Plain models: flat ones of exact scalars, which the codec reads back as the very values that were written.
 #
-# A state that a handler returns is encoded, decoded, and encoded once more, so that the next handler gets
-# what a replay will read, whatever validators and serializers the model has. For a plain model all of that
-# gives the same values and the same bytes, so it can be left out. Plain is decided by what pydantic has
-# made of the class, its core schema, from a list of what is known to be harmless: whatever is not on the
-# list makes a model not plain.
+# A state that a handler returns is encoded, decoded, and encoded once more, so that the next handler gets what a replay
+# will read. For a plain model all of that gives the same values and bytes, so it is left out. A model is plain when all
+# that pydantic has made of it, its core schema, is on a list of what is known to be harmless.
 
 _SCALARS: Mapping[str, type] = {"bool": bool, "float": float, "int": int, "str": str}
 _HARMLESS_CONFIG = {
@@ -256,15 +224,9 @@ class Plain:
 def find_plain(model_type: type[BaseModel]) -> Plain | None:
     """Return what instances of a plain model are compared with, None for a model that is not plain."""
     schema: Any = model_type.__pydantic_core_schema__
-    if not _is_plain_model(schema) or model_type.__private_attributes__:
-        return None
-    types = {name: _types(field) for name, field in schema["schema"]["fields"].items()}
-    return None if None in types.values() else Plain(types)  # type: ignore[arg-type] # just compared
-
-
-def _is_plain_model(schema: Any) -> bool:  # noqa: ANN401 - pydantic's schema
-    return (
+    is_plain = (
         schema["type"] == "model"
+        and not model_type.__private_attributes__
         and set(schema) <= _HARMLESS
         and not schema.get("custom_init")
         and not schema.get("root_model")
@@ -273,6 +235,8 @@ def _is_plain_model(schema: Any) -> bool:  # noqa: ANN401 - pydantic's schema
         and set(schema["schema"]) <= {"computed_fields", "fields", "model_name", "type"}
         and not schema["schema"].get("computed_fields")
     )
+    types = {name: _types(field) for name, field in schema["schema"]["fields"].items()} if is_plain else {}
+    return Plain(types) if is_plain and None not in types.values() else None  # type: ignore[arg-type] # just compared
 
 
 def _types(field: Any) -> frozenset[type] | None:  # noqa: ANN401 - pydantic's schema
@@ -297,11 +261,7 @@ JSON = ConfigDict(
     ser_json_inf_nan="constants",
     hide_input_in_errors=False,
 )
-"""What is common to the models of messages and states, which add `frozen=True` in their own bodies.
-
-There pydantic's mypy plugin reads it. As an argument of the class, type checkers without the plugin would want it of
-every subclass too.
-"""
+"""What messages and states have in common; they add `frozen=True` themselves, for pydantic's mypy plugin."""
 
 _SHOWN = 20
 
@@ -320,7 +280,12 @@ class Codec(Generic[M]):
     def __init__(self, model_type: type[M]) -> None:
         self.model_type = model_type
         self._fields = len(model_type.model_fields)
-        self._sorted = holds_frozenset(model_type)
+        self._sorted = any(  # the order of a set differs between processes
+            frozenset in (part, get_origin(part))
+            for model in _models(model_type, {})
+            for field in model.model_fields.values()
+            for part in _parts(field.annotation)
+        )
         self.plain = find_plain(model_type)
         self.decode: Callable[[bytes | str], M] = model_type.__pydantic_validator__.validate_json
         self.serialize = model_type.__pydantic_serializer__.to_json
@@ -334,10 +299,13 @@ class Codec(Generic[M]):
         if type(model) is not self.model_type:
             raise CodecError(f"Expected {self.model_type.__name__}, got {type(model).__name__}.")
         if len(model.__dict__) != self._fields:
-            raise CodecError(self._unknown_fields(model))
+            strange = sorted(set(model.__dict__) - set(self.model_type.model_fields))
+            missing = sorted(set(self.model_type.model_fields) - set(model.__dict__))
+            what = f"has no field {', '.join(strange)}" if strange else f"lacks {', '.join(missing)}"
+            raise CodecError(f"{self.model_type.__name__} {what}.")
         try:
             if self._sorted:
-                return to_json(_sorted(model), bytes_mode="base64", inf_nan_mode="constants")
+                return _json(_sorted(model))
             return self.serialize(model, by_alias=True, warnings=False)
         except KeyError as error:
             raise CodecError(
@@ -375,30 +343,21 @@ class Codec(Generic[M]):
         name = self.model_type.__name__
         for field in self.model_type.model_fields:
             try:
-                to_json(_sorted(getattr(model, field)), bytes_mode="base64", inf_nan_mode="constants")
+                _json(_sorted(getattr(model, field)))
             except (PydanticSerializationError, TypeError, ValueError):
                 return f"{name}.{field}"
         return name
-
-    def _unknown_fields(self, model: M) -> str:
-        known = set(self.model_type.model_fields)
-        strange = sorted(set(model.__dict__) - known)
-        missing = sorted(known - set(model.__dict__))
-        what = f"has no field {', '.join(strange)}" if strange else f"lacks {', '.join(missing)}"
-        return f"{self.model_type.__name__} {what}."
 
 
 def all_problems(error: ValidationError) -> str:
     """Return the problems of a `ValidationError` on one line, without links; of very many the first ones."""
     problems = error.errors(include_url=False, include_context=False, include_input=False)
-    lines = [_line(problem) for problem in problems[:_SHOWN]]
+    lines = []
+    for problem in problems[:_SHOWN]:
+        where = ".".join(map(str, problem["loc"]))
+        lines.append(f"{where}: {problem['msg']}" if where else problem["msg"])
     more = len(problems) - len(lines)
     return "; ".join([*lines, f"and {more} more"] if more else lines)
-
-
-def _line(problem: ErrorDetails) -> str:
-    where = ".".join(str(part) for part in problem["loc"])
-    return f"{where}: {problem['msg']}" if where else problem["msg"]
 
 
 def _sorted(value: Any) -> Any:  # noqa: ANN401 - any field value
@@ -419,9 +378,6 @@ def _json(value: Any) -> bytes:  # noqa: ANN401 - any field value
     return to_json(value, bytes_mode="base64", inf_nan_mode="constants")
 
 
-# Text that can be encoded as UTF-8.
-
-
 def is_text(value: object) -> TypeGuard[str]:
     """Return whether a value is a str that can be encoded as UTF-8: one with a lone surrogate cannot."""
     if not isinstance(value, str):
@@ -433,11 +389,9 @@ def is_text(value: object) -> TypeGuard[str]:
     return True
 
 
-# Unpack untrusted msgpack: its memory is bounded, whatever the bytes say.
-#
-# An empty array is one byte of msgpack and 56 of memory, and an array may announce more items than it has.
-# So items are counted while they are unpacked, and larger data is looked through before any memory is set
-# aside for it.
+# Untrusted msgpack is unpacked in bounded memory. An empty array is one byte of msgpack and 56 of memory, and an array
+# may announce more items than it has. So items are counted while they are unpacked, and larger data is looked through
+# before any memory is set aside for it.
 
 MAX_ITEMS = 2**20
 """How many arrays, maps and items of these may be in one piece of data."""

@@ -7,12 +7,12 @@ with the version that the message creates (clock, captured values), so that a re
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from hashlib import sha256
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgpack
@@ -22,8 +22,6 @@ from handlers.codec import JSON, Codec, check_defaults, is_text, unpack
 from handlers.draws import Seed, SeededRandom
 from handlers.errors import CaptureError, DocumentError, OutputsTooLargeError, PublishError
 from handlers.message import Message, message_name
-
-# Documents: what a handler asks to be stored before the messages that announce it are published.
 
 MAX_BYTES = 64 * 2**20
 MAX_DOCUMENTS = 100
@@ -65,31 +63,10 @@ def new_document(content: object, media_type: str, name: str) -> NewDocument:
     return NewDocument(reference, content)
 
 
-def check_room(documents: Sequence[NewDocument]) -> None:
-    """Raise `DocumentError` when the documents of a message are too many, or too large."""
-    size = sum(document.reference.size for document in documents)
-    if len(documents) > MAX_DOCUMENTS or size > MAX_BYTES:
-        raise DocumentError(
-            f"The handler stores {len(documents)} documents with {size:,} bytes; for one message it can store "
-            f"{MAX_DOCUMENTS} with {MAX_BYTES:,}."
-        )
-
-
-def check_request(name: object, media_type: object) -> None:
-    """Raise `DocumentError` for a name that is no plain file name, and for a media type that is no plain text."""
-    if not _is_plain(name) or "/" in name or "\\" in name or name in {".", ".."}:
-        raise DocumentError(
-            f"store_document() takes a plain file name of up to {_MAX_NAME_BYTES} bytes, such as 'invoice.pdf', "
-            f"not {name!r}."
-        )
-    if not _is_plain(media_type):
-        raise DocumentError(
-            f"store_document() takes a media type such as 'application/pdf', not {media_type!r}."
-        )
-
-
-def _is_plain(text: object) -> TypeGuard[str]:
-    return is_text(text) and text.isprintable() and 0 < len(text.encode()) <= _MAX_NAME_BYTES
+def _check_name(text: object, what: str) -> None:
+    """Raise `DocumentError` for something other than printable text of up to 100 bytes."""
+    if not is_text(text) or not text.isprintable() or not 0 < len(text.encode()) <= _MAX_NAME_BYTES:
+        raise DocumentError(f"store_document() takes {what} of up to {_MAX_NAME_BYTES} bytes, not {text!r}.")
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -200,10 +177,17 @@ class Context:
             raise CaptureError(f"capture() takes a name that is a str, valid as UTF-8, not {name!r}.")
         if name in self.captured:
             raise CaptureError(f"The handler captures {name!r} twice: use another name for each value.")
-        self.captured[name] = (
-            self._recorded_value(name) if self._recorded is not None else _pack(name, function())
-        )
-        return unpack(self.captured[name], strict_map_key=False)
+        if self._recorded is None:
+            packed = _pack(name, function())
+        elif name in self._recorded:
+            packed = self._recorded[name]
+        else:
+            raise CaptureError(
+                f"A replay captures {name!r}, which was not captured when the message was first handled: handle new "
+                f"messages by a new revision."
+            )
+        self.captured[name] = packed
+        return unpack(packed, strict_map_key=False)
 
     def store_document(
         self, content: bytes | Callable[[], bytes], *, media_type: str, name: str
@@ -218,12 +202,24 @@ class Context:
         Raises `DocumentError` for a name or a media type that cannot be used, for content that is not bytes, and when
         the message has more than 100 documents or 64 MiB of them; `CaptureError` for a name used twice.
         """
-        check_request(name, media_type)
-        recorded = self.capture(
-            f"{DOCUMENT}{name}",
-            lambda: self._ask_for(content() if callable(content) else content, media_type, name),
-        )
-        return DocumentReference.model_validate(recorded)
+        _check_name(name, "a plain file name such as 'invoice.pdf'")
+        if "/" in name or "\\" in name or name in {".", ".."}:
+            raise DocumentError(f"store_document() takes a plain file name without a folder, not {name!r}.")
+        _check_name(media_type, "a media type such as 'application/pdf'")
+
+        def ask() -> dict[str, Any]:
+            place = self._place or self._seed.guid_text("document", 0)
+            given = content() if callable(content) else content
+            self.documents.append(new_document(given, media_type, f"{place}-{name}"))
+            size = sum(document.reference.size for document in self.documents)
+            if len(self.documents) > MAX_DOCUMENTS or size > MAX_BYTES:
+                raise DocumentError(
+                    f"The handler stores {len(self.documents)} documents with {size:,} bytes; for one message it can "
+                    f"store {MAX_DOCUMENTS} with {MAX_BYTES:,}."
+                )
+            return self.documents[-1].reference.model_dump()
+
+        return DocumentReference.model_validate(self.capture(f"{DOCUMENT}{name}", ask))
 
     def publish(self, message: Message, *, headers: Mapping[str, str] | None = None) -> None:
         """Publish a message once the next state is stored. Its id is derived from the handled message.
@@ -241,35 +237,16 @@ class Context:
         message_id = self._seed.guid_text("message", len(self.published))
         body = message_codec(type(message)).encode(message)
         if self._room is not None:
-            self._check_room(self._room, body, sent)
+            self._sent += len(body)
+            if sent:
+                self._sent += sum(len(text.encode()) for text in (*sent, *sent.values()))
+            if len(self.published) >= self._room.messages or self._sent > self._room.bytes:
+                most = f"{self._room.messages:,} messages and {self._room.bytes:,} bytes"
+                self.exceeded = OutputsTooLargeError(
+                    f"The handler publishes more than one message may: {most}."
+                )
+                raise self.exceeded
         self.published.append(Published(message_id, message_name(type(message)), body, sent))
-
-    def _check_room(self, room: OutputRoom, body: bytes, headers: Mapping[str, str]) -> None:
-        self._sent += len(body)
-        if headers:
-            self._sent += sum(len(text.encode()) for text in (*headers, *headers.values()))
-        if len(self.published) < room.messages and self._sent <= room.bytes:
-            return
-        most = f"{room.messages:,} messages and {room.bytes:,} bytes"
-        self.exceeded = OutputsTooLargeError(f"The handler publishes more than one message may: {most}.")
-        raise self.exceeded
-
-    def _ask_for(self, content: object, media_type: str, name: str) -> dict[str, Any]:
-        """Collect a document, and return what is recorded of it."""
-        place = self._place or self._seed.guid_text("document", 0)
-        document = new_document(content, media_type, f"{place}-{name}")
-        self.documents.append(document)
-        check_room(self.documents)
-        return document.reference.model_dump()
-
-    def _recorded_value(self, name: str) -> bytes:
-        try:
-            return self._recorded[name]  # type: ignore[index] # only called when there are recorded values
-        except KeyError:
-            raise CaptureError(
-                f"A replay captures {name!r}, which was not captured when the message was first handled: handle new "
-                f"messages by a new revision."
-            ) from None
 
 
 @cache

@@ -117,7 +117,8 @@ class SeededRandom(random.Random):
     def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
         """Return a number of `range(start, stop, step)`, or `range(start)`. Raises `ValueError` for an empty range."""
         numbers = range(start) if stop is None else range(start, stop, step)
-        count = _length(numbers)
+        towards_zero = 1 if numbers.step > 0 else -1  # not len(): it fails for more than 63 bits
+        count = (numbers.stop - numbers.start + numbers.step - towards_zero) // numbers.step
         if count < 1:
             raise ValueError(f"{numbers} is empty: there is no number to draw.")
         return numbers.start + numbers.step * self._below(count)
@@ -211,19 +212,16 @@ class SeededRandom(random.Random):
         if k > _FEW:
             small += 4 ** (((3 * k - 1).bit_length() + 1) // 2)  # the first power of 4 that is not below 3 k
         if count <= small:
-            return self._from_pool(list(range(count)), k)
+            pool, taken = list(range(count)), []
+            for left in range(count, count - k, -1):
+                place = self._below(left)
+                taken.append(pool[place])
+                pool[place] = pool[left - 1]
+            return taken
         places: dict[int, None] = {}
         while len(places) < k:
             places[self._below(count)] = None
         return list(places)
-
-    def _from_pool(self, pool: list[int], k: int) -> list[int]:
-        taken = []
-        for left in range(len(pool), len(pool) - k, -1):
-            place = self._below(left)
-            taken.append(pool[place])
-            pool[place] = pool[left - 1]
-        return taken
 
 
 def _refusal(name: str) -> Callable[..., Any]:
@@ -236,19 +234,9 @@ def _refusal(name: str) -> Callable[..., Any]:
     return refuse
 
 
-for _name in vars(random.Random):
-    if (
-        not _name.startswith("_")
-        and callable(getattr(random.Random, _name))
-        and _name not in vars(SeededRandom)
-    ):
+for _name, _method in vars(random.Random).items():
+    if callable(_method) and not _name.startswith("_") and _name not in vars(SeededRandom):
         setattr(SeededRandom, _name, _refusal(_name))
-
-
-def _length(numbers: range) -> int:
-    """Return the length of a range, below 1 when it is empty; `len` fails for lengths over 63 bits."""
-    towards_zero = 1 if numbers.step > 0 else -1
-    return (numbers.stop - numbers.start + numbers.step - towards_zero) // numbers.step
 
 
 @lru_cache(maxsize=64)

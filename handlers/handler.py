@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar, Union, cast, get_a
 from uuid import UUID
 
 from pydantic import AliasChoices, AliasPath, BaseModel, Strict
-from pydantic.fields import FieldInfo
 
 from handlers.codec import resolve_alias
 from handlers.context import Context
@@ -113,8 +112,6 @@ def handler_name(handler_type: type[Handler[Any]]) -> str:
     return handler_type.__handler_name__
 
 
-# Routes: which method handles a message, and which field of the message holds the business id.
-
 Method = Callable[[State, Message, Context], State]
 
 
@@ -166,54 +163,46 @@ def message_type_of(method: Callable[..., Any], state_type: type[State]) -> type
     """
     where = method.__qualname__
     parameters = inspect.signature(method).parameters
-    if len(parameters) != len(("self", "state", "message", "context")) or not _is_plain(method):
+    advice = _advice(method)
+    in_order = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    is_plain = not advice and all(each.kind in in_order for each in parameters.values())
+    if len(parameters) != len(("self", "state", "message", "context")) or not is_plain:
         raise AppError(
-            f"{where} must be a plain method (self, state, message, context) that returns the next state."
-            f"{_advice(method)}"
+            f"{where} must be a plain method (self, state, message, context) that returns the next state.{advice}"
         )
-    hints = _hints(method, where)
+    try:
+        hints = typing.get_type_hints(method)
+    except NameError as error:
+        raise AppError(
+            f"{where}: {error}. Import the types of a handler at run time, not under TYPE_CHECKING."
+        ) from error
     _, state, message, context = parameters
     if hints.get(state, state_type) is not state_type or hints.get("return", state_type) is not state_type:
         raise AppError(f"{where} must take and return a {state_type.__name__}, the state of its handler.")
     if hints.get(context, Context) is not Context:
         raise AppError(f"{where} must take a Context as its last argument: ({context}: Context).")
-    message_type = hints.get(message)
-    if not (
-        isinstance(message_type, type) and issubclass(message_type, Message) and message_type is not Message
-    ):
-        raise AppError(_no_message_type(where, message, message_type))
-    return message_type
-
-
-def _no_message_type(where: str, name: str, found: object) -> str:
+    found = hints.get(message)
+    if isinstance(found, type) and issubclass(found, Message) and found is not Message:
+        return found
     if isinstance(found, UnionType) or get_origin(found) is Union:
         types = ", ".join(getattr(each, "__name__", str(each)) for each in get_args(found))
-        return f"{where} takes one of {types}: write a method for each message type, which may call a common function."
+        raise AppError(
+            f"{where} takes one of {types}: write a method for each message type, which may call a common function."
+        )
     if isinstance(found, type) and found.__module__ != "builtins" and not issubclass(found, Message | State):
-        return (
+        raise AppError(
             f"{where} takes a {found.__name__}, which is no message: write class {found.__name__}(Message)."
         )
-    return f"{where} must annotate its message with a subclass of Message: ({name}: SomeMessage)."
+    raise AppError(f"{where} must annotate its message with a subclass of Message: ({message}: SomeMessage).")
 
 
 def _advice(method: Callable[..., Any]) -> str:
-    """Return what to write instead of a method that waits or yields."""
+    """Return what to write instead of a method that waits or yields, empty for any other."""
     if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
         return " It is async, and a handler waits for nothing: write def, without async and await."
     if inspect.isgeneratorfunction(method):
         return " It yields: publish by context.publish(...), and return the state."
     return ""
-
-
-def _is_plain(method: Callable[..., Any]) -> bool:
-    """Return whether a method is synchronous and takes positional arguments."""
-    if any(
-        kind(method)
-        for kind in (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
-    ):
-        return False
-    in_order = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return all(parameter.kind in in_order for parameter in inspect.signature(method).parameters.values())
 
 
 def business_id_of(message_type: type[Message], by: str, where: str) -> tuple[tuple[str, ...], KeyKind]:
@@ -223,51 +212,31 @@ def business_id_of(message_type: type[Message], by: str, where: str) -> tuple[tu
     """
     model: Any = message_type
     wire: list[str] = []
+    is_strict = False
     for position, name in enumerate(by.split(".")):
-        field = model.model_fields.get(name) if _is_model(model) else None
+        is_model = isinstance(model, type) and issubclass(model, BaseModel)
+        field = model.model_fields.get(name) if is_model else None
         if field is None:
             raise AppError(
                 f"{where}: {message_type.__name__} has no field {'.'.join(by.split('.')[: position + 1])!r}."
             )
-        wire.append(_wire_name(field, name, where))
-        strict = bool(model.model_config.get("strict")) or any(
+        alias = field.validation_alias
+        if isinstance(alias, AliasPath | AliasChoices):
+            raise AppError(f"{where}: the field {name} of the business id has several aliases: give it one.")
+        wire.append(alias or name)
+        is_strict = bool(model.model_config.get("strict")) or any(
             isinstance(mark, Strict) and mark.strict for mark in field.metadata
         )
         model = resolve_alias(field.annotation)
-    return tuple(wire), _key_kind(model, f"{where}: {message_type.__name__}.{by}", strict=strict)
-
-
-def _key_kind(annotation: Any, where: str, *, strict: bool) -> KeyKind:  # noqa: ANN401 - a type expression
-    if annotation is str:
-        return KeyKind.TEXT
-    if annotation is UUID:
-        return KeyKind.UUID
-    if annotation is int and strict:
-        return KeyKind.INTEGER
-    shown = getattr(annotation, "__name__", str(annotation))
-    hint = (
-        '; use pydantic.StrictInt, which does not take 7, 7.0 and "7" for the same id'
-        if annotation is int
-        else ""
-    )
-    raise AppError(f"{where} is a {shown}: a business id must be a str, a UUID or a strict int{hint}.")
-
-
-def _is_model(annotation: Any) -> bool:  # noqa: ANN401 - a type expression
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
-
-
-def _wire_name(field: FieldInfo, name: str, where: str) -> str:
-    alias = field.validation_alias
-    if isinstance(alias, AliasPath | AliasChoices):
-        raise AppError(f"{where}: the field {name} of the business id has several aliases: give it one.")
-    return alias or name
-
-
-def _hints(method: Callable[..., Any], where: str) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(method)
-    except NameError as error:
+    kind = {str: KeyKind.TEXT, UUID: KeyKind.UUID, int: KeyKind.INTEGER if is_strict else None}.get(model)
+    if kind is None:
+        hint = (
+            '; use pydantic.StrictInt, which does not take 7, 7.0 and "7" for the same id'
+            if model is int
+            else ""
+        )
         raise AppError(
-            f"{where}: {error}. Import the types of a handler at run time, not under TYPE_CHECKING."
-        ) from error
+            f"{where}: {message_type.__name__}.{by} is a {getattr(model, '__name__', model)}: a business id must be a "
+            f"str, a UUID or a strict int{hint}."
+        )
+    return tuple(wire), kind

@@ -12,8 +12,6 @@ from pydantic import BaseModel, ConfigDict
 from handlers.codec import JSON, Codec
 from handlers.errors import AppError, CodecError
 
-# Stable names of handlers and messages: they are part of stored keys and of messages on the wire.
-
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -63,7 +61,18 @@ class Message(BaseModel):
         super().__pydantic_init_subclass__(**kwargs)
         owner = f"The message {cls.__qualname__}"
         cls.__message_name__ = stable_name(name or cls.__name__, owner)
-        cls.__message_aliases__ = _aliases(aliases, cls.__message_name__, owner)
+        given: object = aliases
+        if not isinstance(given, tuple) or not all(isinstance(alias, str) for alias in given):
+            raise AppError(
+                f'{owner} has aliases {given!r}: use a tuple of names, such as aliases=("Shoot",).'
+            )
+        for alias in aliases:
+            stable_name(alias, f"An alias of the message {cls.__qualname__}")
+        if len({cls.__message_name__, *aliases}) <= len(aliases):
+            raise AppError(
+                f"{owner} is named {cls.__message_name__} and has the aliases {', '.join(aliases)}: use each name once."
+            )
+        cls.__message_aliases__ = aliases
 
 
 def message_name(message_type: type[Message]) -> str:
@@ -75,19 +84,6 @@ def message_aliases(message_type: type[Message]) -> tuple[str, ...]:
     """Return the other names under which messages of this type are read."""
     return message_type.__message_aliases__
 
-
-def _aliases(given: object, name: str, owner: str) -> tuple[str, ...]:
-    if not isinstance(given, tuple) or not all(isinstance(alias, str) for alias in given):
-        raise AppError(f'{owner} has aliases {given!r}: use a tuple of names, such as aliases=("Shoot",).')
-    aliases = tuple(stable_name(alias, f"An alias of {owner[0].lower()}{owner[1:]}") for alias in given)
-    if name in aliases or len(set(aliases)) < len(aliases):
-        raise AppError(
-            f"{owner} is named {name} and has the aliases {', '.join(aliases)}: use each name once."
-        )
-    return aliases
-
-
-# States: frozen models, one for each business object; every version is stored.
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -125,9 +121,6 @@ class State(BaseModel):
         cls.__upcasters__ = dict(upcasters or {})
 
 
-# The codec of a state, which also upcasts states stored in earlier schema versions.
-
-
 class StateCodec(Codec[State]):
     """Encode states in the current schema version, and upcast those stored in earlier ones."""
 
@@ -137,7 +130,17 @@ class StateCodec(Codec[State]):
         super().__init__(state_type)
         self.version = state_type.__schema_version__
         self._upcasters = dict(state_type.__upcasters__)
-        _check_upcasters(state_type.__name__, self.version, self._upcasters)
+        name = state_type.__name__
+        if self.version < 1:
+            raise AppError(f"{name} has schema version {self.version}: use an int from 1.")
+        oldest = min(self._upcasters, default=self.version)
+        missing = sorted(set(range(oldest, self.version)) ^ set(self._upcasters))
+        if missing or (self.version > 1 and not self._upcasters):
+            steps = ", ".join(map(str, missing)) or str(self.version - 1)
+            raise AppError(
+                f"{name} has schema version {self.version}: add the missing upcasters, or remove those too many "
+                f"({steps})."
+            )
 
     def upcast(self, data: bytes, version: int) -> bytes:
         """Return the bytes of a stored state in the current schema version, unchanged when it has that version.
@@ -166,15 +169,3 @@ class StateCodec(Codec[State]):
                     f"The upcaster of {name} from version {step} failed: {type(error).__name__}: {error}"
                 ) from error
         return self.encode(self.reread(json.dumps(fields).encode()))
-
-
-def _check_upcasters(name: str, version: int, upcasters: dict[int, Upcaster]) -> None:
-    if version < 1:
-        raise AppError(f"{name} has schema version {version}: use an int from 1.")
-    oldest = min(upcasters, default=version)
-    missing = sorted(set(range(oldest, version)) ^ set(upcasters))
-    if missing or (version > 1 and not upcasters):
-        steps = ", ".join(map(str, missing)) or str(version - 1)
-        raise AppError(
-            f"{name} has schema version {version}: add the missing upcasters, or remove those too many ({steps})."
-        )

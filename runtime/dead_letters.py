@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -47,10 +48,6 @@ from runtime.versions.dead_letters import (
 )
 from runtime.versions.properties import expect, number, one_of_many, placed, reading, reading_row
 from runtime.versions.stream import Append, append, find_versions
-
-# Letters as operators see them: which there are, which are given up, and those that belong to no stream.
-#
-# Selections of letters, and letters as they are found in a table.
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +96,6 @@ class Selection:
         return self == Selection()
 
     @property
-    def handler_of_streams(self) -> str | None:
-        """The handler whose streams may have such letters, None for all."""
-        return self.handler if self.stream is None else self.stream[0]
-
-    @property
     def keys(self) -> list[str] | None:
         """The partition keys of the one stream that is meant, by the spellings of its business id; None for all."""
         if self.stream is None:
@@ -112,7 +104,7 @@ class Selection:
         return [f"{handler}-{spelling}" for spelling in dict.fromkeys([business_id, canonical(business_id)])]
 
     def takes(self, handler: str | None, letter: Letter) -> bool:
-        """Say whether a letter of a stream that is meant, or of the table, is meant."""
+        """Return whether a letter of a stream that is meant, or of the table, is meant."""
         return (
             letter.waits
             and (self.handler is None or handler == self.handler)
@@ -123,15 +115,14 @@ class Selection:
 
     def described(self) -> str:
         """Return what is selected, in words."""
-        stream = None if self.stream is None else "/".join(self.stream)
-        given = [
-            ("message", self.message_id),
-            ("reason", self.reason),
-            ("handler", self.handler),
-            ("stream", stream),
-            ("refused until", self.refused_until),
-        ]
-        return ", ".join(f"{name} {value}" for name, value in given if value is not None) or "all"
+        given = {
+            "message": self.message_id,
+            "reason": self.reason,
+            "handler": self.handler,
+            "stream": None if self.stream is None else "/".join(self.stream),
+            "refused until": self.refused_until,
+        }
+        return ", ".join(f"{name} {value}" for name, value in given.items() if value is not None) or "all"
 
 
 # Letters of the table: refused deliveries that reached no stream, one row for each.
@@ -167,14 +158,12 @@ class TableLetters:
         rows: dict[str, Row] = {}
         for outcome in outcomes:
             row = self._row(outcome)
-            if row is not None and row.row_key not in self._added and self._has_room():
+            has_room = self._batch.is_redrive or len(self._added) < limits.MAX_TASK_LETTERS
+            if row is not None and row.row_key not in self._added and has_room:
                 self._added.add(row.row_key)
                 rows[row.row_key] = row
         for some in _in_transactions(list(rows.values())):
             await until_undisturbed(self._retries, partial(self._add, some))
-
-    def _has_room(self) -> bool:
-        return self._batch.is_redrive or len(self._added) < limits.MAX_TASK_LETTERS
 
     def _row(self, outcome: Outcome) -> Row | None:
         """Return the row of a dead letter, None for one that is too large and for anything else."""
@@ -201,23 +190,20 @@ class TableLetters:
 
     async def _add(self, rows: Sequence[Row]) -> None:
         """Add some rows at once; when one of them is there already, one by one."""
+        inserts = [Operation.insert(row.row_key, row.properties) for row in rows]
         try:
-            await self._table.transact(
-                PARTITION, [Operation.insert(row.row_key, row.properties) for row in rows]
-            )
-        except RowExistsError:
-            for row in rows:
-                await self._add_or_try(row)
-
-    async def _add_or_try(self, row: Row) -> None:
-        there = await self._table.get(PARTITION, row.row_key)
-        change = Operation.insert(row.row_key, row.properties) if there is None else self._tried(there, row)
-        if change is None:
+            await self._table.transact(PARTITION, inserts)
             return
-        try:
-            await self._table.transact(PARTITION, [change])
-        except RowError as error:
-            raise ConcurrencyConflictError(PARTITION, str(error)) from error
+        except RowExistsError:
+            pass
+        for row, insert in zip(rows, inserts, strict=True):
+            there = await self._table.get(PARTITION, row.row_key)
+            change = insert if there is None else self._tried(there, row)
+            if change is not None:
+                try:
+                    await self._table.transact(PARTITION, [change])
+                except RowError as error:
+                    raise ConcurrencyConflictError(PARTITION, str(error)) from error
 
     def _tried(self, there: Row, row: Row) -> Operation | None:
         """Return the change of a row whose letter was redriven and refused again, None for a redelivery."""
@@ -253,7 +239,7 @@ def check_letter(row: Row) -> None:
 
 
 async def letters_of_table(table: Table, selection: Selection) -> AsyncIterator[FoundLetter]:
-    """Give the letters without a stream that are meant. One request for each 1,000."""
+    """Yield the letters without a stream that are meant. One request for each 1,000."""
     if selection.stream is not None:
         return
     async for page in pages(partial(table.query, PARTITION, _FIRST, _LAST)):
@@ -273,16 +259,15 @@ async def letters_of_message(table: Table, message: Envelope, handlers: Collecti
     """
     id_, exact = id_key(message.message_id or ""), {row_key(name, message) for name in (None, *handlers)}
     meant: dict[str | None, FoundLetter] = {}
+
+    def distance(found: FoundLetter) -> tuple[bool, int]:
+        return found.row not in exact, found.letter.refused_at
+
     async for found in letters_of_table(table, Selection()):
         if found.letter.key == id_ and found.handler in (None, *handlers):
-            best = meant.get(found.handler)
-            if best is None or _nearness(found, exact) < _nearness(best, exact):
-                meant[found.handler] = found
+            best = meant.get(found.handler, found)
+            meant[found.handler] = min(best, found, key=distance)
     return list(meant.values())
-
-
-def _nearness(found: FoundLetter, exact: Collection[str]) -> tuple[bool, int]:
-    return found.row not in exact, found.letter.refused_at
 
 
 async def remove(table: Table, row: str, etag: str) -> bool:
@@ -317,9 +302,8 @@ def _in_transactions(rows: Sequence[Row]) -> list[Sequence[Row]]:
     return list(parts)
 
 
-# Reading the letters of a table: by pages of headers, so that memory does not grow with the table.
-#
-# The letters of one stream are read at once, those of the next when they are asked for.
+# Reading the letters of a table: by pages of headers, so that memory does not grow with the table. The letters of one
+# stream are read at once, those of the next when they are asked for.
 
 _COUNTS = ("Letters", "LettersBeyondLimit")
 
@@ -344,7 +328,7 @@ class StreamLetters(NamedTuple):
 
 
 async def find_letters(table: Table, selection: Selection) -> AsyncIterator[FoundLetter]:
-    """Give the letters that are meant, stream by stream and in their order there, then those of the table.
+    """Yield the letters that are meant, stream by stream and in their order there, then those of the table.
 
     Costs two requests for each 1,000 streams and entities, one for each stream that has letters, and one for each 1,000
     letters of the table.
@@ -361,10 +345,37 @@ async def find_letters(table: Table, selection: Selection) -> AsyncIterator[Foun
 
 
 async def streams_with_letters(table: Table, selection: Selection) -> AsyncIterator[StreamLetters]:
-    """Give the streams and entities of a selection in which letters wait, or were not kept."""
-    async for stream in _streams(table, selection):
-        if stream.waiting or stream.beyond_limit:
-            yield stream
+    """Yield the streams and entities of a selection in which letters wait, or were not kept."""
+    async for key, properties, is_entity in _holders(table, selection):
+        waiting = beyond_limit = 0
+        with (
+            one_of_many(table, key) if selection.keys is None else nullcontext(),
+            reading("The number of letters", ENTITY if is_entity else HEADER, key),
+        ):
+            waiting, beyond_limit = (number(properties, name, 0) for name in _COUNTS)
+        if waiting or beyond_limit:
+            yield StreamLetters(key, waiting, beyond_limit, is_entity)
+
+
+async def _holders(table: Table, selection: Selection) -> AsyncIterator[tuple[str, Properties, bool]]:
+    """Yield the headers of streams and the rows of entities, which say how many letters there are."""
+    if selection.keys is not None:
+        for key in selection.keys:
+            stream, entity = await Stream.try_open(Partition.exact(table, key)), await table.get(key, ENTITY)
+            if stream is not None:
+                yield key, stream.properties or {}, False
+            if entity is not None:
+                yield key, entity.properties, True
+        return
+    prefix = "" if selection.handler is None else f"{selection.handler}-"
+    async for row in read_headers(table, KeyRange(prefix), (*HEADER_NAMES, *_COUNTS)):
+        if not is_tombstone(row):
+            yield row.partition_key, row.properties, False
+    after = None if selection.handler is None else f"{selection.handler}."  # "." follows "-"
+    async for page in pages(partial(table.scan, ENTITY, prefix, after, select=_COUNTS)):
+        for row in page.rows:
+            if row.partition_key.startswith(prefix):
+                yield row.partition_key, row.properties, True
 
 
 async def letters_of_stream(table: Table, stream: StreamLetters) -> Sequence[FoundLetter]:
@@ -376,50 +387,11 @@ async def letters_of_stream(table: Table, stream: StreamLetters) -> Sequence[Fou
     with placed(table, stream.key):
         waiting = read_letters(rows).waiting
     parking = next((letter for letter in waiting if letter.parks), None)
-    return [
-        FoundLetter(letter, stream.handler, stream.business_id, _behind(letter, parking))
-        for letter in waiting
-    ]
-
-
-def _behind(letter: Letter, parking: Letter | None) -> Letter | None:
-    return parking if parking is not None and parking.number < letter.number else None
-
-
-async def _streams(table: Table, selection: Selection) -> AsyncIterator[StreamLetters]:
-    if selection.keys is not None:
-        for key in selection.keys:
-            for stream in await _named(table, key):
-                yield stream
-        return
-    async for row in _holders(table, selection):
-        with one_of_many(table, row.partition_key):
-            yield _counted(row.partition_key, row.properties, is_entity=row.row_key == ENTITY)
-
-
-async def _holders(table: Table, selection: Selection) -> AsyncIterator[Row]:
-    """Give the headers of streams and the rows of entities, which say how many letters there are."""
-    prefix = "" if selection.handler is None else f"{selection.handler}-"
-    async for row in read_headers(table, KeyRange(prefix), (*HEADER_NAMES, *_COUNTS)):
-        if not is_tombstone(row):
-            yield row
-    after = None if selection.handler is None else f"{selection.handler}."  # "." follows "-"
-    async for page in pages(partial(table.scan, ENTITY, prefix, after, select=_COUNTS)):
-        for row in page.rows:
-            if row.partition_key.startswith(prefix):
-                yield row
-
-
-async def _named(table: Table, key: str) -> list[StreamLetters]:
-    stream, entity = await Stream.try_open(Partition.exact(table, key)), await table.get(key, ENTITY)
-    found = [] if stream is None else [_counted(key, stream.properties or {})]
-    return found if entity is None else [*found, _counted(key, entity.properties, is_entity=True)]
-
-
-def _counted(key: str, properties: Properties, *, is_entity: bool = False) -> StreamLetters:
-    with reading("The number of letters", ENTITY if is_entity else HEADER, key):
-        waiting, beyond_limit = (number(properties, name, 0) for name in _COUNTS)
-    return StreamLetters(key, waiting, beyond_limit, is_entity)
+    found = []
+    for letter in waiting:
+        behind = parking if parking is not None and parking.number < letter.number else None
+        found.append(FoundLetter(letter, stream.handler, stream.business_id, behind))
+    return found
 
 
 # Discarding letters: they are given up, and their messages stay refused for ever.
@@ -482,12 +454,19 @@ def describe_letter(found: FoundLetter) -> dict[str, Any]:
     """
     letter = found.letter
     envelope = letter.envelope or Envelope(letter.message_id, "", "")
+    body, enqueued_at = envelope.body, envelope.enqueued_at
     return {
-        **_delivery(envelope),
+        "message_id": envelope.message_id,
+        "type": envelope.type,
+        "body": body.hex() if isinstance(body, bytes) else body,
+        "business_id": envelope.business_id,
+        "sequence": envelope.sequence,
+        "enqueued_at": None if enqueued_at is None else shown_time(enqueued_at),
+        "headers": None if envelope.headers is None else dict(envelope.headers),
         "handler": found.handler,
         "stream": found.business_id,
         "letter": found.name,
-        "packed": isinstance(envelope.body, bytes),
+        "packed": isinstance(body, bytes),
         "reason": letter.reason.value,
         "error": letter.error,
         "version": letter.version,
@@ -562,9 +541,9 @@ class Edits:
             fields = json.loads(line)
         except ValueError as error:
             raise UsageError(f"Line {number} of the edited letters is no JSON: {error}") from error
-        key = _key(fields) if isinstance(fields, dict) else None
-        if key is None:
+        if not isinstance(fields, dict) or not fields.get("letter"):
             raise UsageError(f"Line {number} of the edited letters names no letter.")
+        key = fields.get("handler") or "", fields.get("stream") or "", str(fields["letter"])
         if key in self._lines:
             raise UsageError(f"Line {number} of the edited letters is the second one for its letter.")
         self._lines[key] = fields
@@ -585,64 +564,37 @@ class Wanted(NamedTuple):
         return not self.only_edited or self.edits.has(found)
 
 
-def _key(line: Line) -> tuple[str, ...] | None:
-    if not line.get("letter"):
-        return None
-    return line.get("handler") or "", line.get("stream") or "", str(line["letter"])
-
-
 def _key_of(found: FoundLetter) -> tuple[str, ...]:
     return found.handler or "", found.business_id or "", found.name
-
-
-def _delivery(envelope: Envelope) -> dict[str, Any]:
-    body, enqueued_at = envelope.body, envelope.enqueued_at
-    return {
-        "message_id": envelope.message_id,
-        "type": envelope.type,
-        "body": body.hex() if isinstance(body, bytes) else body,
-        "business_id": envelope.business_id,
-        "sequence": envelope.sequence,
-        "enqueued_at": None if enqueued_at is None else shown_time(enqueued_at),
-        "headers": None if envelope.headers is None else dict(envelope.headers),
-    }
 
 
 def _mended(envelope: Envelope, shown: Line, line: Line) -> Envelope:
     """Return a delivery with those fields of a line that are not as they were shown."""
     changed = {name: line[name] for name in Envelope._fields if name in line and line[name] != shown[name]}
+    is_packed = bool(line.get("packed"))
     try:
         return envelope._replace(
-            **{name: _read(name, value, packed=bool(line.get("packed"))) for name, value in changed.items()}
+            **{name: _read(name, value, is_packed=is_packed) for name, value in changed.items()}
         )
     except (TypeError, ValueError) as error:
         raise UsageError(f"The edited letter of {shown['message_id']!r} cannot be read: {error}") from error
 
 
-def _read(name: str, value: Any, *, packed: bool) -> Any:  # noqa: ANN401 - a value of JSON
+def _read(name: str, value: Any, *, is_packed: bool) -> Any:  # noqa: ANN401 - a value of JSON
     if name == "body":
         if not isinstance(value, str):
             return json.dumps(value, ensure_ascii=False)
-        return bytes.fromhex(value) if packed else value
+        return bytes.fromhex(value) if is_packed else value
     if value is None:
         return None
-    match name:
-        case "message_id":
-            return canonical(_checked(name, value, str))
-        case "enqueued_at":
-            moment = datetime.fromisoformat(_checked(name, value, str))
-            if moment.tzinfo is None:
-                raise ValueError(f"enqueued_at names no time zone: {value}")
-            return to_microseconds(moment)
-        case "sequence":
-            return _checked(name, value, int)
-        case "headers":
-            return _checked(name, value, dict)
-        case _:
-            return _checked(name, value, str)
-
-
-def _checked(name: str, value: Any, expected: type) -> Any:  # noqa: ANN401 - a value of JSON
+    expected: Any = {"sequence": int, "headers": dict}.get(name, str)
     if not isinstance(value, expected):
         raise TypeError(f"{name} is {value!r}")
+    if name == "message_id":
+        return canonical(value)
+    if name == "enqueued_at":
+        moment = datetime.fromisoformat(value)
+        if moment.tzinfo is None:
+            raise ValueError(f"enqueued_at names no time zone: {value}")
+        return to_microseconds(moment)
     return value

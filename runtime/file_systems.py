@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from runtime.errors import UsageError
-
-# Urls and paths of folders. What follows a `?` in a url are options of the file system, and no part of the
-# path.
 
 
 def path_and_options(url: str) -> tuple[str, str]:
@@ -40,15 +38,10 @@ _ALSO_CALLED = {"s3a": "s3", "s3n": "s3"}
 _MOVE_FOLDERS = ("local", "hdfs")
 """The file systems that move a folder as a whole, atomically."""
 
-_AZURE = ("abfs", "abfss")
 _EMULATOR = "azurite"
 _EMULATED_ACCOUNT = "devstoreaccount1"
 _EMULATED_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 """That of every Azurite: it is in its documentation."""
-
-KEY_VARIABLE = "AZURE_STORAGE_KEY"
-TOKEN_VARIABLE = "AZURE_STORAGE_SAS_TOKEN"  # noqa: S105 - the name of a variable
-"""Where Azure's own command line looks for the key of an account, and for a shared access signature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +93,11 @@ class Folder:
         return [name for name, each in zip(names, found, strict=True) if _is_missing(each)]
 
     def is_folder(self) -> bool:
-        """Say whether there is a folder of this name."""
+        """Return whether there is a folder of this name."""
         return _is_folder(self.files.get_file_info(self.path))
 
     def exists(self) -> bool:
-        """Say whether there is a file or folder of this name."""
+        """Return whether there is a file or folder of this name."""
         return not _is_missing(self.files.get_file_info(self.path))
 
     def create(self) -> None:
@@ -180,10 +173,8 @@ class Folder:
 
     def flush(self, name: str | None = None) -> None:
         """Make a file, or the names in the folder, survive a power cut; what is no disk does so itself."""
-        if not self.is_local:
-            return
-        with _opened(self.path if name is None else self.path_of(name)) as descriptor:
-            os.fsync(descriptor)
+        if self.is_local:
+            flush(self.path if name is None else self.path_of(name))
 
     def path_of(self, name: str) -> str:
         """Return the path of a file or folder in it."""
@@ -221,8 +212,13 @@ def open_folder(url: str) -> Folder:
         return Folder(LocalFileSystem(), (rest if separator else url).removeprefix("file:"))
     if scheme == _EMULATOR:
         return _emulator(url)
-    if scheme in _AZURE and (signature := _signature()):
-        return _azure(url, signature)
+    if scheme in {"abfs", "abfss"}:
+        for name, argument in (
+            ("AZURE_STORAGE_KEY", "account_key"),
+            ("AZURE_STORAGE_SAS_TOKEN", "sas_token"),
+        ):
+            if os.environ.get(name):  # where Azure's own command line looks
+                return _azure(url, {argument: os.environ[name]})
     path, options = path_and_options(url)
     place = quote(path.partition("://")[2], safe="/@:=")
     try:
@@ -237,23 +233,10 @@ def _emulator(url: str) -> Folder:
     from pyarrow.fs import AzureFileSystem  # noqa: PLC0415 - as in `open_folder`
 
     parts = urlsplit(url, allow_fragments=False)
-    files = AzureFileSystem(
-        _EMULATED_ACCOUNT,
-        account_key=_EMULATED_KEY,
-        blob_storage_authority=parts.netloc,
-        dfs_storage_authority=parts.netloc,
-        blob_storage_scheme="http",
-        dfs_storage_scheme="http",
-    )
+    place = {"blob_storage_authority": parts.netloc, "dfs_storage_authority": parts.netloc}
+    http = {"blob_storage_scheme": "http", "dfs_storage_scheme": "http"}
+    files = AzureFileSystem(_EMULATED_ACCOUNT, account_key=_EMULATED_KEY, **place, **http)
     return Folder(files, parts.path.strip("/"))
-
-
-def _signature() -> dict[str, str]:
-    """Return what requests to Azure are signed with, if it is in the environment."""
-    key, token = os.environ.get(KEY_VARIABLE), os.environ.get(TOKEN_VARIABLE)
-    if key:
-        return {"account_key": key}
-    return {"sas_token": token} if token else {}
 
 
 def _azure(url: str, signature: Mapping[str, str]) -> Folder:
@@ -283,10 +266,10 @@ def _of_fsspec(url: str, scheme: str, unknown: Exception) -> tuple[Any, str]:
     return PyFileSystem(FSSpecHandler(files)), path
 
 
-@contextmanager
-def _opened(path: str) -> Iterator[int]:
+def flush(path: str | Path) -> None:
+    """Make a file, or the names in a folder, survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        yield descriptor
+        os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -1,4 +1,8 @@
-"""Leases: rows that one holder has at a time, for slices that are published and for the clean-up of a table."""
+"""Leases: rows that one holder has at a time, for slices that are published and for the clean-up of a table.
+
+A holder has its row for as long as it renews it; whoever finds it expired may take it over. Each change is bound to the
+row's ETag, so of two only one succeeds; a holder that was too slow finds that out when it next changes the row.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,6 @@ from eventstore import Operation, Row, RowError, Table, Value
 from runtime.clock import Clock, shown_time, to_datetime, to_microseconds
 from runtime.errors import LeaseHeldError, LeaseLostError
 from runtime.versions.properties import reading_row, text, time
-
-# A lease: a row that one holder at a time has, for as long as it renews it. Whoever finds it expired may
-# take it over. Each change is bound to the row's ETag, so of two only one succeeds; a holder that was too
-# slow finds that out when it next changes the row.
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +123,6 @@ def _properties(lease: Lease) -> dict[str, Value]:
     }
 
 
-# The lease of a table: one at a time cleans it up.
-#
-# Its workers look at it again and again, and stop when it was taken over. Two at once would not damage
-# anything: streams are guarded by ETags of their own. They would do the same work twice.
-
 PARTITION = "_lease"
 ROW_KEY = "cleanup"
 SECOND = 1_000_000
@@ -139,7 +134,11 @@ RENEW_SECONDS = 15
 
 
 class Leases:
-    """The lease of one table, and what is done with it."""
+    """The lease of one table: one at a time cleans it up.
+
+    Its workers look at it again and again, and stop when it was taken over. Two at once would damage nothing, as
+    streams are guarded by ETags of their own; they would do the same work twice.
+    """
 
     def __init__(self, table: Table, clock: Clock) -> None:
         self._row = LeaseRow(table, clock, PARTITION, ROW_KEY, LENGTH)

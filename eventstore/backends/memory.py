@@ -7,7 +7,7 @@ are counted up and never repeat. Calls never suspend.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
@@ -28,7 +28,6 @@ from eventstore.port import (
     Table,
     Transaction,
     TransactionResult,
-    Value,
     Verb,
 )
 
@@ -36,11 +35,11 @@ _INSERTING = frozenset({Verb.INSERT, Verb.INSERT_OR_REPLACE, Verb.INSERT_OR_MERG
 _MERGING = frozenset({Verb.MERGE, Verb.INSERT_OR_MERGE})
 
 _BETWEEN_KEYS = "\t"
-"""Stands between a partition key and a row key; within a stored key it is escaped."""
+"""Stands between a partition key and a row key. It is escaped in stored keys, and sorts before all they hold."""
 
 
 class MemoryPartition:
-    """The rows of one partition by their stored keys, with the keys in order."""
+    """The rows of one partition by their stored keys."""
 
     __slots__ = ("_order", "rows")
 
@@ -59,10 +58,10 @@ class MemoryPartition:
         if row is None:
             del self.rows[stored_key]
             self._order = None
-            return
-        if stored_key not in self.rows:
-            self._order = None
-        self.rows[stored_key] = row
+        else:
+            if stored_key not in self.rows:
+                self._order = None
+            self.rows[stored_key] = row
 
 
 class MemoryTable(Table):
@@ -107,9 +106,7 @@ class MemoryTable(Table):
             if partition is None:
                 return Page(())
             keys = partition.between(low if continuation is None else continuation, high)
-            rows = [partition.rows[key] for key in keys[:PAGE_SIZE]]
-        following = keys[PAGE_SIZE] if len(keys) > PAGE_SIZE else None
-        return Page(tuple([_read(row, select) for row in rows]), following)
+            return _page([(key, partition.rows[key]) for key in keys[: PAGE_SIZE + 1]], select)
 
     async def scan(
         self,
@@ -121,32 +118,18 @@ class MemoryTable(Table):
         continuation: str | None = None,
     ) -> Page:
         low, high = escape_bound(first), None if last is None else escape_bound(last)
-        if row_key is None:
-            return self._scan_all(low, high, select, continuation)
-        stored_row_key, low = escape(row_key), continuation or low
+        only = None if row_key is None else escape(row_key)
+        found: list[tuple[str, Row]] = []
         with self._lock:
-            found = sorted(
-                (key, partition.rows[stored_row_key])
-                for key, partition in self._partitions.items()
-                if stored_row_key in partition.rows and low <= key and (high is None or key <= high)
-            )
-        following = found[PAGE_SIZE][0] if len(found) > PAGE_SIZE else None
-        return Page(tuple([_read(row, select) for _, row in found[:PAGE_SIZE]]), following)
-
-    def _scan_all(
-        self, low: str, high: str | None, select: Sequence[str] | None, continuation: str | None
-    ) -> Page:
-        begin = (low, "") if continuation is None else tuple(continuation.split(_BETWEEN_KEYS))
-        with self._lock:
-            found = sorted(
-                ((key, row_key), row)
-                for key, partition in self._partitions.items()
-                if low <= key and (high is None or key <= high)
-                for row_key, row in partition.rows.items()
-                if begin <= (key, row_key)
-            )
-        following = _BETWEEN_KEYS.join(found[PAGE_SIZE][0]) if len(found) > PAGE_SIZE else None
-        return Page(tuple([_read(row, select) for _, row in found[:PAGE_SIZE]]), following)
+            for key, partition in self._partitions.items():
+                if key < low or (high is not None and key > high):
+                    continue
+                if only is None:
+                    found += [(key + _BETWEEN_KEYS + stored, row) for stored, row in partition.rows.items()]
+                elif only in partition.rows:
+                    found.append((key + _BETWEEN_KEYS + only, partition.rows[only]))
+        found.sort()
+        return _page(found[bisect_left(found, (continuation or "",)) :], select)
 
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
         prepared = prepare(partition_key, operations)
@@ -216,11 +199,15 @@ def open_memory(url: str) -> MemoryStore:
     return _shared.setdefault(url, MemoryStore(url))
 
 
+def _page(found: Sequence[tuple[str, Row]], select: Sequence[str] | None) -> Page:
+    """Return the first of the rows that were found; the key of the next one is the continuation."""
+    following = found[PAGE_SIZE][0] if len(found) > PAGE_SIZE else None
+    return Page(tuple([_read(row, select) for _, row in found[:PAGE_SIZE]]), following)
+
+
 def _read(row: Row, select: Sequence[str] | None) -> Row:
-    properties: Mapping[str, Value] = row.properties
-    if select is None:
-        properties = dict(properties)
-    else:
+    properties = dict(row.properties)
+    if select is not None:
         properties = {name: properties[name] for name in select if name in properties}
     return Row(row.partition_key, row.row_key, row.etag, properties, row.timestamp)
 

@@ -10,27 +10,24 @@ large rows share no page with keys.
 
 from __future__ import annotations
 
+import os
 import sqlite3
-from collections.abc import Callable, Sequence
-from contextlib import closing
-from dataclasses import dataclass
-from datetime import UTC, datetime
+import threading
+import time
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from functools import wraps
 from pathlib import Path
-from time import time_ns
+from random import Random
 from typing import Concatenate, ParamSpec, TypeVar
+from uuid import UUID
+from weakref import WeakSet
 
 import msgpack
 
-from eventstore.backends.sqlite_file import (
-    SqliteConnection,
-    SqliteFile,
-    large_bytes,
-    select_from,
-    unpack,
-    unpack_small,
-)
 from eventstore.errors import (
+    EventStoreError,
     RowChangedError,
     RowExistsError,
     RowNotFoundError,
@@ -39,10 +36,11 @@ from eventstore.errors import (
     TableNotFoundError,
 )
 from eventstore.keys import escape, escape_bound, table_name, unescape
-from eventstore.limits import merge, prepare
+from eventstore.limits import MAX_BINARY_BYTES, MAX_PROPERTIES, MAX_STRING_UNITS, merge, prepare
 from eventstore.port import (
     ANY_ETAG,
     PAGE_SIZE,
+    Int64,
     Operation,
     Page,
     Row,
@@ -58,10 +56,342 @@ from eventstore.port import (
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_URL = "sqlite:///"
+# A row becomes two byte strings of msgpack. `small` holds all properties but the large binary ones. `large` holds
+# those, one after the other, the shortest first, and `small` then says how long each one is: a reader that wants none
+# of them, or only the first ones, need not read the rest.
+
+LARGE_BYTES = 512
+"""A binary property over this size is a large one."""
+
+_INT64, _DATETIME, _UUID = 1, 2, 3
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def packer() -> msgpack.Packer:
+    """Return a packer of properties, for use by one thread."""
+    return msgpack.Packer(default=_to_extension, strict_types=True)
+
+
+def pack(packer: msgpack.Packer, properties: Mapping[str, Value]) -> tuple[bytes, bytes | None]:
+    """Return the small and the large part of a row."""
+    large = [
+        (len(value), name, value)
+        for name, value in properties.items()
+        if type(value) is bytes and len(value) > LARGE_BYTES
+    ]
+    if not large:
+        return packer.pack(properties), None
+    large.sort()
+    lengths = {name: length for length, name, _ in large}
+    small = {name: value for name, value in properties.items() if name not in lengths}
+    return packer.pack([small, lengths]), b"".join([value for _, _, value in large])
+
+
+def unpack_small(small: bytes) -> tuple[dict[str, Value], dict[str, int]]:
+    """Return the small properties, and the lengths of the large ones in the order of their bytes."""
+    unpacked = msgpack.unpackb(
+        small,
+        ext_hook=_from_extension,
+        max_str_len=4 * MAX_STRING_UNITS,
+        max_bin_len=MAX_BINARY_BYTES,
+        max_array_len=2,
+        max_map_len=MAX_PROPERTIES,
+        max_ext_len=16,
+    )
+    if type(unpacked) is dict:
+        return unpacked, {}
+    properties, lengths = unpacked
+    return properties, lengths
+
+
+def unpack(small: bytes, large: bytes | None) -> dict[str, Value]:
+    """Return all properties of a row."""
+    properties, lengths = unpack_small(small)
+    if lengths:
+        _add_large(properties, lengths, large or b"", lengths)
+    return properties
+
+
+def large_bytes(lengths: Mapping[str, int], select: Sequence[str]) -> int:
+    """Return how many bytes of the large part hold the properties named."""
+    end = needed = 0
+    for name, length in lengths.items():
+        end += length
+        if name in select:
+            needed = end
+    return needed
+
+
+def select_from(
+    properties: Mapping[str, Value], lengths: Mapping[str, int], large: bytes, select: Sequence[str]
+) -> dict[str, Value]:
+    """Return the properties named, given as much of the large part as `large_bytes` asks for."""
+    selected = {name: properties[name] for name in select if name in properties}
+    if large:
+        _add_large(selected, lengths, large, select)
+    return selected
+
+
+def _add_large(
+    properties: dict[str, Value], lengths: Mapping[str, int], large: bytes, select: Container[str]
+) -> None:
+    start = 0
+    for name, length in lengths.items():
+        if name in select:
+            value = large[start : start + length]
+            if len(value) < length:
+                raise ValueError(f"The large property {name!r} is cut short.")
+            properties[name] = value
+        start += length
+
+
+def _to_extension(value: object) -> msgpack.ExtType:
+    if isinstance(value, Int64):
+        return msgpack.ExtType(_INT64, value.to_bytes(8, "big", signed=True))
+    if isinstance(value, datetime):
+        return msgpack.ExtType(_DATETIME, ((value - _EPOCH) // _MICROSECOND).to_bytes(8, "big", signed=True))
+    if isinstance(value, UUID):
+        return msgpack.ExtType(_UUID, value.bytes)
+    raise TypeError(f"A {type(value).__name__} cannot be stored.")
+
+
+def _from_extension(code: int, data: bytes) -> Value:
+    if code == _INT64:
+        return Int64(int.from_bytes(data, "big", signed=True))
+    if code == _DATETIME:
+        return _EPOCH + timedelta(microseconds=int.from_bytes(data, "big", signed=True))
+    if code == _UUID:
+        return UUID(bytes=data)
+    raise ValueError(f"The extension type {code} is unknown.")
+
+
+BUSY_SECONDS = 60
+FORMAT = 1
+
+_SETTINGS = (
+    "PRAGMA synchronous=NORMAL",
+    "PRAGMA fullfsync=ON",
+    "PRAGMA cache_size=-8000",
+    "PRAGMA wal_autocheckpoint=4000",
+)
+_UNUSABLE = frozenset(
+    {
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_AUTH,
+    }
+)
+_WAL_SECONDS = 30
+_WAL_PAUSE_SECONDS = 0.1
+
+
+class SqliteConnection(sqlite3.Connection):
+    """A connection of one thread of one process, with a cursor, a packer and a source of ETags."""
+
+    def prepare(self, identity: tuple[int, int] | None) -> None:
+        """Make what belongs to the connection."""
+        self.pid = os.getpid()
+        self.identity = identity
+        self.statement = self.cursor()
+        self.packer = packer()
+        self._random = Random(os.urandom(32))  # noqa: S311 - must not repeat, need not be secret
+
+    def new_etag(self) -> int:
+        """Return a number that no row had as its ETag before."""
+        return self._random.getrandbits(63)
+
+    def roll_back(self) -> None:
+        """End a transaction that is still open, and undo what it did."""
+        if self.in_transaction:
+            with suppress(sqlite3.Error):
+                self.statement.execute("ROLLBACK")
+
+
+class SqliteFile:
+    """A database file and the connections of this process to it, one for each thread.
+
+    After a fork the inherited connections are left alone, never used and never closed, not even at exit: the parent
+    still owns their locks and their place in the log.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._local = threading.local()
+        self._open: WeakSet[SqliteConnection] = WeakSet()
+
+    def connection(self) -> SqliteConnection:
+        """Return the connection of this thread; open it at the first call in this process."""
+        connection = self._opened()
+        if connection is None:
+            try:
+                connection = self._connect()
+            except sqlite3.Error as error:
+                raise self.explained(error) from error
+            except OSError as error:
+                raise StoreUrlError(f"The folder of {self.path} cannot be made: {error.strerror}.") from error
+            self._local.connection = connection
+            self._open.add(connection)
+            _connections.add(connection)
+        return connection
+
+    def is_replaced(self) -> bool:
+        """Return whether the file that this thread has open is no longer the one at its path: deleted, or replaced."""
+        connection = self._opened()
+        return connection is not None and _identity(self.path) != connection.identity
+
+    def _opened(self) -> SqliteConnection | None:
+        connection: SqliteConnection | None = getattr(self._local, "connection", None)
+        return connection if connection is not None and connection.pid == os.getpid() else None
+
+    def close(self) -> None:
+        """Close the connections that this process opened."""
+        for connection in list(self._open):
+            if connection.pid == os.getpid():
+                connection.close()
+        self._open = WeakSet()
+        self._local = threading.local()
+
+    def explained(self, error: sqlite3.Error, *, outcome_unknown: bool = False) -> EventStoreError:
+        """Return the error to raise in place of one from SQLite."""
+        extended = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+        code = extended & 0xFF
+        if code in _UNUSABLE:
+            return StoreUrlError(f"The file {self.path} cannot be used as a store: {error}.")
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return StoreUnavailableError(f"The file {self.path} was locked for {BUSY_SECONDS} seconds.")
+        if code == sqlite3.SQLITE_FULL:
+            return StoreUnavailableError(f"The disk of {self.path} is full.")
+        if extended == sqlite3.SQLITE_IOERR_WRITE:
+            # SQLite says no more when a quota or a limit of the process is reached; neither makes a disk full.
+            return StoreUnavailableError(
+                f"The file {self.path} could not be written ({error}): a quota or a limit on the size of files "
+                "may be reached.",
+                outcome_unknown,
+            )
+        return StoreUnavailableError(f"The file {self.path} failed: {error}.", outcome_unknown)
+
+    @contextmanager
+    def writing(self) -> Iterator[SqliteConnection]:
+        """Begin an immediate transaction, and commit it at the end; after any error all of it is undone.
+
+        Translates `sqlite3` errors to `EventStoreError`s.
+        """
+        connection = self.connection()
+        execute = connection.statement.execute
+        try:
+            execute("BEGIN IMMEDIATE")
+            yield connection
+            execute("COMMIT")
+        except BaseException as error:
+            connection.roll_back()
+            if isinstance(error, sqlite3.Error):
+                raise self.explained(error, outcome_unknown=True) from error
+            raise
+
+    def has_table(self, name: str) -> bool:
+        """Return whether an SQL table is there."""
+        try:
+            found = self.connection().execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,))
+            return found.fetchone() is not None
+        except sqlite3.Error as error:
+            raise self.explained(error) from error
+
+    def _connect(self) -> SqliteConnection:
+        _make_folder(self.path.parent)
+        # Only the owner may read the file; SQLite gives its log and index the same rights, and tells what is wrong.
+        with suppress(OSError):
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        connection = sqlite3.connect(
+            self.path,
+            timeout=_WAL_PAUSE_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+            factory=SqliteConnection,
+        )
+        try:
+            self._switch_to_wal(connection)
+            for setting in (*_SETTINGS, f"PRAGMA busy_timeout={int(BUSY_SECONDS * 1000)}"):
+                connection.execute(setting)
+            self._check_format(connection)
+        except BaseException:
+            connection.close()
+            raise
+        connection.prepare(_identity(self.path))
+        return connection
+
+    def _switch_to_wal(self, connection: sqlite3.Connection) -> None:
+        # SQLite does not wait while another process switches the same new file, it fails at once. Where processes that
+        # were killed have left a log which others recover, it may give up after some seconds: "locking protocol".
+        deadline = time.monotonic() + _WAL_SECONDS
+        while True:
+            try:
+                (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+                break
+            except sqlite3.OperationalError as error:
+                is_passing = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PROTOCOL)
+                if not is_passing or time.monotonic() > deadline:
+                    raise
+                time.sleep(_WAL_PAUSE_SECONDS)
+        if mode != "wal":
+            raise StoreUrlError(
+                f"The file {self.path} cannot be used as a store: its file system does not grant "
+                f"SQLite's write-ahead log (the journal mode stays {mode!r})."
+            )
+
+    def _check_format(self, connection: sqlite3.Connection) -> None:
+        (found,) = connection.execute("PRAGMA user_version").fetchone()
+        if found not in (0, FORMAT):
+            raise StoreUrlError(
+                f"The file {self.path} has the format {found}; this version reads the format {FORMAT}."
+            )
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder that outlives a power cut: what names it is written to the disk too."""
+    missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for made in missing:
+        descriptor = os.open(made.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _leave_connections_alone() -> None:
+    """In a child: count each inherited connection as used once more than it is, so that none is closed."""
+    import ctypes  # noqa: PLC0415 - hardly anyone forks
+
+    for connection in _held:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+    _held.clear()
+    _connections.clear()
+
+
+_connections: WeakSet[SqliteConnection] = WeakSet()
+_held: list[SqliteConnection] = []
+os.register_at_fork(
+    before=lambda: _held.extend(_connections),
+    after_in_parent=_held.clear,
+    after_in_child=_leave_connections_alone,
+)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from every other that exists, None when there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 _DAMAGED = (ValueError, TypeError, OverflowError, msgpack.exceptions.UnpackException)
 _Found = list[tuple[str, int, datetime | None, dict[str, Value]]]
-"""Rows as key, ETag, time and properties. The key is that of the row, of the partition, or both."""
+"""Rows as key, ETag, time and properties. The key is that of the row, or in a scan both keys."""
 
 _BETWEEN_KEYS = "\t"
 """Separates a partition key and a row key; within a stored key it is escaped."""
@@ -74,7 +404,6 @@ _ALONG_BYTES = 64 * 2**10
 
 _KEY_COLUMNS = "partition TEXT NOT NULL, row TEXT NOT NULL, id INTEGER NOT NULL"
 _ROW_COLUMNS = "id INTEGER PRIMARY KEY, etag INTEGER NOT NULL, time INTEGER, small BLOB NOT NULL, large BLOB"
-_LARGEST_ETAG = 2**63 - 1
 _MAKE_BARRIER = (
     "CREATE TABLE IF NOT EXISTS eventstore_barrier (id INTEGER PRIMARY KEY, commits INTEGER NOT NULL)"
 )
@@ -99,30 +428,26 @@ class Statements:
         in_partitions = (
             f"{joined} k.row = ? AND k.partition >= ? AND k.partition <= ? ORDER BY k.partition {limit}"
         )
-        in_order = (
-            f"{joined} k.partition >= ? AND k.partition <= ? AND (k.partition, k.row) >= (?, ?) "
-            f"ORDER BY k.partition, k.row {limit}"
-        )
-        both_keys = f"k.partition || '{_BETWEEN_KEYS}' || k.row"
+        in_order = f"{joined} k.partition <= ? AND (k.partition, k.row) >= (?, ?) ORDER BY k.partition, k.row {limit}"
+        one = "SELECT k.row, r.etag, r.time, r.small"
+        both = f"SELECT k.partition || '{_BETWEEN_KEYS}' || k.row, r.etag, r.time, r.small"
         large_of_first = f"CASE WHEN k.row = ? AND length(r.large) <= {_ALONG_BYTES} THEN r.large END"
-
-        def columns(key: str, large: str) -> str:
-            return f"SELECT {key}, r.etag, r.time, r.small, {large}"
 
         self.rows_table = f"{name}_rows"
         self.make = (
             _MAKE_BARRIER,
             f"CREATE TABLE IF NOT EXISTS {keys} ({_KEY_COLUMNS}, PRIMARY KEY (partition, row)) WITHOUT ROWID",
             f"CREATE TABLE IF NOT EXISTS {rows} ({_ROW_COLUMNS})",
+            f"PRAGMA user_version={FORMAT}",
         )
-        self.get = f"{columns('k.row', 'r.large')} {joined} k.partition = ? AND k.row = ?"
-        self.query = f"{columns('k.row', 'r.large')} {in_range}"
-        self.project = f"{columns('k.row', 'r.id')} {in_range}"
-        self.project_first = f"{columns('k.row', large_of_first)} {in_range}"
-        self.scan = f"{columns('k.partition', 'r.large')} {in_partitions}"
-        self.project_scan = f"{columns('k.partition', 'r.id')} {in_partitions}"
-        self.scan_all = f"{columns(both_keys, 'r.large')} {in_order}"
-        self.project_scan_all = f"{columns(both_keys, 'r.id')} {in_order}"
+        self.get = f"{one}, r.large {joined} k.partition = ? AND k.row = ?"
+        self.query = f"{one}, r.large {in_range}"
+        self.project = f"{one}, r.id {in_range}"
+        self.project_first = f"{one}, {large_of_first} {in_range}"
+        self.scan = f"{both}, r.large {in_partitions}"
+        self.project_scan = f"{both}, r.id {in_partitions}"
+        self.scan_all = f"{both}, r.large {in_order}"
+        self.project_scan_all = f"{both}, r.id {in_order}"
         self.last_partition = f"SELECT max(partition) FROM {keys}"
 
         self.insert_row = f"INSERT INTO {rows} (etag, time, small, large) VALUES (?, ?, ?, ?)"
@@ -135,92 +460,53 @@ class Statements:
         self.delete_if = f"{self.delete} AND etag = ?"
 
 
-@dataclass(slots=True)
-class CheckedTransaction:
-    """A transaction that is within all limits, with its keys and properties as they are stored."""
+class Changes:
+    """A transaction that is within all limits; all rows that it writes get the same new ETag, and the same time."""
 
-    operations: Sequence[Operation]
-    partition: str
-    rows: list[str]
-    properties: list[dict[str, Value]]
+    def __init__(self, sql: Statements, partition_key: str, operations: Sequence[Operation]) -> None:
+        self.operations = operations
+        self._sql = sql
+        self._properties = prepare(partition_key, operations)
+        self._partition = escape(partition_key)
+        self._rows = [escape(operation.row_key) for operation in operations]
 
-    @classmethod
-    def of(cls, partition_key: str, operations: Sequence[Operation]) -> CheckedTransaction:
-        """Check a transaction. Raises what `transact` raises before any I/O."""
-        properties = prepare(partition_key, operations)
-        partition = escape(partition_key)
-        return cls(operations, partition, [escape(operation.row_key) for operation in operations], properties)
-
-    def carry_out(self, connection: SqliteConnection, sql: Statements) -> tuple[str, ...]:
+    def carry_out(self, connection: SqliteConnection) -> tuple[str, ...]:
         """Carry out all operations, and return the new ETags. Raises the `RowError` of the first that is refused."""
-        changes = Changes(connection, sql, self.partition)
-        rows, properties = self.rows, self.properties
+        self._execute = connection.statement.execute
+        self._packer = connection.packer
+        self._etag = connection.new_etag()
+        self._time = time.time_ns() // 1000
+        rows, properties = self._rows, self._properties
         return tuple(
             [
-                changes.carry_out(index, operation, rows[index], properties[index])
+                self._change(index, operation, rows[index], properties[index])
                 for index, operation in enumerate(self.operations)
             ]
         )
 
-    def attempt(self, connection: SqliteConnection, sql: Statements) -> TransactionResult:
-        """Do the same. When it is refused, undo it alone, and return the error.
-
-        Several operations are in a savepoint; one alone has changed nothing when it is refused.
-        """
-        execute, several = connection.statement.execute, len(self.operations) > 1
-        if several:
-            execute("SAVEPOINT one")
-        try:
-            result: TransactionResult = self.carry_out(connection, sql)
-        except sqlite3.Error:
-            raise
-        except Exception as error:  # noqa: BLE001 - any error of this transaction is its result
-            result = error
-            if several:
-                execute("ROLLBACK TO one")
-        if several:
-            execute("RELEASE one")
-        return result
-
-
-class Changes:
-    """Carries out operations on one partition; all rows written get the same new ETag, and the same time."""
-
-    __slots__ = ("_etag", "_pack", "_partition", "_sql", "_statement", "_time")
-
-    def __init__(self, connection: SqliteConnection, sql: Statements, partition: str) -> None:
-        self._statement = connection.statement
-        self._pack = connection.packer.pack
-        self._sql = sql
-        self._partition = partition
-        self._etag = connection.new_etag()
-        self._time = time_ns() // 1000
-
-    def carry_out(self, index: int, operation: Operation, row: str, properties: dict[str, Value]) -> str:
-        """Change the row as the operation says, and return its new ETag.
-
-        Raises the `RowError` that tells why the operation is refused; then nothing has changed.
-        """
+    def _change(self, index: int, operation: Operation, row: str, properties: dict[str, Value]) -> str:
+        """Carry out one operation, and return the row's new ETag. A refused one has changed nothing."""
         verb = operation.verb
-        if verb is Verb.INSERT:
-            self._insert(index, operation, row, properties)
-        elif verb is Verb.REPLACE:
-            if not self._update(operation.etag, row, properties):
-                raise self._refusal(index, operation, row)
-        elif verb is Verb.DELETE:
+        if verb is Verb.DELETE:
             if not self._delete(operation.etag, row):
                 raise self._refusal(index, operation, row)
             return ""
-        elif verb is Verb.INSERT_OR_REPLACE:
-            if not self._update(ANY_ETAG, row, properties):
-                self._insert(index, operation, row, properties)
-        else:
-            self._merge(index, operation, row, properties)
+        if verb is Verb.REPLACE:
+            if not self._update(operation.etag, row, properties):
+                raise self._refusal(index, operation, row)
+            return str(self._etag)
+        is_there = False
+        if verb is Verb.INSERT_OR_REPLACE:
+            is_there = self._update(ANY_ETAG, row, properties)
+        elif verb is not Verb.INSERT:
+            is_there = self._merge(index, operation, row, properties)
+        if not is_there:
+            self._insert(index, operation, row, properties)
         return str(self._etag)
 
     def _insert(self, index: int, operation: Operation, row: str, properties: dict[str, Value]) -> None:
-        small, large = self._pack(properties)
-        execute = self._statement.execute
+        small, large = pack(self._packer, properties)
+        execute = self._execute
         row_id = execute(self._sql.insert_row, (self._etag, self._time, small, large)).lastrowid
         try:
             execute(self._sql.insert_key, (self._partition, row, row_id))
@@ -229,46 +515,45 @@ class Changes:
             raise RowExistsError(operation.row_key, index) from None
 
     def _update(self, etag: str | None, row: str, properties: dict[str, Value]) -> bool:
-        small, large = self._pack(properties)
+        small, large = pack(self._packer, properties)
         values = (self._etag, self._time, small, large, self._partition, row)
         if etag == ANY_ETAG:
-            return self._statement.execute(self._sql.update, values).rowcount > 0
-        return self._statement.execute(self._sql.update_if, (*values, _number(etag))).rowcount > 0
+            return self._execute(self._sql.update, values).rowcount > 0
+        return self._execute(self._sql.update_if, (*values, _number(etag))).rowcount > 0
 
     def _delete(self, etag: str | None, row: str) -> bool:
         key = (self._partition, row)
         if etag == ANY_ETAG:
-            deleted = self._statement.execute(self._sql.delete, key).rowcount
+            deleted = self._execute(self._sql.delete, key).rowcount
         else:
-            deleted = self._statement.execute(self._sql.delete_if, (*key, _number(etag))).rowcount
+            deleted = self._execute(self._sql.delete_if, (*key, _number(etag))).rowcount
         if deleted:
-            self._statement.execute(self._sql.delete_key, key)
+            self._execute(self._sql.delete_key, key)
         return deleted > 0
 
-    def _merge(self, index: int, operation: Operation, row: str, properties: dict[str, Value]) -> None:
-        found = self._statement.execute(self._sql.get, (self._partition, row)).fetchone()
+    def _merge(self, index: int, operation: Operation, row: str, properties: dict[str, Value]) -> bool:
+        found = self._execute(self._sql.get, (self._partition, row)).fetchone()
         if found is None:
             if operation.verb is Verb.MERGE:
                 raise RowNotFoundError(operation.row_key, index)
-            self._insert(index, operation, row, properties)
-            return
+            return False
         _, etag, _, small, large = found
         if operation.verb is Verb.MERGE and operation.etag not in (ANY_ETAG, str(etag)):
             raise RowChangedError(operation.row_key, index)
-        self._update(ANY_ETAG, row, merge(unpack(small, large), properties))
+        return self._update(ANY_ETAG, row, merge(unpack(small, large), properties))
 
     def _refusal(self, index: int, operation: Operation, row: str) -> RowChangedError | RowNotFoundError:
-        found = self._statement.execute(self._sql.get, (self._partition, row)).fetchone()
+        found = self._execute(self._sql.get, (self._partition, row)).fetchone()
         return (RowNotFoundError if found is None else RowChangedError)(operation.row_key, index)
 
 
 def _number(etag: str | None) -> int:
     """Return the number that an ETag stands for; -1, which no row has, when it stands for none."""
-    if etag is None or not etag.isdecimal() or len(etag) > len(str(_LARGEST_ETAG)):
+    if etag is None or not etag.isdecimal() or len(etag) > 19:  # noqa: PLR2004 - the digits of 2**63
         return -1
     number = int(etag)
     # Zeros before a number, or digits of another script, make another text.
-    return number if number <= _LARGEST_ETAG and str(number) == etag else -1
+    return number if number < 2**63 and str(number) == etag else -1
 
 
 def _translating(
@@ -302,11 +587,11 @@ class SqliteTable(Table):
         self._sql = Statements(name)
 
     async def get(self, partition_key: str, row_key: str) -> Row | None:
-        found = self._read(self._sql.get, (escape(partition_key), escape(row_key)))
-        if not found:
-            return None
-        ((_, etag, time, properties),) = found
-        return Row(partition_key, row_key, str(etag), properties, time)
+        for _, etag, written, properties in self._read(
+            self._sql.get, (escape(partition_key), escape(row_key))
+        ):
+            return Row(partition_key, row_key, str(etag), properties, written)
+        return None
 
     async def query(
         self,
@@ -326,7 +611,8 @@ class SqliteTable(Table):
             found = self._project(self._sql.project, bounds, select) if along is None else along
         found, following = _cut(found)
         rows = [
-            Row(partition_key, unescape(key), str(etag), values, time) for key, etag, time, values in found
+            Row(partition_key, unescape(key), str(etag), values, written)
+            for key, etag, written, values in found
         ]
         return Page(tuple(rows), following)
 
@@ -340,39 +626,37 @@ class SqliteTable(Table):
         continuation: str | None = None,
     ) -> Page:
         low, high = escape_bound(first), self._last_partition() if last is None else escape_bound(last)
+        low, _, low_row = (continuation or low).partition(_BETWEEN_KEYS)
+        sql = self._sql
         if row_key is None:
-            place = (low, "") if continuation is None else continuation.split(_BETWEEN_KEYS)
-            bounds: tuple[str, ...] = (low, high, *place)
-            if select is None:
-                found, following = self._read_some(self._sql.scan_all, bounds)
-            else:
-                found, following = _cut(self._project(self._sql.project_scan_all, bounds, select))
-            rows = []
-            for both, etag, time, values in found:
-                partition_key, key = map(unescape, both.split(_BETWEEN_KEYS))
-                rows.append(Row(partition_key, key, str(etag), values, time))
-            return Page(tuple(rows), following)
-        bounds = (escape(row_key), low if continuation is None else continuation, high)
-        if select is None:
-            found, following = _cut(self._read(self._sql.scan, bounds))
+            whole, part, bounds = sql.scan_all, sql.project_scan_all, (high, low, low_row)
         else:
-            found, following = _cut(self._project(self._sql.project_scan, bounds, select))
-        rows = [Row(unescape(key), row_key, str(etag), values, time) for key, etag, time, values in found]
+            whole, part, bounds = sql.scan, sql.project_scan, (escape(row_key), low, high)
+        if select is None:
+            found, following = self._read_some(whole, bounds)
+        else:
+            found, following = _cut(self._project(part, bounds, select))
+        rows = []
+        for both, etag, written, values in found:
+            partition_key, key = map(unescape, both.split(_BETWEEN_KEYS))
+            rows.append(Row(partition_key, key, str(etag), values, written))
         return Page(tuple(rows), following)
 
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
-        checked = CheckedTransaction.of(partition_key, operations)
+        changes = Changes(self._sql, partition_key, operations)
         with self._file.writing() as connection:
-            return checked.carry_out(connection, self._sql)
+            return changes.carry_out(connection)
 
     async def transact_each(self, transactions: Sequence[Transaction]) -> list[TransactionResult]:
         """Carry out several transactions in one of SQLite's, each undone by itself when it is refused."""
-        checked = [_checked(transaction) for transaction in transactions]
+        checked: list[Changes | Exception] = []
+        for partition_key, operations in transactions:
+            try:
+                checked.append(Changes(self._sql, partition_key, operations))
+            except Exception as error:  # noqa: BLE001 - any error of this transaction is its result
+                checked.append(error)
         with self._file.writing() as connection:
-            return [
-                each.attempt(connection, self._sql) if isinstance(each, CheckedTransaction) else each
-                for each in checked
-            ]
+            return [_attempt(each, connection) if isinstance(each, Changes) else each for each in checked]
 
     async def barrier(self) -> None:
         """Make one commit that waits for the disk.
@@ -392,22 +676,23 @@ class SqliteTable(Table):
 
     async def scrub(self) -> None:
         """Rewrite the database without free pages, and empty the write-ahead log."""
-        if self._vacuum():
+        execute = self._file.connection().statement.execute
+        try:
+            execute("VACUUM")
+            (is_blocked, _, _) = execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.Error as error:
+            raise self._file.explained(error) from error
+        if is_blocked:
             raise StoreUnavailableError(
                 f"The write-ahead log of {self._file.path} still holds deleted rows: another process reads the file."
             )
 
-    @_translating
-    def _vacuum(self) -> bool:
-        """Return whether the log could not be emptied."""
-        execute = self._file.connection().statement.execute
-        execute("VACUUM")
-        (is_blocked, _, _) = execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        return bool(is_blocked)
-
     def make(self) -> None:
         """Make the table when it is not there."""
-        self._file.make_tables(self._sql.rows_table, self._sql.make)
+        if not self._file.has_table(self._sql.rows_table):
+            with self._file.writing() as connection:
+                for statement in self._sql.make:
+                    connection.execute(statement)
 
     def is_there(self) -> bool:
         """Return whether the file and the table are there; make neither."""
@@ -417,7 +702,8 @@ class SqliteTable(Table):
     def _read(self, sql: str, bounds: tuple[str, ...]) -> _Found:
         found = self._file.connection().statement.execute(sql, bounds).fetchall()
         return [
-            (key, etag, _as_datetime(time), unpack(small, large)) for key, etag, time, small, large in found
+            (key, etag, _as_datetime(written), unpack(small, large))
+            for key, etag, written, small, large in found
         ]
 
     @_translating
@@ -427,11 +713,11 @@ class SqliteTable(Table):
         size = 0
         # A cursor of its own: closing it ends the read, of which the rest is left.
         with closing(self._file.connection().execute(sql, bounds)) as cursor:
-            for key, etag, time, small, large in cursor:
+            for key, etag, written, small, large in cursor:
                 if len(found) == PAGE_SIZE or size >= _PAGE_BYTES:
                     return found, key
                 size += len(small) + len(large or b"")
-                found.append((key, etag, _as_datetime(time), unpack(small, large)))
+                found.append((key, etag, _as_datetime(written), unpack(small, large)))
         return found, None
 
     @_translating
@@ -443,12 +729,12 @@ class SqliteTable(Table):
         """
         rows: _Found = []
         found = self._file.connection().statement.execute(sql, (bounds[1], *bounds))
-        for key, etag, time, small, along in found.fetchall():
+        for key, etag, written, small, along in found.fetchall():
             properties, places = unpack_small(small)
             large = along or b""
             if places and large_bytes(places, select) > len(large):
                 return None
-            rows.append((key, etag, _as_datetime(time), select_from(properties, places, large, select)))
+            rows.append((key, etag, _as_datetime(written), select_from(properties, places, large, select)))
         return rows
 
     @_translating
@@ -459,14 +745,21 @@ class SqliteTable(Table):
         try:
             # One transaction, because large parts are read after the small ones.
             execute("BEGIN")
-            for key, etag, time, small, row_id in execute(sql, bounds).fetchall():
+            for key, etag, written, small, row_id in execute(sql, bounds).fetchall():
                 properties, places = unpack_small(small)
                 needed = large_bytes(places, select) if places else 0
-                large = connection.read_large(self._sql.rows_table, row_id, needed) if needed else b""
-                rows.append((key, etag, _as_datetime(time), select_from(properties, places, large, select)))
+                large = self._read_large(connection, row_id, needed) if needed else b""
+                rows.append(
+                    (key, etag, _as_datetime(written), select_from(properties, places, large, select))
+                )
         finally:
             connection.roll_back()
         return rows
+
+    def _read_large(self, connection: SqliteConnection, row_id: int, length: int) -> bytes:
+        """Read the first bytes of a row's large part, and only the pages that they are on."""
+        with connection.blobopen(self._sql.rows_table, "large", row_id, readonly=True) as blob:
+            return blob.read(length)
 
     @_translating
     def _last_partition(self) -> str:
@@ -479,11 +772,25 @@ def _cut(found: _Found) -> tuple[_Found, str | None]:
     return found[:PAGE_SIZE], found[PAGE_SIZE][0] if len(found) > PAGE_SIZE else None
 
 
-def _checked(transaction: Transaction) -> CheckedTransaction | Exception:
+def _attempt(changes: Changes, connection: SqliteConnection) -> TransactionResult:
+    """Carry out a transaction among others. When it is refused, undo it alone, and return the error.
+
+    Several operations are in a savepoint; one alone has changed nothing when it is refused.
+    """
+    execute, several = connection.statement.execute, len(changes.operations) > 1
+    if several:
+        execute("SAVEPOINT one")
     try:
-        return CheckedTransaction.of(*transaction)
+        result: TransactionResult = changes.carry_out(connection)
+    except sqlite3.Error:
+        raise
     except Exception as error:  # noqa: BLE001 - any error of this transaction is its result
-        return error
+        result = error
+        if several:
+            execute("ROLLBACK TO one")
+    if several:
+        execute("RELEASE one")
+    return result
 
 
 def _as_datetime(microseconds: int) -> datetime:
@@ -496,8 +803,8 @@ class SqliteStore(Store):
     scope: Scope = "machine"
 
     def __init__(self, url: str) -> None:
-        name = url.removeprefix(_URL)
-        if not url.startswith(_URL) or not name or name.startswith(":memory:") or "\0" in name:
+        name = url.removeprefix("sqlite:///")
+        if name == url or not name or name.startswith(":memory:") or "\0" in name:
             raise StoreUrlError(
                 f"{url!r} names no file: write sqlite:///relative.db or sqlite:////absolute/path.db."
             )

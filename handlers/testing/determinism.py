@@ -7,19 +7,33 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from handlers.app import App
-from handlers.errors import SpecError
+from handlers.context import Context, Published, message_codec
+from handlers.errors import NondeterminismError, SpecError
 from handlers.guard import guarded
 from handlers.message import Message
-from handlers.testing.scenario import Result, Scenario, run
-
-if TYPE_CHECKING:
-    from handlers.testing.strategies import Strategies
+from handlers.testing.spec import FAILURES, handle
 
 _TIME_ZONE = "<+1245>-12:45"
 _LONGEST_WAIT = 600
+_BY_IMPORT = "It imports messages, states and handlers: define them at the top of a module."
+_BEGINNING_OF_2026 = 1_767_225_600_000_000
+_SECOND = 1_000_000
+
+Scenario = tuple[str, str, tuple[tuple[str, str], ...]]
+"""A handler, a business id, and messages for it: of each the name of its type, and its JSON body."""
+
+
+class Result(NamedTuple):
+    """The result of a message: the error that was raised, or outputs, encoded next state and captured values."""
+
+    error: str | None
+    violation: str | None
+    outputs: tuple[Published, ...]
+    state: bytes
+    captured: Mapping[str, bytes]
 
 
 def check_determinism(
@@ -42,10 +56,19 @@ def check_determinism(
     and when Hypothesis is not installed. Takes about a second, and a millisecond for each message.
     """
     __tracebackhide__ = True
-    scenarios = _scenarios(app, examples, seed, strategies or {})
+    try:
+        from handlers.testing import strategies as generator  # noqa: PLC0415 - only this needs Hypothesis
+    except ModuleNotFoundError as error:
+        raise SpecError(
+            "check_determinism needs Hypothesis: pip install 'consistent-messaging[testing]'."
+        ) from error
+    scenarios = generator.scenarios(app, examples, seed, strategies or {})
     app = guarded(app)
-    here = run(app, scenarios)
-    _refuse_violations(scenarios, here)
+    here = [_run(app, number, scenario) for number, scenario in enumerate(scenarios)]
+    for scenario, results in zip(scenarios, here, strict=True):
+        for at, result in enumerate(results):
+            if result.violation:
+                raise AssertionError(f"{_described(scenario, at)}: {result.violation}")
     environment = {
         "PYTHONHASHSEED": "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1",
         "TZ": _TIME_ZONE,
@@ -59,22 +82,39 @@ def check_determinism(
         raise AssertionError(f"{problem}\n(in another process with {shown}; {len(failures)} messages differ)")
 
 
-def _scenarios(app: App, examples: int, seed: int, strategies: Strategies) -> list[Scenario]:
-    try:
-        from handlers.testing import strategies as generator  # noqa: PLC0415 - only this needs Hypothesis
-    except ModuleNotFoundError as error:
-        raise SpecError(
-            "check_determinism needs Hypothesis: pip install 'consistent-messaging[testing]'."
-        ) from error
-    return generator.scenarios(app, examples, seed, strategies)
+def _run(app: App, number: int, scenario: Scenario, earlier: Sequence[Result] | None = None) -> list[Result]:
+    """Handle the messages of a scenario; with the values captured earlier, each twice, and return both results."""
+    name, business_id, messages = scenario
+    handler = app.handlers[name]
+    state, results = handler.initial, []
+    for at, (message_type, body) in enumerate(messages):
+        message = message_codec(handler.routes[message_type].message_type).decode(body)
+        now = _BEGINNING_OF_2026 + at * _SECOND
+        before = state
+        for delivery in range(1 if earlier is None else 2):
+            recorded = None if earlier is None else earlier[at].captured
+            context = Context(name, business_id, f"{number}-{at}", now, recorded=recorded)
+            try:
+                done = handle(handler, before, message, context)
+                result = Result(None, None, done.published, done.after, done.captured)
+            except FAILURES as error:
+                violation = str(error) if isinstance(error, NondeterminismError) else None
+                result = Result(type(error).__name__, violation, (), before, dict(context.captured))
+            state = result.state if delivery == 0 else state
+            results.append(result)
+    return results
 
 
 def _run_elsewhere(
-    app: App, scenarios: Sequence[Scenario], here: Sequence[Sequence[Result]], environment: Mapping[str, str]
-) -> list[list[tuple[Result, Result]]]:
+    app: App, scenarios: list[Scenario], here: list[list[Result]], environment: Mapping[str, str]
+) -> list[list[Result]]:
+    try:
+        given = pickle.dumps((app, scenarios, here))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise SpecError(f"The app cannot be sent to another process: {error}. {_BY_IMPORT}") from error
     done = subprocess.run(
-        [sys.executable, "-c", "from handlers.testing.scenario import main; main()"],
-        input=_pickled(app, scenarios, here),
+        [sys.executable, "-c", "from handlers.testing.determinism import main; main()"],
+        input=given,
         env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)},
         capture_output=True,
         timeout=_LONGEST_WAIT,
@@ -83,50 +123,37 @@ def _run_elsewhere(
     if done.returncode:
         last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise SpecError(f"The other process failed: {last} {_BY_IMPORT}")
-    results: list[list[tuple[Result, Result]]] = pickle.loads(done.stdout)  # noqa: S301 - from the process above
+    results: list[list[Result]] = pickle.loads(done.stdout)  # noqa: S301 - from the process above
     return results
 
 
-_BY_IMPORT = "It imports messages, states and handlers: define them at the top of a module."
-
-
-def _pickled(*what: object) -> bytes:
-    try:
-        return pickle.dumps(what)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise SpecError(f"The app cannot be sent to another process: {error}. {_BY_IMPORT}") from error
-
-
-def _refuse_violations(scenarios: Sequence[Scenario], results: Sequence[Sequence[Result]]) -> None:
-    __tracebackhide__ = True
-    for scenario, found in zip(scenarios, results, strict=True):
-        for at, result in enumerate(found):
-            if result.violation:
-                raise AssertionError(f"{_described(scenario, at)}: {result.violation}")
+def main() -> None:
+    """Be the other process: run the scenarios of standard input from last to first, and write the results."""
+    answers = sys.stdout.buffer
+    sys.stdout = sys.stderr  # a handler may print
+    app, scenarios, here = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the process that started this one
+    numbers = reversed(range(len(scenarios)))
+    results = [_run(app, number, scenarios[number], here[number]) for number in numbers]
+    pickle.dump(results[::-1], answers)
 
 
 def _failures(
-    scenarios: Sequence[Scenario],
-    here: Sequence[Sequence[Result]],
-    there: Sequence[Sequence[tuple[Result, Result]]],
+    scenarios: list[Scenario], here: list[list[Result]], there: list[list[Result]]
 ) -> Iterator[tuple[tuple[int, int], str]]:
     """Yield the messages that differ, each with its size: the smallest is reported."""
     for scenario, ours, theirs in zip(scenarios, here, there, strict=True):
-        for at, (first, others) in enumerate(zip(ours, theirs, strict=True)):
-            lines = next(
-                (found for found in (list(_differences(first, other)) for other in others) if found), None
-            )
+        for at, first in enumerate(ours):
+            lines = [*_differences(first, theirs[2 * at])] or [*_differences(first, theirs[2 * at + 1])]
             if lines:
-                yield (
-                    (at, len(scenario.messages[at][1])),
-                    "\n  ".join([f"{_described(scenario, at)} differs:", *lines]),
-                )
+                size = at, len(scenario[2][at][1])
+                yield size, "\n  ".join([f"{_described(scenario, at)} differs:", *lines])
                 break  # later messages are handled on other states
 
 
 def _described(scenario: Scenario, at: int) -> str:
-    name, body = scenario.messages[at]
-    return f"{scenario.handler} is not deterministic: message {at + 1} for {scenario.business_id!r}, {name} {body}"
+    handler, business_id, messages = scenario
+    name, body = messages[at]
+    return f"{handler} is not deterministic: message {at + 1} for {business_id!r}, {name} {body}"
 
 
 def _differences(here: Result, there: Result) -> Iterator[str]:

@@ -4,30 +4,212 @@ from __future__ import annotations
 
 import copy
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 from uuid import UUID
 
 from pydantic import BaseModel
 
 from handlers.app import App, HandlerDefinition
-from handlers.context import Context
-from handlers.errors import CodecError, SpecError
+from handlers.context import Context, Published, message_codec
+from handlers.draws import Seed, SeededRandom
+from handlers.errors import CodecError, InputStateChangedError, SpecError
 from handlers.guard import guarded
 from handlers.handler import Handler
-from handlers.message import Message, State
-from handlers.testing.invocation import (
-    FAILURES,
-    Handling,
-    StubbedContext,
-    Stubs,
-    as_guids,
-    handle,
-    round_trip,
-)
+from handlers.message import Message, State, message_name
+
+S = TypeVar("S", bound=State)
+
+FAILURES = (Exception, SystemExit)
+"""What a handler may raise without ending the process; in a batch its message becomes a dead letter."""
+
+# Invocation: handles a message as the runtime does, in memory, with states and messages decoded from bytes.
+
+
+class Handling(NamedTuple):
+    """The result of one call of a handler: the encoded next state, the outputs and the captured values."""
+
+    after: bytes
+    published: tuple[Published, ...]
+    captured: Mapping[str, bytes]
+
+
+def handle(handler: HandlerDefinition, before: bytes, message: Message, context: Context) -> Handling:
+    """Call the newest method for a message on an encoded state.
+
+    Raises what the handler raises, `CodecError` for a result that is no valid state, and `InputStateChangedError` when
+    the handler mutated its input state.
+    """
+    codec, route = handler.codec, handler.routes[message_name(type(message))]
+    state = codec.reread(before)
+    method = route.revisions[route.newest]
+    returned = method(state, _round_trip(message), context)
+    if returned is None:
+        raise CodecError(
+            f"{method.__qualname__} returned None: return the next state, or the input state unchanged."
+        )
+    after = codec.encode(returned)
+    if codec.encode(state) != before:
+        raise InputStateChangedError(
+            f"{handler.name} mutated its input state: return a changed copy, state.model_copy(update=...)."
+        )
+    after = before if after == before else codec.canonical(after)[1]
+    return Handling(after, tuple(context.published), dict(context.captured))
+
+
+def _round_trip(message: Message) -> Message:
+    """Return a message encoded and decoded, as one read from a log."""
+    codec = message_codec(type(message))
+    return codec.reread(codec.encode(message))
+
+
+# Stubs: the random numbers, guids and captured values that a test chooses for a handler.
+
+
+class StubbedRandom(SeededRandom):
+    """A generator that returns the stubs one by one, whichever method draws; each must be possible for its method."""
+
+    def __init__(self, draws: Sequence[Any]) -> None:
+        super().__init__(Seed("", "", ""))
+        self._draws = list(draws)
+        self._number = len(draws)
+
+    @property
+    def left(self) -> int:
+        """How many draws are unused."""
+        return len(self._draws)
+
+    def _draw(self, call: str, is_valid: Callable[[Any], bool]) -> Any:  # noqa: ANN401 - a stub
+        if not self._draws:
+            raise SpecError(
+                f"The handler calls {call} after all {self._number} values of drawing(...): add one for it."
+            )
+        value = self._draws.pop(0)
+        try:
+            possible = is_valid(value)
+        except TypeError:
+            possible = False
+        if not possible:
+            raise SpecError(f"{call} cannot return {value!r}: change that value of drawing(...).")
+        return value
+
+
+def _is_number(value: Any, *_: Any) -> bool:  # noqa: ANN401 - a stub
+    return isinstance(value, float | int)
+
+
+def _are_among(values: Any, population: Any, *, k: int = 1, **_: Any) -> bool:  # noqa: ANN401 - a stub
+    return len(values) == k and all(value in population for value in values)
+
+
+def _is_sample(values: Any, population: Any, k: int, **_: Any) -> bool:  # noqa: ANN401 - a stub
+    return len(values) == k and not Counter(values) - Counter(population)
+
+
+_POSSIBLE: Mapping[str, Callable[..., bool]] = {
+    "random": lambda value: 0 <= value < 1,
+    "getrandbits": lambda value, k: value in range(1 << k),
+    "randbytes": lambda value, n: isinstance(value, bytes) and len(value) == n,
+    "randrange": lambda value, start, stop=None, step=1: (
+        value in (range(start) if stop is None else range(start, stop, step))
+    ),
+    "randint": lambda value, a, b: value in range(a, b + 1),
+    "uniform": lambda value, a, b: min(a, b) <= value <= max(a, b),
+    "choice": lambda value, seq: value in seq,
+    "choices": _are_among,
+    "sample": _is_sample,
+    "shuffle": lambda value, x: Counter(value) == Counter(x),
+    "gauss": _is_number,
+    "normalvariate": _is_number,
+    "expovariate": _is_number,
+}
+"""By method, whether it can return a value for its arguments."""
+
+
+def _stubbed(name: str, is_possible: Callable[..., bool]) -> Callable[..., Any]:
+    def draw(self: StubbedRandom, *given: Any, **named: Any) -> Any:  # noqa: ANN401 - the method's own
+        told = [*map(repr, given), *(f"{key}={value!r}" for key, value in named.items())]
+        call = f"{name}({', '.join(told)})"
+        value = self._draw(call, lambda drawn: is_possible(drawn, *given, **named))
+        if name == "shuffle":
+            (shuffled,) = (*given, *named.values())
+            shuffled[:] = value
+            return None
+        return list(value) if name in ("choices", "sample") else value
+
+    return draw
+
+
+for _name, _is_possible in _POSSIBLE.items():
+    setattr(StubbedRandom, _name, _stubbed(_name, _is_possible))
+
+
+@dataclass(frozen=True, slots=True)
+class Stubs:
+    """The stubs for one message; None for draws or guids that are derived from the message."""
+
+    draws: tuple[Any, ...] | None = None
+    guids: tuple[UUID, ...] | None = None
+    captured: Mapping[str, Any] = field(default_factory=dict)
+
+
+class StubbedContext(Context):
+    """A context that returns the stubs, and keeps the published messages."""
+
+    __slots__ = ("_stubbed_random", "_taken_guids", "messages", "stubs")
+
+    def __init__(self, stubs: Stubs, *given: Any, **named: Any) -> None:  # noqa: ANN401 - a context's
+        super().__init__(*given, **named)
+        self.stubs = stubs
+        self._taken_guids = 0
+        self._stubbed_random = None if stubs.draws is None else StubbedRandom(stubs.draws)
+        self.messages: list[Message] = []
+
+    @property
+    def random(self) -> Any:  # noqa: ANN401 - a generator
+        """The stubbed generator, or the one seeded by the message."""
+        return super().random if self._stubbed_random is None else self._stubbed_random
+
+    def new_guid(self) -> UUID:
+        """Return the next stub, or the next guid derived from the message."""
+        guids = self.stubs.guids
+        if guids is None:
+            return super().new_guid()
+        if self._taken_guids == len(guids):
+            raise SpecError(
+                f"The handler takes more than the {len(guids)} guids of with_guids(...): add one for each call."
+            )
+        self._taken_guids += 1
+        return guids[self._taken_guids - 1]
+
+    def capture(self, name: str, function: Callable[[], Any]) -> Any:  # noqa: ANN401 - plain data of any kind
+        """Capture the stub, or the result of the function."""
+        stubs = self.stubs.captured
+        return super().capture(name, (lambda: stubs[name]) if name in stubs else function)
+
+    def publish(self, message: Message, *, headers: Mapping[str, str] | None = None) -> None:
+        """Publish a message and keep it."""
+        super().publish(message, headers=headers)
+        self.messages.append(_round_trip(message))
+
+    def check_all_taken(self) -> None:
+        """Raise `SpecError` when a stub was not used."""
+        left = self._stubbed_random.left if self._stubbed_random else 0
+        if left:
+            raise SpecError(f"The handler does not draw the last {left} values of drawing(...): remove them.")
+        left = len(self.stubs.guids or ()) - self._taken_guids
+        if left:
+            raise SpecError(
+                f"The handler does not take the last {left} guids of with_guids(...): remove them."
+            )
+        unused = sorted(set(self.stubs.captured) - set(self.captured))
+        if unused:
+            raise SpecError(f"The handler captures nothing as {unused[0]!r}: remove it from capturing(...).")
+
 
 # Differences between expected and actual values, field by field.
 
@@ -43,10 +225,14 @@ def differences(expected: Any, actual: Any, where: str) -> Iterator[str]:  # noq
         for at, (one, other) in enumerate(zip_longest(expected, actual, fillvalue=_NOTHING)):
             yield from differences(one, other, f"{where}[{at}]")
     elif isinstance(expected, frozenset) and isinstance(actual, frozenset):
-        yield from (f"{where}: expected {shown(each)} in it" for each in _sorted(expected - actual))
-        yield from (f"{where}: got {shown(each)} in it, not expected" for each in _sorted(actual - expected))
-    elif not _are_same(expected, actual):
-        yield f"{where}: expected {shown(expected)}, got {shown(actual)}"
+        yield from (f"{where}: expected {each!r} in it" for each in sorted(expected - actual, key=repr))
+        yield from (
+            f"{where}: got {each!r} in it, not expected" for each in sorted(actual - expected, key=repr)
+        )
+    elif type(expected) is not type(actual) or not (
+        expected == actual or repr(expected) == repr(actual) == "nan"
+    ):
+        yield f"{where}: expected {_shown(expected)}, got {_shown(actual)}"
 
 
 def differences_of_messages(
@@ -56,72 +242,58 @@ def differences_of_messages(
     for at, (one, other) in enumerate(zip_longest(expected, actual, fillvalue=_NOTHING)):
         if isinstance(one, type):
             if type(other) is not one:
-                yield f"published[{at}]: expected a {one.__name__}, got {shown(other)}"
+                yield f"published[{at}]: expected a {one.__name__}, got {_shown(other)}"
         else:
             yield from differences(one, other, f"published[{at}]")
 
 
-def shown(value: Any) -> str:  # noqa: ANN401 - any field value
-    """Return a value as text."""
+def _shown(value: Any) -> str:  # noqa: ANN401 - any field value
     return "nothing" if value is _NOTHING else repr(value)
-
-
-def _are_same(expected: Any, actual: Any) -> bool:  # noqa: ANN401 - any field value
-    return type(expected) is type(actual) and (expected == actual or repr(expected) == repr(actual) == "nan")
-
-
-def _sorted(values: frozenset[Any]) -> list[Any]:
-    return sorted(values, key=repr)
-
-
-# The past of a business object in a specification: its state, and the messages handled so far.
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The encoded state of a business object, and the messages handled so far."""
+    """A business object in a specification: its encoded state, the clock, and the messages handled so far."""
 
     definition: HandlerDefinition
     state: bytes
+    now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     messages: tuple[Message, ...] = ()
-
-    def in_state(self, state: State) -> Past:
-        """Return this past with another state. Raises `SpecError` when it is no state of the handler."""
-        return replace(self, state=self.encoded(state))
 
     def followed_by(self, message: Message, state: bytes) -> Past:
         """Return the past after a message."""
         return replace(self, state=state, messages=(*self.messages, message))
 
     def encoded(self, state: State) -> bytes:
-        """Return the stored bytes of a state."""
+        """Return the stored bytes of a state. Raises `SpecError` when it is no state of the handler."""
         try:
             return self.definition.codec.canonical(self.definition.codec.encode(state))[1]
         except CodecError as error:
             raise SpecError(f"This is not a valid state of {self.definition.name}: {error}") from error
 
-    def business_id_of(self, message: Message) -> str:
-        """Return the business id of a message. Raises `SpecError` when it is not that of the messages so far."""
+    def context(
+        self,
+        message: Message,
+        stubs: Stubs | None = None,
+        headers: Mapping[str, str] | None = None,
+        recorded: Mapping[str, bytes] | None = None,
+    ) -> StubbedContext:
+        """Return the context of a next message. Raises `SpecError` when it is not for this business object."""
         business_id = self._named_by(message)
         if self.messages and business_id != self._named_by(self.messages[0]):
             raise SpecError(
                 f"{message!r} is for {business_id!r}, and the messages before for "
                 f"{self._named_by(self.messages[0])!r}: use one business object in a specification."
             )
-        return business_id
+        now = (self.now - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+        place = (self.definition.name, business_id, str(len(self.messages) + 1), now)
+        return StubbedContext(stubs or Stubs(), *place, headers, recorded=recorded)
 
     def _named_by(self, message: Message) -> str:
         route = self.definition.routes.get(getattr(message, "__message_name__", ""))
         if route is None or route.message_type is not type(message):
             raise SpecError(f"{self.definition.name} does not handle {message!r}.")
         return route.business_id(message)
-
-
-# The result of handling a message in a specification, with the expectations of a test.
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-S = TypeVar("S", bound=State)
 
 
 class Handled(Generic[S]):
@@ -132,21 +304,12 @@ class Handled(Generic[S]):
     """
 
     def __init__(
-        self,
-        past: Past,
-        message: Message,
-        context: StubbedContext,
-        *,
-        handling: Handling | None,
-        error: BaseException | None,
-        again: Callable[[Mapping[str, bytes]], StubbedContext],
+        self, past: Past, message: Message, context: StubbedContext, result: Handling | BaseException
     ) -> None:
         self._past = past
         self._message = message
         self._context = context
-        self._handling = handling
-        self._error = error
-        self._again = again
+        self._result = result
 
     @property
     def state(self) -> S:
@@ -167,7 +330,16 @@ class Handled(Generic[S]):
         A message type matches any message of the type. Raises `AssertionError` with each field that differs.
         """
         __tracebackhide__ = True
-        found = list(self._differences(publishes, state))
+        codec, done = self._past.definition.codec, self._done()
+        found: list[str] = []
+        if publishes is not None:
+            for each in publishes:
+                if not isinstance(each, type | Message):
+                    raise SpecError(f"publishes=[...] takes messages and message types, not {each!r}.")
+            expected = [each if isinstance(each, type) else _round_trip(each) for each in publishes]
+            found += differences_of_messages(expected, self._context.messages)
+        if state is not None:
+            found += differences(codec.decode(self._past.encoded(state)), codec.decode(done.after), "state")
         if found:
             self._fail("does not do as expected", found)
         return self
@@ -181,11 +353,12 @@ class Handled(Generic[S]):
     def then_raises(self, error_type: type[BaseException], match: str = "") -> Handled[S]:
         """Expect that the handler raises an error of this type, whose text contains a match of a regular expression."""
         __tracebackhide__ = True
-        if self._error is None:
+        error = self._result
+        if not isinstance(error, BaseException):
             self._fail("does not do as expected", [f"expected {error_type.__name__}, nothing was raised"])
-        if not isinstance(self._error, error_type) or not re.search(match, str(self._error)):
+        if not isinstance(error, error_type) or not re.search(match, str(error)):
             wanted = f"{error_type.__name__}{f' that matches {match!r}' if match else ''}"
-            got = f"{type(self._error).__name__}: {self._error}"
+            got = f"{type(error).__name__}: {error}"
             self._fail("does not do as expected", [f"expected {wanted}, got {got}"])
         return self
 
@@ -196,76 +369,43 @@ class Handled(Generic[S]):
         is replayed: handled on the version before its own, with the values captured the first time.
         """
         __tracebackhide__ = True
-        done = self._done()
+        done, first, definition = self._done(), self._context, self._past.definition
         past = self._past.followed_by(self._message, done.after)
         for message in later or (*self._past.messages, self._message):
-            past = _after(past, message, self._context)
-        context = self._again(done.captured)
+            context = past.context(message)
+            try:
+                after = handle(definition, past.state, message, context).after
+            except FAILURES:
+                after = past.state  # a later message that fails changes nothing
+            past = past.followed_by(message, after)
+        context = self._past.context(self._message, first.stubs, first.headers, done.captured)
         try:
-            again = handle(self._past.definition, self._past.state, self._message, context)
+            again = handle(definition, self._past.state, self._message, context)
         except FAILURES as error:
             self._fail("fails when the message is redelivered", [f"{type(error).__name__}: {error}"])
-        found = list(
-            _differences_of_handlings(self._past.definition, (done, self._context), (again, context))
-        )
+        found = [*differences_of_messages(first.messages, context.messages)]
+        for at, (one, other) in enumerate(zip(done.published, again.published, strict=False)):
+            if one.headers != other.headers:
+                found.append(
+                    f"published[{at}] headers: expected {dict(one.headers)}, got {dict(other.headers)}"
+                )
+        decode = definition.codec.decode
+        found += differences(decode(done.after), decode(again.after), "state")
         if found:
             self._fail("gives another result when the message is redelivered", found)
         return self
 
-    def _differences(
-        self, publishes: Sequence[Message | type[Message]] | None, state: S | None
-    ) -> Iterator[str]:
-        codec, done = self._past.definition.codec, self._done()
-        if publishes is not None:
-            expected = [each if isinstance(each, type) else _expected(each) for each in publishes]
-            yield from differences_of_messages(expected, self._context.messages)
-        if state is not None:
-            yield from differences(codec.decode(self._past.encoded(state)), codec.decode(done.after), "state")
-
     def _done(self) -> Handling:
         __tracebackhide__ = True
-        if self._handling is None:
-            self._fail("fails", [f"{type(self._error).__name__}: {self._error}"])
-        return self._handling
+        if isinstance(self._result, BaseException):
+            self._fail("fails", [f"{type(self._result).__name__}: {self._result}"])
+        return self._result
 
     def _fail(self, what: str, lines: Sequence[str]) -> NoReturn:
         __tracebackhide__ = True
         head = f"{self._past.definition.name} {what}: {self._message!r}"
-        raise AssertionError("\n  ".join([head, *lines])) from self._error
-
-
-def _expected(message: object) -> Message:
-    if not isinstance(message, Message):
-        raise SpecError(f"publishes=[...] takes messages and message types, not {message!r}.")
-    return round_trip(message)
-
-
-def _after(past: Past, message: Message, first: Context) -> Past:
-    """Return the past after a later message; one that fails changes nothing."""
-    now = (first.now - EPOCH) // timedelta(microseconds=1)
-    number = str(len(past.messages) + 1)
-    context = Context(past.definition.name, past.business_id_of(message), number, now)
-    try:
-        after = handle(past.definition, past.state, message, context).after
-    except FAILURES:
-        after = past.state
-    return past.followed_by(message, after)
-
-
-def _differences_of_handlings(
-    definition: HandlerDefinition,
-    one: tuple[Handling, StubbedContext],
-    other: tuple[Handling, StubbedContext],
-) -> Iterator[str]:
-    codec = definition.codec
-    yield from differences_of_messages(one[1].messages, other[1].messages)
-    for at, (first, again) in enumerate(zip(one[0].published, other[0].published, strict=False)):
-        if first.headers != again.headers:
-            yield f"published[{at}] headers: expected {dict(first.headers)}, got {dict(again.headers)}"
-    yield from differences(codec.decode(one[0].after), codec.decode(other[0].after), "state")
-
-
-_NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
+        cause = self._result if isinstance(self._result, BaseException) else None
+        raise AssertionError("\n  ".join([head, *lines])) from cause
 
 
 class HandlerSpec(Generic[S]):
@@ -277,94 +417,66 @@ class HandlerSpec(Generic[S]):
     """
 
     def __init__(self, handler_type: type[Handler[S]]) -> None:
-        app = guarded(App(handler_type))
-        (definition,) = app.handlers.values()
+        (definition,) = guarded(App(handler_type)).handlers.values()
         self._past = Past(definition, definition.initial)
-        self._now = _NEW_YEAR
         self._stubs = Stubs()
 
     def at(self, now: datetime) -> HandlerSpec[S]:
         """Set `context.now` of the messages that follow. The time needs a time zone, and must not go back."""
         if now.tzinfo is None:
             raise SpecError(f"at({now!r}) has no time zone: pass one, such as tzinfo=UTC.")
-        if self._past.messages and now < self._now:
+        if self._past.messages and now < self._past.now:
             raise SpecError("at(...) goes back in time: context.now of a business object never decreases.")
-        return self._with(_now=now)
+        return self._with(replace(self._past, now=now), self._stubs)
 
     def drawing(self, *values: Any) -> HandlerSpec[S]:  # noqa: ANN401 - what the handler draws
         """Stub `context.random` for the message of `when`: one value for each call, in order.
 
         `when` raises `SpecError` for a value that the call cannot return, and for too many or too few values.
         """
-        return self._stub(draws=values)
+        return self._with(self._past, replace(self._stubs, draws=values))
 
     def with_guids(self, *guids: UUID) -> HandlerSpec[S]:
         """Stub `context.new_guid()` for the message of `when`: one guid for each call, in order."""
-        return self._stub(guids=as_guids(guids))
+        for guid in guids:
+            if not isinstance(guid, UUID):
+                raise SpecError(f"with_guids takes UUIDs, not {guid!r}.")
+        return self._with(self._past, replace(self._stubs, guids=guids))
 
     def capturing(self, **values: Any) -> HandlerSpec[S]:  # noqa: ANN401 - plain data of any kind
         """Stub `context.capture(name, function)` by name for the message of `when`; the function is not called."""
-        return self._stub(captured=values)
+        return self._with(self._past, replace(self._stubs, captured=values))
 
     def given(self, *messages: Message, state: S | None = None) -> HandlerSpec[S]:
         """Start in a state, by default the one so far, and handle messages on it.
 
         Raises `SpecError` when the handler raises for one of them.
         """
-        past = self._past if state is None else self._past.in_state(state)
+        past = self._past if state is None else replace(self._past, state=self._past.encoded(state))
         for message in messages:
-            past = self._followed(past, message)
-        return self._with(_past=past)
+            context = past.context(message)
+            try:
+                past = past.followed_by(message, handle(past.definition, past.state, message, context).after)
+            except FAILURES as error:
+                raise SpecError(
+                    f"The handler failed for the given {message!r}: {type(error).__name__}: {error}"
+                ) from error
+        return self._with(past, self._stubs)
 
     def when(self, message: Message, *, headers: Mapping[str, str] | None = None) -> Handled[S]:
         """Handle a message, and return the result for expectations. Raises `SpecError` for stubs that do not fit."""
         past = self._past
-        context = self._context(past, message, self._stubs, headers)
-        handling: Handling | None = None
-        error: BaseException | None = None
+        context = past.context(message, self._stubs, headers)
         try:
-            handling = handle(past.definition, past.state, message, context)
+            result = handle(past.definition, past.state, message, context)
         except SpecError:
             raise
-        except FAILURES as raised:
-            error = raised
-        else:
-            context.check_all_taken()
-
-        def again(recorded: Mapping[str, bytes]) -> StubbedContext:
-            return self._context(past, message, self._stubs, headers, recorded)
-
-        return Handled(past, message, context, handling=handling, error=error, again=again)
-
-    def _followed(self, past: Past, message: Message) -> Past:
-        context = self._context(past, message, Stubs(), None)
-        try:
-            handling = handle(past.definition, past.state, message, context)
         except FAILURES as error:
-            raise SpecError(
-                f"The handler failed for the given {message!r}: {type(error).__name__}: {error}"
-            ) from error
-        return past.followed_by(message, handling.after)
+            return Handled(past, message, context, error)
+        context.check_all_taken()
+        return Handled(past, message, context, result)
 
-    def _context(
-        self,
-        past: Past,
-        message: Message,
-        stubs: Stubs,
-        headers: Mapping[str, str] | None,
-        recorded: Mapping[str, bytes] | None = None,
-    ) -> StubbedContext:
-        business_id = past.business_id_of(message)
-        now = (self._now - EPOCH) // timedelta(microseconds=1)
-        number = str(len(past.messages) + 1)
-        return StubbedContext(
-            stubs, past.definition.name, business_id, number, now, headers, recorded=recorded
-        )
-
-    def _stub(self, **stubs: Any) -> HandlerSpec[S]:  # noqa: ANN401 - fields of Stubs
-        return self._with(_stubs=replace(self._stubs, **stubs))
-
-    def _with(self, **changes: Any) -> HandlerSpec[S]:  # noqa: ANN401 - its attributes
+    def _with(self, past: Past, stubs: Stubs) -> HandlerSpec[S]:
         other = copy.copy(self)
-        vars(other).update(changes)
+        other._past, other._stubs = past, stubs  # noqa: SLF001 - its own class
         return other

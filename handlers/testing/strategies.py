@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from functools import partial
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from uuid import UUID
 
 import hypothesis
@@ -23,46 +22,99 @@ from handlers.codec import resolve_alias
 from handlers.context import message_codec
 from handlers.errors import SpecError
 from handlers.message import Message, message_name
-from handlers.testing.scenario import Scenario
 
-# Hypothesis strategies for field values: of each type that `App` allows, within the limits of the field.
-
-M = TypeVar("M", bound=BaseModel)
-Limits = Mapping[str, Any]
-_Known = dict[type, st.SearchStrategy[Any]]
+Strategy = st.SearchStrategy[Any]
+_Known = dict[type, Strategy]
+_Limits = Mapping[str, Any]
 
 _LIMITS = ("ge", "gt", "le", "lt", "min_length", "max_length", "pattern", "max_digits", "decimal_places")
 _FIRST, _LAST = datetime(1900, 1, 1), datetime(2200, 1, 1)  # noqa: DTZ001 - as Hypothesis takes them
 _DAYS = timedelta(10_000)
 _MORE = 3
 """Members or letters beyond the minimum: enough to differ in order, few enough for models with many fields."""
+_MOST_MESSAGES = 6
 
 
-def models(model: type[M]) -> st.SearchStrategy[M]:
+def scenarios(
+    app: App, examples: int, seed: int, given: Mapping[type[Message], Strategy]
+) -> list[tuple[str, str, tuple[tuple[str, str], ...]]]:
+    """Return as many scenarios for the handlers of an app; the same seed returns the same ones."""
+    found: list[tuple[str, str, tuple[tuple[str, str], ...]]] = []
+
+    @hypothesis.seed(seed)
+    @hypothesis.settings(
+        max_examples=examples,
+        phases=[hypothesis.Phase.generate],
+        database=None,
+        deadline=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    @hypothesis.given(st.one_of(*(_messages(handler, given) for handler in app.handlers.values())))
+    def keep(drawn: tuple[HandlerDefinition, list[Message]]) -> None:
+        handler, messages = drawn
+        path = handler.routes[message_name(type(messages[0]))].wire_path
+        value: Any = json.loads(message_codec(type(messages[0])).encode(messages[0]))
+        for step in path:
+            value = value[step]
+        business_id = handler.routes[message_name(type(messages[0]))].business_id(messages[0])
+        hypothesis.assume(business_id)
+        bodies = [_addressed(handler, message, value, business_id) for message in messages]
+        names = [message_name(type(message)) for message in messages]
+        found.append((handler.name, business_id, tuple(zip(names, bodies, strict=True))))
+
+    with suppress(hypothesis.errors.Unsatisfiable):
+        keep()
+    if not found:
+        raise SpecError(
+            "No valid messages were generated: pass check_determinism(..., strategies={SomeMessage: ...}) for the "
+            "message types whose validators check more than the limits of their fields."
+        )
+    return found
+
+
+def _messages(handler: HandlerDefinition, given: Mapping[type[Message], Strategy]) -> Strategy:
+    """Return a strategy for some messages for a handler, with the handler."""
+    kinds = sorted({route.message_type for route in handler.routes.values()}, key=message_name)
+    each = st.one_of(*(given[kind] if kind in given else _model(kind, {}) for kind in kinds))
+    return st.tuples(st.just(handler), st.lists(each, min_size=1, max_size=_MOST_MESSAGES))
+
+
+def _addressed(handler: HandlerDefinition, message: Message, value: Any, business_id: str) -> str:  # noqa: ANN401
+    """Return the body of a message with another business id; reject the example when it is not valid."""
+    route, codec = handler.routes[message_name(type(message))], message_codec(type(message))
+    body = part = json.loads(codec.encode(message))
+    for step in route.wire_path[:-1]:
+        part = part[step]
+    part[route.wire_path[-1]] = value
+    text = json.dumps(body)
+    try:
+        named = route.business_id(codec.decode(text))
+    except ValidationError:
+        hypothesis.reject()
+    hypothesis.assume(named == business_id)
+    return text
+
+
+# Values of each type that `App` allows, within the limits of the field.
+
+
+def _model(model: type[BaseModel], known: _Known) -> Strategy:
     """Return a strategy for instances of a model that its validators accept."""
-    return _model(model, {})
 
+    def validated(values: dict[str, Any]) -> BaseModel | None:
+        try:
+            return model.model_validate(values)
+        except ValidationError:
+            return None
 
-def _model(model: type[BaseModel], known: _Known) -> st.SearchStrategy[Any]:
     if model not in known:
         known[model] = st.deferred(lambda: strategy)  # a model may contain itself
         fields = {
             _name_read(name, field): _values(field.annotation, field.metadata, known)
             for name, field in model.model_fields.items()
         }
-        strategy = (
-            st.fixed_dictionaries(fields)
-            .map(partial(_validated, model))
-            .filter(lambda made: made is not None)
-        )
+        strategy = st.fixed_dictionaries(fields).map(validated).filter(lambda made: made is not None)
     return known[model]
-
-
-def _validated(model: type[BaseModel], values: dict[str, Any]) -> BaseModel | None:
-    try:
-        return model.model_validate(values)
-    except ValidationError:
-        return None
 
 
 def _name_read(name: str, field: FieldInfo) -> str:
@@ -72,7 +124,7 @@ def _name_read(name: str, field: FieldInfo) -> str:
     return alias if isinstance(alias, str) else name
 
 
-def _values(annotation: Any, metadata: Iterable[Any], known: _Known) -> st.SearchStrategy[Any]:  # noqa: ANN401 - a type
+def _values(annotation: Any, metadata: Iterable[Any], known: _Known) -> Strategy:  # noqa: ANN401 - a type
     """Return a strategy for the values of a type expression."""
     annotation = resolve_alias(annotation)
     inner, origin = get_args(annotation), get_origin(annotation)
@@ -83,40 +135,50 @@ def _values(annotation: Any, metadata: Iterable[Any], known: _Known) -> st.Searc
     if origin is Literal:
         return st.sampled_from(inner)
     if origin in (tuple, frozenset):
-        return _collections(origin, inner, dict(_limits(metadata)), known)
+        members = [_values(each, (), known) for each in inner if each is not Ellipsis]
+        if origin is tuple and len(members) == len(inner):
+            return st.tuples(*members)
+        make = st.frozensets if origin is frozenset else st.lists
+        return make(members[0], **_sizes(_limits(metadata))).map(origin)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return _model(annotation, known)
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return st.sampled_from(annotation)
-    return _PLAIN[annotation](dict(_limits(metadata)))
+    return _PLAIN[annotation](_limits(metadata))
 
 
-def _collections(
-    origin: Any,  # noqa: ANN401 - a type
-    inner: tuple[Any, ...],
-    limits: Limits,
-    known: _Known,
-) -> st.SearchStrategy[Any]:
-    if origin is frozenset:
-        return st.frozensets(_values(inner[0], (), known), **_sizes(limits))
-    if inner[-1:] == (Ellipsis,):
-        return st.lists(_values(inner[0], (), known), **_sizes(limits)).map(tuple)
-    return st.tuples(*(_values(each, (), known) for each in inner))
+def _limits(metadata: Iterable[Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for item in metadata:
+        if isinstance(item, FieldInfo):
+            found |= _limits(item.metadata)
+        found |= {name: getattr(item, name) for name in _LIMITS if getattr(item, name, None) is not None}
+    return found
 
 
-def _floats(limits: Limits) -> st.SearchStrategy[float]:
+def _sizes(limits: _Limits) -> dict[str, Any]:
+    least = limits.get("min_length", 0)
+    return {"min_size": least, "max_size": min(limits.get("max_length", least + _MORE), least + _MORE)}
+
+
+def _range(limits: _Limits, first: Any = None, last: Any = None) -> tuple[Any, Any]:  # noqa: ANN401 - numbers or times
+    """Return the least and greatest value; exclusive limits are left to the model's validation."""
+    return limits.get("ge", limits.get("gt", first)), limits.get("le", limits.get("lt", last))
+
+
+def _floats(limits: _Limits) -> Strategy:
     excluded: dict[str, Any] = {"exclude_min": "gt" in limits, "exclude_max": "lt" in limits}
     return st.floats(*_range(limits), allow_nan=False, allow_infinity=False, **excluded)
 
 
-def _decimals(limits: Limits) -> st.SearchStrategy[Decimal]:
+def _decimals(limits: _Limits) -> Strategy:
     places = limits.get("decimal_places")
     most = None if "max_digits" not in limits else Decimal(10) ** (limits["max_digits"] - (places or 0)) - 1
     least = None if most is None else -most
     return st.decimals(*_range(limits, least, most), allow_nan=False, allow_infinity=False, places=places)
 
 
-_PLAIN: Mapping[Any, Callable[[Limits], st.SearchStrategy[Any]]] = {
+_PLAIN: Mapping[Any, Callable[[_Limits], Strategy]] = {
     str: lambda limits: (
         st.from_regex(limits["pattern"]) if "pattern" in limits else st.text(**_sizes(limits))
     ),
@@ -133,93 +195,3 @@ _PLAIN: Mapping[Any, Callable[[Limits], st.SearchStrategy[Any]]] = {
     type(None): lambda _: st.none(),
     None: lambda _: st.none(),
 }
-
-
-def _range(limits: Limits, first: Any = None, last: Any = None) -> tuple[Any, Any]:  # noqa: ANN401 - numbers or times
-    """Return the least and greatest value; exclusive limits are left to the model's validation."""
-    return limits.get("ge", limits.get("gt", first)), limits.get("le", limits.get("lt", last))
-
-
-def _sizes(limits: Limits) -> dict[str, Any]:
-    least = limits.get("min_length", 0)
-    return {"min_size": least, "max_size": min(limits.get("max_length", least + _MORE), least + _MORE)}
-
-
-def _limits(metadata: Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    for item in metadata:
-        if isinstance(item, FieldInfo):
-            yield from _limits(item.metadata)
-        else:
-            yield from (
-                (name, getattr(item, name)) for name in _LIMITS if getattr(item, name, None) is not None
-            )
-
-
-Strategies = Mapping[type[Message], st.SearchStrategy[Any]]
-
-_LONGEST = 6
-
-
-def scenarios(app: App, examples: int, seed: int, given: Strategies) -> list[Scenario]:
-    """Return as many scenarios for the handlers of an app; the same seed returns the same ones."""
-    found: list[Scenario] = []
-
-    @hypothesis.seed(seed)
-    @hypothesis.settings(
-        max_examples=examples,
-        phases=[hypothesis.Phase.generate],
-        database=None,
-        deadline=None,
-        suppress_health_check=list(hypothesis.HealthCheck),
-    )
-    @hypothesis.given(st.one_of(*(_scenarios_of(handler, given) for handler in app.handlers.values())))
-    def keep(scenario: Scenario) -> None:
-        found.append(scenario)
-
-    with suppress(hypothesis.errors.Unsatisfiable):
-        keep()
-    if not found:
-        raise SpecError(
-            "No valid messages were generated: pass check_determinism(..., strategies={SomeMessage: ...}) for the "
-            "message types whose validators check more than the limits of their fields."
-        )
-    return found
-
-
-def _scenarios_of(handler: HandlerDefinition, given: Strategies) -> st.SearchStrategy[Scenario]:
-    kinds = {route.message_type for route in handler.routes.values()}
-    messages = [given[kind] if kind in given else models(kind) for kind in sorted(kinds, key=message_name)]
-    return st.lists(st.one_of(*messages), min_size=1, max_size=_LONGEST).map(
-        lambda found: _scenario(handler, found)
-    )
-
-
-def _scenario(handler: HandlerDefinition, messages: list[Message]) -> Scenario:
-    """Return the scenario of messages, all with the business id of the first."""
-    route = handler.routes[message_name(type(messages[0]))]
-    body = json.loads(message_codec(route.message_type).encode(messages[0]))
-    for step in route.wire_path:
-        body = body[step]
-    business_id = route.business_id(messages[0])
-    hypothesis.assume(business_id)
-    told = tuple(
-        (message_name(type(each)), _addressed(handler, each, body, business_id)) for each in messages
-    )
-    return Scenario(handler.name, business_id, told)
-
-
-def _addressed(handler: HandlerDefinition, message: Message, value: Any, business_id: str) -> str:  # noqa: ANN401
-    """Return the body of a message with another business id; reject the example when it is not valid."""
-    route = handler.routes[message_name(type(message))]
-    body = json.loads(message_codec(route.message_type).encode(message))
-    part = body
-    for step in route.wire_path[:-1]:
-        part = part[step]
-    part[route.wire_path[-1]] = value
-    text = json.dumps(body)
-    try:
-        named = route.business_id(message_codec(route.message_type).decode(text))
-    except ValidationError:
-        hypothesis.reject()
-    hypothesis.assume(named == business_id)
-    return text

@@ -1,19 +1,21 @@
-"""Export and import of a whole table: rows as Parquet files, a manifest, and a digest that verifies them."""
+"""Export and import of a whole table: rows as Parquet files, and a manifest with digests that verifies them.
+
+The digest of a set of rows is the same in whatever order they come, as stores order keys differently. It finds
+accidents, not forgeries.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from functools import cached_property, partial
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any
 from uuid import UUID
 
 import msgpack
@@ -26,59 +28,64 @@ from eventstore.port import CommitsTogether, Transaction
 from runtime.archives import MARK
 from runtime.clock import to_datetime, to_microseconds
 from runtime.errors import ArchiveError, UsageError
+from runtime.file_systems import flush
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions.properties import number
 
-# Digests of sets of rows: the same in whatever order the rows come, as stores order keys differently.
+NAME = "manifest.json"
+FORMAT = 2
+SCHEMA = pa.schema([("partition_key", pa.string()), ("row_key", pa.string()), ("properties", pa.binary())])
+"""The columns of an exported row. Its properties are an array of msgpack: each name with its value, sorted by name."""
 
-_MODULUS = 2**256
+GROUP_ROWS = 10_000
+GROUP_BYTES = 8 * 2**20
+FILE_BYTES = 64 * 2**20
+"""When a row group and a file are full, by the bytes of properties before compression."""
+
+_PARTS = "rows-*.parquet"
+_READ_ROWS = 1000
+_ROW = "IMPORT"
+_IN_FLIGHT = 16
 _INT64, _DATETIME, _UUID = 1, 2, 3
 
+Tell = Callable[[str, int], None]
+"""Is told again and again what is being done, and with how many rows it was done."""
 
+
+# Rows as bytes, and digests of sets of them.
+
+
+@dataclass(slots=True)
 class SetDigest:
-    """Counts the members of a set, and adds up their digests. Finds accidents, not forgeries."""
+    """Counts the members of a set, and adds up their digests."""
 
-    __slots__ = ("_sum", "count")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._sum = 0
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, SetDigest) and (self.count, self._sum) == (other.count, other._sum)
-
-    __hash__ = None  # type: ignore[assignment] # it changes
+    count: int = 0
+    total: int = 0
 
     def add(self, member: bytes) -> None:
         """Add a member."""
         self.count += 1
-        self._sum = (self._sum + int.from_bytes(sha256(member).digest())) % _MODULUS
-
-    def update(self, other: SetDigest) -> None:
-        """Add all members of another set."""
-        self.count += other.count
-        self._sum = (self._sum + other._sum) % _MODULUS
+        self.total += int.from_bytes(sha256(member).digest())
 
     def hexdigest(self) -> str:
         """Return the digest as hexadecimal digits."""
-        return f"{self._sum:064x}"
+        return f"{self.total % 2**256:064x}"
 
 
 def packed_row(row: Row) -> bytes:
     """Return a row without its ETag: equal for equal keys and properties, types included, whatever their order."""
-    properties = [part for item in sorted(row.properties.items()) for part in item]
-    parts = [row.partition_key, row.row_key, *properties]
+    packed: bytes = msgpack.packb((row.partition_key, row.row_key, packed_properties(row.properties)))
+    return packed
+
+
+def packed_properties(properties: Mapping[str, Value]) -> bytes:
+    """Return properties with their types, sorted by name."""
+    parts = [part for item in sorted(properties.items()) for part in item]
     packed: bytes = msgpack.packb(parts, default=_to_extension, strict_types=True)
     return packed
 
 
-def written_row(row: Row) -> bytes:
-    """Return what is the same for two readings of a row exactly if nobody wrote it in between."""
-    packed: bytes = msgpack.packb((row.partition_key, row.row_key, row.etag))
-    return packed
-
-
-def _to_extension(value: Value) -> object:
+def _to_extension(value: Value) -> msgpack.ExtType:
     if isinstance(value, Int64):
         return msgpack.ExtType(_INT64, value.to_bytes(8, "big", signed=True))
     if isinstance(value, datetime):
@@ -88,88 +95,14 @@ def _to_extension(value: Value) -> object:
     raise TypeError(f"A {type(value).__name__} is no property of a row.")
 
 
-# The files of an archive: written through to the disk, and read with errors that name them.
-
-_BATCH_ROWS = 1000
-UNFINISHED = "-unfinished"
-"""The end of a part's name until it is whole."""
-
-
-class ParquetFile:
-    """A Parquet file in the making: compressed, pages with checksums. Each batch becomes a row group."""
-
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
-        self.path = path
-        self._stream = path.open("wb")
-        self._writer = parquet.ParquetWriter(
-            self._stream, schema, compression="zstd", write_page_checksum=True
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stream.close()
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Write a row group."""
-        self._writer.write_batch(batch, row_group_size=max(1, batch.num_rows))
-
-    def close(self) -> int:
-        """Return the size of the file, once all of it is on the disk."""
-        self._writer.close()
-        size = self._stream.tell()
-        sync(self._stream)
-        return size
+def _of_extension(code: int, data: bytes) -> Value:
+    if code == _UUID:
+        return UUID(bytes=data)
+    whole = int.from_bytes(data, "big", signed=True)
+    return Int64(whole) if code == _INT64 else to_datetime(whole)
 
 
-class Part(ABC):
-    """A file of an export in the making: add to it, then `close`. Without content there is no file.
-
-    It gets its name once it is on the disk and was read back: whatever has the name of a part is whole.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._unfinished = path.with_name(f"{path.name}{UNFINISHED}")
-        self._written = sha256()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if "_stream" in self.__dict__:
-            self._stream.close()
-        self._unfinished.unlink(missing_ok=True)
-
-    def close(self) -> None:
-        """Finish the file. Raises `ArchiveError` when it holds anything else than was written."""
-        if "_stream" not in self.__dict__:
-            return
-        sync(self._stream)
-        found = sha256()
-        for each in self._read_back(self._unfinished):
-            found.update(each)
-        if found.digest() != self._written.digest():
-            raise ArchiveError(f"The file {self._unfinished} does not hold what was written to it.")
-        self._unfinished.rename(self._path)
-        sync_folder(self._path.parent)
-
-    @cached_property
-    def _stream(self) -> BinaryIO:
-        return self._unfinished.open("wb")
-
-    @abstractmethod
-    def _read_back(self, path: Path) -> Iterator[bytes]:
-        """Yield what a file holds, as it was added to `_written`."""
-
-
-def read_batches(path: Path) -> Iterator[pa.RecordBatch]:
-    """Give what a Parquet file holds, 1,000 rows at a time. Raises `ArchiveError` when it cannot be read."""
-    with reading(path), parquet.ParquetFile(path, page_checksum_verification=True) as file:
-        # One row group at a time: asked for all, Arrow holds on to what it has read, up to the whole file.
-        for group in range(file.num_row_groups):
-            yield from file.iter_batches(batch_size=_BATCH_ROWS, row_groups=[group])
+# Files: read with errors that name them.
 
 
 @contextmanager
@@ -184,36 +117,24 @@ def reading(path: Path) -> Iterator[None]:
         raise ArchiveError(f"The file {path} of the export is damaged: {line}.") from error
 
 
-def write_document(path: Path, document: Mapping[str, Any]) -> None:
-    """Write JSON to a file that is there as a whole or not at all, and is on the disk when this returns."""
-    unfinished = path.with_name(f"_{path.name}-unfinished")
-    with unfinished.open("wb") as stream:
-        stream.write(json.dumps(document, indent=2).encode())
-        sync(stream)
-    unfinished.replace(path)
-    sync_folder(path.parent)
+def read_batches(path: Path) -> Iterator[pa.RecordBatch]:
+    """Yield what a Parquet file holds, 1,000 rows at a time. Raises `ArchiveError` when it cannot be read."""
+    with reading(path), parquet.ParquetFile(path, page_checksum_verification=True) as file:
+        # One row group at a time: asked for all, Arrow holds on to what it has read, up to the whole file.
+        for group in range(file.num_row_groups):
+            yield from file.iter_batches(batch_size=_READ_ROWS, row_groups=[group])
 
 
-def sync(stream: BinaryIO) -> None:
-    """Close a file once all of it is on the disk."""
-    stream.flush()
-    os.fsync(stream.fileno())
-    stream.close()
-
-
-def sync_folder(folder: Path) -> None:
-    """Return when the names of the files in a folder are on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-# The manifest of an exported table: which files it has, and what they must hold. Written last, read first.
-
-NAME = "manifest.json"
-FORMAT = 1
+def read_rows(path: Path) -> Iterator[Sequence[Row]]:
+    """Yield the rows in a file, up to 1,000 at a time; they have no ETags. Raises `ArchiveError`."""
+    for batch in read_batches(path):
+        with reading(path):
+            columns = (batch[name].to_pylist() for name in SCHEMA.names)
+            rows = []
+            for partition_key, row_key, packed in zip(*columns, strict=True):
+                parts = iter(msgpack.unpackb(packed, ext_hook=_of_extension))
+                rows.append(Row(partition_key, row_key, "", dict(zip(parts, parts, strict=True))))
+        yield rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,21 +149,30 @@ class PartFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """An exported table: its rows in all, their digest, and the files that they are in."""
+    """An exported table, and the files that its rows are in."""
 
     table: str
-    rows: int
-    digest: str
     files: tuple[PartFile, ...]
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are in all."""
+        return sum(file.rows for file in self.files)
+
+    @property
+    def digest(self) -> str:
+        """The digest of all rows."""
+        return SetDigest(0, sum(int(file.digest, 16) for file in self.files)).hexdigest()
 
     @property
     def bytes(self) -> int:
         """The size of all files."""
         return sum(file.bytes for file in self.files)
 
-    def write(self, folder: Path) -> None:
-        """Write the manifest into a folder, which makes an export of it."""
-        write_document(folder / NAME, {"format": FORMAT, **asdict(self)})
+    def document(self) -> dict[str, Any]:
+        """Return what is written to the folder."""
+        sums = {"rows": self.rows, "digest": self.digest}
+        return {"format": FORMAT, "table": self.table, **sums, "files": list(map(asdict, self.files))}
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -254,149 +184,34 @@ def read_manifest(folder: Path) -> Manifest:
         )
     with reading(path):
         document = json.loads(path.read_text(encoding="utf-8"))
-        found = document["format"]
-        if found == FORMAT:
-            return _manifest(document)
-    raise ArchiveError(
-        f"The export in {folder} has the format {found}; this version reads the format {FORMAT}."
-    )
+        if document["format"] != FORMAT:
+            raise ArchiveError(f"it has the format {document['format']}, and this version reads {FORMAT}")
+        manifest = Manifest(document["table"], tuple(PartFile(**file) for file in document["files"]))
+        if manifest.document() != document:
+            raise ArchiveError("it does not fit its own files")
+    return manifest
 
 
-def _manifest(document: Mapping[str, Any]) -> Manifest:
-    files = tuple(PartFile(**file) for file in document["files"])
-    return Manifest(document["table"], document["rows"], document["digest"], files)
+def check_files(folder: Path, manifest: Manifest, tell: Tell) -> None:
+    """Read all files of an export. Raises `ArchiveError`, which names the first that is not as the manifest says."""
+    checked = 0
+    for file in manifest.files:
+        path, found = folder / file.name, SetDigest()
+        for rows in read_rows(path):
+            for row in rows:
+                found.add(packed_row(row))
+            tell("Verifying the files", checked + found.count)
+        if (found.count, found.hexdigest()) != (file.rows, file.digest):
+            raise ArchiveError(
+                f"The file {path} of the export is damaged: its {found.count} rows are not the {file.rows} that were "
+                "written."
+            )
+        checked += found.count
 
 
-# Rows of a table as Arrow has them: keys, and a list of properties, each in the field that is named by its
-# type.
-
-_TYPES: dict[type, tuple[str, pa.DataType]] = {
-    str: ("string", pa.string()),
-    bool: ("boolean", pa.bool_()),
-    int: ("int32", pa.int32()),
-    Int64: ("int64", pa.int64()),
-    float: ("double", pa.float64()),
-    datetime: ("datetime", pa.timestamp("us", tz="UTC")),
-    UUID: ("uuid", pa.binary(16)),
-    bytes: ("binary", pa.binary()),
-}
-_READ: dict[str, Callable[[Any], Value]] = {
-    "int64": Int64,
-    "datetime": to_datetime,
-    "uuid": lambda value: UUID(bytes=value),
-}
-_FIELDS = [pa.field("name", pa.string(), nullable=False), *(pa.field(*each) for each in _TYPES.values())]
-_PROPERTIES = pa.list_(pa.struct(_FIELDS))
-
-SCHEMA = pa.schema(
-    [
-        pa.field("partition_key", pa.string(), nullable=False),
-        pa.field("row_key", pa.string(), nullable=False),
-        pa.field("properties", _PROPERTIES, nullable=False),
-    ]
-)
-
-
-class RowBuffer:
-    """Rows that are on their way into an Arrow batch."""
-
-    def __init__(self) -> None:
-        self._begin()
-
-    def __len__(self) -> int:
-        return len(self._row_keys)
-
-    def _begin(self) -> None:
-        self.bytes = 0
-        self._partition_keys: list[str] = []
-        self._row_keys: list[str] = []
-        self._ends = [0]
-        self._names: list[str] = []
-        self._columns: dict[type, list[Value | None]] = {type_: [] for type_ in _TYPES}
-
-    def add(self, row: Row) -> None:
-        """Add a row."""
-        self._partition_keys.append(row.partition_key)
-        self._row_keys.append(row.row_key)
-        for name, value in row.properties.items():
-            self._names.append(name)
-            for type_, column in self._columns.items():
-                column.append(value if type(value) is type_ else None)
-            self.bytes += len(value) if isinstance(value, str | bytes) else len(name)
-        self._ends.append(len(self._names))
-
-    def take(self) -> pa.RecordBatch:
-        """Return the rows that were added, and begin anew."""
-        columns = [pa.array(self._names, pa.string())]
-        for type_, values in self._columns.items():
-            columns.append(pa.array(_bytes_of(values) if type_ is UUID else values, _TYPES[type_][1]))
-        properties = pa.ListArray.from_arrays(
-            pa.array(self._ends, pa.int32()), pa.StructArray.from_arrays(columns, fields=_FIELDS), _PROPERTIES
-        )
-        keys = [pa.array(self._partition_keys, pa.string()), pa.array(self._row_keys, pa.string())]
-        self._begin()
-        return pa.RecordBatch.from_arrays([*keys, properties], schema=SCHEMA)
-
-
-def read_rows(path: Path) -> Iterator[Sequence[Row]]:
-    """Give the rows in a file, up to 1,000 at a time; they have no ETags. Raises `ArchiveError`."""
-    for batch in read_batches(path):
-        with reading(path):
-            rows = list(_rows_in(batch))
-        yield rows
-
-
-def _rows_in(batch: pa.RecordBatch) -> Iterator[Row]:
-    lists = batch.column("properties")
-    properties = list(_properties(lists.flatten()))
-    ends = [end - lists.offsets[0].as_py() for end in lists.offsets.to_pylist()]
-    keys = zip(batch.column("partition_key").to_pylist(), batch.column("row_key").to_pylist(), strict=True)
-    for position, (partition_key, row_key) in enumerate(keys):
-        yield Row(partition_key, row_key, "", dict(properties[ends[position] : ends[position + 1]]))
-
-
-def _properties(found: pa.StructArray) -> Iterator[tuple[str, Value]]:
-    names, *columns = found.flatten()
-    given: list[list[Value | None]] = []
-    for (name, _), column in zip(_TYPES.values(), columns, strict=True):
-        if column.null_count < len(column):
-            given.append(_values(name, column))
-    for position, name in enumerate(names.to_pylist()):
-        for values in given:
-            value = values[position]
-            if value is not None:
-                yield name, value
-                break
-        else:
-            raise ArchiveError(f"the property {name} has no value")
-
-
-def _values(name: str, column: pa.Array) -> list[Value | None]:
-    read = _READ.get(name)
-    plain = column.cast(pa.int64()) if name == "datetime" else column
-    values: list[Value | None] = plain.to_pylist()
-    return values if read is None else [None if value is None else read(value) for value in values]
-
-
-def _bytes_of(values: Sequence[Value | None]) -> list[bytes | None]:
-    return [value.bytes if isinstance(value, UUID) else None for value in values]
-
-
-# Exporting a table: all rows of all partitions, as Parquet files with a manifest.
-#
-# The manifest is written once the files were read back, and once nobody has written to the table since its
-# rows were read: so the rows are those of one moment. An export that was broken off has no manifest; the
-# next one begins anew.
-
-GROUP_ROWS = 10_000
-GROUP_BYTES = 8 * 2**20
-FILE_BYTES = 64 * 2**20
-"""When a row group and a file are full, by the bytes of texts and binaries before compression."""
-
-_PARTS = "rows-*.parquet"
-
-Tell = Callable[[str, int], None]
-"""Is told again and again what is being done, and with how many rows it was done."""
+# Exporting. The manifest is written once the files were read back, and once nobody has written to the table since
+# its rows were read: so the rows are those of one moment. An export that was broken off has no manifest; the next
+# one begins anew.
 
 
 async def export_table(table: Table, name: str, folder: Path, tell: Tell) -> Manifest:
@@ -406,28 +221,40 @@ async def export_table(table: Table, name: str, folder: Path, tell: Tell) -> Man
     ten thousand rows at a time. Raises `UsageError` for a folder that holds something else, and `ArchiveError` when
     the table was written to meanwhile.
     """
-    prepare_folder(folder)
-    written, files = SetDigest(), _RowFiles(folder)
-    with files:
+    _prepare_folder(folder)
+    files, read, now = RowFiles(folder), SetDigest(), SetDigest()
+    try:
         async for page in all_pages(table):
             for row in page.rows:
-                _check_is_whole(row, name)
-                written.add(written_row(row))
+                if row.partition_key == MARK:
+                    raise ArchiveError(
+                        f"The table {name} is not whole: the import into it was broken off. Finish that first."
+                    )
+                read.add(_written(row))
                 files.add(row)
-            tell("Reading", written.count)
-    sync_folder(folder)
-    await _check_is_unchanged(table, name, written, tell)
-    manifest = files.manifest(name)
+            tell("Reading", read.count)
+    finally:
+        files.end_file()
+    async for page in all_pages(table, keys_only=True):
+        for row in page.rows:
+            now.add(_written(row))
+        tell("Looking whether the table has changed", now.count)
+    if now != read:
+        raise ArchiveError(
+            f"The table {name} was written to while it was exported: export it again when nobody writes."
+        )
+    manifest = Manifest(name, tuple(files.done))
     check_files(folder, manifest, tell)
-    manifest.write(folder)
+    unfinished = folder / f"_{NAME}-unfinished"
+    unfinished.write_text(json.dumps(manifest.document(), indent=2), encoding="utf-8")
+    flush(unfinished)
+    unfinished.replace(folder / NAME)
+    flush(folder)
     return manifest
 
 
-def prepare_folder(folder: Path) -> None:
-    """Make a folder that is empty, or delete what an export that was broken off left in it.
-
-    Raises `UsageError` when it holds anything else.
-    """
+def _prepare_folder(folder: Path) -> None:
+    """Make a folder that is empty, or delete what an export that was broken off left in it."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / NAME).exists():
         raise UsageError(f"{folder} holds an export already: choose another folder.")
@@ -438,29 +265,8 @@ def prepare_folder(folder: Path) -> None:
         file.unlink()
 
 
-def check_files(folder: Path, manifest: Manifest, tell: Tell) -> None:
-    """Read all files of an export. Raises `ArchiveError`, which names the first that is not as the manifest says."""
-    found = SetDigest()
-    for file in manifest.files:
-        path, rows = folder / file.name, SetDigest()
-        for some in read_rows(path):
-            for row in some:
-                rows.add(packed_row(row))
-            tell("Verifying the files", found.count + rows.count)
-        if (rows.count, rows.hexdigest()) != (file.rows, file.digest):
-            raise ArchiveError(
-                f"The file {path} of the export is damaged: its {rows.count} rows are not the {file.rows} that were "
-                "written."
-            )
-        found.update(rows)
-    if (found.count, found.hexdigest()) != (manifest.rows, manifest.digest):
-        raise ArchiveError(
-            f"The file {folder / NAME} of the export is damaged: it does not fit its own files."
-        )
-
-
 async def all_pages(table: Table, *, keys_only: bool = False) -> AsyncIterator[Page]:
-    """Give all rows of a table, page by page, repeating what the store did not answer."""
+    """Yield all rows of a table, page by page, repeating what the store did not answer."""
     retries = RetryPolicy().beside(table)
     scan = partial(table.scan, None, select=[] if keys_only else None)
 
@@ -471,82 +277,68 @@ async def all_pages(table: Table, *, keys_only: bool = False) -> AsyncIterator[P
         yield page
 
 
-async def _check_is_unchanged(table: Table, name: str, written: SetDigest, tell: Tell) -> None:
-    now = SetDigest()
-    async for page in all_pages(table, keys_only=True):
-        for row in page.rows:
-            now.add(written_row(row))
-        tell("Looking whether the table has changed", now.count)
-    if now != written:
-        raise ArchiveError(
-            f"The table {name} was written to while it was exported: export it again when nobody writes."
-        )
+def _written(row: Row) -> bytes:
+    """Return what is the same for two readings of a row exactly if nobody wrote it in between."""
+    packed: bytes = msgpack.packb((row.partition_key, row.row_key, row.etag))
+    return packed
 
 
-def _check_is_whole(row: Row, name: str) -> None:
-    if row.partition_key == MARK:
-        raise ArchiveError(
-            f"The table {name} is not whole: the import into it was broken off. Finish that first."
-        )
-
-
-class _RowFiles:
-    """Writes rows to one file after another, in row groups of bounded size."""
+class RowFiles:
+    """Writes rows to one file after another, compressed, in row groups of bounded size, pages with checksums."""
 
     def __init__(self, folder: Path) -> None:
+        self.done: list[PartFile] = []
         self._folder = folder
-        self._buffer = RowBuffer()
-        self._file: ParquetFile | None = None
         self._rows = SetDigest()
-        self._bytes = 0
-        self._all = SetDigest()
-        self._done: list[PartFile] = []
+        self._writer: parquet.ParquetWriter | None = None
+        self._group: list[tuple[str, str, bytes]] = []
+        self._group_bytes = self._file_bytes = 0
 
-    def __enter__(self) -> None:
-        """Begin."""
-
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        if error is None:
-            self._end_file()
-        elif self._file is not None:
-            self._file.__exit__()
+    @property
+    def _path(self) -> Path:
+        return self._folder / f"rows-{len(self.done):05d}.parquet"
 
     def add(self, row: Row) -> None:
+        """Write a row, in the order in which rows are added."""
         self._rows.add(packed_row(row))
-        self._buffer.add(row)
-        if len(self._buffer) >= GROUP_ROWS or self._buffer.bytes >= GROUP_BYTES:
+        properties = packed_properties(row.properties)
+        self._group.append((row.partition_key, row.row_key, properties))
+        self._group_bytes += len(properties)
+        if len(self._group) >= GROUP_ROWS or self._group_bytes >= GROUP_BYTES:
             self._end_group()
-        if self._bytes >= FILE_BYTES:
-            self._end_file()
+        if self._file_bytes >= FILE_BYTES:
+            self.end_file()
 
-    def manifest(self, table: str) -> Manifest:
-        return Manifest(table, self._all.count, self._all.hexdigest(), tuple(self._done))
+    def end_file(self) -> None:
+        """Flush the file, and begin another when a row comes."""
+        if self._group:
+            self._end_group()
+        if self._writer is None:
+            return
+        self._writer.close()
+        flush(self._path)
+        size = self._path.stat().st_size
+        self.done.append(PartFile(self._path.name, self._rows.count, self._rows.hexdigest(), size))
+        self._writer, self._rows, self._file_bytes = None, SetDigest(), 0
 
     def _end_group(self) -> None:
-        if self._file is None:
-            self._file = ParquetFile(self._folder / f"rows-{len(self._done):05d}.parquet", SCHEMA)
-        self._bytes += self._buffer.bytes
-        self._file.add(self._buffer.take())
-
-    def _end_file(self) -> None:
-        if self._buffer:
-            self._end_group()
-        if self._file is None:
-            return
-        size = self._file.close()
-        self._done.append(PartFile(self._file.path.name, self._rows.count, self._rows.hexdigest(), size))
-        self._all.update(self._rows)
-        self._file, self._rows, self._bytes = None, SetDigest(), 0
+        if self._writer is None:
+            self._writer = parquet.ParquetWriter(
+                self._path, SCHEMA, compression="zstd", write_page_checksum=True
+            )
+        columns = [
+            pa.array(values, type_)
+            for values, type_ in zip(zip(*self._group, strict=True), SCHEMA.types, strict=True)
+        ]
+        batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+        self._writer.write_batch(batch, row_group_size=batch.num_rows)
+        self._file_bytes += self._group_bytes
+        self._group, self._group_bytes = [], 0
 
 
-# Importing a table: the rows of an export, into a table that is empty.
-#
-# All files are verified before anything is written, and all rows are read back afterwards. While it is
-# written to, the table has a row that says so, with the number of files that are done: an import that was
-# broken off goes on there when it is run again, and no other export is taken in its place.
-
-_ROW = "IMPORT"
-_IN_FLIGHT = 16
+# Importing, into a table that is empty. All files are verified before anything is written, and all rows are read
+# back afterwards. While it is written to, the table has a row that says so, with the number of files that are done:
+# an import that was broken off goes on there when it is run again, and no other export is taken in its place.
 
 
 async def import_table(table: Table, name: str, folder: Path, manifest: Manifest, tell: Tell) -> None:
@@ -555,14 +347,28 @@ async def import_table(table: Table, name: str, folder: Path, manifest: Manifest
     Costs a transaction for each 100 rows of a partition, and one request for each 1,000 rows. Raises `ArchiveError`
     when the table holds other rows, or was written to meanwhile.
     """
-    done = await _begin(table, name, manifest)
-    skipped = sum(file.rows for file in manifest.files[:done])
-    for index in range(done, len(manifest.files)):
-        skipped += await _write_file(table, folder / manifest.files[index].name, skipped, tell)
-        mark = Operation.merge(_ROW, {"Files": index + 1})
-        await table.transact(MARK, [mark])
+    done, written = await _begin(table, name, manifest), 0
+    for index, file in enumerate(manifest.files):
+        if index < done:
+            written += file.rows
+            continue
+        for rows in read_rows(folder / file.name):
+            await _write(table, list(transactions(rows)))
+            written += len(rows)
+            tell("Writing", written)
+        await table.transact(MARK, [Operation.merge(_ROW, {"Files": index + 1})])
     await table.barrier()
-    await _check_rows(table, name, manifest, tell)
+    found = SetDigest()
+    async for page in all_pages(table):
+        for row in page.rows:
+            if row.partition_key != MARK:
+                found.add(packed_row(row))
+        tell("Reading back", found.count)
+    if (found.count, found.hexdigest()) != (manifest.rows, manifest.digest):
+        raise ArchiveError(
+            f"The table {name} holds {found.count} rows that are not the {manifest.rows} of the export: somebody "
+            "else has written to it. Import into another table."
+        )
     await table.transact(MARK, [Operation.delete(_ROW)])
     await table.barrier()
 
@@ -570,35 +376,22 @@ async def import_table(table: Table, name: str, folder: Path, manifest: Manifest
 async def _begin(table: Table, name: str, manifest: Manifest) -> int:
     """Mark an empty table as one that is imported, and return how many files an earlier attempt has written."""
     mark = await table.get(MARK, _ROW)
-    if mark is None:
-        async for page in all_pages(table, keys_only=True):
-            if page.rows:
-                raise ArchiveError(f"The table {name} is not empty: import into another one.")
-        try:
-            await _mark(table, manifest)
-        except RowExistsError:
-            raise ArchiveError(f"Somebody else imports into the table {name} at this moment.") from None
-        return 0
-    if mark.properties.get("Digest") != manifest.digest:
-        raise ArchiveError(
-            f"The import of another export into the table {name} was broken off: finish that, or import into "
-            "another table."
-        )
-    return number(mark.properties, "Files")
-
-
-async def _mark(table: Table, manifest: Manifest) -> None:
-    mark: dict[str, Value] = {"Digest": manifest.digest, "Rows": Int64(manifest.rows), "Files": 0}
-    await table.transact(MARK, [Operation.insert(_ROW, mark)])
-
-
-async def _write_file(table: Table, path: Path, before: int, tell: Tell) -> int:
-    written = 0
-    for rows in read_rows(path):
-        await _write(table, list(transactions(rows)))
-        written += len(rows)
-        tell("Writing", before + written)
-    return written
+    if mark is not None:
+        if mark.properties.get("Digest") != manifest.digest:
+            raise ArchiveError(
+                f"The import of another export into the table {name} was broken off: finish that, or import into "
+                "another table."
+            )
+        return number(mark.properties, "Files")
+    async for page in all_pages(table, keys_only=True):
+        if page.rows:
+            raise ArchiveError(f"The table {name} is not empty: import into another one.")
+    properties: dict[str, Value] = {"Digest": manifest.digest, "Rows": Int64(manifest.rows), "Files": 0}
+    try:
+        await table.transact(MARK, [Operation.insert(_ROW, properties)])
+    except RowExistsError:
+        raise ArchiveError(f"Somebody else imports into the table {name} at this moment.") from None
+    return 0
 
 
 def transactions(rows: Iterable[Row]) -> Iterator[Transaction]:
@@ -622,10 +415,9 @@ async def _write(table: Table, waiting: Sequence[Transaction]) -> None:
     """Carry out transactions that may be repeated: together where the table can, else several at a time."""
     retries = RetryPolicy().beside(table)
     if isinstance(table, CommitsTogether):
-        results = await until_undisturbed(retries, partial(table.transact_each, waiting))
-        for error in results:
-            if isinstance(error, Exception):
-                raise error
+        for result in await until_undisturbed(retries, partial(table.transact_each, waiting)):
+            if isinstance(result, Exception):
+                raise result
         return
     slots = asyncio.Semaphore(_IN_FLIGHT)
 
@@ -639,17 +431,3 @@ async def _write(table: Table, waiting: Sequence[Transaction]) -> None:
                 group.create_task(carry_out(transaction))
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
-
-
-async def _check_rows(table: Table, name: str, manifest: Manifest, tell: Tell) -> None:
-    found = SetDigest()
-    async for page in all_pages(table):
-        for row in page.rows:
-            if row.partition_key != MARK:
-                found.add(packed_row(row))
-        tell("Reading back", found.count)
-    if (found.count, found.hexdigest()) != (manifest.rows, manifest.digest):
-        raise ArchiveError(
-            f"The table {name} holds {found.count} rows that are not the {manifest.rows} of the export: somebody "
-            "else has written to it. Import into another table."
-        )

@@ -1,18 +1,19 @@
-"""Versions as rows of Parquet files: what truncation has cut, one row for each version, to be read without the table.
+"""Versions and letters that truncation has cut, as files that are read without the table.
 
 A file gets its name once it is on the disk and was read back. So whatever has the name of a part is whole, and only
-then are its versions cut. A version may be in several parts: one that was written before a worker died stays.
+then its versions are cut. A version may be in several parts: one that was written before a worker died stays.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
-from operator import attrgetter
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Self
 
 import msgpack
 import pyarrow as pa
@@ -21,19 +22,92 @@ from pyarrow import parquet
 
 from handlers.codec import is_text
 from runtime.archives.tables import NAME as MANIFEST
-from runtime.archives.tables import UNFINISHED, Part, read_batches, reading
+from runtime.archives.tables import read_batches, reading
 from runtime.errors import ArchiveError, UsageError
+from runtime.file_systems import flush
 from runtime.messages.envelope import IdKey, id_key, id_text
 from runtime.versions.columns import StateVersion
 from runtime.versions.run import Version
 
-# Letters that truncation gives up, as lines of JSON.
-
+PARTS = "versions-*.parquet"
 LETTER_PARTS = "letters-*.jsonl"
+_UNFINISHED = "-unfinished"
+
+_TEXT = pa.string()
+_TIME = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema(
+    [
+        ("handler", _TEXT),
+        ("business_id", _TEXT),
+        ("version", pa.int64()),
+        ("message_id", _TEXT),
+        ("type", _TEXT),
+        ("now", _TIME),
+        ("enqueued_at", _TIME),
+        ("written_at", _TIME),
+        ("batch", _TEXT),
+        ("batch_number", pa.int64()),
+        ("headers", pa.map_(_TEXT, _TEXT)),
+        ("captured", pa.map_(_TEXT, pa.binary())),
+        ("revision", pa.int32()),
+        ("schema", pa.int32()),
+        ("fingerprint", pa.binary()),
+        ("outputs_digest", pa.binary()),
+        ("state_digest", pa.binary()),
+        ("before", pa.binary()),
+        ("after", pa.binary()),
+    ]
+)
+"""The columns of a version, those of `runtime.tables`: states are encoded, as JSON of the schema version `schema`."""
+
+_PLAIN = pa.schema([(field.name, pa.int64() if field.type == _TIME else field.type) for field in SCHEMA])
+_OF_VERSION = ("schema", "batch", "written_at", "batch_number")
+
+# Small row groups: a stream is looked up by decoding those that may hold it.
+_GROUP_ROWS = 1000
+_GROUP_BYTES = 2**20
+
+
+class Part(ABC):
+    """A file of an export in the making: add to it, then `close`. Without content there is no file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._unfinished = path.with_name(f"{path.name}{_UNFINISHED}")
+        self._written = sha256()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stream.close()
+        self._unfinished.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Finish the file. Raises `ArchiveError` when it holds anything else than was written."""
+        self._stream.close()
+        if self._written.digest() == sha256().digest():
+            return
+        flush(self._unfinished)
+        found = sha256()
+        for each in self._read_back(self._unfinished):
+            found.update(each)
+        if found.digest() != self._written.digest():
+            raise ArchiveError(f"The file {self._unfinished} does not hold what was written to it.")
+        self._unfinished.rename(self._path)
+        flush(self._path.parent)
+
+    @cached_property
+    def _stream(self) -> BinaryIO:
+        return self._unfinished.open("wb")
+
+    @abstractmethod
+    def _read_back(self, path: Path) -> Iterator[bytes]:
+        """Yield what a file holds, as it was added to `_written`."""
 
 
 class LetterPart(Part):
-    """A file of letters in the making: `add` lines, then `close`."""
+    """A file of letters that truncation gives up, as lines of JSON."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder / f"letters-{uuid.uuid4().hex}.jsonl")
@@ -49,95 +123,32 @@ class LetterPart(Part):
             yield from file
 
 
-# Which files of a folder name a business object: outcomes of batches, exports of tables and of versions.
-
-
-def files_that_name(folder: Path, handler: str, business_ids: Collection[str]) -> Mapping[Path, int]:
-    """Return the files with rows of one of these objects, with how many. Raises `ArchiveError`.
-
-    A row of a Parquet file names an object by its columns `handler` and `business_id`, or by its `partition_key`, and
-    an exported letter by its stream; what stands in bodies and states is not looked at.
-    """
-    keys = [f"{handler}-{business_id}" for business_id in business_ids]
-    found = {}
-    for path in sorted(filter(Path.is_file, folder.rglob("*.parquet"))):
-        with reading(path):
-            file = ds.dataset(path, format="parquet")
-            names = set(file.schema.names)
-            if names >= {"handler", "business_id"}:
-                of_handler = ds.field("handler") == handler
-                rows = file.count_rows(filter=of_handler & ds.field("business_id").isin(list(business_ids)))
-            elif "partition_key" in names:
-                rows = file.count_rows(filter=ds.field("partition_key").isin(keys))
-            else:
-                rows = 0
-        if rows:
-            found[path] = rows
-    for path in sorted(folder.rglob(LETTER_PARTS)):
-        with reading(path), path.open(encoding="utf-8") as lines:
-            rows = sum(_is_of(json.loads(line), handler, business_ids) for line in lines)
-        if rows:
-            found[path] = rows
-    return found
-
-
-def _is_of(letter: Mapping[str, Any], handler: str, business_ids: Collection[str]) -> bool:
-    return letter["handler"] == handler and letter["stream"] in business_ids
-
-
-_TEXT = pa.string()
-_TIME = pa.timestamp("us", tz="UTC")
-_COLUMNS = {
-    "version": (pa.int64(), "number"),
-    "message_id": (_TEXT, "message_id"),
-    "type": (_TEXT, "record.type"),
-    "now": (_TIME, "record.now"),
-    "enqueued_at": (_TIME, "record.enqueued_at"),
-    "written_at": (_TIME, "written_at"),
-    "batch": (_TEXT, "batch"),
-    "batch_number": (pa.int64(), "batch_number"),
-    "headers": (pa.map_(_TEXT, _TEXT), "record.headers"),
-    "captured": (pa.map_(_TEXT, pa.binary()), "record.captured"),
-    "revision": (pa.int32(), "record.revision"),
-    "schema": (pa.int32(), "schema"),
-    "fingerprint": (pa.binary(), "record.fingerprint"),
-    "outputs_digest": (pa.binary(), "record.outputs_digest"),
-    "state_digest": (pa.binary(), "record.state_digest"),
-    "before": (pa.binary(), "before"),
-    "after": (pa.binary(), "after"),
-}
-"""The columns of a version: the type of each, and the attribute that it has."""
-
-SCHEMA = pa.schema(
-    [("handler", _TEXT), ("business_id", _TEXT), *((name, type_) for name, (type_, _) in _COLUMNS.items())]
-)
-"""The columns of a row. States are encoded, as JSON of the schema version `schema`."""
-
-PARTS = "versions-*.parquet"
-_attributes = attrgetter(*(attribute for _, attribute in _COLUMNS.values()))
-
-# Small row groups: a stream is looked up by decoding those that may hold it.
-_GROUP_ROWS = 1000
-_GROUP_BYTES = 2**20
-
-_CHECKED = ds.ParquetFileFormat(
-    default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
-)
-
-
 class VersionPart(Part):
-    """A file of versions in the making: `add` versions, then `close`."""
+    """A Parquet file of versions."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder / f"versions-{uuid.uuid4().hex}.parquet")
-        self._rows: list[list[Any]] = []
+        self._rows: list[Mapping[str, Any]] = []
         self._bytes = 0
 
     def add(self, handler: str, business_id: str, version: Version) -> None:
         """Add a version."""
-        row = [handler, business_id, *map(_value, _attributes(version))]
+        record = version.record
+        values = {
+            **record._asdict(),
+            "handler": handler,
+            "business_id": business_id,
+            "version": version.number,
+            "message_id": version.message_id,
+            "headers": None if record.headers is None else list(record.headers.items()),
+            "captured": None if record.captured is None else list(record.captured.items()),
+            "before": version.before,
+            "after": version.after,
+            **{name: getattr(version, name) for name in _OF_VERSION},
+        }
+        row = {name: values[name] for name in SCHEMA.names}
         self._rows.append(row)
-        self._written.update(msgpack.packb(row))
+        self._written.update(msgpack.packb(list(row.values())))
         self._bytes += len(version.before) + len(version.after)
         if len(self._rows) >= _GROUP_ROWS or self._bytes >= _GROUP_BYTES:
             self._end_group()
@@ -155,10 +166,8 @@ class VersionPart(Part):
         super().close()
 
     def _end_group(self) -> None:
-        columns = zip(*self._rows, strict=True)
-        arrays = [pa.array(values, type_) for values, type_ in zip(columns, SCHEMA.types, strict=True)]
-        batch = pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
-        self._writer.write_batch(batch, row_group_size=len(self._rows))
+        batch = pa.RecordBatch.from_pylist(self._rows, SCHEMA)
+        self._writer.write_batch(batch, row_group_size=batch.num_rows)
         self._rows, self._bytes = [], 0
 
     def _read_back(self, path: Path) -> Iterator[bytes]:
@@ -168,36 +177,25 @@ class VersionPart(Part):
             yield from rows
 
 
-def _value(value: object) -> object:
-    """Return a value as Arrow takes it and gives it back: a map is a list of pairs."""
-    return list(value.items()) if isinstance(value, Mapping) else value
-
-
-def _rows_in(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    columns = [
-        (column.cast(pa.int64()) if column.type == _TIME else column).to_pylist() for column in batch.columns
-    ]
-    return (dict(zip(SCHEMA.names, row, strict=True)) for row in zip(*columns, strict=True))
+def _rows_in(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return rows with times in microseconds, and maps as lists of pairs."""
+    rows: list[dict[str, Any]] = batch.cast(_PLAIN).to_pylist()
+    return rows
 
 
 def _version_of(row: Mapping[str, Any]) -> Version:
     """Return the version in a row, as the table gave it."""
     before, after = row["before"], row["after"]
-    record = StateVersion(
-        id_key(row["message_id"]),
-        row["type"],
-        row["fingerprint"],
-        row["now"],
-        row["enqueued_at"],
-        None if row["headers"] is None else dict(row["headers"]),
-        None if row["captured"] is None else dict(row["captured"]),
-        row["revision"],
-        row["outputs_digest"],
-        row["state_digest"],
-        None if after == before else after,
+    fields = {
+        **{name: row[name] for name in StateVersion._fields},
+        "message_id": id_key(row["message_id"]),
+        "headers": None if row["headers"] is None else dict(row["headers"]),
+        "captured": None if row["captured"] is None else dict(row["captured"]),
+        "after": None if after == before else after,
+    }
+    return Version(
+        row["version"], StateVersion(**fields), before, after, *(row[name] for name in _OF_VERSION)
     )
-    names = ("schema", "batch", "written_at", "batch_number")
-    return Version(row["version"], record, before, after, *(row[name] for name in names))
 
 
 def prepare_parts(folder: Path) -> None:
@@ -209,7 +207,7 @@ def prepare_parts(folder: Path) -> None:
     if (folder / MANIFEST).exists():
         raise UsageError(f"{folder} holds the export of a table: choose another folder.")
     for parts in (PARTS, LETTER_PARTS):
-        for file in folder.glob(f"{parts}{UNFINISHED}"):
+        for file in folder.glob(f"{parts}{_UNFINISHED}"):
             file.unlink()
 
 
@@ -227,7 +225,9 @@ class ExportedVersions:
             raise ArchiveError(
                 f"There are no versions in {folder}: `consistent truncate --export` writes them."
             )
-        files = ds.dataset(list(map(str, parts)), schema=SCHEMA, format=_CHECKED)
+        checked = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+        format_ = ds.ParquetFileFormat(default_fragment_scan_options=checked)
+        files = ds.dataset(list(map(str, parts)), schema=SCHEMA, format=format_)
         self._files: list[ds.Fragment] = list(files.get_fragments())
 
     def of_stream(self, handler: str, business_id: str) -> list[Version]:
@@ -261,3 +261,27 @@ class ExportedVersions:
                 found = file.to_table(schema=SCHEMA, filter=wanted).to_batches()
                 versions = [_version_of(row) for batch in found for row in _rows_in(batch)]
             yield from versions
+
+
+def files_that_name(folder: Path, handler: str, business_ids: Collection[str]) -> Mapping[Path, int]:
+    """Return the files with rows of one of these objects, with how many. Raises `ArchiveError`.
+
+    They are outcomes of batches, exports of tables and of versions. A row of a Parquet file names an object by its
+    columns `handler` and `business_id`, or by its `partition_key`, and an exported letter by its stream; what stands
+    in bodies and states is not looked at.
+    """
+    ids, keys = list(business_ids), [f"{handler}-{business_id}" for business_id in business_ids]
+    counts = {}
+    for path in sorted(filter(Path.is_file, folder.rglob("*.parquet"))):
+        with reading(path):
+            file = ds.dataset(path, format="parquet")
+            if {"handler", "business_id"} <= set(file.schema.names):
+                is_named = (ds.field("handler") == handler) & ds.field("business_id").isin(ids)
+                counts[path] = file.count_rows(filter=is_named)
+            elif "partition_key" in file.schema.names:
+                counts[path] = file.count_rows(filter=ds.field("partition_key").isin(keys))
+    for path in sorted(folder.rglob(LETTER_PARTS)):
+        with reading(path), path.open(encoding="utf-8") as lines:
+            letters = map(json.loads, lines)
+            counts[path] = sum(letter["handler"] == handler and letter["stream"] in ids for letter in letters)
+    return {path: count for path, count in counts.items() if count}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -42,14 +42,21 @@ from runtime.versions.properties import (
     text,
 )
 
-# Registrations: which attempts are going to prepare documents for a version of an object, or have. Each has
-# a row in the object's partition. The transaction that commits the version deletes it, on the condition
-# that nobody has written it since. So a row says that its documents may be garbage, and whoever writes the
-# row keeps its attempt from committing, for ever. A marker beside the rows, under a key that can be scanned
-# for, says that there may be some.
+# A document cannot be written in the transaction that changes the state. So each attempt prepares its documents under
+# names of its own, and the transaction decides whose count. An attempt registers before it prepares anything, in a row
+# of the object's partition, and the transaction that commits it takes the registration out, on the condition that
+# nobody has written it since. So a document whose attempt is registered may be garbage, and all others count.
+#
+# That a commit was refused, or not answered, does not prove that the attempt lost. Before its documents are deleted the
+# attempt is given up: its registration is written, and from then on its commit is refused, however late it takes
+# effect. It stays registered: a sweep that is at least a day later deletes its documents again, as a request of the
+# attempt may have taken effect meanwhile, and then forgets it. An attempt that was only slow is handled again, so a
+# sweep does no harm beside batches and consumers.
+#
+# After Masternak and Pobiega, "Exactly-once intuition" (exactly-once.github.io).
 
 MARKER = "DOCUMENTS"
-"""The row key of the marker."""
+"""The row key of a marker, which can be scanned for: there may be registrations beside it."""
 
 PREFIX = f"{MARKER}-"
 LAST = f"{PREFIX}~"
@@ -91,23 +98,8 @@ class Registration:
 
 
 def is_registration(row_key: str) -> bool:
-    """Say whether a row is a registration, or the marker."""
+    """Return whether a row is a registration, or the marker."""
     return row_key == MARKER or row_key.startswith(PREFIX)
-
-
-async def register(table: Table, registration: Registration) -> Registration:
-    """Insert the row, durably, and the marker, and return the registration as it is stored. Costs one request."""
-    row = Operation.insert(PREFIX + registration.attempt, registration.properties())
-    marker = Operation.insert_or_replace(MARKER, {})
-    etag, _ = await table.transact(registration.key, [row, marker])
-    await table.barrier()
-    return replace(registration, etag=etag)
-
-
-async def find_registration(table: Table, key: str, attempt: str) -> Registration | None:
-    """Read a registration, None when it was taken out. Costs one request."""
-    row = await table.get(key, PREFIX + attempt)
-    return None if row is None else read_registration(row)
 
 
 async def registrations_of(table: Table, key: str) -> list[Registration]:
@@ -131,11 +123,6 @@ async def give_up(table: Table, registration: Registration, now: int) -> Registr
 async def take_out(table: Table, registration: Registration) -> None:
     """Delete the row of an attempt of which nothing is left. Raises `ConcurrencyConflictError`. Costs one request."""
     await _write(table, registration.key, registration.taken_out().operation())
-
-
-async def remove_marker(table: Table, key: str, etag: str) -> None:
-    """Delete the marker, on the condition that nobody has registered since it was read. Costs one request."""
-    await _write(table, key, Operation.delete(MARKER, etag))
 
 
 async def _write(table: Table, key: str, change: Operation) -> tuple[str, ...]:
@@ -165,19 +152,6 @@ def read_registration(row: Row) -> Registration:
             row.etag,
         )
 
-
-# Attempts with documents: register, prepare, commit; clean up after an attempt that lost.
-#
-# A document cannot be written in the transaction that changes the state. So each attempt prepares its
-# documents under names of its own, and the transaction decides whose count. An attempt registers before it
-# prepares anything, and the transaction that commits it takes the registration out. So a document whose
-# attempt is registered may be garbage, and all others count.
-#
-# That a commit was refused, or not answered, does not prove that the attempt lost. Before its documents are
-# deleted the attempt is given up: its registration is written, and from then on its commit is refused,
-# however late it takes effect.
-#
-# After Masternak and Pobiega, "Exactly-once intuition" (exactly-once.github.io).
 
 T = TypeVar("T")
 
@@ -221,10 +195,14 @@ class Documents:
             raise
 
     async def register(self, drafts: Drafts) -> Registration:
-        """Note which documents this attempt is going to prepare."""
+        """Note, durably, which documents this attempt is going to prepare. One request."""
         names = [document.reference.name for document in drafts.documents]
         registration = Registration(drafts.key, drafts.attempt, names, self.clock(), drafts.batch)
-        return await register(self.table, registration)
+        row = Operation.insert(PREFIX + drafts.attempt, registration.properties())
+        marker = Operation.insert_or_replace(MARKER, {})
+        etag, _ = await self.table.transact(drafts.key, [row, marker])
+        await self.table.barrier()
+        return replace(registration, etag=etag)
 
     async def prepare(self, drafts: Drafts) -> None:
         """Store the documents, of which nobody knows yet."""
@@ -244,10 +222,10 @@ class Documents:
         A document of which it is not known whether it was stored may still come into being: then the registration
         stays, and a sweep deletes the document.
         """
-        found = await find_registration(self.table, registered.key, registered.attempt)
-        if found is None:
+        row = await self.table.get(registered.key, PREFIX + registered.attempt)
+        if row is None:
             return
-        given_up = await give_up(self.table, found, self.clock())
+        given_up = await give_up(self.table, read_registration(row), self.clock())
         await delete(self.store, given_up)
         if are_prepared:
             await take_out(self.table, given_up)
@@ -258,13 +236,6 @@ async def delete(store: DocumentStore, given_up: Registration) -> None:
     for name in given_up.names:
         await store.delete(name)
 
-
-# Sweeping: deletes the documents of attempts that died before they committed.
-#
-# An attempt is given up before its documents are deleted, and stays registered. A sweep that is at least a
-# day later deletes them again, as a request of the attempt may have taken effect meanwhile, and then
-# forgets the attempt. An attempt that was only slow has its commit refused, and its message is handled
-# again: so a sweep does no harm beside batches and consumers.
 
 FORGET_AFTER = timedelta(days=1)
 """How long an attempt stays registered after it was given up: no request takes that long."""
@@ -299,10 +270,11 @@ class DocumentSweep:
         """
         latest, past = cut_off(self.clock, older_than), cut_off(self.clock, FORGET_AFTER)
         retries, swept = self.retries.beside(self.table), Swept()
-        async for marker in self._markers():
-            with one_of_many(self.table, marker.partition_key):
-                attempt = partial(self.sweep_object, marker.partition_key, latest, past)
-                swept = swept.plus(await until_undisturbed(retries, attempt))
+        async for page in pages(partial(self.table.scan, MARKER)):
+            for marker in page.rows:
+                with one_of_many(self.table, marker.partition_key):
+                    attempt = partial(self.sweep_object, marker.partition_key, latest, past)
+                    swept = swept.plus(await until_undisturbed(retries, attempt))
         return swept
 
     async def sweep_object(self, key: str, latest: int, past: int) -> Swept:
@@ -325,7 +297,8 @@ class DocumentSweep:
             else:
                 is_left = True
         if marker is not None and not is_left:
-            await remove_marker(self.table, key, marker.etag)
+            # Unless somebody has registered since it was read.
+            await _write(self.table, key, Operation.delete(MARKER, marker.etag))
         return swept
 
     async def clean_up(self, registration: Registration) -> None:
@@ -336,8 +309,3 @@ class DocumentSweep:
         if registration.given_up_at is not None or registration.registered_at > latest:
             return False
         return registration.batch is None or self.open_batches.is_finished(*registration.batch)
-
-    async def _markers(self) -> AsyncIterator[Row]:
-        async for page in pages(partial(self.table.scan, MARKER)):
-            for row in page.rows:
-                yield row

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import ParamSpec, Protocol, TypeVar
@@ -14,28 +13,6 @@ from eventstore import StoreUnavailableError
 from handlers import DocumentReference
 from runtime.errors import MissingExtraError, UsageError
 from runtime.file_systems import Folder, open_folder, path_and_options
-
-# The interface of stores of documents, and of any other effect that must exist before a message does.
-#
-# From a url to a folder of a disk or of an object store.
-
-
-def open_place(url: str) -> Folder:
-    """Return the folder that a url names, whether it is there or not. Raises `UsageError` for an unknown form.
-
-    An error does not repeat the url, which may hold a secret.
-    """
-    scheme, separator, _ = url.partition("://")
-    if not separator or scheme == "file":
-        return open_folder(url)
-    path, options = path_and_options(url)
-    try:
-        return open_folder(f"{unquote(path)}{options}")
-    except (UsageError, ValueError):
-        raise UsageError(
-            f"The store of documents, a url with {scheme}://, cannot be opened: use a path, s3://BUCKET/FOLDER, "
-            f"abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER, or azurite://HOST:PORT/CONTAINER/FOLDER."
-        ) from None
 
 
 class DocumentStore(Protocol):
@@ -63,10 +40,26 @@ class ListedDocuments(DocumentStore, Protocol):
         """Remove the folder itself, whose name tells of the object, unless a document is in it."""
 
 
-# Documents in a folder: of a disk, or of an object store that pyarrow speaks to.
-
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def open_place(url: str) -> Folder:
+    """Return the folder that a url names, whether it is there or not. Raises `UsageError` for an unknown form.
+
+    An error does not repeat the url, which may hold a secret.
+    """
+    scheme, separator, _ = url.partition("://")
+    if not separator or scheme == "file":
+        return open_folder(url)
+    path, options = path_and_options(url)
+    try:
+        return open_folder(f"{unquote(path)}{options}")
+    except (UsageError, ValueError):
+        raise UsageError(
+            f"The store of documents, a url with {scheme}://, cannot be opened: use a path, s3://BUCKET/FOLDER, "
+            f"abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER, or azurite://HOST:PORT/CONTAINER/FOLDER."
+        ) from None
 
 
 class FolderDocuments(ListedDocuments):
@@ -100,12 +93,19 @@ class FolderDocuments(ListedDocuments):
         folder, file = self._place(reference.name)
         if folder.is_local:
             folder.create()
-        with _there(folder), folder.write(file, {"Content-Type": reference.media_type}) as output:
-            output.write(content)
-        for name in (file, None):
-            folder.flush(name)
-        if folder.is_local:
-            self._flush_parents(reference.name)
+        try:
+            with folder.write(file, {"Content-Type": reference.media_type}) as output:
+                output.write(content)
+        except FileNotFoundError as error:
+            if not folder.is_local:
+                raise
+            # Removed just now, as its object was forgotten: the message is handled again.
+            raise StoreUnavailableError(f"The folder of a document was removed: {error}") from error
+        folder.flush(file)
+        folder.flush()
+        above = reference.name.split("/")[:-2] if folder.is_local else []
+        for depth in range(len(above) + 1 if folder.is_local else 0):  # the names of the folders that hold it
+            (self._folder.sub("/".join(above[:depth])) if depth else self._folder).flush()
 
     def _delete(self, name: str) -> None:
         folder, file = self._place(name)
@@ -121,23 +121,6 @@ class FolderDocuments(ListedDocuments):
     def _place(self, name: str) -> tuple[Folder, str]:
         folder, _, file = name.rpartition("/")
         return (self._folder.sub(folder) if folder else self._folder), file
-
-    def _flush_parents(self, name: str) -> None:
-        """Make the names of the folders survive a power cut that a document was put into."""
-        above = name.split("/")[:-2]
-        for depth in range(len(above), -1, -1):
-            (self._folder.sub("/".join(above[:depth])) if depth else self._folder).flush()
-
-
-@contextmanager
-def _there(folder: Folder) -> Iterator[None]:
-    """Let a message be handled again whose folder was removed just now, as its object was forgotten."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        if not folder.is_local:
-            raise
-        raise StoreUnavailableError(f"The folder of a document was removed: {error}") from error
 
 
 async def _blocking(work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
@@ -156,9 +139,6 @@ async def _blocking(work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T
         raise StoreUnavailableError(f"The store of documents did not answer: {error}") from error
 
 
-# The names of documents: the same folder for all documents of an object, and another beginning for each
-# attempt.
-
 _MAX_FOLDER = 120
 
 
@@ -168,11 +148,6 @@ def object_folder(handler: str, business_id: str) -> str:
     if len(name) > _MAX_FOLDER or name.strip(". ") != name:
         name = sha256(business_id.encode()).hexdigest()
     return f"{handler}/{name}"
-
-
-# From a url to a store of documents.
-
-_VARIABLE = "env:"
 
 
 def open_documents(url: str) -> ListedDocuments:
@@ -213,9 +188,9 @@ def portable_url(url: str) -> str:
 
 
 def _of_environment(url: str) -> str:
-    if not url.startswith(_VARIABLE):
+    if not url.startswith("env:"):
         return url
-    name = url.removeprefix(_VARIABLE)
+    name = url.removeprefix("env:")
     named = os.environ.get(name, "")
     if not named:
         raise UsageError(f"The environment variable {name} that names the store of documents is not set.")

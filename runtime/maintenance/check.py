@@ -8,7 +8,6 @@ Otherwise nothing of it is changed, and it is to be restored from an export.
 from __future__ import annotations
 
 import re
-from collections import Counter as Counted
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -23,6 +22,7 @@ from eventstore import (
     Row,
     RowError,
     Table,
+    Value,
     pages,
 )
 from eventstore.header import EVENT, HEADER, is_header, is_tombstone
@@ -40,7 +40,7 @@ from runtime.errors import BatchRefusedError, StoredDataError, UsageError
 from runtime.leases import read_lease
 from runtime.ledger import ledger
 from runtime.ledger.batch import OpenBatches
-from runtime.ledger.ledger import BatchRecord, read_record
+from runtime.ledger.ledger import read_record
 from runtime.ledger.settings import OF_TABLE, read_settings
 from runtime.maintenance import policies
 from runtime.messages.envelope import FIRST as PROCESSED
@@ -84,21 +84,17 @@ class Checked:
 
     def add(self, found: Sequence[Fault], *, repaired: bool = False) -> None:
         """Add the faults of a partition."""
-        kept = self.repaired if repaired else self.faults
-        kept += found[: MOST_FAULTS - len(kept)]
         if repaired:
+            self.repaired += found[: MOST_FAULTS - len(self.repaired)]
             self.mended += len(found)
         else:
+            self.faults += found[: MOST_FAULTS - len(self.faults)]
             self.damaged += len(found)
 
     def update(self, other: Checked) -> None:
         """Add what was found in another range."""
-        self.rows += other.rows
-        self.streams += other.streams
-        self.damaged += other.damaged
-        self.mended += other.mended
-        self.faults += other.faults
-        self.repaired += other.repaired
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def document(self) -> dict[str, Any]:
         """Return it as a JSON document."""
@@ -119,10 +115,10 @@ async def check_table(table: Table, keys: KeyRange = _ALL, *, repair: bool = Fal
     checked, used = Checked(), []
     check: PartitionCheck | None = None
     async for row in read_range(table, None, keys):
-        if check is not None and check.key != row.partition_key:
-            await _finish(table, check, checked, repair=repair)
-            check = None
-        check = check or PartitionCheck(row.partition_key)
+        if check is None or check.key != row.partition_key:
+            if check is not None:
+                await _finish(table, check, checked, repair=repair)
+            check = PartitionCheck(row.partition_key)
         checked.rows += 1
         check.add(row)
         if row.partition_key.startswith(stores.PARTITION) and row.properties.get(stores.USED) is True:
@@ -193,9 +189,9 @@ class PartitionCheck(RowsCheck):
         if self.of_object is None:
             if row.row_key == HEADER and is_of_state(row.properties):
                 self.of_object = StreamCheck(row)
-            elif row.row_key == ENTITY:
+                return
+            if row.row_key == ENTITY:
                 self.of_object = EntityCheck(row)
-            if self.of_object is not None:
                 return
         is_separate = row.row_key == MARKER or row.row_key.startswith((PROCESSED, REGISTRATION))
         if self.of_object is not None and not is_separate:
@@ -223,13 +219,18 @@ class PartitionCheck(RowsCheck):
         key = row.row_key
         # Streams of other events, and streams that were deleted, are none of ours.
         self._is_foreign = self._is_foreign or (key == HEADER and (is_header(row) or is_tombstone(row)))
-        self._is_marked = self._is_marked or key == MARKER
-        if key == HEADER and not self._is_foreign:
-            self.report(HEADER, "is no header of a stream")
-        elif key.startswith(REGISTRATION) and not self._is_marked:
+        if key == MARKER:
             self._is_marked = True
-            self.report(MARKER, "is missing: a sweep does not find the documents of the object", repair=True)
-            self.rebuilt[MARKER] = {}
+        elif key.startswith(REGISTRATION):
+            if not self._is_marked:
+                self._is_marked = True
+                self.report(
+                    MARKER, "is missing: a sweep does not find the documents of the object", repair=True
+                )
+                self.rebuilt[MARKER] = {}
+        elif key == HEADER:
+            if not self._is_foreign:
+                self.report(HEADER, "is no header of a stream")
         elif key.startswith((index.PREFIX, dead_letters_storage.PREFIX)) or (
             key.startswith(EVENT) and not self._is_foreign
         ):
@@ -282,15 +283,15 @@ class EntityCheck(RowsCheck):
             self.report(ENTITY, f"is of an unknown algorithm, {shown(entity.algorithm)}")
         if entity.schema < 1:
             self.report(ENTITY, f"has the schema version {entity.schema}")
-        versions = [entry.version for entry in entity.outbox.values()]
-        if not versions:
+        newest = max(entity.outbox.values(), key=lambda entry: entry.version, default=None)
+        if newest is None:
             return
-        newest = max(entity.outbox.values(), key=lambda entry: entry.version)
+        versions = {entry.version for entry in entity.outbox.values()}
         if newest.version > entity.version:
             self.report(ENTITY, f"counts {entity.version} versions, and an entry is of {newest.version}")
         elif newest.version == entity.version and newest.now != entity.last_now:
             self.report(ENTITY, f"was written last at another time than its version {newest.version}")
-        if len(set(versions)) < len(versions) or min(versions) < 1:
+        if len(versions) < len(entity.outbox) or min(versions) < 1:
             self.report(ENTITY, "has entries whose versions cannot be those of one object")
 
 
@@ -301,11 +302,6 @@ class _Batch(NamedTuple):
     properties: Properties
     number: int
     algorithm: str
-
-    @classmethod
-    def of(cls, record: BatchRecord) -> _Batch:
-        marker = ledger.past_marker(record) if record.is_finished else ledger.began(record)
-        return cls(marker.row_key, marker.properties, record.number, record.algorithm)
 
 
 class LedgerCheck(RowsCheck):
@@ -333,7 +329,10 @@ class LedgerCheck(RowsCheck):
             elif row.row_key.startswith((ledger.OPEN, ledger.PAST)):
                 self._markers[row.row_key] = row.properties
             else:
-                self._batches[row.row_key] = _Batch.of(read_record(row))
+                record = read_record(row)
+                marker = ledger.past_marker(record) if record.is_finished else ledger.began(record)
+                batch = _Batch(marker.row_key, marker.properties, record.number, record.algorithm)
+                self._batches[row.row_key] = batch
         except (StoredDataError, BatchRefusedError) as error:
             self._unreadable.add(row.row_key)
             problem = error.problem if isinstance(error, StoredDataError) else str(error)
@@ -348,19 +347,19 @@ class LedgerCheck(RowsCheck):
             self.report(ledger.COUNTER, "is missing, and there are batches")
 
     def _compare_counter(self, counter: ledger.Counter) -> None:
-        numbers = Counted(batch.number for batch in self._batches.values())
-        last = max(numbers, default=0)
-        if counter.next <= last:
-            self.report(ledger.COUNTER, f"gives the number {counter.next} next, and a batch has {last}")
-        for batch_id, batch in self._batches.items():
+        by_number: dict[int, list[str]] = {}
+        for batch_id, batch in sorted(self._batches.items()):
+            by_number.setdefault(batch.number, []).append(batch_id)
             if batch.algorithm != counter.algorithm:
                 self.report(
                     batch_id, f"has the algorithm {batch.algorithm}, and the table {counter.algorithm}"
                 )
-        for number_, count in numbers.items():
-            if count > 1:
-                several = sorted(key for key, batch in self._batches.items() if batch.number == number_)
-                self.report(several[-1], f"has the number {number_}, as {several[0]} has")
+        last = max(by_number, default=0)
+        if counter.next <= last:
+            self.report(ledger.COUNTER, f"gives the number {counter.next} next, and a batch has {last}")
+        for number_, (first, *others) in by_number.items():
+            if others:
+                self.report(others[-1], f"has the number {number_}, as {first} has")
 
     def _compare_markers(self) -> None:
         left = dict(self._markers)
@@ -369,7 +368,7 @@ class LedgerCheck(RowsCheck):
             marker = left.pop(batch.marker, None)
             if marker is None:
                 self.report(batch_id, f"has no marker {batch.marker}", repair=batch_id not in marked)
-            elif not _is_same(marker, batch.properties):
+            elif _typed(marker) != _typed(batch.properties):
                 is_numbered = isinstance(marker.get("Number"), Int64)
                 self.report(batch.marker, "has another number than its batch", repair=not is_numbered)
             else:
@@ -385,8 +384,8 @@ class LedgerCheck(RowsCheck):
                 self.rebuilt[row_key] = None
 
 
-def _is_same(stored: Properties, expected: Properties) -> bool:
-    return stored == expected and all(type(stored[name]) is type(value) for name, value in expected.items())
+def _typed(properties: Properties) -> dict[str, tuple[type, Value]]:
+    return {name: (type(value), value) for name, value in properties.items()}
 
 
 class PublishingCheck(RowsCheck):
@@ -431,22 +430,21 @@ def check_row(row: Row) -> None:
 
     Partitions and rows of others are ignored.
     """
-    key = row.partition_key
-    kind = next(
-        (kind for kind in _SEPARATE if key == kind or (kind[-1] == "." and key.startswith(kind))), None
-    )
-    problem = None
-    if kind is not None:
-        problem = _SEPARATE[kind](row)
-    elif "-" in key and row.row_key.startswith(PROCESSED):
-        check_processed(row)
-    elif "-" in key and row.row_key.startswith(REGISTRATION):
-        read_registration(row)
+    key, problem = row.partition_key, None
+    for kind, check in _SEPARATE.items():
+        if key == kind or (kind[-1] == "." and key.startswith(kind)):
+            problem = check(row)
+            break
+    else:
+        if "-" in key and row.row_key.startswith(PROCESSED):
+            check_processed(row)
+        elif "-" in key and row.row_key.startswith(REGISTRATION):
+            read_registration(row)
     if problem:
         raise StoredDataError(problem, row.row_key, key)
 
 
-def _check_policy(row: Row) -> str | None:
+def _policy_problem(row: Row) -> str | None:
     policy = policies.read_policy(row)
     try:
         if policy.rules is not None:
@@ -456,23 +454,23 @@ def _check_policy(row: Row) -> str | None:
     return None
 
 
-def _check_lease(row: Row) -> str | None:
+def _lease_problem(row: Row) -> str | None:
     read_lease(row)
     return None if row.row_key == leases.ROW_KEY else "is no lease"
 
 
-def _check_issued(row: Row) -> str | None:
+def _issued_problem(row: Row) -> str | None:
     with reading_row("The log that has its tokens", row):
         text(row.properties, "Out")
     return None if _DIGEST.fullmatch(row.row_key) else "is named after no log"
 
 
-def _check_import(row: Row) -> None:
+def _import_problem(row: Row) -> None:
     with reading_row("The mark of an import", row):
         text(row.properties, "Digest"), number(row.properties, "Rows"), number(row.properties, "Files")
 
 
-def _check_token(row: Row) -> str | None:
+def _token_problem(row: Row) -> str | None:
     chain = row.partition_key.removeprefix(stores.PARTITION)
     if not _CHAIN.fullmatch(chain) or not _TOKEN.fullmatch(row.row_key):
         return "is no token of a handler"
@@ -481,21 +479,19 @@ def _check_token(row: Row) -> str | None:
     return None
 
 
-def _check_delivery(row: Row) -> str | None:
-    if not row.row_key.startswith(PROCESSED):
-        return "is not the key of a delivery"
+def _delivery_problem(row: Row) -> str | None:
     deliveries.read_key(row)
-    return None
+    return None if row.row_key.startswith(PROCESSED) else "is not the key of a delivery"
 
 
 _SEPARATE: Mapping[str, Callable[[Row], str | None]] = {
     dead_letters.PARTITION: dead_letters.check_letter,
-    policies.PARTITION: _check_policy,
-    leases.PARTITION: _check_lease,
-    ISSUED: _check_issued,
-    IMPORT: _check_import,
-    stores.PARTITION: _check_token,
-    deliveries.PARTITION: _check_delivery,
+    policies.PARTITION: _policy_problem,
+    leases.PARTITION: _lease_problem,
+    ISSUED: _issued_problem,
+    IMPORT: _import_problem,
+    stores.PARTITION: _token_problem,
+    deliveries.PARTITION: _delivery_problem,
 }
 """Checks of rows by their partition, or by the beginning of its key, which ends with a dot: each returns a problem."""
 

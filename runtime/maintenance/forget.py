@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
-from eventstore import ConcurrencyConflictError, Operation, Partition, Row, RowError, Stream, Table, pages
+from eventstore import ConcurrencyConflictError, Operation, Row, RowError, Stream, Table, pages
 from eventstore.header import EVENT, HEADER
 from eventstore.limits import MAX_OPERATIONS
 from eventstore.port import LeavesTraces
@@ -40,8 +40,6 @@ from runtime.versions.properties import placed
 from runtime.versions.run import INDEX_PROPERTIES, read_index
 from runtime.versions.stream import stream_partition, versions
 from runtime.versions.tail import HEAD_PROPERTIES, Head, Tombstone, read_head
-
-# A business object as its tables hold it, whatever algorithm keeps it: its stream, its entity, or both.
 
 _KEPT = frozenset({HEADER, ENTITY})
 _ALL = ("", "\uffff")
@@ -62,7 +60,10 @@ class Tables(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BusinessObject:
-    """An object as it was read. `newest` is when its newest message was enqueued, as far as that is known."""
+    """An object as its table holds it: its stream, its entity, or both.
+
+    `newest` is when its newest message was enqueued, as far as that is known.
+    """
 
     key: str
     stream: Stream | None
@@ -87,52 +88,26 @@ async def read_object(table: Table, handler: str, business_id: str) -> BusinessO
     """Return what the table of the states holds of an object, None when there is nothing. Two requests."""
     partition = stream_partition(table, handler, business_id)
     with placed(table, partition.key):
-        return await _read(partition)
-
-
-async def _read(partition: Partition) -> BusinessObject | None:
-    slice_ = await Stream.try_read(
-        partition, slice_size=None, select=INDEX_PROPERTIES, header=HEAD_PROPERTIES
-    )
-    row = await partition.table.get(partition.key, ENTITY)
-    entity = None if row is None else read_entity(row)
-    if slice_ is None:
-        return None if entity is None else BusinessObject(partition.key, None, None, entity, None)
-    head = read_head(slice_.stream.properties or {})
-    runs = [read_index(event) for event in slice_.events] + (head.tail.indexes() if head.tail else [])
-    newest = max([run.newest for run in runs if run.newest is not None], default=None)
-    return BusinessObject(partition.key, slice_.stream, head, entity, newest)
+        slice_ = await Stream.try_read(
+            partition, slice_size=None, select=INDEX_PROPERTIES, header=HEAD_PROPERTIES
+        )
+        row = await table.get(partition.key, ENTITY)
+        entity = None if row is None else read_entity(row)
+        if slice_ is None:
+            return None if entity is None else BusinessObject(partition.key, None, None, entity, None)
+        head = read_head(slice_.stream.properties or {})
+        runs = [read_index(event) for event in slice_.events] + (head.tail.indexes() if head.tail else [])
+        newest = max([run.newest for run in runs if run.newest is not None], default=None)
+        return BusinessObject(partition.key, slice_.stream, head, entity, newest)
 
 
 async def rows_of(table: Table, key: str) -> AsyncIterator[Sequence[Row]]:
-    """Give the rows of an object without properties, but for its tombstones, and attempts that a sweep has to forget.
+    """Yield the rows of an object without properties, but for its tombstones, and attempts that a sweep has to forget.
 
     One request for each 1,000.
     """
     async for page in pages(partial(table.query, key, *_ALL, select=[])):
         yield [row for row in page.rows if row.row_key not in _KEPT and not is_registration(row.row_key)]
-
-
-class ObjectDocuments(NamedTuple):
-    """The documents of one object in their store."""
-
-    store: ListedDocuments
-    folder: str
-
-    @classmethod
-    def of(cls, store: ListedDocuments, handler: str, business_id: str) -> ObjectDocuments:
-        """Return those of an object."""
-        return cls(store, object_folder(handler, business_id))
-
-    async def names(self) -> Sequence[str]:
-        """Return the names of all documents in the folder. One request."""
-        return await self.store.names(self.folder)
-
-    async def delete(self, names: Sequence[str]) -> None:
-        """Delete documents, and the folder if nothing is left. One request for each, and one more."""
-        for name in names:
-            await self.store.delete(name)
-        await self.store.remove(self.folder)
 
 
 async def forget(
@@ -145,7 +120,7 @@ async def forget(
     retries: RetryPolicy,
     documents: ListedDocuments | None = None,
 ) -> bool:
-    """Erase an object and put a tombstone in its place; say whether there was anything.
+    """Erase an object and put a tombstone in its place; return whether there was anything.
 
     The tombstone refuses all messages or, with `restart`, begins a new history: a message that was enqueued `now` or
     before, or at a time that is not known, is too late for it. Costs a request for each 1,000 rows and one for each
@@ -154,8 +129,7 @@ async def forget(
     `UsageError` when a policy holds the object, and `RetriesExhaustedError` after too many lost races in a row.
     """
     scope = Scope(handler, business_id)
-    stored = None if documents is None else ObjectDocuments.of(documents, handler, business_id)
-    attempt = partial(_forget_once, tables, scope, now, restart=restart, documents=stored)
+    attempt = partial(_forget_once, tables, scope, now, restart=restart, documents=documents)
     return await until_undisturbed(retries.beside(*tables), attempt)
 
 
@@ -167,7 +141,7 @@ async def scrub(tables: Tables) -> None:
 
 
 async def _forget_once(
-    tables: Tables, scope: Scope, now: int, *, restart: bool, documents: ObjectDocuments | None
+    tables: Tables, scope: Scope, now: int, *, restart: bool, documents: ListedDocuments | None
 ) -> bool:
     found = await read_object(tables.states, scope.handler or "", scope.business_id or "")
     if found is None:
@@ -180,7 +154,8 @@ async def _forget_once(
         if tables.deduplication_store is not tables.states:
             refusing = await _delete_ids(tables, refusing)
         if documents is not None:
-            refusing = await _delete_documents(tables.states, documents, refusing, now)
+            folder = object_folder(scope.handler or "", scope.business_id or "")
+            refusing = await _delete_documents(tables.states, documents, folder, refusing, now)
         refusing = await _delete_rows(tables.states, refusing)
         await _strip(tables.states, refusing, Tombstone(now, refuses=not restart))
     except RowError as error:
@@ -227,7 +202,7 @@ async def _delete_ids(tables: Tables, found: BusinessObject) -> BusinessObject:
 
 
 async def _delete_documents(
-    table: Table, documents: ObjectDocuments, found: BusinessObject, now: int
+    table: Table, documents: ListedDocuments, folder: str, found: BusinessObject, now: int
 ) -> BusinessObject:
     """Delete the documents that are there, and return the object as it is then.
 
@@ -238,9 +213,11 @@ async def _delete_documents(
     for registration in attempts:
         if registration.given_up_at is None:
             await give_up(table, registration, now)
-    names = await documents.names()
+    names = await documents.names(folder)
     found = await _touch(table, found)
-    await documents.delete(names)
+    for name in names:
+        await documents.delete(name)
+    await documents.remove(folder)
     return found
 
 
@@ -328,8 +305,7 @@ def _bare(head: Head, tombstone: Tombstone, horizon: int) -> Head:
 
 # What there is of a business object, before it is forgotten.
 
-_LETTER = "SS-LTR-"
-_KINDS = {EVENT: "runs", "SS-IDX-": "index", _LETTER: "letters", "ID-": "ids"}
+_KINDS = {EVENT: "runs", "SS-IDX-": "index", "SS-LTR-": "letters", "ID-": "ids"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +335,9 @@ async def look(tables: Tables, handler: str, business_id: str) -> Trace | None:
     rows: Counter[str] = Counter()
     for table in Tables(tables.states, tables.deduplication_store, tables.states).each:
         async for some in rows_of(table, found.key):
-            rows.update(_kind(row.row_key) for row in some)
+            for row in some:
+                kinds = (kind for prefix, kind in _KINDS.items() if row.row_key.startswith(prefix))
+                rows[next(kinds, "others")] += 1
     rows["tokens"] = len(found.tokens)
     rows["records of publications"] = len(await letters_of(tables.states, handler, business_id))
     head, entity, tombstone = found.head, found.entity, found.tombstone
@@ -372,7 +350,3 @@ async def look(tables: Tables, handler: str, business_id: str) -> Trace | None:
         tombstone.at if tombstone else None,
         await is_held(tables.states, found.key),
     )
-
-
-def _kind(row_key: str) -> str:
-    return next((kind for prefix, kind in _KINDS.items() if row_key.startswith(prefix)), "others")

@@ -10,7 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from eventstore import Int64, Operation, Row, RowChangedError, RowExistsError, Table, Value, pages
+from eventstore import (
+    ConcurrencyConflictError,
+    Int64,
+    Operation,
+    Row,
+    RowChangedError,
+    RowExistsError,
+    Table,
+    Value,
+    pages,
+)
 from eventstore.keys import escape
 from runtime.algorithms.state_based.truncation import PolicyRules
 from runtime.clock import Clock, to_datetime, to_microseconds
@@ -31,7 +41,6 @@ _GENERAL = "!"
 
 _LAST = "~"
 _OF_RULES = frozenset({"RedeliveryWindow", "AllowUndated", "OlderThan", "KeepLast", "AcknowledgedAfter"})
-_CHANGED_MEANWHILE = (RowChangedError, RowExistsError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +110,7 @@ class Policies:
         return await _read(self._table, _GENERAL, _LAST)
 
     async def has_rules(self) -> bool:
-        """Say whether there are any rules. One request, and one more for each 1,000 holds before the first of them."""
+        """Return whether there are any rules. One request, one more for each 1,000 holds before the first of them."""
         async for page in pages(partial(self._table.query, PARTITION, _GENERAL, _LAST)):
             if any(read_policy(row).rules for row in page.rows):
                 return True
@@ -141,19 +150,13 @@ class Policies:
         return Policy(scope) if row is None else read_policy(row)
 
     async def _change(self, scope: Scope, **changes: object) -> Policy:
-        async def attempt() -> Policy | None:
+        async def attempt() -> Policy:
             try:
-                return await self._try_change(scope, changes)
-            except _CHANGED_MEANWHILE:
-                return None
+                return await self._write(await self.get(scope), changes)
+            except (RowChangedError, RowExistsError) as error:
+                raise ConcurrencyConflictError(PARTITION, str(error)) from error
 
-        while True:
-            changed = await until_undisturbed(self._retries, attempt)
-            if changed is not None:
-                return changed
-
-    async def _try_change(self, scope: Scope, changes: Mapping[str, object]) -> Policy:
-        return await self._write(await self.get(scope), changes)
+        return await until_undisturbed(self._retries, attempt)
 
     async def _write(self, found: Policy, changes: Mapping[str, object]) -> Policy:
         scope = found.scope
@@ -162,11 +165,9 @@ class Policies:
             if found.etag:
                 await self._table.transact(PARTITION, [Operation.delete(scope.row_key, found.etag)])
             return replace(wanted, etag="")
-        properties = _properties(wanted)
+        operation = Operation.insert(scope.row_key, _properties(wanted))
         if found.etag:
-            operation = Operation.replace(scope.row_key, properties, found.etag)
-        else:
-            operation = Operation.insert(scope.row_key, properties)
+            operation = Operation.replace(scope.row_key, operation.properties or {}, found.etag)
         (etag,) = await self._table.transact(PARTITION, [operation])
         return replace(wanted, etag=etag)
 
@@ -179,32 +180,27 @@ class PolicyReader:
         self._general: Mapping[Scope, Policy] | None = None
 
     async def decide(self, keys: Sequence[str]) -> list[Decision]:
-        """Say for each stream, given by its key, what the policies say. One request for streams near each other."""
+        """Return for each stream, given by its key, what the policies say. One request for streams near each other."""
         if self._general is None:
             general = await _read(self._table, _GENERAL, f"{_GENERAL}{_LAST}")
             self._general = {policy.scope: policy for policy in general}
-        of_streams = await self._of_streams(keys)
-        return [self._decision(Scope.of(key), self._general, of_streams) for key in keys]
-
-    async def _of_streams(self, keys: Sequence[str]) -> Mapping[Scope, Policy]:
         # Only ASCII keys have an order that all stores share.
         plain = sorted([key for key in keys if key.isascii()], key=escape)
         found = await _read(self._table, plain[0], plain[-1]) if plain else []
         others = [await self._table.get(PARTITION, key) for key in keys if not key.isascii()]
         found += [read_policy(row) for row in others if row is not None]
-        return {policy.scope: policy for policy in found}
-
-    def _decision(
-        self, stream: Scope, general: Mapping[Scope, Policy], of_streams: Mapping[Scope, Policy]
-    ) -> Decision:
-        policies = [of_streams.get(stream), general.get(Scope(stream.handler)), general.get(Scope())]
-        there = [policy for policy in policies if policy is not None]
-        rules = next((policy for policy in there if policy.rules is not None), None)
-        return Decision(rules, any(policy.hold for policy in there))
+        policies = {**self._general, **{policy.scope: policy for policy in found}}
+        decisions = []
+        for stream in map(Scope.of, keys):
+            scopes = (stream, Scope(stream.handler), Scope())
+            there = [policies[scope] for scope in scopes if scope in policies]
+            rules = next((policy for policy in there if policy.rules is not None), None)
+            decisions.append(Decision(rules, any(policy.hold for policy in there)))
+        return decisions
 
 
 async def is_held(table: Table, key: str) -> bool:
-    """Say whether a policy holds a stream, given by its key. Two requests."""
+    """Return whether a policy holds a stream, given by its key. Two requests."""
     (decision,) = await PolicyReader(table).decide([key])
     return decision.is_held
 
@@ -233,27 +229,21 @@ def _properties(policy: Policy) -> dict[str, Value]:
 
 def read_policy(row: Row) -> Policy:
     """Return the policy that a row holds. Raises `StoredDataError`."""
+    values, rules = row.properties, None
+
+    def given(name: str, most: int = INT64) -> int | None:
+        return number(values, name, most=most) if name in values else None
+
     with reading_row("The policy", row):
-        return _read_policy(row)
-
-
-def _read_policy(row: Row) -> Policy:
-    values = row.properties
-    rules = None
-    if not _OF_RULES.isdisjoint(values):
-        older_than, keep_last, acknowledged_after = (
-            number(values, name, most=INT32 if name == "KeepLast" else INT64) if name in values else None
-            for name in ("OlderThan", "KeepLast", "AcknowledgedAfter")
-        )
-        rules = PolicyRules(
-            older_than=older_than,
-            keep_last=keep_last,
-            redelivery_window=number(values, "RedeliveryWindow"),
-            allow_undated=expect(values["AllowUndated"], bool),
-            acknowledged_after=acknowledged_after,
-        )
-    scope, is_held = Scope.of(row.row_key), expect(values["Hold"], bool)
-    if scope.row_key != row.row_key or not (rules or is_held):
-        message = "it is for nothing, or says nothing"
-        raise ValueError(message)
-    return Policy(scope, rules, is_held, to_microseconds(time(values, "SetAt")), row.etag)
+        if not _OF_RULES.isdisjoint(values):
+            rules = PolicyRules(
+                older_than=given("OlderThan"),
+                keep_last=given("KeepLast", INT32),
+                redelivery_window=number(values, "RedeliveryWindow"),
+                allow_undated=expect(values["AllowUndated"], bool),
+                acknowledged_after=given("AcknowledgedAfter"),
+            )
+        scope, is_held = Scope.of(row.row_key), expect(values["Hold"], bool)
+        if scope.row_key != row.row_key or not (rules or is_held):
+            raise ValueError("it is for nothing, or says nothing")
+        return Policy(scope, rules, is_held, to_microseconds(time(values, "SetAt")), row.etag)

@@ -1,4 +1,9 @@
-"""Keys of the last hop, one for each customer and message, in a table or in Redis."""
+"""Keys of the last hop, one for each customer and message, in a table or in Redis.
+
+A key is *unlocked* when it is absent or has expired, *locked* (0) while a delivery sends, or *sealed* (1). It names the
+delivery that holds it, and once sealed says how that one ended. Every change is bound to the key as it was read, so
+only the holder of a lock seals or unlocks it.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +15,15 @@ from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from eventstore import Operation, Properties, Row, RowError, StoreUnavailableError, Table, pages
+from eventstore import Operation, Row, RowError, StoreUnavailableError, Table, Value, pages
 from eventstore.port import Sleep, sleep_beside
 from runtime.clock import to_datetime, to_microseconds
-from runtime.errors import StoredDataError, TargetError, UsageError
+from runtime.errors import MissingExtraError, StoredDataError, TargetError, UsageError
 from runtime.messages.envelope import FIRST, LAST, IdKey, canonical, id_key, id_text, row_key
 from runtime.versions.properties import expect, number, reading_row, text, time
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
-
-# Keys of the last hop, one for each customer and message, in a table; `RedisKeys` has them in Redis. A key
-# is *unlocked* when it is absent or has expired, *locked* (0) while a delivery sends, or *sealed* (1). It
-# names the delivery that holds it, and once sealed says how that one ended. Every change is bound to the
-# key as it was read, so only the holder of a lock seals or unlocks it.
 
 PARTITION = "deliveries."
 """Begins the partition keys of customers."""
@@ -74,29 +74,24 @@ class Keys(Protocol):
     @property
     def sleep(self) -> Sleep:
         """How to wait before a call is repeated."""
-        ...
 
     async def get(self, key: DeliveryKey) -> Key | None:
         """Read a key. One that has expired may still be there."""
-        ...
 
     async def put(self, key: DeliveryKey, new: Key, over: Key | None = None) -> Key | None:
         """Store a key if there is none, or over the one that was read; None when another is there.
 
         What is there on return is durable.
         """
-        ...
 
     async def delete(self, key: DeliveryKey, found: Key) -> None:
         """Delete a key, unless it is another by now than the one that was read."""
-        ...
 
     def unended(self) -> AsyncIterator[tuple[str, str]]:
         """Yield customer and message of each sealed key that says no end.
 
         At most once these are deliveries whose process died while it sent, and those that send now.
         """
-        ...
 
 
 class TableKeys:
@@ -117,7 +112,16 @@ class TableKeys:
 
     async def put(self, key: DeliveryKey, new: Key, over: Key | None = None) -> Key | None:
         """Store a key if there is none, or over the one that was read; None when another is there."""
-        name, properties = row_key(key.message), _properties(new)
+        name = row_key(key.message)
+        properties: dict[str, Value] = {
+            "Value": int(new.state),
+            "Holder": new.holder,
+            "ExpiresAt": to_datetime(new.expires_at),
+        }
+        if new.end is not None:
+            properties["End"] = new.end
+        if new.why is not None:
+            properties["Why"] = new.why
         change = Operation.insert(name, properties)
         if over is not None:
             change = Operation.replace(name, properties, over.etag)
@@ -161,14 +165,6 @@ class TableKeys:
         return forgotten
 
 
-def _properties(key: Key) -> Properties:
-    values: Properties = {
-        "Value": int(key.state), "Holder": key.holder, "ExpiresAt": to_datetime(key.expires_at)
-    }  # fmt: skip
-    said = {"End": key.end, "Why": key.why}
-    return {**values, **{name: value for name, value in said.items() if value is not None}}
-
-
 def read_key(row: Row) -> Key:
     """Return the key that a row holds. Raises `StoredDataError`."""
     values = row.properties
@@ -186,17 +182,15 @@ def read_key(row: Row) -> Key:
         return found
 
 
-# Keys of the last hop in Redis: one for each customer and message, which Redis drops when it expires.
-#
-# Its value is JSON: the state, 0 for locked and 1 for sealed, who holds it, until when in microseconds, and
-# once sealed, how that delivery ended and why. A value is written if nothing is there (`SET NX`), or if
-# what is there is still what was read (`WATCH`, `MULTI`).
-
 _SECONDS = 5.0
 
 
 class RedisKeys:
-    """Keys in a Redis database, under names that begin with a prefix."""
+    """Keys in a Redis database, under names that begin with a prefix. Redis drops them when they expire.
+
+    A value is the JSON array of a key's fields. It is written if nothing is there (`SET NX`), or if what is there is
+    still what was read (`WATCH`, `MULTI`).
+    """
 
     def __init__(self, redis: Redis, prefix: str) -> None:
         self._redis = redis
@@ -284,11 +278,14 @@ class RedisKeys:
 @asynccontextmanager
 async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
     """Connect to the Redis behind a url and give its keys. Raises `UsageError` when it does not answer, or refuses."""
-    from redis.asyncio import Redis  # noqa: PLC0415 - its extra
-    from redis.asyncio.retry import Retry  # noqa: PLC0415 - its extra
-    from redis.backoff import NoBackoff  # noqa: PLC0415 - its extra
-    from redis.exceptions import AuthenticationError, ConnectionError, TimeoutError  # noqa: A004, PLC0415 - its extra
-
+    try:
+        from redis.asyncio import Redis  # noqa: PLC0415 - its extra
+        from redis.asyncio.retry import Retry  # noqa: PLC0415 - its extra
+        from redis.backoff import NoBackoff  # noqa: PLC0415 - its extra
+        from redis.exceptions import AuthenticationError, ConnectionError, TimeoutError  # noqa: A004, PLC0415 - its extra
+    except ModuleNotFoundError as error:
+        message = f"Keys in Redis need {error.name}: pip install 'consistent-messaging[publish]'."
+        raise MissingExtraError(message) from error
     redis = Redis.from_url(
         url,
         decode_responses=True,

@@ -11,7 +11,6 @@ After a crash a message was sent once too often or not at all. Each customer has
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,31 +19,17 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple
 
+from pydantic import PositiveInt, TypeAdapter, ValidationError
+
 from eventstore import connect
 from runtime.algorithms.algorithm import NewId, fresh_id
 from runtime.clock import Clock, system_clock
-from runtime.errors import MissingExtraError, TransientError, UsageError
-from runtime.publishing.keys import DeliveryKey, Key, Keys, KeyState, TableKeys
+from runtime.errors import TransientError, UsageError
+from runtime.publishing.keys import DeliveryKey, Key, Keys, KeyState, TableKeys, open_redis
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions.properties import placed
 
-# Where keys of the last hop are kept, by its url: in a table of any store, or in Redis.
-
 _REDIS = ("redis://", "rediss://", "unix://")
-
-
-async def weaknesses(url: str, table: str) -> list[str]:
-    """Return sentences on what the store of keys may forget, as far as it tells: none of a table."""
-    if not url.startswith(_REDIS):
-        return []
-    async with open_keys(url, table) as keys:
-        return await keys.weaknesses() if hasattr(keys, "weaknesses") else []
-
-
-async def unended(url: str, table: str) -> list[tuple[str, str]]:
-    """Return customer and message of each sealed key that says no end; see `Keys.unended`."""
-    async with open_keys(url, table) as keys:
-        return [each async for each in keys.unended()]
 
 
 @asynccontextmanager
@@ -54,11 +39,6 @@ async def open_keys(url: str, table: str) -> AsyncIterator[Keys]:
     Raises `UsageError` when no Redis answers, `MissingExtraError` without redis-py, and `StoreUrlError`.
     """
     if url.startswith(_REDIS):
-        try:
-            from runtime.publishing.keys import open_redis  # noqa: PLC0415 - its extra
-        except ModuleNotFoundError as error:
-            message = f"Keys in Redis need {error.name}: pip install 'consistent-messaging[publish]'."
-            raise MissingExtraError(message) from error
         async with open_redis(url, table) as keys:
             yield keys
         return
@@ -66,6 +46,20 @@ async def open_keys(url: str, table: str) -> AsyncIterator[Keys]:
         opened = await store.table(table)
         with placed(opened):
             yield TableKeys(opened)
+
+
+async def weaknesses(url: str, table: str) -> list[str]:
+    """Return sentences on what the store of keys may forget, as far as it tells: none of a table."""
+    if not url.startswith(_REDIS):
+        return []
+    async with open_redis(url, table) as keys:
+        return await keys.weaknesses()
+
+
+async def unended(url: str, table: str) -> list[tuple[str, str]]:
+    """Return customer and message of each sealed key that says no end; see `Keys.unended`."""
+    async with open_keys(url, table) as keys:
+        return [each async for each in keys.unended()]
 
 
 AT_LEAST_ONCE = "AT_LEAST_ONCE_SENDING_CUSTOMERS"
@@ -79,6 +73,7 @@ Send = Callable[[], Awaitable[None]]
 """Sends the message. Raises when it could not."""
 
 _ALL, _DEFAULT = "*", "default"
+_TTL = TypeAdapter(dict[str, PositiveInt])
 _MICROSECOND = timedelta(microseconds=1)
 _LONGEST_REASON = 1000
 
@@ -102,13 +97,27 @@ class DeliverySettings:
     def read(cls, variables: Mapping[str, str]) -> DeliverySettings:
         """Return the settings in environment variables; what is not set has its default. Raises `UsageError`."""
         named = variables.get(AT_LEAST_ONCE, "").split(",")
-        ttl = _ttl(variables[TTL]) if variables.get(TTL) else {}
-        return cls(
-            frozenset(customer.strip() for customer in named if customer.strip()),
-            _lock_limit(variables) or cls().lock_limit,
-            {customer: each for customer, each in ttl.items() if customer != _DEFAULT},
-            ttl.get(_DEFAULT, cls().default_ttl),
-        )
+        limits = {name: variables[name] for name in LOCK_LIMIT if variables.get(name)}
+        if len(set(limits.values())) > 1:
+            raise UsageError(f"{' and '.join(limits)} say different things: set one of them.")
+        lock_limit = cls().lock_limit
+        for name, value in limits.items():
+            if not value.strip().isdecimal() or not int(value):
+                raise UsageError(
+                    f"{name} is {value!r}: give it a whole number of milliseconds, 120000 for two minutes."
+                )
+            lock_limit = timedelta(milliseconds=int(value))
+        try:
+            seconds = _TTL.validate_json(variables.get(TTL) or "{}", strict=True)
+        except ValidationError as error:
+            raise UsageError(
+                f"{TTL} is {variables[TTL]!r}: give it an object of customer ids and seconds, such as "
+                f'{{"17": 3600, "default": 21600}}.'
+            ) from error
+        ttl = {customer: timedelta(seconds=each) for customer, each in seconds.items()}
+        default_ttl = ttl.pop(_DEFAULT, cls().default_ttl)
+        at_least_once = frozenset(customer.strip() for customer in named if customer.strip())
+        return cls(at_least_once, lock_limit, ttl, default_ttl)
 
     def is_at_least_once(self, customer: str) -> bool:
         """Return whether messages are sent to a customer at least once."""
@@ -117,32 +126,6 @@ class DeliverySettings:
     def ttl_of(self, customer: str) -> timedelta:
         """Return how long the sealed keys of a customer are kept."""
         return self.ttl.get(customer, self.default_ttl)
-
-
-def _lock_limit(variables: Mapping[str, str]) -> timedelta | None:
-    given = {name: variables[name] for name in LOCK_LIMIT if variables.get(name)}
-    if len(set(given.values())) > 1:
-        raise UsageError(f"{' and '.join(given)} say different things: set one of them.")
-    for name, value in given.items():
-        if not value.strip().isdecimal() or not int(value):
-            message = f"{name} is {value!r}: give it a whole number of milliseconds, 120000 for two minutes."
-            raise UsageError(message)
-        return timedelta(milliseconds=int(value))
-    return None
-
-
-def _ttl(value: str) -> dict[str, timedelta]:
-    try:
-        seconds = json.loads(value)
-    except ValueError:
-        seconds = None
-    if not isinstance(seconds, dict) or not all(type(each) is int and each > 0 for each in seconds.values()):
-        message = (
-            f"{TTL} is {value!r}: give it an object of customer ids and seconds, such as "
-            f'{{"17": 3600, "default": 21600}}.'
-        )
-        raise UsageError(message)
-    return {str(customer): timedelta(seconds=each) for customer, each in seconds.items()}
 
 
 @dataclass(frozen=True, slots=True)

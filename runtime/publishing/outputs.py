@@ -1,4 +1,9 @@
-"""The committed outputs of a batch, as they lie in the files of its outcomes."""
+"""The committed outputs of a batch, read from the files of its outcomes, and cut into slices.
+
+All outputs of a business object are in one slice, sorted by business id, handler and sequence: those of one stream come
+in the order of its versions. A batch that is published is immutable, so a slice has the same outputs in the same order
+whenever it is read, for the same number of slices: whoever resumes must use that one.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +25,6 @@ from runtime.file_systems import Folder, open_folder
 from runtime.ledger.ledger import MARK, BatchRecord, BatchStatus, mark_of
 from runtime.publishing.publisher import CommittedOutput
 
-# Slices of the committed outputs of a batch: all outputs of a business object are in one slice, in order.
-#
-# A batch that is published is immutable, so a slice has the same outputs in the same order whenever it is
-# read, for the same number of slices: whoever resumes must use that one. Within a slice outputs are sorted
-# by business id, handler and sequence, so those of one stream come in the order of its versions.
-
 _IN_ORDER = [("business_id", "ascending"), ("handler", "ascending"), ("sequence", "ascending")]
 _ROWS_AT_ONCE = 1_000
 
@@ -43,7 +42,9 @@ def cut(tables: Iterable[pa.Table], count: int) -> Iterator[Slices]:
             files: dict[int, pa.RecordBatchFileWriter] = {}
             for table in tables:
                 types.update(pc.unique(table["type"]).to_pylist())
-                for number, part in _by_slice(table, count):
+                numbers = slice_numbers(table, count)
+                for number in sorted(pc.unique(numbers).to_pylist()):
+                    part = table.filter(pc.equal(numbers, number))
                     if number not in files:
                         path = _path(Path(folder), number)
                         files[number] = stack.enter_context(pa.ipc.new_file(str(path), part.schema))
@@ -62,7 +63,7 @@ class Slices:
     counts: Mapping[int, int]
 
     def outputs(self, number: int) -> Iterator[CommittedOutput]:
-        """Give the outputs of a slice, each once, in order. The slice is sorted in memory."""
+        """Yield the outputs of a slice, each once, in order. The slice is sorted in memory."""
         path = _path(self.folder, number)
         if not path.exists():
             return
@@ -86,12 +87,6 @@ def slice_numbers(table: pa.Table, count: int) -> pa.Array:
     ids = table["business_id"].combine_chunks().dictionary_encode()
     places = pa.array([slice_of(each, count) for each in ids.dictionary.to_pylist()], pa.int32())
     return places.take(ids.indices)
-
-
-def _by_slice(table: pa.Table, count: int) -> Iterator[tuple[int, pa.Table]]:
-    numbers = slice_numbers(table, count)
-    for number in sorted(pc.unique(numbers).to_pylist()):
-        yield number, table.filter(pc.equal(numbers, number))
 
 
 def _path(folder: Path, number: int) -> Path:
@@ -141,7 +136,7 @@ class BatchOutputs:
         return min(max(-(-rows // _PER_SLICE), 1), _MOST_SLICES)
 
     def tables(self, files: Iterable[OutcomeFile] | None = None) -> Iterator[pa.Table]:
-        """Give the outputs in some files, by default all, as tables with the columns of `CommittedOutput`."""
+        """Yield the outputs in some files, by default all, as tables with the columns of `CommittedOutput`."""
         for each in self.files() if files is None else files:
             with each.folder.read(each.name) as opened, pq.ParquetFile(opened) as file:
                 for batch in file.iter_batches(columns=[*_OF_OUTCOME, "outputs"]):
@@ -152,7 +147,7 @@ class BatchOutputs:
                         yield found
 
     def with_ids(self, message_ids: Sequence[str]) -> Iterator[pa.Table]:
-        """Give the outputs with some ids, as `tables` does."""
+        """Yield the outputs with some ids, as `tables` does."""
         wanted = pa.array(message_ids, pa.string())
         for table in self.tables():
             found = table.filter(pc.is_in(table["message_id"], value_set=wanted))

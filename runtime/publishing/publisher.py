@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from runtime.errors import TargetError, TargetUnavailableError
 from runtime.options import option
 from runtime.publishing.last_hop import DeliverySettings
 from runtime.retries import Pace, until_available
-
-# What a target outside is to the runner: it gives publishers, each of which sends one slice after another.
 
 
 class Promise(StrEnum):
@@ -95,29 +95,32 @@ class Record(NamedTuple):
         return cls(output.message_id, output.type, output.business_id, output.handler, result, why, customer)
 
 
-class Publisher(Protocol):
-    """Sends slices, one after another."""
+class Publisher(ABC):
+    """Sends slices, one after another. What is not overridden is for targets whose messages cannot be taken back."""
 
     async def open(self, name: SliceName) -> bool:
         """Begin a slice. False when its marker is in the target: then it was sent, and is not sent again."""
+        del name
+        return True
 
+    @abstractmethod
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
         """Send the next outputs of the slice, in order for each business id, and return what is to be recorded.
 
         Raises `TargetUnavailableError` when another attempt may succeed.
         """
 
-    async def commit(self) -> None:
+    async def commit(self) -> None:  # noqa: B027 - as the class says
         """End the slice: in a target with transactions all of it is visible now, with its marker."""
 
-    async def roll_back(self) -> None:
+    async def roll_back(self) -> None:  # noqa: B027 - as the class says
         """Drop what of the slice is not committed, where the target can."""
 
-    async def close(self) -> None:
+    async def close(self) -> None:  # noqa: B027 - as the class says
         """Give back connections. What is not committed is dropped."""
 
 
-class Target(Protocol):
+class Target(ABC):
     """Where outputs are published to."""
 
     name: str
@@ -127,20 +130,39 @@ class Target(Protocol):
     """What tells it from other targets, and from the same one with other names for types."""
 
     promise: Promise
-    chunk: int
+    chunk: int = 1_000
     """How many outputs are sent, and noted as sent, at once."""
 
-    publishers: int | None
+    publishers: int | None = None
     """How many publishers may work at once, None for as many as are asked for."""
 
-    window: timedelta | None
+    window: timedelta | None = None
     """For how long the target recognises what it has received; a slice is not resumed later than that."""
 
-    async def prepare(self, types: Collection[str]) -> None:
+    async def prepare(self, types: Collection[str]) -> None:  # noqa: B027 - most receivers are there or not
         """Make what outputs of these types need, such as tables. Raises `UsageError` when they cannot be sent."""
 
+    @abstractmethod
     def publisher(self) -> Publisher:
         """Return a publisher, which is closed after use."""
+
+
+T = TypeVar("T")
+
+
+class ThreadedPublisher(Publisher):
+    """Calls a library that blocks, in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1)
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Do something after what was begun before, although that may have been cancelled."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    async def close(self) -> None:
+        """End the thread."""
+        self._thread.shutdown()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,16 +253,8 @@ class TargetOptions:
     """Their table, or how their names in Redis begin."""
 
 
-# What targets have in common that take one output at a time: order, patience, and how much is asked of them.
-
-T = TypeVar("T")
-
-
-class OneByOneTarget:
-    """A target without transactions: what was sent cannot be taken back, and there are no markers."""
-
-    publishers: int | None = None
-    window: timedelta | None = None
+class OneByOneTarget(Target):
+    """A target that takes one output at a time: what was sent cannot be taken back, and there are no markers."""
 
     def __init__(
         self, name: str, identity: str, promise: Promise, chunk: int, options: TargetOptions
@@ -253,9 +267,6 @@ class OneByOneTarget:
         self.pace = Pace(options.rate)
         self._places = asyncio.Semaphore(options.concurrency)
 
-    async def prepare(self, types: Collection[str]) -> None:
-        """Do nothing: a receiver is there or not."""
-
     async def in_turn(self, work: Callable[[], Awaitable[T]]) -> T:
         """Make a request when there is room for it, at the pace of all publishers together."""
         async with self._places:
@@ -263,23 +274,18 @@ class OneByOneTarget:
             return await work()
 
 
-class OneByOnePublisher:
+class OneByOnePublisher(Publisher):
     """Sends the outputs of a business object one after another, and those of others meanwhile."""
 
     def __init__(self, target: OneByOneTarget) -> None:
         self._target = target
 
+    @abstractmethod
     async def attempt(self, output: CommittedOutput) -> Record | None:
         """Try once to send an output; return what is to be recorded of it.
 
         Raises `TargetUnavailableError` when another attempt may succeed.
         """
-        raise NotImplementedError
-
-    async def open(self, name: SliceName) -> bool:
-        """Return True: there are no markers."""
-        del name
-        return True
 
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
         """Send outputs. Raises `TargetError` after too many attempts at one of them."""
@@ -291,25 +297,15 @@ class OneByOnePublisher:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        return [each for some in found for each in some]
+        return [each for some in found for each in some if each is not None]
 
-    async def commit(self) -> None:
-        """Do nothing: what was sent cannot be taken back."""
-
-    async def roll_back(self) -> None:
-        """Do nothing: what was sent cannot be taken back."""
-
-    async def close(self) -> None:
-        """Give back connections."""
-
-    async def _in_order(self, outputs: Sequence[CommittedOutput]) -> list[Record]:
+    async def _in_order(self, outputs: Sequence[CommittedOutput]) -> list[Record | None]:
         found, attempts = [], self._target.options.attempts
         for output in outputs:
             try:
                 found.append(await until_available(attempts, partial(self.attempt, output)))
             except TargetUnavailableError as error:
-                message = (
+                raise TargetError(
                     f"{self._target.name} did not take {output.message_id} in {attempts} attempts: {error}"
-                )
-                raise TargetError(message) from error
-        return [each for each in found if each is not None]
+                ) from error
+        return found

@@ -11,7 +11,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from hashlib import sha256
@@ -29,7 +29,8 @@ from runtime.versions.properties import expect, number, reading_row, text, time
 
 PARTITION = "_publishing"
 PUBLICATION, SLICE, RECORD = "p:", "s:", "r:"
-LAST = "\U0010ffff"
+_LAST = "\U0010ffff"
+_MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class SliceRecord:
 
 
 class Kept(NamedTuple):
-    """What is recorded of an output, as it is kept."""
+    """What is recorded of an output, as it was read."""
 
     record: Record
     etag: str
@@ -90,47 +91,45 @@ class Publications:
     """The publications of one table."""
 
     def __init__(self, table: Table, clock: Clock, retries: RetryPolicy | None = None) -> None:
-        self._table = table
-        self._clock = clock
+        self.table = table
+        self.clock = clock
         self._retries = (retries or RetryPolicy()).beside(table)
 
     async def find(self, key: str) -> Publication | None:
         """Return the publication of a key, None when it was not begun. One request."""
-        row = await self._table.get(PARTITION, publication_key(key))
+        row = await self.table.get(PARTITION, f"{PUBLICATION}{key}")
         return None if row is None else read_publication(row)
-
-    async def every(self) -> AsyncIterator[Publication]:
-        """Give all publications. A request for each 1,000."""
-        async for row in self._rows(PUBLICATION):
-            yield read_publication(row)
 
     async def begin(self, key: str, target: str, slices: int | None, default_slices: int) -> Publication:
         """Begin a publication, or return the one that was begun. One or two requests.
 
         Raises `UsageError` when it was begun with another number of slices than is asked for.
         """
-        found = await until_undisturbed(
-            self._retries, partial(self._begin, key, target, slices or default_slices)
-        )
+
+        async def attempt() -> Publication:
+            found = await self.find(key)
+            if found is not None:
+                return found
+            asked = Publication(key, target, slices or default_slices, to_datetime(self.clock()))
+            properties: dict[str, Value] = {
+                "Target": target,
+                "Slices": asked.slices,
+                "StartedAt": asked.started_at,
+            }
+            try:
+                await self.table.transact(PARTITION, [Operation.insert(f"{PUBLICATION}{key}", properties)])
+            except RowExistsError:
+                return await attempt()
+            return asked
+
+        found = await until_undisturbed(self._retries, attempt)
         found.check_slices(slices)
         return found
 
-    async def _begin(self, key: str, target: str, slices: int) -> Publication:
-        found = await self.find(key)
-        if found is not None:
-            return found
-        asked = Publication(key, target, slices, to_datetime(self._clock()))
-        properties: dict[str, Value] = {"Target": target, "Slices": slices, "StartedAt": asked.started_at}
-        try:
-            await self._table.transact(PARTITION, [Operation.insert(publication_key(key), properties)])
-        except RowExistsError:
-            return await self._begin(key, target, slices)
-        return asked
-
     async def slices(self, publication: Publication) -> dict[int, SliceRecord]:
         """Return the slices that were begun, by number. A request for each 1,000."""
-        prefix = slice_prefix(publication.key)
-        return {number_of_slice(row): read_slice(row) async for row in self._rows(prefix)}
+        rows = rows_of(self.table, f"{SLICE}{publication.key}:")
+        return {number_of_slice(row): read_slice(row) async for row in rows}
 
     async def records(self, publication: Publication) -> list[Record]:
         """Return what is recorded of outputs. A request for each 1,000."""
@@ -138,13 +137,14 @@ class Publications:
 
     async def kept(self, publication: Publication) -> list[Kept]:
         """Return what is recorded of outputs, as it is kept. A request for each 1,000."""
-        return [read_record(row) async for row in self._rows(record_prefix(publication.key))]
+        rows = rows_of(self.table, f"{RECORD}{publication.key}:")
+        return [read_record(row) async for row in rows]
 
     async def change(self, publication: Publication, kept: Kept, record: Record) -> Kept | None:
         """Keep another record; None when somebody else has changed it since it was read. One request."""
         change = Operation.replace(_record_key(publication, record), _properties(record), kept.etag)
         try:
-            (etag,) = await self._table.transact(PARTITION, [change])
+            (etag,) = await self.table.transact(PARTITION, [change])
         except RowError:
             return None
         return Kept(record, etag)
@@ -152,152 +152,43 @@ class Publications:
     async def drop(self, publication: Publication, record: Record) -> None:
         """Delete the record of a dead letter, which is sent now, unless somebody else has. One request."""
         with suppress(RowNotFoundError):
-            await self._table.transact(PARTITION, [Operation.delete(_record_key(publication, record))])
+            await self.table.transact(PARTITION, [Operation.delete(_record_key(publication, record))])
 
-    async def _rows(self, prefix: str) -> AsyncIterator[Row]:
-        async for page in pages(partial(self._table.query, PARTITION, prefix, prefix + LAST)):
-            for row in page.rows:
-                yield row
+    async def claim(
+        self, publication: Publication, number: int, found: SliceRecord | None, holder: str, length: timedelta
+    ) -> Claim | None:
+        """Claim a slice whose row was found so, for some time; None when somebody else was faster.
 
-
-def publication_key(key: str) -> str:
-    """Return the row key of a publication."""
-    return f"{PUBLICATION}{key}"
-
-
-def slice_prefix(key: str) -> str:
-    """Return what the row keys of the slices of a publication begin with."""
-    return f"{SLICE}{key}:"
-
-
-def slice_key(publication: Publication, number_: int) -> str:
-    """Return the row key of a slice."""
-    return f"{slice_prefix(publication.key)}{number_:06}"
-
-
-def number_of_slice(row: Row) -> int:
-    """Return the number in the key of the row of a slice. Raises `StoredDataError`."""
-    with reading_row("The key of a slice", row):
-        return int(row.row_key.rpartition(":")[2])
-
-
-def record_prefix(key: str | None = None) -> str:
-    """Return what the row keys of the records begin with in a publication, or in any."""
-    return RECORD if key is None else f"{RECORD}{key}:"
-
-
-def read_slice(row: Row) -> SliceRecord:
-    """Return the slice that a row holds. Raises `StoredDataError`."""
-    lease, values = read_lease(row), row.properties
-    with reading_row("The slice of a publication", row):
-        return SliceRecord(
-            lease,
-            to_microseconds(time(values, "FirstAt")),
-            number(values, "Position"),
-            expect(values["IsSent"], bool),
-        )
-
-
-def recording(publication: Publication, records: Sequence[Record]) -> list[Operation]:
-    """Return what keeps records. Repeated, it changes nothing."""
-    return [
-        Operation.insert_or_replace(_record_key(publication, each), _properties(each)) for each in records
-    ]
-
-
-def _record_key(publication: Publication, record: Record) -> str:
-    return f"{record_prefix(publication.key)}{record.message_id}"
-
-
-def _properties(record: Record) -> dict[str, Value]:
-    return {
-        "Type": record.type,
-        "BusinessId": record.business_id,
-        "Handler": record.handler,
-        "Result": record.result.value,
-        "Why": record.why[:1000],
-        "Customer": record.customer,
-    }
-
-
-def read_publication(row: Row) -> Publication:
-    """Return the publication that a row holds. Raises `StoredDataError`."""
-    values = row.properties
-    with reading_row("A publication", row):
-        target, started_at = text(values, "Target"), time(values, "StartedAt")
-        return Publication(
-            row.row_key.removeprefix(PUBLICATION), target, number(values, "Slices"), started_at
-        )
-
-
-def read_record(row: Row) -> Kept:
-    """Return what is recorded of an output, as a row holds it. Raises `StoredDataError`."""
-    with reading_row("The record of an output", row):
-        said = {
-            name: text(row.properties, name) for name in ("Type", "BusinessId", "Handler", "Why", "Customer")
-        }
-        result = Result(text(row.properties, "Result"))
-        message_id = row.row_key.split(":", 2)[2]
-        record = Record(
-            message_id,
-            said["Type"],
-            said["BusinessId"],
-            said["Handler"],
-            result,
-            said["Why"],
-            said["Customer"],
-        )
-        return Kept(record, row.etag)
-
-
-# Claims: of the runners that publish the same batch, one at a time sends a slice.
-#
-# A claim is a lease in the row of the slice. Whoever has lost it finds that out when it next notes how far
-# it is, and stops. Until then two may send the same slice: a target with transactions commits one of them,
-# an HTTP receiver tells them by the key, and a function is guarded by its own keys.
-
-_MICROSECOND = timedelta(microseconds=1)
-
-
-@dataclass(frozen=True)
-class Claims:
-    """Claims slices of a publication for one runner, the `holder`, for `length` at a time."""
-
-    table: Table
-    clock: Clock
-    publication: Publication
-    holder: str
-    length: timedelta
-
-    def is_free(self, record: SliceRecord | None) -> bool:
-        """Return whether nobody sends a slice, as far as its row knows."""
-        return record is None or record.lease.expires_at <= self.clock()
-
-    async def take(self, number: int, found: SliceRecord | None) -> Claim | None:
-        """Claim a slice whose row was found so; None when somebody else was faster. One request, two then."""
-        length = self.length // _MICROSECOND
-        row = LeaseRow(self.table, self.clock, PARTITION, slice_key(self.publication, number), length)
+        One request, two then.
+        """
+        row_key = f"{SLICE}{publication.key}:{number:06}"
+        row = LeaseRow(self.table, self.clock, PARTITION, row_key, length // _MICROSECOND)
         first_at, position = (self.clock(), 0) if found is None else (found.first_at, found.position)
         noted: dict[str, Value] = {
             "FirstAt": to_datetime(first_at),
             "Position": Int64(position),
             "IsSent": False,
         }
-        lease = await row.take(self.holder, None if found is None else found.lease, noted)
-        return None if lease is None else Claim(self, row, number, lease, position)
+        lease = await row.take(holder, None if found is None else found.lease, noted)
+        return None if lease is None else Claim(number, position, publication, row, lease, self._retries)
 
 
+@dataclass
 class Claim:
-    """A slice that this runner sends: nobody else does while the claim is renewed."""
+    """A slice that this runner sends: nobody else does while its lease, which is in the row of the slice, is renewed.
 
-    def __init__(self, claims: Claims, row: LeaseRow, number: int, lease: Lease, position: int) -> None:
-        self.number = number
-        self.position = position
-        self._claims = claims
-        self._row = row
-        self._lease = lease
-        self._retries = RetryPolicy().beside(claims.table)
-        self._lock = asyncio.Lock()
+    Whoever has lost it finds that out when it next notes how far it is, and stops. Until then two may send the same
+    slice: a target with transactions commits one of them, an HTTP receiver tells them by the key, and a function is
+    guarded by its own keys.
+    """
+
+    number: int
+    position: int
+    publication: Publication
+    row: LeaseRow
+    lease: Lease
+    retries: RetryPolicy
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def renew(self) -> None:
         """Hold the slice for longer. One request. Raises `LeaseLostError` when somebody else has claimed it."""
@@ -305,7 +196,10 @@ class Claim:
 
     async def note(self, position: int, records: Sequence[Record] = ()) -> None:
         """Note how many outputs are sent, and records of some. A request for each 99 of these, otherwise as `renew`."""
-        also = recording(self._claims.publication, records)
+        also = [
+            Operation.insert_or_replace(_record_key(self.publication, each), _properties(each))
+            for each in records
+        ]
         while len(also) >= MAX_OPERATIONS:
             await self._change({}, also[: MAX_OPERATIONS - 1])
             also = also[MAX_OPERATIONS - 1 :]
@@ -325,12 +219,70 @@ class Claim:
         self, values: dict[str, Value], also: Sequence[Operation] = (), expires_at: int | None = None
     ) -> None:
         async with self._lock:  # the renewal goes on beside the work
-            change = partial(self._row.renew, self._lease, values, also, expires_at=expires_at)
-            self._lease = await until_undisturbed(self._retries, change)
+            change = partial(self.row.renew, self.lease, values, also, expires_at=expires_at)
+            self.lease = await until_undisturbed(self.retries, change)
 
 
-# What is kept of a publication is deleted with its batch, and a record with the business object that it
-# names.
+# Rows.
+
+
+async def rows_of(table: Table, prefix: str, select: Sequence[str] | None = None) -> AsyncIterator[Row]:
+    """Yield the rows whose keys begin so. A request for each 1,000."""
+    async for page in pages(partial(table.query, PARTITION, prefix, prefix + _LAST, select=select)):
+        for row in page.rows:
+            yield row
+
+
+def number_of_slice(row: Row) -> int:
+    """Return the number in the key of the row of a slice. Raises `StoredDataError`."""
+    with reading_row("The key of a slice", row):
+        return int(row.row_key.rpartition(":")[2])
+
+
+def read_publication(row: Row) -> Publication:
+    """Return the publication that a row holds. Raises `StoredDataError`."""
+    values = row.properties
+    with reading_row("A publication", row):
+        key, target = row.row_key.removeprefix(PUBLICATION), text(values, "Target")
+        return Publication(key, target, number(values, "Slices"), time(values, "StartedAt"))
+
+
+def read_slice(row: Row) -> SliceRecord:
+    """Return the slice that a row holds. Raises `StoredDataError`."""
+    lease, values = read_lease(row), row.properties
+    with reading_row("The slice of a publication", row):
+        first_at, is_sent = to_microseconds(time(values, "FirstAt")), expect(values["IsSent"], bool)
+        return SliceRecord(lease, first_at, number(values, "Position"), is_sent)
+
+
+def read_record(row: Row) -> Kept:
+    """Return what is recorded of an output, as a row holds it. Raises `StoredDataError`."""
+    with reading_row("The record of an output", row):
+        message_id = row.row_key.split(":", 2)[2]
+        type_, business_id, handler, result, why, customer = (
+            text(row.properties, name)
+            for name in ("Type", "BusinessId", "Handler", "Result", "Why", "Customer")
+        )
+        record = Record(message_id, type_, business_id, handler, Result(result), why, customer)
+        return Kept(record, row.etag)
+
+
+def _record_key(publication: Publication, record: Record) -> str:
+    return f"{RECORD}{publication.key}:{record.message_id}"
+
+
+def _properties(record: Record) -> dict[str, Value]:
+    return {
+        "Type": record.type,
+        "BusinessId": record.business_id,
+        "Handler": record.handler,
+        "Result": record.result.value,
+        "Why": record.why[:1000],
+        "Customer": record.customer,
+    }
+
+
+# What is kept of a publication is deleted with its batch, and a record with the business object that it names.
 
 
 async def prune_publications(table: Table, clock: Clock) -> int:
@@ -339,20 +291,25 @@ async def prune_publications(table: Table, clock: Clock) -> int:
     One of which a runner sends a slice stays. Costs two requests for each publication, and those that delete.
     """
     publications, ledger, count = Publications(table, clock), Ledger(table, clock), 0
-    for each in [publication async for publication in publications.every()]:
+    for each in [read_publication(row) async for row in rows_of(table, PUBLICATION)]:
         if await ledger.find(each.batch_id) is not None:
             continue
         slices = await publications.slices(each)
-        if not any(found.lease.expires_at > clock() and not found.is_sent for found in slices.values()):
-            await _delete(table, list(map(Operation.delete, await _row_keys_of(table, each))))
-            count += 1
+        if any(found.lease.expires_at > clock() and not found.is_sent for found in slices.values()):
+            continue
+        keys = [
+            row.row_key for kind in (SLICE, RECORD) async for row in rows_of(table, f"{kind}{each.key}:", [])
+        ]
+        # Its own row is last: it is found as long as others are there.
+        await _delete(table, [Operation.delete(key) for key in (*keys, f"{PUBLICATION}{each.key}")])
+        count += 1
     return count
 
 
 async def letters_of(table: Table, handler: str, business_id: str) -> list[Row]:
     """Return the records of publications that name a business object. A request for each 1,000 of all."""
     found = []
-    async for row in _rows(table, record_prefix(), ["BusinessId", "Handler"]):
+    async for row in rows_of(table, RECORD, ["BusinessId", "Handler"]):
         with reading_row("The record of an output", row):
             named = text(row.properties, "Handler"), text(row.properties, "BusinessId")
         if named == (handler, business_id):
@@ -366,19 +323,6 @@ async def delete_letters(table: Table, letters: Sequence[Row]) -> None:
     Raises `RowChangedError` when one was changed since.
     """
     await _delete(table, [Operation.delete(row.row_key, row.etag) for row in letters])
-
-
-async def _row_keys_of(table: Table, publication: Publication) -> list[str]:
-    """Return the keys of all rows of a publication, its own last: it is found as long as others are there."""
-    prefixes = (slice_prefix(publication.key), record_prefix(publication.key))
-    keys = [row.row_key for prefix in prefixes async for row in _rows(table, prefix, [])]
-    return [*keys, publication_key(publication.key)]
-
-
-async def _rows(table: Table, prefix: str, select: Sequence[str]) -> AsyncIterator[Row]:
-    async for page in pages(partial(table.query, PARTITION, prefix, prefix + LAST, select=select)):
-        for row in page.rows:
-            yield row
 
 
 async def _delete(table: Table, deletions: Sequence[Operation]) -> None:

@@ -46,10 +46,8 @@ from runtime.publishing.publisher import (
     SliceName,
     Target,
 )
-from runtime.publishing.records import Claim, Claims, Kept, Publication, Publications, SliceRecord, key_of
+from runtime.publishing.records import Claim, Kept, Publication, Publications, SliceRecord, key_of
 from runtime.retries import until_available
-
-# How far a publication is: how many of its outputs are sent, as it is shown to people.
 
 Show = Callable[[int, int | None], None]
 """Is told how many outputs are sent, and of how many, if that is known."""
@@ -62,20 +60,15 @@ class Tally:
         self._of = of
         self._show = show
         self._positions: dict[int, int] = {}
-        self._sum = 0
 
     def put(self, number: int, position: int) -> None:
         """Note that so many outputs of a slice are sent, also by others."""
-        self._sum += position - self._positions.get(number, 0)
         self._positions[number] = position
 
     def show(self) -> None:
         """Show the sum."""
         if self._show is not None:
-            self._show(self._sum, self._of)
-
-
-# Tasks that end together.
+            self._show(sum(self._positions.values()), self._of)
 
 
 async def all_or_first_error(work: Iterable[Coroutine[Any, Any, None]]) -> None:
@@ -93,89 +86,30 @@ async def while_renewed(
     renew: Callable[[], Awaitable[None]], every: float, work: Coroutine[Any, Any, None]
 ) -> None:
     """Do some work, and renew something again and again until it is done; when that fails, cancel the work."""
-    working = asyncio.ensure_future(work)
-    renewing = asyncio.ensure_future(_again_and_again(renew, every))
+
+    async def again_and_again() -> None:
+        while True:
+            await asyncio.sleep(every)
+            await renew()
+
+    working, renewing = asyncio.ensure_future(work), asyncio.ensure_future(again_and_again())
     try:
         await asyncio.wait((working, renewing), return_when=asyncio.FIRST_COMPLETED)
         first = working if working.done() else renewing
     finally:
-        await _cancelled((working, renewing))
+        await _cancelled([working, renewing])
     first.result()
 
 
-async def _again_and_again(renew: Callable[[], Awaitable[None]], every: float) -> None:
-    while True:
-        await asyncio.sleep(every)
-        await renew()
-
-
-async def _cancelled(tasks: Iterable[asyncio.Future[None]]) -> None:
-    tasks = list(tasks)
+async def _cancelled(tasks: Sequence[asyncio.Future[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-# Sending one slice: what is not noted as sent goes to the target, chunk by chunk, while the claim is renewed.
-
-
-@dataclass
-class Sender:
-    """Sends slices of a publication that are claimed, and counts what it has sent."""
-
-    publication: Publication
-    cut: Slices
-    target: Target
-    attempts: int
-    lease: timedelta
-    tally: Tally
-    slices: int = 0
-    outputs: int = 0
-
-    async def send(self, publisher: Publisher, claim: Claim) -> None:
-        """Send a slice while the claim on it is renewed; leave it to whoever has claimed it since."""
-        every = self.lease.total_seconds() / 3
-        attempt = partial(self._attempt, publisher, claim)
-        work = until_available(self.attempts, attempt, roll_back=publisher.roll_back)
-        try:
-            await while_renewed(claim.renew, every, work)
-        except LeaseLostError:
-            await publisher.roll_back()
-        except BaseException:
-            with suppress(Exception):  # the first error is the one to tell of
-                await publisher.roll_back()
-                await claim.release()
-            raise
-
-    async def _attempt(self, publisher: Publisher, claim: Claim) -> None:
-        """Send what is not noted as sent of a slice, and end it."""
-        is_transactional = self.target.promise is Promise.EXACTLY_ONCE
-        position, sent = 0 if is_transactional else claim.position, 0
-        if await publisher.open(SliceName(self.publication.marker, claim.number)):
-            outputs = islice(self.cut.outputs(claim.number), position, None)
-            while chunk := list(islice(outputs, self.target.chunk)):
-                position += len(chunk)
-                sent += len(chunk)
-                records = await publisher.send(chunk)
-                if records or not is_transactional:
-                    await claim.note(position, records)
-                self._show(claim, position)
-            await publisher.commit()
-        else:
-            position = max(position, self.cut.counts.get(claim.number, 0))
-        await claim.finish(position)
-        self.slices += 1
-        self.outputs += sent
-        self._show(claim, position)
-
-    def _show(self, claim: Claim, position: int) -> None:
-        self.tally.put(claim.number, position)
-        self.tally.show()
-
-
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What a runner did: how many slices and outputs it sent, and all that is recorded by now."""
+    """What a runner or a redrive did: how many slices and outputs it sent, and all that is recorded by now."""
 
     publication: Publication
     slices: int
@@ -237,7 +171,7 @@ async def publish(
             tally = Tally(sum(cut.counts.values()), show)
             runner = Runner(table, begun.publication, cut, target, options=options, tally=tally, clock=clock)
             await runner.run(begun.taken_over(options))
-            slices, outputs = runner.sender.slices, runner.sender.outputs
+            slices, outputs = runner.slices, runner.outputs
     records = await Publications(table, clock).records(begun.publication)
     return Published(begun.publication, slices, outputs, records)
 
@@ -261,7 +195,7 @@ async def begin(
 
 
 class Runner:
-    """Sends those slices of a publication that are cut, as far as they are not sent."""
+    """Sends those slices of a publication that are cut, as far as they are not sent, and counts what it has sent."""
 
     def __init__(
         self,
@@ -274,107 +208,130 @@ class Runner:
         tally: Tally,
         clock: Clock = system_clock,
     ) -> None:
-        self.sender = Sender(publication, cut, target, options.attempts, options.lease, tally)
+        self.slices = self.outputs = 0
+        self._publication = publication
         self._publications = Publications(table, clock)
-        holder = f"{socket.gethostname()}:{os.getpid()}"
-        self._claims = Claims(table, clock, publication, holder, options.lease)
+        self._cut = cut
+        self._target = target
         self._options = options
+        self._tally = tally
+        self._clock = clock
         self._one_at_a_time = asyncio.Lock()
 
     async def run(self, dead: Collection[str] = ()) -> None:
         """Send until the slices are sent. Claims with the tokens `dead` are those of runners that run no more."""
-        target, concurrency = self.sender.target, self._options.concurrency
-        await target.prepare(self.sender.cut.types)
+        target, concurrency = self._target, self._options.concurrency
+        await target.prepare(self._cut.types)
         workers = min(concurrency, target.publishers or concurrency)
         async with aclosing(self._claimed(dead)) as claimed:
             await all_or_first_error([self._work(claimed) for _ in range(workers)])
 
     async def _work(self, claimed: AsyncGenerator[Claim, None]) -> None:
-        publisher = self.sender.target.publisher()
+        publisher = self._target.publisher()
         try:
             while True:
                 async with self._one_at_a_time:
                     claim = await anext(claimed, None)
                 if claim is None:
                     return
-                await self.sender.send(publisher, claim)
+                await self._send(publisher, claim)
         finally:
             await publisher.close()
 
     async def _claimed(self, dead: Collection[str]) -> AsyncGenerator[Claim, None]:
         """Yield slices that nobody else sends, until all are sent; waits for those that others send."""
-        waits = 0
+        holder, waits = f"{socket.gethostname()}:{os.getpid()}", 0
         while True:
-            found = await self._found()
-            waiting = [
-                each for each in self.sender.cut.numbers if each not in found or not found[each].is_sent
-            ]
+            found = await self._publications.slices(self._publication)
+            for number in self._cut.numbers:
+                if number in found:
+                    self._tally.put(number, found[number].position)
+            self._tally.show()
+            waiting = [each for each in self._cut.numbers if each not in found or not found[each].is_sent]
             if not waiting:
                 return
             for number in waiting:
                 seen = found.get(number)
-                if self._claims.is_free(seen) or (seen and seen.lease.token in dead):
+                if seen is not None:
+                    if seen.lease.expires_at > self._clock() and seen.lease.token not in dead:
+                        continue
                     self._check_window(seen)
-                    claim = await self._claims.take(number, seen)
-                    if claim is not None:
-                        waits = 0
-                        yield claim
+                claim = await self._publications.claim(
+                    self._publication, number, seen, holder, self._options.lease
+                )
+                if claim is not None:
+                    waits = 0
+                    yield claim
             waits += 1
             await asyncio.sleep(pause_seconds(waits, 0.05, 2.0))
 
-    async def _found(self) -> Mapping[int, SliceRecord]:
-        """Return the slices that were begun, and show how far all are."""
-        found = await self._publications.slices(self.sender.publication)
-        for number in self.sender.cut.numbers:
-            if number in found:
-                self.sender.tally.put(number, found[number].position)
-        self.sender.tally.show()
-        return found
-
-    def _check_window(self, seen: SliceRecord | None) -> None:
+    def _check_window(self, seen: SliceRecord) -> None:
         """Raise `UsageError` when the target may have forgotten by now what it received of a slice."""
-        window = self.sender.target.window
-        if seen is None or window is None or self._options.force:
-            return
-        age = timedelta(microseconds=self._claims.clock() - seen.first_at)
-        if age > window:
+        window = self._target.window
+        age = timedelta(microseconds=self._clock() - seen.first_at)
+        if window is not None and age > window and not self._options.force:
             message = (
                 f"A slice that was begun at {to_datetime(seen.first_at):%Y-%m-%d %H:%M:%S} UTC is not sent, and "
-                f"{self.sender.target.name} recognises duplicates for {window} only: what was sent of it would arrive "
+                f"{self._target.name} recognises duplicates for {window} only: what was sent of it would arrive "
                 f"twice. If the receiver can take that, add --force."
             )
             raise UsageError(message)
 
+    async def _send(self, publisher: Publisher, claim: Claim) -> None:
+        """Send a slice while the claim on it is renewed; leave it to whoever has claimed it since."""
+        every = self._options.lease.total_seconds() / 3
+        attempt = partial(self._attempt, publisher, claim)
+        work = until_available(self._options.attempts, attempt, roll_back=publisher.roll_back)
+        try:
+            await while_renewed(claim.renew, every, work)
+        except LeaseLostError:
+            await publisher.roll_back()
+        except BaseException:
+            with suppress(Exception):  # the first error is the one to tell of
+                await publisher.roll_back()
+                await claim.release()
+            raise
+
+    async def _attempt(self, publisher: Publisher, claim: Claim) -> None:
+        """Send what is not noted as sent of a slice, chunk by chunk, and end it."""
+        is_transactional = self._target.promise is Promise.EXACTLY_ONCE
+        position, sent = 0 if is_transactional else claim.position, 0
+        if await publisher.open(SliceName(self._publication.marker, claim.number)):
+            outputs = islice(self._cut.outputs(claim.number), position, None)
+            while chunk := list(islice(outputs, self._target.chunk)):
+                position += len(chunk)
+                sent += len(chunk)
+                records = await publisher.send(chunk)
+                if records or not is_transactional:
+                    await claim.note(position, records)
+                self._show(claim, position)
+            await publisher.commit()
+        else:
+            position = max(position, self._cut.counts.get(claim.number, 0))
+        await claim.finish(position)
+        self.slices += 1
+        self.outputs += sent
+        self._show(claim, position)
+
+    def _show(self, claim: Claim, position: int) -> None:
+        self._tally.put(claim.number, position)
+        self._tally.show()
+
 
 # Sending again what a target refused: each output by itself, once its cause is mended.
 #
-# An output that the target takes is a dead letter no more; one that it refuses again stays, with the new
-# reason. Each is noted as in doubt before it is sent, so of two redrives one sends it. A redrive that was
-# killed is started again: in a target with transactions each output has a marker of its own, and a receiver
-# of HTTP knows the key.
+# An output that the target takes is a dead letter no more; one that it refuses again stays, with the new reason. Each
+# is noted as in doubt before it is sent, so of two redrives one sends it. A redrive that was killed is started again:
+# in a target with transactions each output has a marker of its own, and a receiver of HTTP knows the key.
 
 _IN_DOUBT = "It was about to be sent again when the process ended: whether it was is not known."
 
 
-@dataclass(frozen=True, slots=True)
-class Redriven:
-    """What came of a redrive: how many outputs were sent, and all that is recorded now."""
-
-    publication: Publication
-    outputs: int
-    records: Sequence[Record]
-
-    @property
-    def refused(self) -> list[Record]:
-        """The dead letters: what the target still refuses."""
-        return [each for each in self.records if each.result.is_letter]
-
-
-async def letters(table: Table, record: BatchRecord, target: Target, types: Sequence[str] = ()) -> Redriven:
+async def letters(table: Table, record: BatchRecord, target: Target, types: Sequence[str] = ()) -> Published:
     """Return what a target has refused of a batch, and send nothing. Raises `UsageError` when it was not published."""
     publications = Publications(table, system_clock)
     publication = await _find(publications, record, target, types)
-    return Redriven(publication, 0, await publications.records(publication))
+    return Published(publication, 0, 0, await publications.records(publication))
 
 
 async def redrive(
@@ -386,7 +343,7 @@ async def redrive(
     *,
     clock: Clock = system_clock,
     show: Show | None = None,
-) -> Redriven:
+) -> Published:
     """Send again what a target has refused of a batch, in order for each business object.
 
     Reads the outcomes once. Costs two requests for each output, beside those of the target. Raises `UsageError` when
@@ -405,7 +362,7 @@ async def redrive(
             again = _Again(publications, publication, target, options, found, tally)
             await again.run(only.outputs(0))
             sent = again.sent
-    return Redriven(publication, sent, await publications.records(publication))
+    return Published(publication, 0, sent, await publications.records(publication))
 
 
 async def _find(

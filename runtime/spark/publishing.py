@@ -120,7 +120,7 @@ class SendJob:
                 await runner.run(self.dead)
             except TargetError as stopped:  # which Spark would try again, as often as a target was by now
                 error = str(stopped)
-        return {"slices": runner.sender.slices, "outputs": runner.sender.outputs, "error": error}
+        return {"slices": runner.slices, "outputs": runner.outputs, "error": error}
 
 
 _ARROW_SENT = pa.schema([("slices", pa.int64()), ("outputs", pa.int64()), ("error", pa.string())])

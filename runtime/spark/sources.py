@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 from pkgutil import resolve_name
 from typing import Any, ClassVar
 
@@ -148,25 +150,29 @@ class Reader(DataSourceReader):
             yield from scan(*self._place, self._request, partition.keys)
 
 
-_RELATIONS = {
-    "EqualTo": "==",
-    "GreaterThan": ">",
-    "GreaterThanOrEqual": ">=",
-    "LessThan": "<",
-    "LessThanOrEqual": "<=",
-}
-
-
 class PushingReader(Reader):
     """A reader that narrows its request by conditions on handler, business id and time. Spark checks them again."""
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 - Spark's name
         """Take conditions that the rows meet which Spark wants."""
-        for each in filters:
-            relation = _RELATIONS.get(type(each).__name__)
-            if relation is not None:
-                self._request = self._request.narrowed(".".join(each.attribute), relation, each.value)
+        if self._request.kind is not Kind.BATCHES:
+            for each in filters:
+                self._narrow(type(each).__name__, ".".join(each.attribute), getattr(each, "value", None))
         return filters
+
+    def _narrow(self, relation: str, column: str, value: object) -> None:
+        wanted = self._request.wanted
+        match column, relation, value:
+            case "handler", "EqualTo", str() if wanted.handler is None:
+                wanted = replace(wanted, handler=value)
+            case (("business_id" | "stream"), "EqualTo", str()) if wanted.business_id is None:
+                if (column == "stream") is (self._request.kind is Kind.LETTERS):
+                    wanted = replace(wanted, business_id=value)
+            case (("now" | "refused_at"), ("GreaterThan" | "GreaterThanOrEqual" | "EqualTo"), datetime()):
+                wanted = replace(wanted, since=moment(value) if wanted.since is None else wanted.since)
+            case (("now" | "refused_at"), ("LessThan" | "LessThanOrEqual"), datetime()):
+                wanted = replace(wanted, until=moment(value) if wanted.until is None else wanted.until)
+        self._request = replace(self._request, wanted=wanted)
 
 
 def _app(name: str | None) -> App | None:

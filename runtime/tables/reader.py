@@ -1,4 +1,4 @@
-"""The reader of a store's tables: states, versions, batches, letters and outputs as Arrow."""
+"""A store read as tables of Arrow: states, versions, batches and letters, whole or batch after batch."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from handlers import App
 from runtime.clock import is_in_calendar, to_microseconds
 from runtime.dead_letters import FoundLetter, Selection, describe_letter, find_letters
 from runtime.errors import UsageError
-from runtime.ledger.ledger import BatchRecord, Numbering
+from runtime.ledger.ledger import Numbering
 from runtime.ledger.settings import TableSettings
 from runtime.messages.envelope import Envelope
-from runtime.tables.columns import TEXT, TIME, Buffer, Columns, StateColumns, chosen, model_of
+from runtime.tables.columns import TEXT, TIME, Columns, chosen, in_batches, model_of
 from runtime.tables.streams import ALL, Wanted
 from runtime.tables.versions import (
     AsOf,
@@ -37,9 +37,6 @@ from runtime.tables.versions import (
 if TYPE_CHECKING:
     from eventstore.sync import BlockingStore
 
-
-# The ledger as a table: a row for each batch.
-
 BATCH_COLUMNS = {
     "batch": TEXT,
     "batch_number": pa.int64(),
@@ -54,35 +51,23 @@ BATCH_COLUMNS = {
 }
 
 
-async def batches(table: Table, wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:
-    """Give all batches of a table in the order of their ids: one request for each 1,000."""
-    columns = chosen(BATCH_COLUMNS, wanted.columns)
-    buffer = Buffer(columns)
+async def _batch_rows(table: Table) -> AsyncIterator[tuple[Mapping[str, Any], int]]:
+    """Yield all batches in the order of their ids: one request for each 1,000."""
     async for record in Numbering(table).records():
-        row = _row(record)
-        buffer.add({name: [row[name]] for name in columns}, 1, len(record.input))
-        if buffer.is_full:
-            yield buffer.take()
-    if buffer.rows:
-        yield buffer.take()
+        row = {
+            "batch": record.batch_id,
+            "batch_number": record.number,
+            "status": record.status.value,
+            "algorithm": record.algorithm,
+            "input": record.input,
+            "out": record.out,
+            "rounds": record.rounds,
+            "started_at": to_microseconds(record.started_at),
+            "updated_at": to_microseconds(record.updated_at),
+            "counts": sorted(record.counts.items()),
+        }
+        yield row, len(record.input)
 
-
-def _row(record: BatchRecord) -> Mapping[str, Any]:
-    return {
-        "batch": record.batch_id,
-        "batch_number": record.number,
-        "status": record.status.value,
-        "algorithm": record.algorithm,
-        "input": record.input,
-        "out": record.out,
-        "rounds": record.rounds,
-        "started_at": to_microseconds(record.started_at),
-        "updated_at": to_microseconds(record.updated_at),
-        "counts": sorted(record.counts.items()),
-    }
-
-
-# Letters as a table: the columns of a log, and what is known of each letter.
 
 LETTER_COLUMNS = {
     "message_id": TEXT,
@@ -111,19 +96,16 @@ A body of msgpack bytes is in hexadecimal digits, and `packed` says so.
 """
 
 
-async def letters(table: Table, wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:
-    """Give the letters that wait, those of the streams first: it costs what `find_letters` says."""
-    columns = chosen(LETTER_COLUMNS, wanted.columns)
-    buffer = Buffer(columns)
-    async for found in find_letters(table, _selection(wanted)):
+async def _letter_rows(table: Table, wanted: Wanted) -> AsyncIterator[tuple[Mapping[str, Any], int]]:
+    """Yield the letters that wait, those of the streams first: it costs what `find_letters` says."""
+    selection = Selection(handler=wanted.handler)
+    if wanted.handler is not None and wanted.business_id is not None:
+        selection = Selection(stream=(wanted.handler, wanted.business_id))
+    async for found in find_letters(table, selection):
         is_meant = wanted.handler is not None or wanted.business_id in {None, found.business_id}
         if is_meant and wanted.has(found.letter.refused_at):
             row = letter_row(found)
-            buffer.add({name: [row[name]] for name in columns}, 1, len(row["body"] or ""))
-        if buffer.is_full:
-            yield buffer.take()
-    if buffer.rows:
-        yield buffer.take()
+            yield row, len(row["body"] or "")
 
 
 def letter_row(found: FoundLetter) -> Mapping[str, Any]:
@@ -139,17 +121,11 @@ def letter_row(found: FoundLetter) -> Mapping[str, Any]:
     }
 
 
-def _selection(wanted: Wanted) -> Selection:
-    if wanted.handler is not None and wanted.business_id is not None:
-        return Selection(stream=(wanted.handler, wanted.business_id))
-    return Selection(handler=wanted.handler)
-
-
 def _text(value: Any) -> Any:  # noqa: ANN401 - text is changed, anything else is not
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
-# What is read of a store, as one value: a kind of table, its options, and the batches that they give.
+# What is read of a store, as one value: a kind of table, and its options.
 
 
 class Kind(StrEnum):
@@ -159,16 +135,6 @@ class Kind(StrEnum):
     VERSIONS = "versions"
     BATCHES = "batches"
     LETTERS = "letters"
-
-
-_OF_STREAMS = {"handler": "handler", "business_id": "business_id", "now": "time"}
-_FIELDS: Mapping[Kind, Mapping[str, str]] = {
-    Kind.STATE: _OF_STREAMS,
-    Kind.VERSIONS: _OF_STREAMS,
-    Kind.BATCHES: {},
-    Kind.LETTERS: {"handler": "handler", "stream": "business_id", "refused_at": "time"},
-}
-"""Which columns narrow what is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +164,23 @@ class Request:
             raise UsageError("The start and the end of a change feed go with the change feed itself.")
 
     @property
+    def all_columns(self) -> Columns:
+        """The columns that there are. Raises `UsageError` when they are not those of one handler's model."""
+        match self.kind:
+            case Kind.STATE:
+                return columns_of_states(model_of(self.app, self.wanted.handler))
+            case Kind.VERSIONS:
+                feed = ChangeFeed() if self.change_feed else None
+                return columns_of_versions(model_of(self.app, self.wanted.handler), feed, self.outputs)
+            case Kind.BATCHES:
+                return BATCH_COLUMNS
+            case Kind.LETTERS:
+                return LETTER_COLUMNS
+
+    @property
     def columns(self) -> Columns:
         """The columns that are asked for. Raises `UsageError` for one that is not there."""
-        return chosen(self._all_columns, self.wanted.columns)
+        return chosen(self.all_columns, self.wanted.columns)
 
     @property
     def schema(self) -> pa.Schema:
@@ -209,95 +189,52 @@ class Request:
 
     def with_columns(self, names: Sequence[str]) -> Request:
         """Return the same request for some columns. Raises `UsageError` for one that is not there."""
-        chosen(self._all_columns, names)
+        chosen(self.all_columns, names)
         return replace(self, wanted=replace(self.wanted, columns=tuple(names)))
 
-    def narrowed(self, column: str, relation: str, value: object) -> Request:
-        """Return what remains to be read for rows that meet a condition, and perhaps for others.
-
-        `relation` is one of `==`, `>`, `>=`, `<`, `<=`. Conditions on other columns than those of the stream and the
-        time change nothing, nor does a second one on the same column.
-        """
-        wanted = self.wanted
-        match _FIELDS[self.kind].get(column), relation, value:
-            case "handler", "==", str() if wanted.handler is None:
-                wanted = replace(wanted, handler=value)
-            case "business_id", "==", str() if wanted.business_id is None:
-                wanted = replace(wanted, business_id=value)
-            case "time", (">" | ">=" | "=="), datetime() if wanted.since is None:
-                wanted = replace(wanted, since=moment(value))
-            case "time", ("<" | "<="), datetime() if wanted.until is None:
-                wanted = replace(wanted, until=moment(value))
-        return replace(self, wanted=wanted)
-
     async def batches(self, table: Table, keys: KeyRange = ALL) -> AsyncIterator[pa.RecordBatch]:
-        """Give what is asked for of a range of streams."""
-        async for batch in await self._source(table, keys):
+        """Yield what is asked for of a range of streams."""
+        wanted, columns = self.wanted, self.columns
+        match self.kind:
+            case Kind.STATE:
+                point: AsOf | None = None if self.as_of is None else AsOfTime(self.as_of)
+                if self.batch_id is not None:
+                    point = await end_of_batch(table, self.batch_id)
+                source = states(table, wanted, point, keys, model_of(self.app, wanted.handler))
+            case Kind.VERSIONS:
+                feed = outputs = None
+                if self.change_feed:
+                    feed = await change_feed(table, self.change_start, self.change_end)
+                if self.outputs is not None:
+                    outputs = self.outputs.keyed((await TableSettings.of(table)).draw_key)
+                model = model_of(self.app, wanted.handler)
+                source = versions(table, wanted, keys, feed=feed, model=model, outputs=outputs)
+            case Kind.BATCHES:
+                source = in_batches(columns, _batch_rows(table))
+            case Kind.LETTERS:
+                source = in_batches(columns, _letter_rows(table, wanted))
+        async for batch in source:
             yield batch
 
-    async def _source(self, table: Table, keys: KeyRange) -> AsyncIterator[pa.RecordBatch]:
-        match self.kind:
-            case Kind.STATE:
-                return states(table, self.wanted, await self._point(table), keys, self._model)
-            case Kind.VERSIONS:
-                feed, outputs = await self._feed(table), await self._outputs(table)
-                return versions(table, self.wanted, keys, feed=feed, model=self._model, outputs=outputs)
-            case Kind.BATCHES:
-                return batches(table, self.wanted)
-            case Kind.LETTERS:
-                return letters(table, self.wanted)
-
-    @property
-    def _model(self) -> StateColumns:
-        return model_of(self.app, self.wanted.handler)
-
-    @property
-    def _all_columns(self) -> Columns:
-        match self.kind:
-            case Kind.STATE:
-                return columns_of_states(self._model)
-            case Kind.VERSIONS:
-                feed = ChangeFeed() if self.change_feed else None
-                return columns_of_versions(self._model, feed, self.outputs)
-            case Kind.BATCHES:
-                return BATCH_COLUMNS
-            case Kind.LETTERS:
-                return LETTER_COLUMNS
-
-    async def _point(self, table: Table) -> AsOf | None:
-        if self.batch_id is not None:
-            return await end_of_batch(table, self.batch_id)
-        return None if self.as_of is None else AsOfTime(self.as_of)
-
-    async def _outputs(self, table: Table) -> Outputs | None:
-        if self.outputs is None:
-            return None
-        return self.outputs.keyed((await TableSettings.of(table)).draw_key)
-
-    async def _feed(self, table: Table) -> ChangeFeed | None:
-        return await change_feed(table, self.change_start, self.change_end) if self.change_feed else None
-
-
-def moment(value: datetime | str | None) -> int | None:
-    """Return a time in microseconds since 1970 UTC; text is ISO 8601, and a time without a zone is in UTC.
-
-    Raises `UsageError`.
-    """
-    if value is None:
-        return None
-    if not isinstance(value, str | datetime):
-        raise UsageError(f"{value!r} is no time: give a datetime, or text as 2026-03-01T12:00:00Z.")
-    try:
-        read = datetime.fromisoformat(value) if isinstance(value, str) else value
-    except ValueError as error:
-        raise UsageError(f"{value!r} is no time: write it as 2026-03-01T12:00:00Z.") from error
-    return to_microseconds(read.replace(tzinfo=UTC) if read.tzinfo is None else read)
-
-
-# A store read as tables of Arrow, without Spark: whole, or batch after batch with memory that does not grow.
 
 Time = datetime | str
 """A time; text is ISO 8601."""
+
+
+def moment(value: Time | None) -> int | None:
+    """Return a time in microseconds since 1970 UTC; one without a zone is in UTC. Raises `UsageError`."""
+    if value is None:
+        return None
+    try:
+        read = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+    except (ValueError, TypeError) as error:
+        raise UsageError(
+            f"{value!r} is no time: give a datetime, or text as 2026-03-01T12:00:00Z."
+        ) from error
+    return to_microseconds(read.replace(tzinfo=UTC) if read.tzinfo is None else read)
+
+
+# A store read without Spark.
 
 
 def read_state(
@@ -338,10 +275,10 @@ def read_versions(
 ) -> pa.Table:
     """Read the versions that are kept, those made between two times, or what batches have changed.
 
-    `columns` names those of `decoding.COLUMNS` that are read: few columns of the index take a fraction of the time.
-    `with_outputs`, with an app and a handler, are the messages of a log: a column `outputs` has what their versions
-    have published, found by replay, and null where the message is not among them or replay gives something else. They
-    are held in memory. Raises what `read_state` does.
+    `columns` names those that are read: few columns of the index take a fraction of the time. `with_outputs`, with an
+    app and a handler, are the messages of a log: a column `outputs` has what their versions have published, found by
+    replay, and null where the message is not among them or replay gives something else. They are held in memory.
+    Raises what `read_state` does.
     """
     wanted = Wanted(handler, business_id, moment(since), moment(until), _names(columns))
     feed = (read_change_feed, change_start_batch_id, change_end_batch_id)
@@ -372,7 +309,7 @@ def read(store: str, table: str, request: Request) -> pa.Table:
 
 
 def scan(store: str, table: str, request: Request, keys: KeyRange = ALL) -> Iterator[pa.RecordBatch]:
-    """Give what is asked for of a range of streams, in record batches of some ten thousand rows or 8 MiB of states."""
+    """Yield what is asked for of a range of streams, in record batches of some ten thousand rows or 8 MiB of states."""
     with _open(store) as opened:
         yield from opened.give(request.batches(opened.table(table, make=False), keys))
 
@@ -382,12 +319,11 @@ def split(store: str, table: str, request: Request, parts: int) -> Sequence[KeyR
 
     Reads the keys of all streams of the handler: a request for each 1,000.
     """
-    wanted = request.wanted
     with _open(store) as opened:
-        states = opened.table(table, make=False)
-        if wanted.keys is not None or request.kind not in {Kind.STATE, Kind.VERSIONS}:
+        found = opened.table(table, make=False)
+        if request.wanted.keys is not None or request.kind not in {Kind.STATE, Kind.VERSIONS}:
             return [ALL]
-        return opened.split_streams(states, parts, wanted.prefix)
+        return opened.split_streams(found, parts, request.wanted.prefix)
 
 
 def _open(store: str) -> BlockingStore:

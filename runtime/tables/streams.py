@@ -70,13 +70,8 @@ class Part(NamedTuple):
 
 
 def is_stream(row: Row) -> bool:
-    """Say whether a row is the header of a state stream."""
+    """Return whether a row is the header of a state stream."""
     return "-" in row.partition_key and "StateVersions" in row.properties and is_header(row)
-
-
-def head_of(row: Row) -> StreamHead:
-    """Return what a header says. Raises `StoredDataError`, which names the stream."""
-    return _head(row.partition_key, row.properties, *versions_of(row))
 
 
 def head_of_stream(stream: Stream) -> StreamHead:
@@ -91,27 +86,14 @@ def _head(key: str, properties: Properties, version: int, first: int) -> StreamH
         raise error.at(stream=key) from error
 
 
-async def heads(table: Table, keys: KeyRange) -> AsyncIterator[StreamHead]:
-    """Give the headers of the streams in a range. One request for each 1,000."""
-    async for row in read_headers(table, keys, [*HEADER_NAMES, *HEAD_PROPERTIES]):
-        if is_stream(row):
-            yield head_of(row)
-
-
-async def head_at(table: Table, key: str) -> StreamHead | None:
-    """Return the header of one stream, None when there is no stream. One request."""
-    row = await table.get(key, HEADER)
-    return head_of(row) if row is not None and is_stream(row) else None
-
-
 async def parts_in(table: Table, keys: KeyRange, select: Sequence[str]) -> AsyncIterator[Part]:
-    """Give all versions of the streams in a range: one request for each 1,000 rows, or for each 4 MiB."""
+    """Yield all versions of the streams in a range: one request for each 1,000 rows, or for each 4 MiB."""
     async for part in _parts(table, read_range(table, None, keys, _query(select)), select):
         yield part
 
 
 async def parts_of(table: Table, keys: Sequence[str], select: Sequence[str]) -> AsyncIterator[Part]:
-    """Give all versions of some streams, whose keys are in their order.
+    """Yield all versions of some streams, whose keys are in their order.
 
     Costs a request for each stream, or, of many, what it costs to read all from the first to the last of them.
     """
@@ -122,38 +104,15 @@ async def parts_of(table: Table, keys: Sequence[str], select: Sequence[str]) -> 
             yield part
         return
     for key in keys:
-        async for part in _parts(table, _rows_of(table, key, select), select):
+        found = pages(partial(table.query, key, HEADER, _LAST, select=_query(select)))
+        async for part in _parts(table, (row async for page in found for row in page.rows), select):
             yield part
-
-
-async def _rows_of(table: Table, key: str, select: Sequence[str]) -> AsyncIterator[Row]:
-    async for page in pages(partial(table.query, key, HEADER, _LAST, select=_query(select))):
-        for row in page.rows:
-            yield row
 
 
 def _query(select: Sequence[str]) -> list[str]:
     """Return what is read of headers and events: the newest state is in the runs and the tail too."""
     header = [name for name in HEAD_PROPERTIES if name != "State"]
     return list(dict.fromkeys([*HEADER_NAMES, *header, *select]))
-
-
-async def _parts(table: Table, rows: AsyncIterator[Row], select: Sequence[str]) -> AsyncIterator[Part]:
-    """Give the parts of the streams to which rows belong. The rows of a partition come in their order."""
-    reading: _Reading | None = None
-    async for row in rows:
-        if reading is not None and row.partition_key == reading.stream.key:
-            event = reading.take(row)
-            if event is not None:
-                yield Part(reading.stream, event)
-            continue
-        if reading is not None:
-            async for part in _end(table, reading, select):
-                yield part
-        reading = _Reading.of(row) if row.row_key == HEADER and is_stream(row) else None
-    if reading is not None:
-        async for part in _end(table, reading, select):
-            yield part
 
 
 @dataclass(slots=True)
@@ -164,47 +123,43 @@ class _Reading:
     next_event: int
     last_event: int
 
-    @classmethod
-    def of(cls, header: Row) -> _Reading:
-        version, first = versions_of(header)
-        return cls(_head(header.partition_key, header.properties, version, first), first, version)
 
-    @property
-    def is_whole(self) -> bool:
-        return self.next_event > self.last_event
-
-    def take(self, row: Row) -> RecordedEvent | None:
-        """Return the event in a row when it is the one that must come next."""
-        if not row.row_key.startswith(EVENT) or int(row.row_key.removeprefix(EVENT)) != self.next_event:
-            return None
-        if self.is_whole:
-            return None  # appended after the header was read, whose tail holds the same versions
-        self.next_event += 1
-        return RecordedEvent(self.next_event - 1, row.properties)
-
-
-async def _end(table: Table, reading: _Reading, select: Sequence[str]) -> AsyncIterator[Part]:
-    """Give what is left of a stream when its rows have come: the tail, or what was not there."""
-    if reading.is_whole:
-        if reading.stream.head.tail is not None:
-            yield Part(reading.stream, None)
-        return
-    found = await until_undisturbed(
-        RetryPolicy().beside(table), partial(_rest, table, reading.stream.key, reading.next_event, select)
-    )
-    for part in found:
-        yield part
+async def _parts(table: Table, rows: AsyncIterator[Row], select: Sequence[str]) -> AsyncIterator[Part]:
+    """Yield the parts of the streams to which rows belong. The rows of a partition come in their order."""
+    reading: _Reading | None = None
+    async for row in rows:
+        if reading is None or row.partition_key != reading.stream.key:
+            if reading is not None:
+                for part in await _rest(table, reading, select):
+                    yield part
+            reading = None
+            if row.row_key == HEADER and is_stream(row):
+                version, first = versions_of(row)
+                head = _head(row.partition_key, row.properties, version, first)
+                reading = _Reading(head, first, version)
+        # One beyond the last was appended after the header was read, whose tail holds the same versions.
+        elif reading.next_event <= reading.last_event and row.row_key == f"{EVENT}{reading.next_event:010d}":
+            yield Part(reading.stream, RecordedEvent(reading.next_event, row.properties))
+            reading.next_event += 1
+    if reading is not None:
+        for part in await _rest(table, reading, select):
+            yield part
 
 
-async def _rest(table: Table, key: str, first: int, select: Sequence[str]) -> list[Part]:
-    """Return the parts of a stream from an event on, as they are now."""
-    found = await Stream.try_read(
-        Partition.exact(table, key), first, None, select=select, header=HEAD_PROPERTIES
-    )
-    if found is None or not is_state_stream(found.stream):
-        return []
-    stream = head_of_stream(found.stream)
-    parts = [Part(stream, event) for event in found.events]
+async def _rest(table: Table, reading: _Reading, select: Sequence[str]) -> list[Part]:
+    """Return what is left of a stream when its rows have come: the tail, or what was not there, as it is now."""
+    stream = reading.stream
+    events: Sequence[RecordedEvent] = ()
+    if reading.next_event <= reading.last_event:
+        partition = Partition.exact(table, stream.key)
+        read = partial(
+            Stream.try_read, partition, reading.next_event, None, select=select, header=HEAD_PROPERTIES
+        )
+        found = await until_undisturbed(RetryPolicy().beside(table), read)
+        if found is None or not is_state_stream(found.stream):
+            return []
+        stream, events = head_of_stream(found.stream), found.events
+    parts = [Part(stream, event) for event in events]
     return parts if stream.head.tail is None else [*parts, Part(stream, None)]
 
 
@@ -339,8 +294,6 @@ def _captured(packed: bytes) -> str:
 # What is asked of a table: which streams, from which time, and which columns.
 
 ALL = KeyRange()
-_HYPHEN = "-"
-"""Stands in a key between handler and business id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +315,7 @@ class Wanted:
 
         A name with a hyphen is of no handler: it would begin keys of another one.
         """
-        if self.handler is not None and _HYPHEN in self.handler:
+        if self.handler is not None and "-" in self.handler:
             return []
         if self.handler is None or self.business_id is None:
             return None
@@ -379,18 +332,20 @@ class Wanted:
         return replace(keys, prefix=self.prefix)
 
     def has(self, moment: int) -> bool:
-        """Say whether a time is between those that are asked for."""
+        """Return whether a time is between those that are asked for."""
         return (self.since is None or moment >= self.since) and (self.until is None or moment <= self.until)
 
 
 async def heads_of(table: Table, wanted: Wanted, keys: KeyRange = ALL) -> AsyncIterator[StreamHead]:
-    """Give the headers of the streams that are asked for: one request for each 1,000, or one for a single stream."""
+    """Yield the headers of the streams that are asked for: one request for each 1,000, or one for a single stream."""
     if wanted.keys is None:
-        async for stream in heads(table, wanted.within(keys)):
-            if wanted.business_id in {None, stream.business_id}:
-                yield stream
+        async for row in read_headers(table, wanted.within(keys), [*HEADER_NAMES, *HEAD_PROPERTIES]):
+            if is_stream(row):
+                stream = _head(row.partition_key, row.properties, *versions_of(row))
+                if wanted.business_id in {None, stream.business_id}:
+                    yield stream
         return
     for key in wanted.keys:
-        found = await head_at(table, key)
-        if found is not None:
-            yield found
+        header = await table.get(key, HEADER)
+        if header is not None and is_stream(header):
+            yield _head(key, header.properties, *versions_of(header))

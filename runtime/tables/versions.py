@@ -20,10 +20,20 @@ from runtime.errors import StoredDataError, UsageError
 from runtime.ledger.ledger import BatchRecord, Ledger
 from runtime.messages.digests import NO_OUTPUTS
 from runtime.messages.envelope import Envelope
-from runtime.messages.outcome import Output, outputs_of
+from runtime.messages.outcome import outputs_of
 from runtime.messages.parsing import Prepared, is_copy, prepare
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.tables.columns import MAX_BYTES, TEXT, TIME, Buffer, Columns, StateColumns, as_json, chosen
+from runtime.tables.columns import (
+    MAX_BYTES,
+    TEXT,
+    TIME,
+    Buffer,
+    Columns,
+    StateColumns,
+    as_json,
+    chosen,
+    in_batches,
+)
 from runtime.tables.streams import (
     ALL,
     COLUMNS,
@@ -43,8 +53,6 @@ from runtime.tables.streams import (
 from runtime.versions.run import DATA_PROPERTIES, Commit, Run, RunVersions, Version
 from runtime.versions.tail import HEAD_PROPERTIES, Head
 
-# Versions as a table: a row for each version that is kept, or only what batches have changed.
-#
 # Time travel: which version of a stream was the newest at a time, or after a batch.
 
 
@@ -79,11 +87,6 @@ class AsOfBatch:
     number: int | None
     ended: int
 
-    @classmethod
-    def of(cls, record: BatchRecord) -> AsOfBatch:
-        """Return the end of a batch that the ledger has."""
-        return cls(record.batch_id, record.number, to_microseconds(record.updated_at))
-
     def has(self, commit: Commit) -> bool:
         """Return whether the versions of a commit were there."""
         if commit.number is not None and self.number is not None:
@@ -114,7 +117,8 @@ AsOf = AsOfTime | AsOfBatch
 
 async def end_of_batch(table: Table, batch_id: str) -> AsOfBatch:
     """Return the end of a batch. One request. Raises `BatchRefusedError` when there is none with this id."""
-    return AsOfBatch.of(await Ledger(table, system_clock).get(batch_id))
+    record = await Ledger(table, system_clock).get(batch_id)
+    return AsOfBatch(record.batch_id, record.number, to_microseconds(record.updated_at))
 
 
 # The change feed: of the versions that some batches have made, those that changed a state.
@@ -133,13 +137,17 @@ class ChangeFeed:
     start: BatchRecord | None = None
     end: AsOfBatch | None = None
 
-    def columns(self, columns: Columns) -> Columns:
-        """Return the columns of the feed, given those of versions."""
-        return {"change_type": TEXT, **columns}
-
     def has(self, commit: Commit) -> bool:
-        """Say whether a commit is of one of the batches."""
-        return self._has_begun(commit) and (self.end is None or self.end.has(commit))
+        """Return whether a commit is of one of the batches."""
+        if self.start is not None:
+            if commit.number is not None and self.start.number is not None:
+                has_begun = commit.number >= self.start.number
+            else:
+                begun = to_microseconds(self.start.started_at)
+                has_begun = commit.batch == self.start.batch_id or commit.written_at >= begun
+            if not has_begun:
+                return False
+        return self.end is None or self.end.has(commit)
 
     def positions(self, some: Decoded, positions: Sequence[int]) -> Sequence[int]:
         """Return the positions of the versions that are in the feed."""
@@ -149,10 +157,6 @@ class ChangeFeed:
             for position in positions
             if (afters[position] is not None or some.first + position == 1) and self.has(commits[position])
         ]
-
-    def kinds(self, some: Decoded) -> Sequence[str]:
-        """Return what kind of change each version is."""
-        return [INSERT if some.first + position == 1 else UPDATE for position in range(some.count)]
 
     def snapshot(self, some: Decoded) -> Mapping[str, Any] | None:
         """Return what the versions came to that were cut before the first part of a stream.
@@ -173,20 +177,11 @@ class ChangeFeed:
             "after": some.read([state])[0],
         }
 
-    def _has_begun(self, commit: Commit) -> bool:
-        if self.start is None:
-            return True
-        if commit.number is not None and self.start.number is not None:
-            return commit.number >= self.start.number
-        begun = to_microseconds(self.start.started_at)
-        return commit.batch == self.start.batch_id or commit.written_at >= begun
-
 
 async def change_feed(table: Table, start: str | None, end: str | None) -> ChangeFeed:
     """Return the feed of the batches between two. One request for each. Raises `BatchRefusedError`."""
-    ledger = Ledger(table, system_clock)
-    first = None if start is None else await ledger.get(start)
-    return ChangeFeed(first, None if end is None else AsOfBatch.of(await ledger.get(end)))
+    first = None if start is None else await Ledger(table, system_clock).get(start)
+    return ChangeFeed(first, None if end is None else await end_of_batch(table, end))
 
 
 # Outputs of versions, which no store keeps: they are what replaying the versions' messages gives.
@@ -240,7 +235,8 @@ class Outputs:
                 return None
         except (HandlerFailedError, CodecError):
             return None
-        return list(map(_row, outputs_of(replayed.published, version.number, version.record.now)))
+        outputs = outputs_of(replayed.published, version.number, version.record.now)
+        return [{**each._asdict(), "headers": list((each.headers or {}).items())} for each in outputs]
 
 
 def outputs_by(app: App | None, handler: str | None, messages: Iterable[Envelope]) -> Outputs:
@@ -250,10 +246,6 @@ def outputs_by(app: App | None, handler: str | None, messages: Iterable[Envelope
     if handler not in app.handlers:
         raise UsageError(f"The app has no handler {handler}: it has {', '.join(app.handlers)}.")
     return Outputs(app, handler, messages)
-
-
-def _row(output: Output) -> Mapping[str, Any]:
-    return {**output._asdict(), "headers": list((output.headers or {}).items())}
 
 
 # States as a table: a row for each stream, with its newest state, or that as of a time or batch.
@@ -277,8 +269,6 @@ As of a time before the first version that is kept, a stream is known to be ther
 null, and `known_from` is when that version was made.
 """
 
-_UNKNOWN: Mapping[str, Any] = {"version": None, "state": None, "now": None, "schema": None}
-
 
 def columns_of_states(model: StateColumns = as_json) -> Columns:
     """Return all columns of states."""
@@ -292,29 +282,26 @@ async def states(
     keys: KeyRange = ALL,
     model: StateColumns = as_json,
 ) -> AsyncIterator[pa.RecordBatch]:
-    """Give the states of the streams in a range.
+    """Yield the states of the streams in a range.
 
     The newest states cost a request for each 1,000 streams, and one more for each state that is too large for a header.
     As of a time or batch, streams that were changed since cost what `parts_of` says, unless their tail tells it.
     """
     columns = chosen(columns_of_states(model), wanted.columns)
-    buffer = Buffer(columns)
-    async for row in _rows(table, wanted, as_of, keys, with_state="state" in columns):
-        if row["now"] is None or wanted.has(row["now"]):
-            values = {**row, "state": _shown(row, model)}
-            buffer.add({name: [values[name]] for name in columns}, 1, len(row["state"] or b""))
-        if buffer.is_full:
-            yield buffer.take()
-    if buffer.rows:
-        yield buffer.take()
 
+    async def rows() -> AsyncIterator[tuple[Mapping[str, Any], int]]:
+        async for row in _rows(table, wanted, as_of, keys, with_state="state" in columns):
+            if row["now"] is not None and not wanted.has(row["now"]):
+                continue
+            try:
+                (state,) = model.read(row["schema"], [row["state"]])
+            except StoredDataError as error:
+                key = f"{row['handler']}-{row['business_id']}"
+                raise StoredDataError(f"The stream {key} cannot be read: {error}") from error
+            yield {**row, "state": state}, len(row["state"] or b"")
 
-def _shown(row: Mapping[str, Any], model: StateColumns) -> Any:  # noqa: ANN401 - a text or a struct
-    try:
-        return model.read(row["schema"], [row["state"]])[0]
-    except StoredDataError as error:
-        key = f"{row['handler']}-{row['business_id']}"
-        raise StoredDataError(f"The stream {key} cannot be read: {error}") from error
+    async for batch in in_batches(columns, rows()):
+        yield batch
 
 
 async def _rows(
@@ -328,7 +315,7 @@ async def _rows(
         past = _Past(stream, as_of)
         if stream.head.tail is not None:
             past.add(stream.head.tail.run())
-        if past.is_found or not stream.newest_event:
+        if past.found or not stream.newest_event:
             for row in past.rows():
                 yield row
         else:
@@ -362,12 +349,7 @@ class _Past:
         self.stream = stream
         self._as_of = as_of
         self._known_from: int | None = None
-        self._found: Mapping[str, Any] | None = None
-
-    @property
-    def is_found(self) -> bool:
-        """Whether a version was there among those that were added."""
-        return self._found is not None
+        self.found: Mapping[str, Any] | None = None
 
     def add(self, run: Run) -> None:
         """Add the next run."""
@@ -375,7 +357,7 @@ class _Past:
             self._known_from = run.versions.nows[0]
         last = self._as_of.last(run)
         if last is not None:
-            self._found = {
+            self.found = {
                 "version": run.first + last,
                 "state": run.versions[: last + 1].after(run.before),
                 "now": run.versions.nows[last],
@@ -385,8 +367,8 @@ class _Past:
     def rows(self) -> Sequence[Mapping[str, Any]]:
         """Return the row of the stream; none when it is known that it was not there yet."""
         head = self.stream.head
-        if self._found is not None:
-            return [_facts(self.stream, **self._found)]
+        if self.found is not None:
+            return [_facts(self.stream, **self.found)]
         if head.tombstone is not None and self._as_of.has_time(head.tombstone.at):
             return [_facts(self.stream, version=0)]
         if head.kept_from == 1 and head.tombstone is None:
@@ -403,18 +385,16 @@ async def _newest(table: Table, stream: StreamHead, *, with_state: bool) -> Mapp
         return _facts(stream, version=0)
     state, schema = head.state, head.schema
     if state is None and with_state:
-        read = partial(_with_newest_run, table, stream.key)
-        stream, run = await until_undisturbed(RetryPolicy().beside(table), read)
-        head, state, schema = stream.head, run.after, run.schema
+        # Too large for the header: it is in the newest run, or in the tail. Two requests.
+        read = partial(
+            Stream.read_last, Partition.exact(table, stream.key), select=RUN, header=HEAD_PROPERTIES
+        )
+        found = await until_undisturbed(RetryPolicy().beside(table), read)
+        stream = head_of_stream(found.stream)
+        head = stream.head
+        run = head.tail.run() if head.tail is not None else run_of(stream, found.events[-1])
+        state, schema = run.after, run.schema
     return _facts(stream, version=head.versions, state=state, now=head.last_now, schema=schema)
-
-
-async def _with_newest_run(table: Table, key: str) -> tuple[StreamHead, Run]:
-    """Read a stream whose state is too large for its header, with its newest run. Two requests."""
-    found = await Stream.read_last(Partition.exact(table, key), select=RUN, header=HEAD_PROPERTIES)
-    stream = head_of_stream(found.stream)
-    tail = stream.head.tail
-    return stream, tail.run() if tail is not None else run_of(stream, found.events[-1])
 
 
 def _facts(stream: StreamHead, **state: Any) -> Mapping[str, Any]:  # noqa: ANN401 - the values of some columns
@@ -428,7 +408,7 @@ def _facts(stream: StreamHead, **state: Any) -> Mapping[str, Any]:  # noqa: ANN4
         "horizon": head.horizon,
         "letters": head.waiting.count,
         "forgotten": head.tombstone.at if head.tombstone else None,
-        **_UNKNOWN,
+        **dict.fromkeys(("version", "state", "now", "schema")),
         **state,
     }
 
@@ -443,7 +423,7 @@ def columns_of_versions(
     columns = {name: model.type if name in STATES else each.type for name, each in COLUMNS.items()}
     if outputs is not None:
         columns[_OUTPUTS] = TYPE
-    return columns if feed is None else feed.columns(columns)
+    return columns if feed is None else {"change_type": TEXT, **columns}
 
 
 async def versions(
@@ -455,7 +435,7 @@ async def versions(
     model: StateColumns = as_json,
     outputs: Outputs | None = None,
 ) -> AsyncIterator[pa.RecordBatch]:
-    """Give the versions of the streams in a range.
+    """Yield the versions of the streams in a range.
 
     Costs a request for each 1,000 rows or 4 MiB of what is asked for; of a single stream, one for each 1,000 runs.
     With a time, only streams that were changed since are read: a request for each 1,000 headers, and what `parts_of`
@@ -463,22 +443,17 @@ async def versions(
     """
     columns = chosen(columns_of_versions(model, feed, outputs), wanted.columns)
     reader = _Reader(columns, wanted, feed, model, outputs)
-    async for part in _parts(table, wanted, keys, reader.select):
+    if wanted.keys is not None:
+        parts = parts_of(table, wanted.keys, reader.select)
+    elif wanted.since is None and wanted.business_id is None:
+        parts = parts_in(table, wanted.within(keys), reader.select)
+    else:
+        parts = _parts_since(table, wanted, keys, reader.select)
+    async for part in parts:
         for batch in reader.add(part):
             yield batch
     if reader.buffer.rows:
         yield reader.buffer.take()
-
-
-async def _parts(table: Table, wanted: Wanted, keys: KeyRange, select: Sequence[str]) -> AsyncIterator[Part]:
-    if wanted.keys is not None:
-        source = parts_of(table, wanted.keys, select)
-    elif wanted.since is None and wanted.business_id is None:
-        source = parts_in(table, wanted.within(keys), select)
-    else:
-        source = _parts_since(table, wanted, keys, select)
-    async for part in source:
-        yield part
 
 
 async def _parts_since(
@@ -488,8 +463,12 @@ async def _parts_since(
     async for stream in heads_of(table, wanted, keys):
         if wanted.since is not None and stream.head.last_now < wanted.since:
             continue
-        if _is_in_tail(stream, wanted.since):
-            yield Part(stream, None)
+        tail = stream.head.tail
+        if tail is not None and (
+            not stream.newest_event
+            or (wanted.since is not None and tail.run().versions.nows[0] < wanted.since)
+        ):
+            yield Part(stream, None)  # all that is asked for is in the tail
         elif stream.newest_event:
             in_runs.append(stream.key)
         if len(in_runs) == PAGE_SIZE:
@@ -499,14 +478,6 @@ async def _parts_since(
     if in_runs:
         async for part in parts_of(table, in_runs, select):
             yield part
-
-
-def _is_in_tail(stream: StreamHead, since: int | None) -> bool:
-    """Say whether all versions of a stream that were made since a time are in its tail."""
-    tail = stream.head.tail
-    if tail is None:
-        return False
-    return not stream.newest_event or (since is not None and tail.run().versions.nows[0] < since)
 
 
 class _Reader:
@@ -548,8 +519,11 @@ class _Reader:
         some = Decoded(part, self._model, whole=self._whole)
         is_first, self._key = part.stream.key != self._key, part.stream.key
         try:
-            if is_first and self._feed is not None:
-                yield from self._put_snapshot(some, self._feed.snapshot(some))
+            if is_first and self._feed is not None and not self._has_time:
+                snapshot = self._feed.snapshot(some)
+                if snapshot is not None:
+                    row = {name: [snapshot.get(name)] for name in self._columns}
+                    yield from self._put(row, 1, len(some.run.before))
             yield from self._put_each(some, self._positions(some))
         except StoredDataError as error:
             raise StoredDataError(f"The stream {part.stream.key} cannot be read: {error}") from error
@@ -561,17 +535,14 @@ class _Reader:
             positions = [position for position in positions if self._wanted.has(nows[position])]
         return positions if self._feed is None else self._feed.positions(some, positions)
 
-    def _put_snapshot(self, some: Decoded, found: Mapping[str, Any] | None) -> Iterator[pa.RecordBatch]:
-        if found is not None and not self._has_time:
-            row = {name: [found.get(name)] for name in self._columns}
-            yield from self._put(row, 1, len(some.run.before))
-
     def _put_each(self, some: Decoded, positions: Sequence[int]) -> Iterator[pa.RecordBatch]:
         if not positions:
             return
         values = {name: values_of(some) for name, values_of in self._values.items()}
         if self._feed is not None:
-            values["change_type"] = self._feed.kinds(some)
+            values["change_type"] = [
+                INSERT if number == 1 else UPDATE for number in range(some.first, some.first + some.count)
+            ]
         if self._outputs is not None:
             values[_OUTPUTS] = self._outputs.of(some)
         if len(positions) < some.count:

@@ -55,31 +55,23 @@ def test_a_stream_is_written_read_and_deleted(blocking, order):
     assert not blocking.exists(order)
 
 
-def test_errors_are_those_of_the_verbs(blocking, order):
-    blocking.provision(order)
-
-    with pytest.raises(ConcurrencyConflictError):
-        blocking.provision(order)
-
-
-def test_it_works_beside_an_event_loop_as_in_a_notebook(blocking, order):
+def test_it_works_beside_an_event_loop_as_in_a_notebook_and_errors_are_those_of_the_verbs(blocking, order):
     async def cell():
         return blocking.provision(order).version
 
     assert asyncio.run(cell()) == 0
+    with pytest.raises(ConcurrencyConflictError):
+        blocking.provision(order)
 
 
-def test_its_thread_ends_with_it(store_url):
+def test_its_thread_ends_with_it_and_its_url_shows_no_secret(store_url):
     before = set(threading.enumerate())
 
     with BlockingStore(store_url) as store:
         store.table("blocking")
+        assert store.url == connect(store_url).url
 
     assert set(threading.enumerate()) <= before
-
-
-def test_the_url_shows_no_secret(blocking, store_url):
-    assert blocking.url == connect(store_url).url
 
 
 @pytest.mark.parametrize("store_url", ["azurite"], indirect=True)  # the others never wait

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from eventstore import EventStoreError, Operation, PayloadTooLargeError
-from eventstore.backends.azure import store as azure_store
-from eventstore.backends.azure.store import AzureTable
+from eventstore.backends import azure as azure_store
+from eventstore.backends.azure import AzureTable
 from eventstore.limits import MAX_TRANSACTION_BYTES
 from tests.support.payloads import (
     AT_A_LIMIT,
@@ -66,7 +66,8 @@ def test_a_row_that_is_changed_is_measured_as_it_is_sent(run, table, refuses, ch
 def sent_bytes(table: AzureTable, operations):
     prepared = [dict(operation.properties) for operation in operations]
     row_keys = [operation.row_key for operation in operations]
-    return len(table._writer.body(PARTITION_KEY, row_keys, operations, prepared))
+    url = f"{table._store.url}/{table.name}"
+    return len(azure_store.transaction(url, PARTITION_KEY, row_keys, operations, prepared, is_cosmos=False))
 
 
 def test_4_mib_are_taken_and_a_byte_more_is_refused(run, table, refuses, unchecked):

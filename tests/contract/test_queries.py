@@ -1,23 +1,97 @@
-"""Ranges, scans and point reads of a table."""
+"""Tables of a store, and ranges, scans and point reads of a table."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-from urllib.parse import unquote
+import gc
+from functools import partial
 
 import pytest
 
-from eventstore import PAGE_SIZE, Operation, Partition, Stream, TableNotFoundError, connect
-from eventstore.backends.azure.store import AzureStore, AzureTable
-from tests.support.table_service import Service, entity, error, row, served
+from eventstore import (
+    PAGE_SIZE,
+    Int64,
+    Operation,
+    StoreUrlError,
+    TableNameError,
+    TableNotFoundError,
+    Value,
+    connect,
+    pages,
+)
+from tests.support.streams import collect
 
-MANY = 2 * PAGE_SIZE + 30
+
+def put(run, table, **properties):
+    run(table.transact("p", [Operation.insert_or_replace("r", properties)]))
 
 
-def insert_all(run, table, partition_key, row_keys, properties=None):
+def test_a_name_in_any_case_opens_one_table(run, store):
+    put(run, run(store.table("Scores")), V=1)
+
+    for name in ("Scores", "sCORES"):
+        table = run(store.table(name))
+        assert run(table.get("p", "r")).properties == {"V": 1}
+        assert table.scope == store.scope
+
+
+def test_a_table_can_be_opened_without_making_it(run, store):
+    for _ in range(2):
+        with pytest.raises(TableNotFoundError) as raised:
+            run(store.table("games7", make=False))
+        assert (raised.value.table, raised.value.store) == ("games7", store.url)
+
+    put(run, run(store.table("games7")), V=1)
+
+    assert run(run(store.table("games7", make=False)).get("p", "r")).properties == {"V": 1}
+
+
+@pytest.mark.parametrize(
+    "name", ["", "ab", "x" * 64, "9games", "ga mes", "ga-mes", "ga_mes", "gämes", "tables", "a;b"]
+)
+def test_a_name_that_no_table_can_have_is_refused(run, store, name):
+    with pytest.raises(TableNameError) as raised:
+        run(store.table(name))
+    assert not isinstance(raised.value, StoreUrlError)
+
+
+def test_a_store_can_be_used_in_an_async_with_and_opens_again(run, store):
+    async def use():
+        async with store as opened:
+            await (await opened.table("games")).barrier()
+            return opened is store
+
+    assert run(use())
+    assert run(run(store.table("games")).get("nowhere", "nothing")) is None
+
+
+def test_the_url_of_a_store_shows_no_secret(store, store_url):
+    assert "AccountKey" not in store.url
+    assert store.url.split("://")[-1].split("/")[0] in store_url
+    assert store.scope == {"memory": "process", "sqlite": "machine"}.get(store_url.split(":")[0], "network")
+
+
+async def use(store, number):
+    table = await store.table("loops")
+    await table.transact(f"p{number}", [Operation.insert_or_replace("r", {"N": number})])
+    return (await table.get(f"p{number}", "r")).properties["N"]
+
+
+def test_one_event_loop_after_the_other_uses_a_store_and_none_leaves_a_connection_open(store_url, caplog):
+    store = connect(store_url)
+    assert [asyncio.run(use(store, number)) for number in range(3)] == [0, 1, 2]
+
+    del store
+    gc.collect()  # a warning of what was left open fails the test
+    assert "Unclosed" not in caplog.text
+
+
+# Ranges.
+
+
+def insert_all(run, table, partition_key, row_keys):
     for start in range(0, len(row_keys), 100):
-        batch = [Operation.insert(key, properties or {"K": key}) for key in row_keys[start : start + 100]]
+        batch = [Operation.insert(key, {"K": key}) for key in row_keys[start : start + 100]]
         run(table.transact(partition_key, batch))
 
 
@@ -25,247 +99,31 @@ def keys(page):
     return [row.row_key for row in page.rows]
 
 
-def test_a_range_has_both_its_ends(run, table):
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (("p", "b", "c"), ["b", "c"]),
+        (("p", "b", "b"), ["b"]),
+        (("p", "aa", "cc"), ["b", "c"]),
+        (("p", "x", "z"), []),
+        (("p", "x", "x"), []),
+        (("p", "c", "b"), []),
+        (("nowhere", "a", "z"), []),
+        (("nowhere", "a", "a"), []),
+    ],
+)
+def test_a_range_has_both_its_ends(run, table, asked, expected):
     insert_all(run, table, "p", ["a", "b", "c", "d"])
 
-    assert keys(run(table.query("p", "b", "c"))) == ["b", "c"]
-    assert keys(run(table.query("p", "b", "b"))) == ["b"]
-    assert keys(run(table.query("p", "aa", "cc"))) == ["b", "c"]
-    assert keys(run(table.query("p", "x", "z"))) == []
-    assert keys(run(table.query("p", "c", "b"))) == []
-    assert keys(run(table.query("nowhere", "a", "z"))) == []
+    assert keys(run(table.query(*asked))) == expected
 
 
 def test_rows_come_in_the_order_of_their_ascii_keys(run, table):
-    ordered = [
-        "!",
-        "(",
-        "+",
-        "-",
-        ".",
-        "0",
-        "9",
-        ":",
-        "A",
-        "SS-HEAD",
-        "SS-SE-0000000001",
-        "Z",
-        "_",
-        "a",
-        "z",
-        "|",
-        "}",
-    ]
+    ordered = ["!", "(", "+", "-", ".", "0", "9", ":", "A", "SS-HEAD", "SS-SE-0000000001", "Z", "_", "a", "z"]
+    ordered += ["|", "}"]
     insert_all(run, table, "p", ordered[::-1])
 
     assert keys(run(table.query("p", "", "~"))) == ordered
-
-
-def test_a_row_that_is_not_there_is_none(run, table):
-    insert_all(run, table, "p", ["a"])
-
-    assert run(table.get("p", "b")) is None
-    assert run(table.get("q", "a")) is None
-
-
-@pytest.fixture(scope="module")
-def many_keys():
-    return [f"r{number:05d}" for number in range(MANY)]
-
-
-def test_more_rows_than_a_page_come_in_pages(run, table, many_keys):
-    insert_all(run, table, "p", many_keys)
-    insert_all(run, table, "q", ["r00001"])
-
-    pages, continuation = [], None
-    while True:
-        page = run(table.query("p", "r00005", "r99999", select=["K"], continuation=continuation))
-        pages.append(page)
-        continuation = page.continuation
-        if continuation is None:
-            break
-
-    assert [len(page.rows) for page in pages] == [PAGE_SIZE, PAGE_SIZE, MANY - 5 - 2 * PAGE_SIZE]
-    assert [key for page in pages for key in keys(page)] == many_keys[5:]
-    assert pages[1].rows[0].properties == {"K": many_keys[5 + PAGE_SIZE]}
-
-
-def test_a_full_page_at_the_end_has_no_continuation(run, table, many_keys):
-    insert_all(run, table, "p", many_keys[:PAGE_SIZE])
-
-    page = run(table.query("p", "", "s"))
-
-    assert len(page.rows) == PAGE_SIZE
-    assert page.continuation is None
-
-
-def test_a_row_inserted_between_two_pages_appears_in_the_second(run, table, many_keys):
-    insert_all(run, table, "p", many_keys[: PAGE_SIZE + 5])
-    first = run(table.query("p", "", "s"))
-    insert_all(run, table, "p", ["r00000a", "r01003a"])
-
-    second = run(table.query("p", "", "s", continuation=first.continuation))
-
-    assert keys(second) == ["r01000", "r01001", "r01002", "r01003", "r01003a", "r01004"]
-
-
-def make(run, table, partition_keys):
-    for key in partition_keys:
-        run(
-            table.transact(
-                key, [Operation.insert("head", {"K": key, "L": b"x" * 600}), Operation.insert("x", {})]
-            )
-        )
-
-
-def scanned(page):
-    return [row.partition_key for row in page.rows]
-
-
-def test_a_scan_finds_one_row_of_each_partition(run, table):
-    make(run, table, ["c", "a/1", "b"])
-    run(table.transact("no-head", [Operation.insert("x", {})]))
-
-    rows = run(table.scan("head")).rows
-
-    assert [(row.partition_key, row.row_key, row.properties["K"]) for row in rows] == [
-        ("a/1", "head", "a/1"),
-        ("b", "head", "b"),
-        ("c", "head", "c"),
-    ]
-    assert rows[1].etag == run(table.get("b", "head")).etag
-
-
-def test_a_scan_has_both_its_ends(run, table):
-    make(run, table, ["a", "b", "c", "d"])
-
-    assert scanned(run(table.scan("head", "b", "c"))) == ["b", "c"]
-    assert scanned(run(table.scan("head", "b"))) == ["b", "c", "d"]
-    assert scanned(run(table.scan("head", last="b"))) == ["a", "b"]
-    assert scanned(run(table.scan("head", "b", "b"))) == ["b"]
-    assert scanned(run(table.scan("missing"))) == []
-
-
-def test_a_scan_reads_only_the_properties_named(run, table):
-    make(run, table, ["a"])
-
-    assert [row.properties for row in run(table.scan("head", select=["K"])).rows] == [{"K": "a"}]
-    assert [row.properties for row in run(table.scan("head", select=[])).rows] == [{}]
-
-
-def test_a_scan_of_an_empty_table_finds_nothing(run, table):
-    page = run(table.scan("head"))
-
-    assert (page.rows, page.continuation) == ((), None)
-
-
-def test_a_scan_of_many_partitions_comes_in_pages(run, table):
-    partition_keys = [f"p{number:05d}" for number in range(PAGE_SIZE + 20)]
-
-    async def make_all():
-        inserts = [table.transact(key, [Operation.insert("head", {})]) for key in partition_keys]
-        await asyncio.gather(*inserts)
-
-    run(make_all())
-
-    first = run(table.scan("head", "p00003"))
-    second = run(table.scan("head", "p00003", continuation=first.continuation))
-
-    assert scanned(first) + scanned(second) == partition_keys[3:]
-    assert second.continuation is None
-
-
-def test_a_scan_without_a_row_key_finds_all_rows(run, table):
-    make(run, table, ["c", "a/1", "b", "d"])
-
-    rows = run(table.scan(None, "a/1", "c", select=["K"])).rows
-
-    assert [(row.partition_key, row.row_key, row.properties) for row in rows] == [
-        (key, row_key, {"K": key} if row_key == "head" else {})
-        for key in ("a/1", "b", "c")
-        for row_key in ("head", "x")
-    ]
-    assert rows[0].etag == run(table.get("a/1", "head")).etag
-
-
-def test_a_scan_of_all_rows_comes_in_pages_that_end_anywhere(run, table):
-    in_each = 40
-    partition_keys = [f"p{number:02d}" for number in range(PAGE_SIZE // in_each + 2)]
-    row_keys = [f"r/{number:02d}" for number in range(in_each)]
-    run(table.transact("o", [Operation.insert("r", {})]))
-    for key in partition_keys:
-        run(table.transact(key, [Operation.insert(row_key, {"N": 1}) for row_key in row_keys]))
-
-    first = run(table.scan(None, "p"))
-    second = run(table.scan(None, "p", continuation=first.continuation))
-
-    found = [(row.partition_key, row.row_key) for row in (*first.rows, *second.rows)]
-    assert found == [(key, row_key) for key in partition_keys for row_key in row_keys]
-    assert len(first.rows) == PAGE_SIZE
-    assert second.continuation is None
-    assert {row.properties["N"] for row in first.rows} == {1}
-
-
-KEY = base64.b64encode(b"a secret key").decode()
-READS = {
-    "get": lambda table: table.get("p", "SS-HEAD"),
-    "query of one row": lambda table: table.query("p", "SS-HEAD", "SS-HEAD"),
-    "open": lambda table: Stream.open(Partition(table, "p")),
-    "exists": lambda table: Stream.exists(Partition(table, "p")),
-    "read backwards": lambda table: Stream.read_backwards(Partition(table, "p")),
-    "read from a later version": lambda table: Stream.read(Partition(table, "p"), 2),
-    "read of properties": lambda table: Stream.read(Partition(table, "p"), 2, select=[], header=["P"]),
-}
-
-
-@pytest.fixture
-def service(run):
-    with served(Service(), run) as service:
-        yield service
-
-
-@pytest.fixture
-def azure_table(run, service):
-    store = connect(f"TableEndpoint=http://127.0.0.1:{service.port}/acct;AccountName=acct;AccountKey={KEY}")
-    assert isinstance(store, AzureStore)
-    yield AzureTable(store, "games")
-    run(store.close())
-
-
-@pytest.mark.parametrize("name", READS)
-def test_a_header_is_read_by_its_keys(run, service, azure_table, name):
-    service.answers = [row({**entity("SS-HEAD"), "Version": 0, "P": 1})]
-
-    run(READS[name](azure_table))
-
-    (line, _headers), *more = service.requests
-    assert line.startswith("GET /acct/games(PartitionKey='p',RowKey='SS-HEAD')")
-    assert more == []
-
-
-def test_only_what_is_selected_is_asked_for(run, service, azure_table):
-    service.answers = [row(entity("r"))] * 2
-
-    run(azure_table.query("p", "r", "r", select=["A", "no, name"]))
-    run(azure_table.get("p", "r"))
-
-    assert [unquote(line.split(" ")[1]).partition("?")[2] for line, _headers in service.requests] == [
-        "$select=PartitionKey,RowKey,Timestamp,A",
-        "",
-    ]
-
-
-def test_a_row_and_a_table_that_are_not_there_are_told_apart(run, service, azure_table):
-    service.answers = [
-        error(404, "ResourceNotFound"),
-        error(404, "ResourceNotFound"),
-        error(404, "TableNotFound"),
-    ]
-
-    assert run(azure_table.get("p", "r")) is None
-    assert run(azure_table.query("p", "r", "r")).rows == ()
-    with pytest.raises(TableNotFoundError):
-        run(azure_table.get("p", "r"))
 
 
 def test_a_range_of_one_row_gives_that_row(run, table):
@@ -278,5 +136,166 @@ def test_a_range_of_one_row_gives_that_row(run, table):
         assert run(table.query("p q/'r'", key, key)).rows == (found,)
         (selected,) = run(table.query("p q/'r'", key, key, select=["M"])).rows
         assert (selected.etag, selected.properties) == (found.etag, {"M": 2})
-    assert run(table.query("p q/'r'", "z", "z")).rows == ()
+    assert run(table.get("p q/'r'", "z")) is None
     assert run(table.get("p q", "a")) is None
+
+
+MANY = [f"r{number:05d}" for number in range(2 * PAGE_SIZE + 30)]
+
+
+def test_more_rows_than_a_page_come_in_pages(run, table):
+    insert_all(run, table, "p", MANY)
+    insert_all(run, table, "q", ["r00001"])
+
+    found = run(collect(pages(partial(table.query, "p", "r00005", "r99999", select=["K"]))))
+
+    assert [len(page.rows) for page in found] == [PAGE_SIZE, PAGE_SIZE, len(MANY) - 5 - 2 * PAGE_SIZE]
+    assert [key for page in found for key in keys(page)] == MANY[5:]
+    assert found[1].rows[0].properties == {"K": MANY[5 + PAGE_SIZE]}
+
+
+def test_a_full_page_at_the_end_has_no_continuation(run, table):
+    insert_all(run, table, "p", MANY[:PAGE_SIZE])
+
+    page = run(table.query("p", "", "s"))
+
+    assert (len(page.rows), page.continuation) == (PAGE_SIZE, None)
+
+
+def test_a_row_inserted_between_two_pages_appears_in_the_second(run, table):
+    insert_all(run, table, "p", MANY[: PAGE_SIZE + 5])
+    first = run(table.query("p", "", "s"))
+    insert_all(run, table, "p", ["r00000a", "r01003a"])
+
+    second = run(table.query("p", "", "s", continuation=first.continuation))
+
+    assert keys(second) == ["r01000", "r01001", "r01002", "r01003", "r01003a", "r01004"]
+
+
+# Projection.
+
+ROW: dict[str, Value] = {
+    "A": 1,
+    "B": Int64(2),
+    "Small": b"x" * 100,
+    "Large": b"l" * 2000,
+    "Larger": b"m" * 9000,
+    "Largest": b"n" * 60000,
+}
+
+
+@pytest.mark.parametrize(
+    "select",
+    [
+        None,
+        [],
+        ["A"],
+        ["A", "Missing"],
+        ["Small"],
+        ["Large"],
+        ["Larger", "A"],
+        ["Largest"],
+        ["Largest", "Large"],
+        ["B", "Large", "Larger", "Largest", "Small", "A"],
+        ["A", "A"],
+    ],
+)
+def test_only_the_properties_named_are_read(run, table, select):
+    run(table.transact("p", [Operation.insert("a", ROW), Operation.insert("b", {"A": 2})]))
+    names = ROW if select is None else set(select)
+
+    first, second = run(table.query("p", "a", "b", select=select)).rows
+
+    assert first.properties == {name: ROW[name] for name in names if name in ROW}
+    assert second.properties == {name: 2 for name in names if name == "A"}
+    assert {type(value) for name, value in first.properties.items() if name == "B"} <= {Int64}
+    run(table.transact("p", [Operation.merge("a", {"A": 9}, first.etag)]))
+    assert run(table.get("p", "a")).properties == {**ROW, "A": 9}
+
+
+# Scans.
+
+
+def make(run, table, partition_keys):
+    for key in partition_keys:
+        head = Operation.insert("head", {"K": key, "L": b"x" * 600})
+        run(table.transact(key, [head, Operation.insert("x", {})]))
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (("head",), ["a/1", "b", "c", "d"]),
+        (("head", "b", "c"), ["b", "c"]),
+        (("head", "b"), ["b", "c", "d"]),
+        (("head", "", "b"), ["a/1", "b"]),
+        (("head", "b", "b"), ["b"]),
+        (("missing",), []),
+    ],
+)
+@pytest.mark.parametrize("select", [None, ["K"], []])
+def test_a_scan_finds_one_row_of_each_partition(run, table, asked, expected, select):
+    make(run, table, ["c", "a/1", "d", "b"])
+    run(table.transact("no-head", [Operation.insert("x", {})]))
+
+    page = run(table.scan(*asked, select=select))
+
+    assert [(row.partition_key, row.row_key, row.properties) for row in page.rows] == [
+        (key, "head", {"K": key, "L": b"x" * 600} if select is None else dict.fromkeys(select, key))
+        for key in expected
+    ]
+    for row in page.rows:
+        assert run(table.query(row.partition_key, "head", "head", select=select)).rows == (row,)
+    assert page.continuation is None
+
+
+def test_a_scan_of_an_empty_table_finds_nothing(run, table):
+    for row_key in ("head", None):
+        page = run(table.scan(row_key))
+        assert (page.rows, page.continuation) == ((), None)
+
+
+@pytest.mark.parametrize("select", [None, []])
+def test_a_scan_of_many_partitions_comes_in_pages(run, table, select):
+    partition_keys = [f"p{number:05d}" for number in range(PAGE_SIZE + 20)]
+
+    async def make_all():
+        await asyncio.gather(*[table.transact(key, [Operation.insert("head", {})]) for key in partition_keys])
+
+    run(make_all())
+
+    first, second = run(collect(pages(partial(table.scan, "head", "p00003", select=select))))
+
+    assert [row.partition_key for row in (*first.rows, *second.rows)] == partition_keys[3:]
+
+
+@pytest.mark.parametrize("select", [None, ["K"]])
+def test_a_scan_without_a_row_key_finds_all_rows(run, table, select):
+    make(run, table, ["c", "a/1", "b", "d"])
+
+    rows = run(table.scan(None, "a/1", "c", select=select)).rows
+
+    assert [(row.partition_key, row.row_key, row.properties.get("K")) for row in rows] == [
+        (key, row_key, key if row_key == "head" else None)
+        for key in ("a/1", "b", "c")
+        for row_key in ("head", "x")
+    ]
+    assert {"L" in row.properties for row in rows} == ({False} if select else {True, False})
+    assert rows[0].etag == run(table.get("a/1", "head")).etag
+
+
+@pytest.mark.parametrize("select", [None, ["N"]])
+def test_a_scan_of_all_rows_comes_in_pages_that_end_anywhere(run, table, select):
+    in_each = 40
+    partition_keys = [f"p{number:02d}" for number in range(PAGE_SIZE // in_each + 2)]
+    row_keys = [f"r/{number:02d}" for number in range(in_each)]
+    run(table.transact("o", [Operation.insert("r", {})]))
+    for key in partition_keys:
+        run(table.transact(key, [Operation.insert(row_key, {"N": 1}) for row_key in row_keys]))
+
+    first, second = run(collect(pages(partial(table.scan, None, "p", select=select))))
+
+    found = [(row.partition_key, row.row_key) for row in (*first.rows, *second.rows)]
+    assert found == [(key, row_key) for key in partition_keys for row_key in row_keys]
+    assert len(first.rows) == PAGE_SIZE
+    assert {row.properties["N"] for row in first.rows} == {1}

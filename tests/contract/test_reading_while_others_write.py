@@ -1,139 +1,109 @@
+"""Appends do not disturb a read, truncations start it again."""
+
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Event
 
 import pytest
 
-from eventstore import ConcurrencyConflictError, EventData, InterceptedTable, Partition, Stream
+from eventstore import ConcurrencyConflictError, Partition, Stream
 from eventstore.reading import READ_ATTEMPTS
 from eventstore.sync import BlockingStore
+from tests.support.streams import disturbed, event, events, versions
 
 VERSIONS = 1188
 
 
 @pytest.fixture
 def stream(run, partition):
-    stream = Stream(partition)
-    for start in range(1, VERSIONS, 99):
-        events = [EventData({"N": number}) for number in range(start, start + 99)]
-        stream = run(Stream.write(stream, *events)).stream
-    return stream
-
-
-def intercepted(table, partition, *, at, action):
-    """Return the partition seen through a table that carries out an action before some of its calls."""
-
-    async def act(name, _key, number):
-        if number in at:
-            await action()
-
-    watched = InterceptedTable(table, before=act)
-    return watched, Partition(watched, partition.key)
-
-
-def versions(found):
-    return [event.version for event in found.events]
+    return run(Stream.write_in_parts(partition, events(1, VERSIONS), expected_version=0)).stream
 
 
 async def append(partition):
-    await Stream.write(await Stream.open(partition), EventData({"N": 0}))
+    await Stream.write(await Stream.open(partition), event(0))
 
 
-def test_appends_before_each_page_do_not_disturb_a_read(run, table, partition, stream):
-    watched, seen = intercepted(table, partition, at=range(1, 100), action=lambda: append(partition))
+async def truncate(partition):
+    await Stream.truncate(await Stream.open(partition), 1150)
 
-    found = run(Stream.read(seen, slice_size=None))
+
+@pytest.fixture
+def seen(table, partition):
+    """Give the partition seen through a table that does something before some of its calls."""
+
+    def seen(action, at=range(1, 100)):
+        async def act(_name, _key, number):
+            if number in at:
+                await action(partition)
+
+        return disturbed(table, before=act)
+
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("read", "first", "calls"),
+    [
+        (partial(Stream.read, slice_size=None), 1, 2),
+        (partial(Stream.read, start_version=2, slice_size=None), 2, 3),
+        (partial(Stream.read_backwards, slice_size=VERSIONS), 2, 3),
+        (partial(Stream.read_last, count=VERSIONS), 2, 3),
+    ],
+)
+def test_appends_before_each_page_do_not_disturb_a_read(run, seen, stream, read, first, calls):
+    place = seen(append)
+
+    found = run(read(place))
 
     # The header that the read began with is that of one append.
-    assert versions(found) == list(range(1, VERSIONS + 2))
-    assert (found.stream.version, found.is_end_of_stream) == (VERSIONS + 1, True)
-    assert watched.calls == 2
+    assert sorted(versions(found)) == list(range(first, VERSIONS + 2))
+    assert found.stream.version == VERSIONS + 1
+    assert place.table.calls == calls
+
+
+def test_a_stream_value_is_that_of_the_header_that_was_read_first(run, seen, stream):
+    place = seen(append, at={2})
+
+    found = run(Stream.read(place, 1180, None))
+
+    assert versions(found) == list(range(1180, VERSIONS + 1))
+    assert (found.stream.etag, found.is_end_of_stream, place.table.calls) == (stream.etag, True, 2)
+    with pytest.raises(ConcurrencyConflictError):
+        run(Stream.write(found.stream, event(1)))
 
 
 @pytest.mark.parametrize(
     "read",
     [
-        lambda seen: Stream.read(seen, 2, None),
-        lambda seen: Stream.read_backwards(seen, slice_size=VERSIONS),
-        lambda seen: Stream.read_last(seen, VERSIONS),
+        partial(Stream.read, slice_size=None),
+        partial(Stream.read, start_version=1100, slice_size=60),
+        partial(Stream.read_backwards, slice_size=60),
     ],
 )
-def test_nor_one_that_begins_later_or_goes_backwards(run, table, partition, stream, read):
-    _, seen = intercepted(table, partition, at=range(1, 100), action=lambda: append(partition))
+def test_a_truncation_after_the_header_was_read_starts_the_read_again(run, seen, stream, read):
+    place = seen(truncate, at={2})
 
-    found = run(read(seen))
-
-    assert sorted(versions(found)) == list(range(2, VERSIONS + 2))
-
-
-def test_a_stream_value_that_was_read_in_pages_is_that_of_its_header(run, table, partition, stream):
-    _, seen = intercepted(table, partition, at={2}, action=lambda: append(partition))
-
-    found = run(Stream.read(seen, slice_size=None))
-
-    with pytest.raises(ConcurrencyConflictError):
-        run(Stream.write(found.stream, EventData({"N": 1})))
-
-
-def test_a_truncation_between_two_pages_starts_the_read_again(run, table, partition, stream):
-    async def truncate():
-        await Stream.truncate(await Stream.open(partition), 1150)
-
-    _, seen = intercepted(table, partition, at={2}, action=truncate)
-
-    found = run(Stream.read(seen, slice_size=None))
+    found = run(read(place))
 
     assert found.stream.first_version == 1150
-    assert versions(found) == list(range(1150, VERSIONS + 1))
+    assert sorted(versions(found)) == list(range(1150, VERSIONS + 1))
+    assert place.table.calls in (3, 4)
 
 
-def test_a_truncation_after_the_header_was_read_starts_the_read_again(run, table, partition, stream):
-    async def truncate():
-        await Stream.truncate(await Stream.open(partition), 1150)
-
-    watched, seen = intercepted(table, partition, at={2}, action=truncate)
-
-    found = run(Stream.read(seen, 1100, 60))
-
-    assert versions(found) == list(range(1150, VERSIONS + 1))
-    assert watched.calls == 4
-
-
-def test_a_write_after_the_header_was_read_does_not_show(run, table, partition, stream):
-    async def write():
-        await Stream.write(await Stream.open(partition), EventData({"N": 0}))
-
-    watched, seen = intercepted(table, partition, at={2}, action=write)
-
-    found = run(Stream.read(seen, 1180, None))
-
-    assert versions(found) == list(range(1180, VERSIONS + 1))
-    assert found.stream.etag == stream.etag
-    assert found.is_end_of_stream
-    assert watched.calls == 2
-
-
-def test_a_stream_that_is_cut_each_time_is_given_up(run, table, partition, stream, pauses):
-    async def cut():
+def test_a_stream_that_is_cut_each_time_is_given_up(run, seen, stream, pauses):
+    async def cut(partition):
         stream = await Stream.open(partition)
         await Stream.truncate(stream, stream.first_version + 5)
 
-    watched, seen = intercepted(table, partition, at=range(1, 100), action=cut)
+    place = seen(cut)
 
     with pytest.raises(ConcurrencyConflictError, match="each time"):
-        run(Stream.read(seen, 2, None))
+        run(Stream.read(place, 2, None))
 
-    assert watched.calls == 3 * READ_ATTEMPTS
+    assert place.table.calls == 3 * READ_ATTEMPTS
     assert len(pauses) == READ_ATTEMPTS - 1
-
-
-def test_a_version_written_after_the_read_is_a_conflict_for_the_writer(run, table, partition, stream):
-    found = run(Stream.read(partition, slice_size=1))
-    run(Stream.write(stream, EventData({"N": 0})))
-
-    with pytest.raises(ConcurrencyConflictError):
-        run(Stream.write(found.stream, EventData({"N": 1})))
 
 
 def append_until(stop, store_url, table_name):
@@ -141,14 +111,13 @@ def append_until(stop, store_url, table_name):
     with BlockingStore(store_url) as store:
         stream = store.open(Partition(store.table(table_name), "orders-7"))
         while not stop.is_set():
-            stream = store.write(stream, EventData({"N": 0})).stream
+            stream = store.write(stream, event(0)).stream
     return stream.version
 
 
 @pytest.mark.thorough
 def test_a_hundred_thousand_events_are_read_under_constant_appends(run, store_url, table_name, partition):
-    events = [EventData({"N": number}) for number in range(1, 100_001)]
-    run(Stream.write_in_parts(partition, events, expected_version=0))
+    run(Stream.write_in_parts(partition, events(1, 100_000), expected_version=0))
     stop = Event()
 
     with ThreadPoolExecutor() as pool:
@@ -159,5 +128,5 @@ def test_a_hundred_thousand_events_are_read_under_constant_appends(run, store_ur
             stop.set()
 
     assert versions(found) == list(range(1, found.stream.version + 1))
-    assert len(events) <= found.stream.version <= appended.result()
-    assert [event.properties["N"] for event in found.events[: len(events)]] == list(range(1, 100_001))
+    assert 100_000 <= found.stream.version <= appended.result()
+    assert [each.properties["N"] for each in found.events[:100_000]] == list(range(1, 100_001))

@@ -1,85 +1,46 @@
-"""Opening, provisioning and looking for a stream, and its properties."""
+"""Opening, provisioning and restoring a stream, its properties, and streams that share a partition."""
 
 from __future__ import annotations
 
 import pytest
 
-from eventstore import ConcurrencyConflictError, EventData, Operation, Partition, Stream, StreamNotFoundError
+from eventstore import (
+    ConcurrencyConflictError,
+    DuplicateEventError,
+    EventData,
+    InterceptedTable,
+    Operation,
+    Partition,
+    Stream,
+    StreamNotFoundError,
+    Value,
+)
+from tests.support.streams import event, events, events_with_ids, versions
+
+OWNED: dict[str, Value | None] = {"Owner": "me", "Limit": 3}
+
+
+@pytest.fixture
+def stream(run, partition):
+    return run(Stream.provision(partition, OWNED))
 
 
 def test_opening_gives_the_stream_as_it_was_written(run, partition):
-    written = run(
-        Stream.write(partition, EventData({"N": 1}), expected_version=0, properties={"Owner": "me"})
-    ).stream
+    written = run(Stream.write(partition, event(1), expected_version=0, properties=OWNED)).stream
 
     opened = run(Stream.open(partition))
 
-    assert opened == written
-    assert (opened.version, opened.first_version, opened.properties) == (1, 1, {"Owner": "me"})
-    assert run(Stream.try_open(partition)) == written
+    assert opened == written == run(Stream.try_open(partition))
+    assert (opened.version, opened.first_version, opened.properties) == (1, 1, OWNED)
+    assert run(Stream.exists(partition))
 
 
-def test_opening_a_stream_that_is_not_there_is_an_error(run, partition):
-    with pytest.raises(StreamNotFoundError, match="orders-7"):
+def test_a_stream_that_is_not_there_is_an_error_or_none(run, partition):
+    with pytest.raises(StreamNotFoundError) as raised:
         run(Stream.open(partition))
-
-
-def test_trying_to_open_a_stream_that_is_not_there_gives_none(run, partition):
+    assert raised.value.stream == "orders-7"
     assert run(Stream.try_open(partition)) is None
-
-
-def test_a_stream_value_can_be_restored_from_its_parts(run, partition):
-    opened = run(Stream.provision(partition))
-
-    restored = Stream(partition, etag=opened.etag, version=opened.version)
-    result = run(Stream.write(restored, EventData({"N": 1})))
-
-    assert run(Stream.open(partition)).etag == result.stream.etag
-
-
-def test_a_new_stream_is_at_version_0_and_has_one_row(run, partition, contents):
-    stream = run(Stream.provision(partition))
-
-    assert (stream.version, stream.properties) == (0, {})
-    (header,) = contents()
-    assert (header.row_key, header.etag, header.properties) == ("SS-HEAD", stream.etag, {"Version": 0})
-
-
-def test_a_new_stream_can_have_properties(run, partition, contents):
-    stream = run(Stream.provision(partition, {"Owner": "me", "Limit": 3, "Nothing": None}))
-
-    assert stream.properties == {"Owner": "me", "Limit": 3}
-    assert contents()[0].properties == {"Version": 0, "Owner": "me", "Limit": 3}
-
-
-def test_a_stream_that_is_there_is_not_provisioned_again(run, partition, refuses):
-    run(Stream.provision(partition, {"Owner": "me"}))
-
-    with refuses(ConcurrencyConflictError, match="exists already"):
-        run(Stream.provision(partition, {"Owner": "you"}))
-
-
-def test_a_stream_that_was_written_is_not_provisioned(run, partition, refuses):
-    run(Stream.write(partition, EventData({"N": 1}), expected_version=0))
-
-    with refuses(ConcurrencyConflictError):
-        run(Stream.provision(partition))
-
-
-def test_there_is_no_stream_before_it_is_written(run, partition):
     assert not run(Stream.exists(partition))
-
-
-def test_a_provisioned_stream_exists(run, partition):
-    run(Stream.provision(partition))
-
-    assert run(Stream.exists(partition))
-
-
-def test_a_written_stream_exists(run, partition):
-    run(Stream.write(partition, EventData({"N": 1}), expected_version=0))
-
-    assert run(Stream.exists(partition))
 
 
 def test_other_rows_in_the_partition_are_no_stream(run, table, partition):
@@ -89,22 +50,37 @@ def test_other_rows_in_the_partition_are_no_stream(run, table, partition):
     assert not run(Stream.exists(partition))
 
 
-@pytest.fixture
-def stream(run, partition):
-    return run(Stream.provision(partition, {"Owner": "me", "Limit": 3}))
+@pytest.mark.parametrize("properties", [None, {**OWNED, "Nothing": None}])
+def test_a_new_stream_is_at_version_0_and_has_one_row(run, partition, contents, properties):
+    stream = run(Stream.provision(partition, properties))
+
+    kept = OWNED if properties else {}
+    assert (stream.version, stream.properties) == (0, kept)
+    (header,) = contents()
+    assert (header.row_key, header.etag, header.properties) == (
+        "SS-HEAD",
+        stream.etag,
+        {"Version": 0, **kept},
+    )
+    assert run(Stream.exists(partition))
 
 
-def test_setting_the_properties_replaces_all_of_them(run, partition, stream):
+@pytest.mark.parametrize(
+    "make", [Stream.provision, lambda place: Stream.write(place, event(1), expected_version=0)]
+)
+def test_a_stream_that_is_there_is_not_provisioned_again(run, partition, refuses, make):
+    run(make(partition))
+
+    with refuses(ConcurrencyConflictError, match="exists already"):
+        run(Stream.provision(partition, {"Owner": "you"}))
+
+
+def test_setting_the_properties_replaces_all_of_them(run, partition, stream, refuses):
     changed = run(Stream.set_properties(stream, {"Owner": "you", "Nothing": None}))
 
     assert changed.properties == {"Owner": "you"}
     assert changed.etag != stream.etag
     assert run(Stream.open(partition)) == changed
-
-
-def test_setting_the_properties_of_a_changed_stream_is_a_conflict(run, stream, refuses):
-    run(Stream.set_properties(stream, {"Owner": "you"}))
-
     with refuses(ConcurrencyConflictError):
         run(Stream.set_properties(stream, {"Owner": "she"}))
 
@@ -114,51 +90,186 @@ def test_a_transient_stream_has_no_properties_to_set(run, partition, refuses):
         run(Stream.set_properties(Stream(partition), {"Owner": "me"}))
 
 
-def test_a_write_can_replace_the_properties_in_the_same_transaction(run, partition, stream):
-    result = run(Stream.write(stream, EventData({"N": 1}), properties={"Owner": "you"}))
+@pytest.mark.parametrize(("given", "kept"), [(None, OWNED), ({"Owner": "you"}, {"Owner": "you"})])
+def test_a_write_keeps_the_properties_or_replaces_them(run, partition, stream, given, kept):
+    written = run(Stream.write(stream, event(1), properties=given)).stream
 
-    assert result.stream.properties == {"Owner": "you"}
-    assert run(Stream.open(partition)) == result.stream
-
-
-def test_a_write_without_properties_keeps_them(run, partition, stream):
-    written = run(Stream.write(stream, EventData({"N": 1}))).stream
-
-    assert written.properties == {"Owner": "me", "Limit": 3}
+    assert written.properties == kept
     assert run(Stream.open(partition)) == written
 
 
-def test_a_write_with_a_value_whose_properties_were_not_read_keeps_them(run, partition, stream):
-    unread = Stream(partition, stream.etag, stream.version)
-
-    written = run(Stream.write(unread, EventData({"N": 1}))).stream
-
-    assert written.properties is None
-    assert run(Stream.open(partition)).properties == {"Owner": "me", "Limit": 3}
-
-
 def test_a_transient_stream_brings_its_properties(run, partition):
-    transient = Stream(partition, properties={"Owner": "me"})
-
-    run(Stream.write(transient, EventData({"N": 1})))
+    run(Stream.write(Stream(partition, properties={"Owner": "me"}), event(1)))
 
     assert run(Stream.open(partition)).properties == {"Owner": "me"}
 
 
 @pytest.mark.parametrize("name", ["Version", "FirstVersion", "Tombstone", "ETag", "Timestamp"])
 def test_names_that_the_store_needs_are_refused(run, partition, stream, refuses, name):
-    with refuses(ValueError, match=name):
-        run(Stream.set_properties(stream, {name: 1}))
-    with refuses(ValueError, match=name):
-        run(Stream.write(stream, EventData({"N": 1}), properties={name: 1}))
-    with refuses(ValueError, match=name):
-        run(Stream.provision(partition, {name: 1}))
-    with refuses(ValueError, match=name):
-        run(Stream.truncate(stream, 1, {name: 1}))
+    for write in (
+        Stream.set_properties(stream, {name: 1}),
+        Stream.write(stream, event(1), properties={name: 1}),
+        Stream.provision(partition, {name: 1}),
+        Stream.truncate(stream, 1, {name: 1}),
+    ):
+        with refuses(ValueError, match=name):
+            run(write)
 
 
-def test_properties_of_a_stream_value_cannot_be_changed(stream):
+def test_a_stream_value_cannot_be_changed(stream):
     with pytest.raises(TypeError):
         stream.properties["Owner"] = "you"
     with pytest.raises(AttributeError):
         stream.version = 7
+
+
+# A value that was kept elsewhere, as its parts.
+
+
+@pytest.fixture
+def watched(table):
+    return InterceptedTable(table)
+
+
+@pytest.fixture
+def cut(run, watched):
+    """Give a stream with eight events, of which the first five have been cut away."""
+    place = Partition(watched, "orders-7")
+    written = run(Stream.write(place, *events(1, 8), expected_version=0, properties=OWNED)).stream
+    cut = run(Stream.truncate(written, 6))
+    watched.counts.clear()
+    return cut
+
+
+def restored(stream, **known):
+    return Stream(stream.partition, stream.etag, stream.version, **known)
+
+
+@pytest.mark.parametrize("known", [{}, {"properties": OWNED}, {"first_version": 6}])
+def test_a_write_with_a_restored_value_keeps_what_is_not_known(run, watched, cut, known):
+    written = run(Stream.write(restored(cut, **known), event(9))).stream
+    run(Stream.write(written, event(10)))
+
+    assert watched.counts == {"transact": 2}
+    assert written.properties == known.get("properties")
+    found = run(Stream.read(cut.partition))
+    assert (found.stream.first_version, versions(found)) == (6, [6, 7, 8, 9, 10])
+    assert found.stream.properties == OWNED
+
+
+def test_a_write_with_a_restored_value_brings_the_properties_that_were_given(run, cut):
+    run(Stream.write(restored(cut, properties={"Owner": "you"}), event(9)))
+
+    assert run(Stream.open(cut.partition)).properties == {"Owner": "you", "Limit": 3}
+
+
+REPLACING = [
+    lambda stream: Stream.set_properties(stream, {"Owner": "you"}),
+    lambda stream: Stream.write(stream, event(9), properties={"Owner": "you"}),
+    lambda stream: Stream.write_in_parts(stream, events(9, 108), properties={"Owner": "you"}),
+    lambda stream: Stream.truncate(stream, 6, {"Owner": "you"}),
+]
+
+
+@pytest.mark.parametrize("replace", REPLACING)
+@pytest.mark.parametrize("known", [{}, {"properties": {"Limit": 3}}])
+def test_replacing_the_properties_keeps_the_watermark(run, cut, replace, known):
+    run(replace(restored(cut, **known)))
+
+    found = run(Stream.read(cut.partition))
+    assert (found.stream.first_version, versions(found)[:3]) == (6, [6, 7, 8])
+    assert found.stream.properties == {"Owner": "you"}
+
+
+@pytest.mark.parametrize(("known", "price"), [({}, 1), ({"first_version": 6}, 0)])
+def test_replacing_costs_a_request_when_the_watermark_is_not_known(run, watched, cut, known, price):
+    changed = run(Stream.set_properties(restored(cut, **known), {"Owner": "you"}))
+
+    assert (watched.counts["get"], watched.counts["transact"]) == (price, 1)
+    assert changed == run(Stream.open(cut.partition))
+
+
+def test_the_watermark_does_not_move_back(run, cut, refuses):
+    with refuses(ValueError, match="events 6 to 8 cannot be cut up to 3"):
+        run(Stream.truncate(restored(cut), 3))
+
+
+@pytest.mark.parametrize("replace", REPLACING)
+def test_a_value_that_is_out_of_date_is_a_conflict(run, cut, refuses, replace):
+    run(Stream.write(cut, event(9)))
+
+    with refuses(ConcurrencyConflictError):
+        run(replace(restored(cut)))
+
+
+# Virtual partitions.
+
+
+def test_both_spellings_are_one_place(run, table, contents):
+    run(Stream.write(Partition(table, "orders-7|items"), event(1, id="i"), expected_version=0))
+
+    assert [row.row_key for row in contents()] == [
+        "items|SS-HEAD",
+        "items|SS-SE-0000000001",
+        "items|SS-UID-i",
+    ]
+    assert run(Stream.read(Partition(table, "orders-7", "items"))).has_events
+
+
+def test_streams_in_one_partition_are_independent(run, table, refuses):
+    places = [Partition(table, key) for key in ("orders-7|a", "orders-7|ab", "orders-7")]
+    for number, place in enumerate(places):
+        stream = run(Stream.write(place, event(number, id="same id"), expected_version=0)).stream
+        with refuses(DuplicateEventError) as raised:
+            run(Stream.write(stream, event(9, id="same id")))
+        assert (raised.value.stream, raised.value.event_id) == (str(place), "same id")
+    cut = run(Stream.write(places[0], event(9), expected_version=1)).stream
+    run(Stream.truncate(cut, 2))
+
+    found = [run(Stream.read(place, ids=True)).events for place in places]
+    assert [[each.properties["N"] for each in one] for one in found] == [[9], [1], [2]]
+    assert [str(one[0].id) for one in found] == ["None", "same id", "same id"]
+
+
+def test_a_separator_in_the_key_of_an_exact_partition_does_not_split_it(run, table, contents):
+    run(Stream.write(Partition.exact(table, "orders|7"), event(1), expected_version=0))
+
+    assert [row.row_key for row in contents("orders|7")] == ["SS-HEAD", "SS-SE-0000000001"]
+    assert run(Stream.try_read(Partition(table, "orders|7"))) is None
+
+
+@pytest.mark.parametrize("cut_it", [lambda stream: Stream.truncate(stream, 3), Stream.delete])
+@pytest.mark.parametrize("prefix", ["", "a|"])
+def test_cutting_a_stream_takes_nothing_of_those_whose_prefix_is_like_it(
+    run, table, contents, cut_it, prefix
+):
+    def write(beginning):
+        place = Partition.exact(table, "orders-7", beginning)
+        return run(Stream.write(place, *events_with_ids(1, 2), expected_version=0)).stream
+
+    stream = write(prefix)
+    for beginning in (f"{prefix}SS", f"{prefix}b|", f"{prefix}UID-|"):
+        write(beginning)
+
+    run(cut_it(stream))
+
+    assert len(contents()) == 1 + 3 * 5
+
+
+def test_a_prefix_without_a_separator_is_a_place_of_its_own(run, table, contents):
+    """So Streamstone writes a partition that is given in three arguments."""
+    rows = {
+        "7SS-HEAD": {"Version": 1},
+        "7SS-SE-0000000001": {"Version": 1, "N": 1},
+        "7SS-UID-i": {"Version": 1},
+    }
+    run(table.transact("orders-7", [Operation.insert(key, values) for key, values in rows.items()]))
+    theirs = Partition.exact(table, "orders-7", "7")
+
+    assert run(Stream.try_read(Partition(table, "orders-7", "7"))) is None
+    found = run(Stream.read(theirs))
+    assert [each.properties for each in found.events] == [{"N": 1}]
+    run(Stream.write(found.stream, EventData({"N": 2})))
+    assert [row.row_key for row in contents()] == sorted([*rows, "7SS-SE-0000000002"])
+    run(Stream.delete(theirs))
+    assert [row.row_key for row in contents()] == ["7SS-HEAD"]

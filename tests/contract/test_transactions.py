@@ -11,13 +11,11 @@ from eventstore import (
     Operation,
     PayloadTooLargeError,
     RowChangedError,
-    RowError,
     RowExistsError,
     RowNotFoundError,
     Verb,
 )
 from eventstore.port import CommitsTogether
-from tests.support.names import new_name
 
 
 @pytest.fixture
@@ -49,12 +47,12 @@ def test_all_operations_of_a_transaction_take_effect(transact, etags, contents):
     assert new == (rows["a"].etag, rows["b"].etag, "", rows["d"].etag, rows["e"].etag, rows["f"].etag)
 
 
-def test_an_existing_row_is_replaced_or_merged_by_the_verbs_that_also_insert(transact, etags, contents):
+def test_some_verbs_take_a_row_as_it_is(transact, etags, contents):
     transact([Operation.insert_or_replace("a", {"V": 2}), Operation.insert_or_merge("b", {"V": 2})])
+    transact([Operation.merge("a", {"V": 3}), Operation.replace("b", {"V": 3}), Operation.delete("c")])
+    transact([Operation.merge("a", {"W": 4}), Operation.insert_or_merge("b", {"W": 4})])
 
-    rows = {row.row_key: row.properties for row in contents()}
-    assert rows["a"] == {"V": 2}
-    assert rows["b"] == {"V": 2, "Kept": "k"}
+    assert [row.properties for row in contents()] == [{"V": 3, "W": 4}, {"V": 3, "W": 4}]
 
 
 STALE = 'W/"stale"'
@@ -73,7 +71,10 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("operation", "error"), REFUSALS)
-def test_a_refused_operation_undoes_the_others(transact, etags, refuses, operation, error):
+@pytest.mark.parametrize("later", [[], [Operation.insert("d", {}), Operation.delete("missing")]])
+def test_the_first_operation_that_is_refused_is_named_and_undoes_the_others(
+    transact, etags, refuses, operation, error, later
+):
     others = [
         Operation.insert("new", {"V": 2}),
         Operation.replace("b", {"V": 2}, etags[1]),
@@ -81,24 +82,9 @@ def test_a_refused_operation_undoes_the_others(transact, etags, refuses, operati
     ]
 
     with refuses(error) as raised:
-        transact([*others, operation])
+        transact([*others, operation, *later])
 
     assert (raised.value.row_key, raised.value.index) == (operation.row_key, 3)
-
-
-@pytest.mark.parametrize(("operation", "error"), REFUSALS)
-def test_of_several_refused_operations_the_first_is_named(transact, etags, refuses, operation, error):
-    with refuses(error) as raised:
-        transact(
-            [
-                Operation.insert_or_merge("b", {"V": 2}),
-                operation,
-                Operation.insert("c", {}),
-                Operation.delete("missing"),
-            ]
-        )
-
-    assert (raised.value.row_key, raised.value.index) == (operation.row_key, 1)
 
 
 def test_an_etag_that_was_valid_once_is_refused_later(transact, etags, refuses):
@@ -108,33 +94,20 @@ def test_an_etag_that_was_valid_once_is_refused_later(transact, etags, refuses):
         transact([Operation.replace("a", {"V": 3}, etags[0])])
 
 
-def test_the_star_does_without_a_condition(transact, etags, contents):
-    transact([Operation.replace("a", {"V": 3}), Operation.merge("b", {"V": 3}), Operation.delete("c")])
-
-    assert [row.properties for row in contents()] == [{"V": 3}, {"V": 3, "Kept": "k"}]
-
-
-@pytest.mark.parametrize("verb", [Verb.REPLACE, Verb.MERGE, Verb.DELETE])
-@pytest.mark.parametrize("etag", [None, ""])
-def test_a_missing_etag_is_no_permission(transact, etags, refuses, verb, etag):
-    with refuses(ValueError, match="needs an ETag"):
-        transact([Operation(verb, "a", {}, etag)])
-
-
-@pytest.mark.parametrize("verb", [Verb.INSERT, Verb.INSERT_OR_MERGE, Verb.INSERT_OR_REPLACE])
-def test_an_insert_takes_no_etag(transact, etags, refuses, verb):
-    with refuses(ValueError, match="cannot be bound to an ETag"):
-        transact([Operation(verb, "a", {}, etags[0])])
-
-
-def test_two_operations_on_one_row_are_refused(transact, etags, refuses):
-    with refuses(ValueError, match="two operations on one row"):
-        transact([Operation.insert("n", {}), Operation.delete("n")])
-
-
-def test_a_transaction_without_operations_is_refused(transact, refuses):
-    with refuses(ValueError, match="at least one operation"):
-        transact([])
+@pytest.mark.parametrize(
+    ("operations", "told"),
+    [
+        *([[Operation(verb, "a", {}, etag)], "needs an ETag"]
+          for verb in (Verb.REPLACE, Verb.MERGE, Verb.DELETE) for etag in (None, "")),
+        *([[Operation(verb, "a", {}, "etag")], "cannot be bound to an ETag"]
+          for verb in (Verb.INSERT, Verb.INSERT_OR_MERGE, Verb.INSERT_OR_REPLACE)),
+        ([Operation.insert("n", {}), Operation.delete("n")], "two operations on one row"),
+        ([], "at least one operation"),
+    ],
+)  # fmt: skip
+def test_what_can_be_no_transaction_is_refused(transact, etags, refuses, operations, told):
+    with refuses(ValueError, match=told):
+        transact(operations)
 
 
 def test_partitions_and_tables_are_independent(transact, run, table, store, contents):
@@ -157,36 +130,28 @@ def test_what_a_caller_gives_is_not_changed_and_not_kept(transact, run, table):
     assert run(table.get("p", "r")).properties == {"V": 1}
 
 
-def test_a_row_error_says_which_row(transact, run, table):
-    with pytest.raises(RowError, match=r"Operation 1: the row 'gone' does not exist\."):
-        run(table.transact("p", [Operation.insert("r", {}), Operation.delete("gone")]))
+# Several transactions in one commit, in the stores of this machine.
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def store_url(request, tmp_path):
-    return f"memory:{new_name()}" if request.param == "memory" else f"sqlite:///{tmp_path}/store.db"
+of_this_machine = pytest.mark.parametrize("store_url", ["memory", "sqlite"], indirect=True)
 
 
 def insert(*row_keys: str, **properties: Any) -> list[Operation]:
     return [Operation.insert(key, properties) for key in row_keys]
 
 
-def test_a_table_of_this_machine_can_do_it(table):
-    assert isinstance(table, CommitsTogether)
-
-
+@of_this_machine
 def test_each_gets_its_etags(table, run, contents):
+    assert isinstance(table, CommitsTogether)
     first, second = run(table.transact_each([("p", insert("a", "b")), ("q", insert("a"))]))
 
     assert first == tuple(row.etag for row in contents("p"))
     assert second == tuple(row.etag for row in contents("q"))
     assert set(first).isdisjoint(second)
-
-
-def test_none_is_no_commit(table, run):
     assert run(table.transact_each([])) == []
 
 
+@of_this_machine
 @pytest.mark.parametrize(
     ("refused", "error"),
     [
@@ -199,6 +164,7 @@ def test_none_is_no_commit(table, run):
         ([*insert("new"), *insert("new")], ValueError),
         ([*insert("new"), *insert("strange", V=object())], TypeError),
         ([], ValueError),
+        ([*insert("new"), *insert("k" * 513)], InvalidKeyError),
     ],
 )
 def test_one_that_is_refused_changes_nothing_and_the_others_are_carried_out(
@@ -218,13 +184,7 @@ def test_one_that_is_refused_changes_nothing_and_the_others_are_carried_out(
     assert third == tuple(row.etag for row in contents("r"))
 
 
-def test_a_key_that_cannot_be_is_the_error_of_its_transaction_alone(table, run, contents):
-    first, second = run(table.transact_each([("p" * 513, insert("a")), ("q", insert("a"))]))
-
-    assert type(first) is InvalidKeyError
-    assert second == tuple(row.etag for row in contents("q"))
-
-
+@of_this_machine
 def test_of_two_on_one_stream_the_second_is_refused(table, run, contents):
     (etag,) = run(table.transact("p", insert("head", V=0)))
 

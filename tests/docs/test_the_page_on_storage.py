@@ -29,7 +29,7 @@ from runtime.messages.parsing import prepare
 from runtime.publishing.keys import TableKeys
 from runtime.publishing.last_hop import IdempotentDelivery
 from runtime.publishing.publisher import Record, Result
-from runtime.publishing.records import Claims, Publications
+from runtime.publishing.records import Publications
 from runtime.retries import RetryPolicy
 from runtime.spark import tokens as issuing
 from runtime.versions import limits
@@ -88,8 +88,9 @@ def written() -> list[Row]:
 
 
 async def _publish(table: Table) -> None:
-    publication = await Publications(table, system_clock).begin("b1-digest", "sqlite:///file", None, 1)
-    claim = await Claims(table, system_clock, publication, "somebody", timedelta(minutes=1)).take(0, None)
+    publications = Publications(table, system_clock)
+    publication = await publications.begin("b1-digest", "sqlite:///file", None, 1)
+    claim = await publications.claim(publication, 0, None, "somebody", timedelta(minutes=1))
     assert claim
     await claim.note(1, [Record("m1", "Hit", GAMES[0], "ShootingRange", Result.NOT_SENT, "400")])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
 from pathlib import Path
 
 from eventstore import connect
@@ -39,7 +38,7 @@ def export(
     with StepProgress(notes(), keep_steps=False) as progress:
         manifest = on_table(states, lambda opened: export_table(opened, name, to, progress.show_rows))
     Screen(as_json).put(
-        {"folder": str(to), "bytes": manifest.bytes, **asdict(manifest)},
+        {"folder": str(to), "bytes": manifest.bytes, **manifest.document()},
         f"Exported {counted(manifest.rows, 'row')} of {name} to {to}, in {counted(len(manifest.files), 'file')} of "
         f"{manifest.bytes:,} bytes, with the digest {manifest.digest}.",
     )
@@ -75,6 +74,6 @@ def import_(
         asyncio.run(import_all())
     rows, digest = counted(manifest.rows, "row"), manifest.digest
     Screen(as_json).put(
-        {"folder": str(from_), "bytes": manifest.bytes, **asdict(manifest)},
+        {"folder": str(from_), "bytes": manifest.bytes, **manifest.document()},
         f"Imported {rows} of {manifest.table} into {states.table}, with the digest {digest}.",
     )

@@ -21,10 +21,10 @@ from runtime.cli.console import Screen, counted, make_table, moment
 from runtime.cli.failures import NotPossibleError, needing
 from runtime.cli.options import AsJson, OtherStores
 from runtime.clock import system_clock
-from runtime.documents.store import ListedDocuments, existing_documents
+from runtime.documents.store import ListedDocuments, existing_documents, object_folder
 from runtime.errors import UsageError
 from runtime.ledger.ledger import Ledger
-from runtime.maintenance.forget import ObjectDocuments, Tables, Trace, look, referenced_documents, scrub
+from runtime.maintenance.forget import Tables, Trace, look, referenced_documents, scrub
 from runtime.maintenance.forget import forget as erase
 from runtime.messages.envelope import canonical
 from runtime.options import option
@@ -166,7 +166,7 @@ async def _look(
             if documents is None:
                 names += await referenced_documents(tables.states, handler, business_id)
             else:
-                names += await ObjectDocuments.of(documents, handler, business_id).names()
+                names += await documents.names(object_folder(handler, business_id))
         return traces, names
 
 

@@ -29,7 +29,7 @@ from runtime.publishing.publisher import PublishOptions, TargetOptions
 
 if TYPE_CHECKING:
     from runtime.publishing.publisher import Record, Target
-    from runtime.publishing.runner import Published, Redriven
+    from runtime.publishing.runner import Published
     from runtime.spark.session import Session
 
 T = TypeVar("T")
@@ -244,7 +244,7 @@ def published_parts(batch_id: str, found: Published) -> Iterator[RenderableType]
 
 
 def _put_redriven(
-    screen: Screen, batch_id: str, found: Redriven, unended_keys: Sequence[tuple[str, str]] = ()
+    screen: Screen, batch_id: str, found: Published, unended_keys: Sequence[tuple[str, str]] = ()
 ) -> None:
     """Show the dead letters of a publication, after a redrive or without one.
 
@@ -265,7 +265,7 @@ def _put_redriven(
     screen.put({**_document(batch_id, found), "keys_without_end": keys}, *parts)
 
 
-def _document(batch_id: str, found: Published | Redriven) -> dict[str, Any]:
+def _document(batch_id: str, found: Published) -> dict[str, Any]:
     return {
         "batch_id": batch_id,
         "target": found.publication.target,
@@ -342,7 +342,7 @@ def publish(
 
     if letters:
 
-        async def listing(opened: Table) -> Redriven:
+        async def listing(opened: Table) -> Published:
             record = await Ledger(opened, system_clock).get(batch)
             return await list_letters(opened, record, found.target, found.options.types)
 

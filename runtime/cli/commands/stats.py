@@ -66,8 +66,8 @@ def sql(
         consistent sql "select handler, count(*) from versions group by 1" \
             --store sqlite:///store.db --table games
 
-    It runs in this process on DuckDB. What is not asked for is not read: tables that the query does not name, columns
-    that it leaves out, and streams that a condition on handler, business_id or now excludes.
+    It runs in this process on DuckDB. Tables and columns that the query does not name are not read, nor streams
+    that --handler and --id exclude; a condition of the query is tried on each row.
     States, and what reads them, are described in docs/tables.md.
     """
     if as_json and as_csv:

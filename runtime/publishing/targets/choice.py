@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
 
 from runtime.errors import MissingExtraError, UsageError
 from runtime.publishing.publisher import Target, TargetOptions
@@ -16,16 +15,41 @@ _FORMS = (
 
 def open_target(url: str, options: TargetOptions | None = None) -> Target:
     """Return the target that a url names. Raises `UsageError`, and `MissingExtraError` without its package."""
-    url = resolved(url)
-    scheme = url.partition(":")[0]
-    make = _TARGETS.get(scheme) or (_function if is_function(url) else None)
-    if make is None:
-        raise UsageError(_FORMS)
     try:
-        return make(url, options or TargetOptions())
+        return _open(resolved(url), options or TargetOptions())
     except ModuleNotFoundError as error:
         message = f"This target needs {error.name}: pip install 'consistent-messaging[publish]'."
         raise MissingExtraError(message) from error
+
+
+def _open(url: str, options: TargetOptions) -> Target:
+    # Each is imported when it is asked for: most need packages of the extra.
+    match url.partition(":")[0]:
+        case "sqlite":
+            from runtime.publishing.targets.sql import SqliteTarget  # noqa: PLC0415
+
+            return SqliteTarget(url, options.names, options.batch_id)
+        case "postgresql" | "postgres":
+            from runtime.publishing.targets.postgresql import PostgresTarget  # noqa: PLC0415
+
+            return PostgresTarget(url, options.names, options.batch_id)
+        case "http" | "https":
+            from runtime.publishing.targets.http import HttpTarget  # noqa: PLC0415
+
+            return HttpTarget(url, options)
+        case "kafka":
+            from runtime.publishing.targets.kafka import KafkaTarget  # noqa: PLC0415
+
+            return KafkaTarget(url, options.names)
+        case "Endpoint=sb":
+            from runtime.publishing.targets.servicebus import ServiceBusTarget  # noqa: PLC0415
+
+            return ServiceBusTarget(url, options.names, options.window)
+    if is_function(url):
+        from runtime.publishing.targets.function import FunctionTarget  # noqa: PLC0415
+
+        return FunctionTarget(url, options)
+    raise UsageError(_FORMS)
 
 
 def is_function(url: str) -> bool:
@@ -43,50 +67,3 @@ def resolved(text: str) -> str:
     if not found:
         raise UsageError(f"The environment variable {name} is not set.")
     return found
-
-
-def _sqlite(url: str, options: TargetOptions) -> Target:
-    from runtime.publishing.targets.sql import SqliteTarget  # noqa: PLC0415 - loaded when asked for
-
-    return SqliteTarget(url, options.names, options.batch_id)
-
-
-def _postgresql(url: str, options: TargetOptions) -> Target:
-    from runtime.publishing.targets.postgresql import PostgresTarget  # noqa: PLC0415 - its extra
-
-    return PostgresTarget(url, options.names, options.batch_id)
-
-
-def _http(url: str, options: TargetOptions) -> Target:
-    from runtime.publishing.targets.http import HttpTarget  # noqa: PLC0415 - its extra
-
-    return HttpTarget(url, options)
-
-
-def _function(url: str, options: TargetOptions) -> Target:
-    from runtime.publishing.targets.function import FunctionTarget  # noqa: PLC0415 - loaded when asked for
-
-    return FunctionTarget(url, options)
-
-
-def _kafka(url: str, options: TargetOptions) -> Target:
-    from runtime.publishing.targets.kafka import KafkaTarget  # noqa: PLC0415 - its extra
-
-    return KafkaTarget(url, options.names)
-
-
-def _service_bus(url: str, options: TargetOptions) -> Target:
-    from runtime.publishing.targets.servicebus import ServiceBusTarget  # noqa: PLC0415 - its extra
-
-    return ServiceBusTarget(url, options.names, options.window)
-
-
-_TARGETS: Mapping[str, Callable[[str, TargetOptions], Target]] = {
-    "sqlite": _sqlite,
-    "postgresql": _postgresql,
-    "postgres": _postgresql,
-    "http": _http,
-    "https": _http,
-    "kafka": _kafka,
-    "Endpoint=sb": _service_bus,
-}

@@ -1,16 +1,7 @@
 """A function of a user as a target: the last hop, to a sender that takes part in no transaction.
 
-A key for each customer and message says what was sent, in this publication and in others. Each output is recorded:
-
-| what happened | at most once | at least once |
-|---|---|---|
-| the function returned | `sent` | `sent` |
-| it raised `PermanentError`, or an error that is not named here | `not_sent` | `not_sent` |
-| it raised `TransientError` or `ConnectionError` | `not_sent` | tried again |
-| it raised `TimeoutError`, or took longer than the time-out | `unknown` | tried again |
-| the process was killed while it sent | `unknown` | tried again |
-| the process was killed later | what the key says | what the key says, or tried again |
-| another publication has sent the message | `filtered` | `filtered` |
+A key for each customer and message says what was sent, in this publication and in others. Each output is recorded; the
+table in docs/publishing.md says how.
 """
 
 from __future__ import annotations
@@ -155,15 +146,23 @@ class FunctionPublisher(OneByOnePublisher):
         except ValueError as error:
             return Record.of(output, str(error))
         raised: list[Exception] = []
+
+        async def send() -> None:
+            try:
+                await self._function.call(message)
+            except Exception as error:
+                raised.append(error)
+                raise
+
         while True:
-            send = partial(self._send, message, raised)
             delivered = await self._function.in_turn(partial(self._deliver, message, send))
             if delivered.end is not End.LOCKED:
                 break
             await asyncio.sleep(max((delivered.try_again_at or 0) - system_clock(), 0) / _SECOND + 0.001)
-        self._count(raised, delivered)
+        last = raised[-1] if raised else None
+        self._count(last, delivered)
         if not delivered.is_done:
-            asked = raised[-1].retry_after if isinstance(raised[-1], TransientError) else None
+            asked = last.retry_after if isinstance(last, TransientError) else None
             raise TargetUnavailableError(delivered.why or "", asked)
         result, why = Result(delivered.end), delivered.why or ""
         found = delivered.found
@@ -186,22 +185,14 @@ class FunctionPublisher(OneByOnePublisher):
         except RetriesExhaustedError as error:
             raise TargetError(f"The keys of {self._function.name} cannot be kept: {error}") from error
 
-    async def _send(self, message: OutgoingMessage, raised: list[Exception]) -> None:
-        try:
-            await self._function.call(message)
-        except Exception as error:
-            raised.append(error)
-            raise
-
-    def _count(self, raised: list[Exception], delivered: Delivered) -> None:
+    def _count(self, error: Exception | None, delivered: Delivered) -> None:
         """Stop when the receiver has answered none of several outputs in a row."""
-        if delivered.end is End.SENT or (raised and isinstance(raised[-1], PermanentError)):
+        if delivered.end is End.SENT or isinstance(error, PermanentError):
             self._function.failures = 0
-        elif raised and delivered.is_done:
+        elif error is not None and delivered.is_done:
             self._function.failures += 1
             if self._function.failures >= _FAILURES:
-                message = (
+                raise TargetError(
                     f"{self._function.name} did not send {_FAILURES} outputs in a row, the last one because of "
                     f"{delivered.why}."
-                )
-                raise TargetError(message) from raised[-1]
+                ) from error

@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from runtime.clock import to_microseconds
 from runtime.errors import TargetError, TargetUnavailableError, UsageError
-from runtime.publishing.publisher import CommittedOutput, Promise, Record, SliceName
-
-# The markers of slices in Kafka, as far as they are committed.
+from runtime.publishing.publisher import (
+    CommittedOutput,
+    Promise,
+    Record,
+    SliceName,
+    Target,
+    ThreadedPublisher,
+)
 
 MARKERS = "consistent-slices"
 """The topic of the markers, whose keys are the names of slices. It must keep each of them: compact it, if anything."""
@@ -33,7 +36,6 @@ TRANSACTION_SECONDS = 60
 
 _POLL_SECONDS = 1.0
 _WAIT_SECONDS = 3 * TRANSACTION_SECONDS
-_REQUEST_SECONDS = 60.0
 
 
 class Markers:
@@ -47,12 +49,16 @@ class Markers:
         self._known: set[str] = set()
 
     def have(self, name: str) -> bool:
-        """Say whether a slice was sent.
+        """Return whether a slice was sent.
 
         Reads up to what any producer had sent when this was called. A transaction that is open there hides the
         markers behind it, so this waits until it has ended, by its producer or by its time-out.
         """
-        ends = self._ends_now()
+        partitions = self._ends.list_topics(MARKERS, timeout=_SECONDS).topics[MARKERS].partitions
+        ends = {
+            each: self._ends.get_watermark_offsets(TopicPartition(MARKERS, each), timeout=_SECONDS)[1]
+            for each in partitions
+        }
         if not self._reached:
             self._reached = dict.fromkeys(ends, 0)
             self._committed.assign([TopicPartition(MARKERS, each, 0) for each in ends])
@@ -60,7 +66,16 @@ class Markers:
         while any(self._reached[each] < end for each, end in ends.items()):
             if time.monotonic() > deadline:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - that is its public name
-            self._read(_POLL_SECONDS)
+            record = self._committed.poll(_POLL_SECONDS)
+            if record is None:
+                continue
+            error = record.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - as above
+                raise KafkaException(error)
+            partition, offset = record.partition() or 0, record.offset() or 0
+            self._reached[partition] = max(self._reached[partition], offset if error else offset + 1)
+            if error is None:
+                self._known.add((record.key() or b"").decode())
         return name in self._known
 
     def close(self) -> None:
@@ -68,28 +83,6 @@ class Markers:
         self._ends.close()
         self._committed.close()
 
-    def _ends_now(self) -> dict[int, int]:
-        partitions = self._ends.list_topics(MARKERS, timeout=_REQUEST_SECONDS).topics[MARKERS].partitions
-        places = [TopicPartition(MARKERS, each) for each in partitions]
-        return {
-            place.partition: self._ends.get_watermark_offsets(place, timeout=_REQUEST_SECONDS)[1]
-            for place in places
-        }
-
-    def _read(self, seconds: float) -> None:
-        record = self._committed.poll(seconds)
-        if record is None:
-            return
-        error = record.error()
-        if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - that is its public name
-            raise KafkaException(error)
-        partition, offset = record.partition() or 0, record.offset() or 0
-        self._reached[partition] = max(self._reached[partition], offset if error else offset + 1)
-        if error is None:
-            self._known.add((record.key() or b"").decode())
-
-
-T = TypeVar("T")
 
 _SECONDS = 60.0
 _LOOKS, _PAUSE_SECONDS = 20, 0.25
@@ -104,16 +97,13 @@ _UNREACHABLE = {
 _TRANSACTION_MILLISECONDS = TRANSACTION_SECONDS * 1000
 
 
-class KafkaTarget:
+class KafkaTarget(Target):
     """A Kafka cluster, `kafka://HOST:PORT,HOST:PORT?setting=value`.
 
     The settings are librdkafka's, such as `security.protocol`; user and password of the url are those of SASL.
     """
 
-    promise: Promise = Promise.EXACTLY_ONCE
-    chunk = 1_000
-    publishers: int | None = None
-    window: timedelta | None = None
+    promise = Promise.EXACTLY_ONCE
 
     def __init__(self, url: str, names: Mapping[str, str]) -> None:
         parts = urlsplit(url)
@@ -144,28 +134,28 @@ class KafkaTarget:
         with _explained(self.name):
             producer = Producer(self.settings)
             for topic in topics:
-                await self._look_for(producer, topic)
-
-    async def _look_for(self, producer: Producer, topic: str) -> None:
-        for _ in range(_LOOKS):
-            found = await asyncio.to_thread(producer.list_topics, topic, timeout=_SECONDS)
-            error = found.topics[topic].error
-            if error is None:
-                return
-            await asyncio.sleep(_PAUSE_SECONDS)
-        raise UsageError(f"{self.name} has no topic {topic}: {error.str()}. Make it, or see --map.")
+                for _ in range(_LOOKS):
+                    found = await asyncio.to_thread(producer.list_topics, topic, timeout=_SECONDS)
+                    error = found.topics[topic].error
+                    if error is None:
+                        break
+                    await asyncio.sleep(_PAUSE_SECONDS)
+                else:
+                    raise UsageError(
+                        f"{self.name} has no topic {topic}: {error.str()}. Make it, or see --map."
+                    )
 
     def publisher(self) -> KafkaPublisher:
         """Return a publisher."""
         return KafkaPublisher(self)
 
 
-class KafkaPublisher:
+class KafkaPublisher(ThreadedPublisher):
     """Sends slices, each as a transaction with a producer of its own."""
 
     def __init__(self, target: KafkaTarget) -> None:
+        super().__init__()
         self._target = target
-        self._thread = ThreadPoolExecutor(1)
         self._producer: Producer | None = None
         self._markers: Markers | None = None
         self._name: SliceName | None = None
@@ -173,26 +163,26 @@ class KafkaPublisher:
 
     async def open(self, name: SliceName) -> bool:
         """End what a predecessor has left of the slice, look for its marker, and begin a transaction if it has none."""
-        return await self._in_thread(partial(self._open, name))
+        return await self.in_thread(partial(self._open, name))
 
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
         """Send outputs with the business id as key, so that those of one business object stay in order."""
-        return await self._in_thread(partial(self._send, outputs))
+        return await self.in_thread(partial(self._send, outputs))
 
     async def commit(self) -> None:
         """Send the marker, and commit."""
-        await self._in_thread(self._commit)
+        await self.in_thread(self._commit)
 
     async def roll_back(self) -> None:
         """Abort the transaction, if there is one; the broker does so itself when a producer is gone."""
-        await self._in_thread(self._roll_back)
+        await self.in_thread(self._roll_back)
 
     async def close(self) -> None:
         """Drop the producer, and close the connections."""
         await self.roll_back()
         if self._markers is not None:
-            await self._in_thread(self._markers.close)
-        self._thread.shutdown()
+            await self.in_thread(self._markers.close)
+        await super().close()
 
     def _open(self, name: SliceName) -> bool:
         with _explained(self._target.name):
@@ -215,10 +205,17 @@ class KafkaPublisher:
         refused = []
         with _explained(self._target.name):
             for output in outputs:
+                headers = {
+                    **output.headers,
+                    "message_id": output.message_id,
+                    "type": output.type,
+                    "handler": output.handler,
+                    "sequence": str(output.sequence),
+                    "enqueued_at": str(to_microseconds(output.enqueued_at)),
+                }
+                topic = self._target.topic_of(output.type)
                 try:
-                    self._produce(
-                        self._target.topic_of(output.type), output.business_id, output.body, _headers(output)
-                    )
+                    self._produce(topic, output.business_id, output.body, headers)
                 except KafkaException as error:
                     if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
                         raise
@@ -262,21 +259,6 @@ class KafkaPublisher:
         if self._producer is None:
             raise TargetUnavailableError(f"{self._target.name}: there is no transaction under way.")
         return self._producer
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Do something after what was begun before, although that may have been cancelled."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-
-
-def _headers(output: CommittedOutput) -> Mapping[str, str]:
-    return {
-        **output.headers,
-        "message_id": output.message_id,
-        "type": output.type,
-        "handler": output.handler,
-        "sequence": str(output.sequence),
-        "enqueued_at": str(to_microseconds(output.enqueued_at)),
-    }
 
 
 @contextmanager

@@ -8,7 +8,7 @@ longer ago than its window would be delivered twice, so a slice is not resumed l
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from hashlib import sha256
@@ -20,7 +20,7 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
 
 from runtime.errors import TargetError, TargetUnavailableError, UsageError
-from runtime.publishing.publisher import CommittedOutput, Promise, Record, SliceName
+from runtime.publishing.publisher import CommittedOutput, Promise, Publisher, Record, Target
 
 _PLACE = re.compile(r"Endpoint=sb://([^/;]+)", re.IGNORECASE)
 _ENTITY = re.compile(r"EntityPath=([^;]+)", re.IGNORECASE)
@@ -28,12 +28,11 @@ _LONGEST_ID = 128
 _TOO_LARGE = "It is larger than a message of this namespace may be."
 
 
-class ServiceBusTarget:
+class ServiceBusTarget(Target):
     """The queues and topics of a namespace, given by its connection string."""
 
-    promise: Promise = Promise.ONCE_WITHIN_WINDOW
+    promise = Promise.ONCE_WITHIN_WINDOW
     chunk = 100
-    publishers: int | None = None
 
     def __init__(self, connection: str, names: Mapping[str, str], window: timedelta) -> None:
         place = _PLACE.match(connection)
@@ -42,7 +41,7 @@ class ServiceBusTarget:
         entity = _ENTITY.search(connection)
         self.name = f"sb://{place[1]}" + (f"/{entity[1]}" if entity else "")
         self.identity = f"{self.name} {sorted(names.items())}"
-        self.window: timedelta | None = window
+        self.window = window
         self.connection = connection
         self._entity = entity[1] if entity else None
         self._names = names
@@ -51,15 +50,12 @@ class ServiceBusTarget:
         """Return the queue or topic of a type: that of `--map`, else of the connection string, else the type's name."""
         return self._names.get(type_) or self._entity or type_
 
-    async def prepare(self, types: Collection[str]) -> None:
-        """Nothing: queues and topics are there or not."""
-
     def publisher(self) -> ServiceBusPublisher:
         """Return a publisher, with a connection of its own."""
         return ServiceBusPublisher(self)
 
 
-class ServiceBusPublisher:
+class ServiceBusPublisher(Publisher):
     """Sends outputs as messages."""
 
     def __init__(self, target: ServiceBusTarget) -> None:
@@ -67,21 +63,27 @@ class ServiceBusPublisher:
         self._client: ServiceBusClient | None = None
         self._senders: dict[str, ServiceBusSender] = {}
 
-    async def open(self, name: SliceName) -> bool:
-        """Say that a slice is to be sent: queues keep no markers."""
-        del name
-        return True
-
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
         """Send outputs, as many in a batch as it holds; return those that are too large for any."""
         refused: list[Record] = []
         with _explained(self._target.name):
             for entity, some in groupby(outputs, lambda each: self._target.entity_of(each.type)):
-                refused += await self._send_to(self._sender(entity), list(some))
+                sender = self._sender(entity)
+                batch = await sender.create_message_batch()
+                for output in some:
+                    message = message_of(output)
+                    try:
+                        batch.add_message(message)
+                        continue
+                    except MessageSizeExceededError:
+                        await sender.send_messages(batch)
+                    batch = await sender.create_message_batch()
+                    try:
+                        batch.add_message(message)
+                    except MessageSizeExceededError:
+                        refused.append(Record.of(output, _TOO_LARGE))
+                await sender.send_messages(batch)
         return refused
-
-    async def commit(self) -> None:
-        """Nothing: what was sent cannot be taken back."""
 
     async def roll_back(self) -> None:
         """Give back connections: the next attempt makes new ones."""
@@ -92,24 +94,6 @@ class ServiceBusPublisher:
         client, self._client, self._senders = self._client, None, {}
         if client is not None:
             await client.close()
-
-    async def _send_to(self, sender: ServiceBusSender, outputs: Sequence[CommittedOutput]) -> list[Record]:
-        refused = []
-        batch = await sender.create_message_batch()
-        for output in outputs:
-            message = message_of(output)
-            try:
-                batch.add_message(message)
-                continue
-            except MessageSizeExceededError:
-                await sender.send_messages(batch)
-            batch = await sender.create_message_batch()
-            try:
-                batch.add_message(message)
-            except MessageSizeExceededError:
-                refused.append(Record.of(output, _TOO_LARGE))
-        await sender.send_messages(batch)
-        return refused
 
     def _sender(self, entity: str) -> ServiceBusSender:
         if self._client is None:

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from eventstore import connect
-from runtime.clock import system_clock
 from runtime.documents.store import FolderDocuments
 from runtime.publishing.publisher import Record
-from runtime.publishing.records import Publications
+from runtime.publishing.records import RECORD, read_record, rows_of
 from samples.orders import __main__ as program
 from samples.orders import servers
 from samples.orders.servers import EMBEDDED, Places, steps, write_log
@@ -56,12 +55,8 @@ def seen(workplace: Workplace, places: Places) -> tuple[Any, ...]:
 async def recorded(url: str) -> list[Record]:
     """Return the records of the outputs that were sent to customers."""
     async with connect(url) as store:
-        publications = Publications(await store.table("orders", make=False), system_clock)
-        return [
-            each
-            async for publication in publications.every()
-            for each in await publications.records(publication)
-        ]
+        rows = rows_of(await store.table("orders", make=False), RECORD)
+        return [read_record(row).record async for row in rows]
 
 
 def told(letters: list[str], what: str = "") -> list[str]:

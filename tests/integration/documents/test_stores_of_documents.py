@@ -12,7 +12,7 @@ from handlers import DocumentReference
 from handlers.context import new_document
 from runtime import UsageError
 from runtime.documents.store import FolderDocuments, open_documents, open_place, portable_url
-from tests.unit.runtime.side_effects.letters_desk import Office, ask
+from tests.unit.runtime.documents.letters_desk import Office, ask
 
 _numbers = itertools.count(1)
 NAMES = ["Desk/r-1/0a1b-1-letter.txt", "Desk/A b%2Fc ü/0a1b-2-größe 1.txt"]

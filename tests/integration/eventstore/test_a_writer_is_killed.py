@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from eventstore import EventData, Partition, Stream, connect, drive
-from eventstore.backends import sqlite_file
+from eventstore.backends import sqlite as sqlite_file
 
 HALTS_IN_A_TRANSACTION = """
 import sys
@@ -17,10 +17,10 @@ from eventstore import EventData, Include, Partition, Stream, connect, drive
 from eventstore.backends.sqlite import Changes
 
 url, last = sys.argv[1], int(sys.argv[2])
-carry_out = Changes.carry_out
+change = Changes._change
 
-def carry_out_and_halt(changes, index, *operation):
-    etag = carry_out(changes, index, *operation)
+def change_and_halt(changes, index, *operation):
+    etag = change(changes, index, *operation)
     if index == last:
         print("halted", flush=True)
         sys.stdin.read()
@@ -30,7 +30,7 @@ store = connect(url)
 stream = drive(Stream.open(Partition(drive(store.table("games")), "p")))
 # What it changes goes to the log before it commits, as in a transaction that is larger than the cache.
 store._file.connection().execute("PRAGMA cache_size=1")
-Changes.carry_out = carry_out_and_halt
+Changes._change = change_and_halt
 data = bytes(60_000)
 events = EventData({"N": 2, "Data": data}, id="second"), EventData({"N": 3, "Data": data})
 drive(Stream.write(stream, *events, properties={"Total": 6}, includes=[Include.insert("list", {"N": 2})]))

@@ -66,52 +66,32 @@ def file(folder):
     return file
 
 
-def unusable(file, why):
-    return f"StoreUrlError: The file {file} cannot be used as a store: {why}."
+READ_ONLY, UNOPENED = "attempt to write a readonly database", "unable to open database file"
+CHANGES = ["writes", "barrier", "makes a table"]
 
 
-def test_a_file_that_all_may_write_is_used(start, file):
-    said = start(USES_EACH_FILE, file).end()
+@pytest.mark.parametrize(
+    ("file_mode", "folder_mode", "name", "done", "refused", "why"),
+    [
+        (0o666, 0o777, "store.db", ["opens", "reads", *CHANGES], [], ""),
+        (0o444, 0o777, "store.db", ["opens", "reads"], CHANGES, READ_ONLY),
+        (0o444, 0o555, "store.db", [], ["opens"], READ_ONLY),  # there is no place for the log
+        (0o666, 0o555, "store.db", [], ["opens"], READ_ONLY),
+        (0o000, 0o777, "store.db", [], ["opens"], UNOPENED),
+        (0o666, 0o555, "new.db", [], ["opens"], UNOPENED),
+    ],
+)
+def test_what_may_not_be_used_is_one_error(start, file, file_mode, folder_mode, name, done, refused, why):
+    file.chmod(file_mode)
+    file.parent.chmod(folder_mode)
+    used = file.with_name(name)
 
-    assert said == [f"{what}: done" for what in ("opens", "reads", "writes", "barrier", "makes a table")]
+    said = start(USES_EACH_FILE, used).end()
 
-
-def test_a_file_that_may_only_be_read_is_read(start, file):
-    file.chmod(0o444)
-
-    said = start(USES_EACH_FILE, file).end()
-
-    refused = unusable(file, "attempt to write a readonly database")
-    assert said[:2] == ["opens: done", "reads: done"]
-    assert said[2:] == [f"{what}: {refused}" for what in ("writes", "barrier", "makes a table")]
-
-
-@pytest.mark.parametrize("mode", [0o444, 0o666])
-def test_a_folder_that_may_only_be_read_has_no_place_for_the_log(start, file, mode):
-    file.chmod(mode)
-    file.parent.chmod(0o555)
-
-    said = start(USES_EACH_FILE, file).end()
-
-    assert said == [f"opens: {unusable(file, 'attempt to write a readonly database')}"]
-
-
-def test_a_file_that_may_not_be_read_is_none(start, file):
-    file.chmod(0o000)
-
-    said = start(USES_EACH_FILE, file).end()
-
-    assert said == [f"opens: {unusable(file, 'unable to open database file')}"]
-
-
-def test_no_file_is_made_in_a_folder_that_may_only_be_read(start, file):
-    file.parent.chmod(0o555)
-    new = file.with_name("new.db")
-
-    said = start(USES_EACH_FILE, new).end()
-
-    assert said == [f"opens: {unusable(new, 'unable to open database file')}"]
-    assert [each.name for each in file.parent.iterdir()] == ["store.db"]
+    error = f"StoreUrlError: The file {used} cannot be used as a store: {why}."
+    assert said == [*(f"{what}: done" for what in done), *(f"{what}: {error}" for what in refused)]
+    if name == "new.db":
+        assert [each.name for each in file.parent.iterdir()] == ["store.db"]
 
 
 def test_no_folder_is_made_in_one_that_may_only_be_read(start, file):

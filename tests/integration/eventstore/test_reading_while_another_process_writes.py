@@ -48,10 +48,10 @@ import sys
 from eventstore import EventData, Partition, Stream, connect, drive
 from eventstore.backends.sqlite import Changes
 
-carry_out = Changes.carry_out
+change = Changes._change
 
-def carry_out_and_stop(changes, index, *operation):
-    etag = carry_out(changes, index, *operation)
+def change_and_stop(changes, index, *operation):
+    etag = change(changes, index, *operation)
     print("stopped", flush=True)
     sys.stdin.readline()
     return etag
@@ -60,7 +60,7 @@ store = connect(sys.argv[1])
 stream = drive(Stream.open(Partition(drive(store.table("games")), "p")))
 # What it changes is written before it commits, as in a transaction that is larger than the cache.
 store._file.connection().execute("PRAGMA cache_size=1")
-Changes.carry_out = carry_out_and_stop
+Changes._change = change_and_stop
 event = EventData({"N": 2, "Data": bytes(60_000)})
 drive(Stream.write(stream, event, properties={"Total": 3, "Large": bytes([2]) * 60_000}))
 """
@@ -68,7 +68,7 @@ drive(Stream.write(stream, event, properties={"Total": 3, "Large": bytes([2]) * 
 READS_WITHOUT_WAITING = """
 import sys
 from eventstore import Partition, Stream, connect, drive
-from eventstore.backends import sqlite_file
+from eventstore.backends import sqlite as sqlite_file
 
 sqlite_file.BUSY_SECONDS = 0
 table = drive(connect(sys.argv[1]).table("games"))

@@ -28,7 +28,7 @@ from eventstore import (
     Value,
     connect,
 )
-from eventstore.backends.azure.client import account_of
+from eventstore.backends.azure import account_of
 from tests.plugins.azurite import REPOSITORY
 from tests.support.names import new_name
 
@@ -61,7 +61,7 @@ def other(azurite_url, partition):
     settings = f"AccountName={account.name};AccountKey={account.key};TableEndpoint={account.endpoint};"
 
     def speak(command, *arguments):
-        call = [node, str(SCRIPT), command, partition.table._name, partition.key, *map(str, arguments)]
+        call = [node, str(SCRIPT), command, partition.table.name, partition.key, *map(str, arguments)]
         environment = {**os.environ, "CONNECTION_STRING": f"DefaultEndpointsProtocol=http;{settings}"}
         done = subprocess.run(call, env=environment, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, "")

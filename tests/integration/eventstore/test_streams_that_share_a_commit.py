@@ -17,13 +17,13 @@ from eventstore import Operation, connect, drive
 from eventstore.backends.sqlite import Changes
 
 url, last = sys.argv[1], int(sys.argv[2])
-carry_out = Changes.carry_out
+change = Changes._change
 done = 0
 
-def carry_out_and_halt(changes, index, *operation):
+def change_and_halt(changes, index, *operation):
     global done
     try:
-        return carry_out(changes, index, *operation)
+        return change(changes, index, *operation)
     finally:
         if done == last:
             print("halted", flush=True)
@@ -34,7 +34,7 @@ store = connect(url)
 table = drive(store.table("games"))
 # What it changes goes to the log before it commits, as in a transaction that is larger than the cache.
 store._file.connection().execute("PRAGMA cache_size=1")
-Changes.carry_out = carry_out_and_halt
+Changes._change = change_and_halt
 head = Operation.replace("head", {"N": 2}), Operation.insert("event", {"Data": bytes(60_000)})
 refused = Operation.replace("head", {"N": 2}), Operation.replace("absent", {})
 drive(table.transact_each([("a", head), ("b", refused), ("c", head)]))

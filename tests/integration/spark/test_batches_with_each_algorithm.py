@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from eventstore import connect
-from eventstore.backends.azure.client import account_of
+from eventstore.backends.azure import account_of
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.ledger.ledger import Ledger
 from tests.integration.spark.conftest import NIGHT

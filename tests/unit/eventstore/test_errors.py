@@ -49,17 +49,14 @@ def test_there_is_an_example_of_every_error():
 @pytest.mark.parametrize(
     "travel", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy, copy.deepcopy]
 )
-def test_every_error_survives_pickling(error, travel):
+def test_every_error_says_something_and_survives_pickling(error, travel):
     arrived = travel(error)
 
     assert type(arrived) is type(error)
-    assert str(arrived) == str(error)
     assert vars(arrived) == vars(error)
-
-
-@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
-def test_every_error_says_something(error):
-    assert str(error).strip()
+    assert str(arrived) == str(error)
+    for fact in error.args:
+        assert isinstance(fact, bool) or fact is None or str(fact) in str(error)
 
 
 def test_the_tree_in_the_documentation_names_every_error():

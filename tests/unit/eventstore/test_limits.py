@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eventstore import Int64, Operation, Value
-from eventstore.backends.azure.store import TransactionWriter
+from eventstore.backends.azure import transaction
 from eventstore.keys import escape
 from eventstore.limits import (
     AROUND_ALL_BYTES,
@@ -34,7 +34,7 @@ VALUES = st.one_of(
 )
 ROWS = st.dictionaries(NAMES, VALUES, max_size=8)
 LONGEST_ENDPOINT = "https://" + "a" * 24 + ".table.cosmosdb.azure.com"
-LONGEST_TABLE = "t" * 63
+LONGEST_URL = f"{LONGEST_ENDPOINT}/{'t' * 63}"
 
 
 def operations_on(row_key, row):
@@ -55,9 +55,9 @@ def operations_on(row_key, row):
 def test_a_transaction_to_the_longest_address_has_at_most_the_size_that_is_counted(partition_key, rows, data):
     operations = [data.draw(operations_on(key, row)) for key, row in rows.items()]
     prepared = prepare(partition_key, operations)
-    writer = TransactionWriter(LONGEST_ENDPOINT, LONGEST_TABLE, is_cosmos=True)
 
-    body = writer.body(escape(partition_key), [escape(key) for key in rows], operations, prepared)
+    keys = [escape(key) for key in rows]
+    body = transaction(LONGEST_URL, escape(partition_key), keys, operations, prepared, is_cosmos=True)
 
     counted = AROUND_ALL_BYTES + sum(map(sent_bytes, repeat(partition_key), operations, prepared))
     values = sum(len(row) for row in prepared)
@@ -68,10 +68,10 @@ def test_a_transaction_to_the_longest_address_has_at_most_the_size_that_is_count
 def test_a_transaction_that_is_not_counted_cannot_be_too_large(partition_key, rows):
     operations = [Operation.merge(key, row, "etag") for key, row in rows.items()]
     prepared = prepare(partition_key, operations)
-    writer = TransactionWriter(LONGEST_ENDPOINT, LONGEST_TABLE, is_cosmos=True)
     total = sum(prepare_row(row)[1] + 4 * (len(partition_key) + len(key)) for key, row in rows.items())
 
-    body = writer.body(escape(partition_key), [escape(key) for key in rows], operations, prepared)
+    keys = [escape(key) for key in rows]
+    body = transaction(LONGEST_URL, escape(partition_key), keys, operations, prepared, is_cosmos=True)
 
     assert len(body) <= 6 * total + 1000 * len(rows)
     assert 6 * SURELY_SMALL_BYTES + 1000 * MAX_OPERATIONS <= MAX_TRANSACTION_BYTES

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections import Counter
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -62,9 +61,7 @@ def test_the_smallest_message_that_differs_is_shown():
 
     # All messages differ, so the smallest is the shortest of those that come first
     first = str(found.value).partition(" differs:")[0]
-    shortest = min(
-        len(scenario.messages[0][1]) for scenario in scenarios(App(improper.Identifies), 100, 3, {})
-    )
+    shortest = min(len(messages[0][1]) for _, _, messages in scenarios(App(improper.Identifies), 100, 3, {}))
     assert "message 1 for" in first
     assert len(first.partition(", Named ")[2]) == shortest
 
@@ -85,16 +82,16 @@ def test_the_same_seed_gives_the_same_messages():
 def test_each_scenario_is_about_one_business_object():
     generated = scenarios(shooting_range, 50, 0, {})
 
-    assert max(len(scenario.messages) for scenario in generated) > 3
-    for scenario in generated:
-        assert {json.loads(body)["game_id"] for _, body in scenario.messages} == {scenario.business_id}
+    assert max(len(messages) for _, _, messages in generated) > 3
+    for _, business_id, messages in generated:
+        assert {json.loads(body)["game_id"] for _, body in messages} == {business_id}
 
 
 def test_all_handlers_and_message_types_are_tried():
     generated = scenarios(shooting_range, 50, 0, {})
 
-    assert {scenario.handler for scenario in generated} == {"ShootingRange", "LeaderBoard"}
-    assert set(Counter(name for scenario in generated for name, _ in scenario.messages)) == {
+    assert {handler for handler, _, _ in generated} == {"ShootingRange", "LeaderBoard"}
+    assert {name for _, _, messages in generated for name, _ in messages} == {
         "StartNewRound", "FireAt", "Hit", "Missed",
     }  # fmt: skip
 
@@ -236,8 +233,8 @@ def test_without_hypothesis_the_extra_to_install_is_named_and_the_rest_works():
 def test_dates_of_generated_messages_have_and_lack_a_time_zone():
     bodies = [
         json.loads(body)
-        for scenario in scenarios(App(improper.Hashes), 50, 0, {})
-        for _, body in scenario.messages
+        for _, _, messages in scenarios(App(improper.Hashes), 50, 0, {})
+        for _, body in messages
     ]
     zones = {datetime.fromisoformat(body["at"]).tzinfo for body in bodies}
 

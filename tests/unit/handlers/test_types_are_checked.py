@@ -1,4 +1,4 @@
-"""What mypy finds in a user's handlers, before anything runs; what it cannot find, `App` refuses (test_app_methods)."""
+"""What mypy finds in a user's handlers, before anything runs; what it cannot find, `App` refuses (test_app)."""
 
 import re
 from pathlib import Path

@@ -4,12 +4,9 @@ import json
 
 import pytest
 
-from handlers import App, AppError, CodecError, Context, Handler, Message, State, handles
+from handlers import App, AppError, CodecError, State
 from handlers.message import StateCodec
-
-
-class Rang(Message):
-    tower: str
+from tests.unit.handlers.bell import bell
 
 
 def rename_count(fields: dict) -> dict:
@@ -23,15 +20,6 @@ def add_name(fields: dict) -> dict:
 class Data(State, version=3, upcasters={1: rename_count, 2: add_name}):
     rings: int = 0
     name: str = ""
-
-
-def app_with(state_type: type[State]) -> App:
-    class Bell(Handler[state_type]):  # type: ignore[valid-type]
-        @handles(by="tower")
-        def rang(self, state: state_type, message: Rang, context: Context) -> state_type:  # type: ignore[valid-type]
-            return state
-
-    return App(Bell)
 
 
 def test_a_state_goes_through_every_upcaster_from_its_version_on():
@@ -91,27 +79,20 @@ def test_an_upcaster_that_gives_no_valid_state_is_refused():
         (2, {}, "1"),
         (2, {1: add_name, 2: add_name}, "2"),
         (1, {1: add_name}, "1"),
+        (0, {}, "an int from 1"),
     ],
 )
 def test_a_gap_between_schema_versions_is_refused(version, upcasters, steps):
     class Gapped(State, version=version, upcasters=upcasters):
         name: str = ""
 
-    expected = rf"^Gapped has schema version {version}: add the missing upcasters, or .* \({steps}\).$"
+    expected = rf"^Gapped has schema version {version}: .*\b{steps}\b"
     with pytest.raises(AppError, match=expected):
-        app_with(Gapped)
+        App(bell(state=Gapped))
 
 
 def test_old_upcasters_may_be_dropped_from_the_oldest_on():
     class Recent(State, version=4, upcasters={2: add_name, 3: add_name}):
         name: str = ""
 
-    assert "Bell" in app_with(Recent).handlers
-
-
-def test_schema_versions_count_from_one():
-    class Early(State, version=0):
-        name: str = ""
-
-    with pytest.raises(AppError, match=r"^Early has schema version 0: use an int from 1.$"):
-        app_with(Early)
+    App(bell(state=Recent))

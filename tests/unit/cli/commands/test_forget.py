@@ -13,7 +13,7 @@ import pytest
 from eventstore import connect
 from tests.support.logs import GAME, OTHER_GAME
 from tests.unit.cli.stores import TABLE, on_store, play
-from tests.unit.runtime.side_effects.letters_desk import Office, ask
+from tests.unit.runtime.documents.letters_desk import Office, ask
 
 ON_STORE = ["--store", "sqlite:///store.db", "--table", TABLE]
 FORGET = ["forget", "ShootingRange", GAME, *ON_STORE]

@@ -11,7 +11,7 @@ from runtime.ledger.ledger import Ledger
 from samples.shooting_range import app
 from tests.support.logs import fire, start
 from tests.unit.cli.stores import NOW, TABLE
-from tests.unit.runtime.side_effects.letters_desk import Office, ask
+from tests.unit.runtime.documents.letters_desk import Office, ask
 
 ON_STORE = ["--store", "sqlite:///store.db", "--table", TABLE]
 

@@ -14,7 +14,7 @@ from runtime.algorithms.state_based.truncation import TruncationRules, take_vers
 from runtime.algorithms.state_based.verification import Verdict, Verifier
 from runtime.archives import tables as importing
 from runtime.archives import versions as archive
-from runtime.archives.tables import SCHEMA, ParquetFile, RowBuffer, export_table, import_table, read_batches
+from runtime.archives.tables import RowFiles, export_table, import_table, read_batches
 from runtime.archives.versions import ExportedVersions, VersionPart
 from runtime.ledger.batch import OpenBatches
 from runtime.maintenance.forget import Tables, forget
@@ -141,18 +141,14 @@ def test_each_stream_is_found_by_its_ids_and_no_other(table: Table, tmp_path: Pa
     assert exported.find("Diary", "d-99", ids) == exported.find("Other", "d-03", ids) == {}
 
 
-def test_reading_a_file_holds_no_more_than_a_row_group(tmp_path: Path):
-    path, groups = tmp_path / "rows.parquet", 30
-    buffer = RowBuffer()
-    with ParquetFile(path, SCHEMA) as file:
-        for number in range(groups):
-            for row in range(16):
-                buffer.add(Row("p", f"{number}-{row}", "", {"Data": bytes([number, row]) * 32_768}))
-            batch = buffer.take()
-            file.add(batch)
-        file.close()
-    size = batch.nbytes
-    del batch
+def test_reading_a_file_holds_no_more_than_a_row_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(importing, "GROUP_ROWS", 16)
+    files, groups = RowFiles(tmp_path), 30
+    for number in range(groups):
+        for row in range(16):
+            files.add(Row("p", f"{number}-{row}", "", {"Data": bytes([number, row]) * 32_768}))
+    files.end_file()
+    path, size = tmp_path / files.done[0].name, 16 * 2 * 32_768
     before, most, count = pa.total_allocated_bytes(), 0, 0
 
     for read in read_batches(path):
@@ -164,7 +160,7 @@ def test_reading_a_file_holds_no_more_than_a_row_group(tmp_path: Path):
 
 
 def test_an_import_holds_no_more_rows_than_were_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("runtime.archives.tables._BATCH_ROWS", 20)
+    monkeypatch.setattr("runtime.archives.tables._READ_ROWS", 20)
     source, target = memory_table(), memory_table()
     drive(fill(source))
     manifest = drive(export_table(source, "games", tmp_path / "export", ignore))

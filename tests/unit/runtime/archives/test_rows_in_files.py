@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventstore import Int64, Row
-from runtime.archives.tables import SCHEMA, ParquetFile, RowBuffer, SetDigest, packed_row, read_rows
+from runtime.archives.tables import RowFiles, SetDigest, packed_row, read_rows
 from runtime.errors import ArchiveError
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
@@ -29,21 +31,25 @@ ROWS = st.builds(
 )
 
 
-@given(groups=st.lists(st.lists(ROWS, max_size=5), max_size=3))
-def test_rows_come_back_with_the_types_of_their_properties(groups, tmp_path_factory):
-    path = tmp_path_factory.mktemp("rows") / "rows.parquet"
-    buffer = RowBuffer()
-    with ParquetFile(path, SCHEMA) as file:
-        for group in groups:
-            for row in group:
-                buffer.add(row)
-            file.add(buffer.take())
-        file.close()
+def write(folder: Path, rows: Sequence[Row]) -> Path:
+    """Write rows to one file, and return its path."""
+    files = RowFiles(folder)
+    for each in rows:
+        files.add(each)
+    files.end_file()
+    return folder / files.done[0].name
 
-    found = [row for rows in read_rows(path) for row in rows]
 
-    assert found == [row for group in groups for row in group]
-    assert list(map(packed_row, found)) == [packed_row(row) for group in groups for row in group]
+@given(rows=st.lists(ROWS, min_size=1, max_size=12))
+def test_rows_come_back_with_the_types_of_their_properties(rows, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("runtime.archives.tables.GROUP_ROWS", 5)
+        path = write(tmp_path_factory.mktemp("rows"), rows)
+
+    found = [row for some in read_rows(path) for row in some]
+
+    assert found == rows
+    assert list(map(packed_row, found)) == list(map(packed_row, rows))
 
 
 def digest(*rows: Row) -> str:
@@ -74,14 +80,8 @@ def test_the_digest_is_that_of_a_set():
 
 
 def test_a_bit_that_flips_anywhere_is_found_or_changes_nothing(tmp_path):
-    path = tmp_path / "rows.parquet"
     rows = [row(number, key=f"r{number}") for number in range(3)]
-    buffer = RowBuffer()
-    for each in rows:
-        buffer.add(each)
-    with ParquetFile(path, SCHEMA) as file:
-        file.add(buffer.take())
-        file.close()
+    path = write(tmp_path, rows)
     whole, found = path.read_bytes(), 0
 
     for place in range(0, len(whole), 41):
@@ -96,18 +96,3 @@ def test_a_bit_that_flips_anywhere_is_found_or_changes_nothing(tmp_path):
             assert read == rows or digest(*read) != digest(*rows)
 
     assert found > 10
-
-
-def test_a_property_without_a_value_is_damage(tmp_path):
-    import pyarrow as pa
-
-    path = tmp_path / "rows.parquet"
-    rows = [{"partition_key": "p", "row_key": "r", "properties": [{"name": "V"}]}]
-    with ParquetFile(path, SCHEMA) as file:
-        file.add(pa.RecordBatch.from_pylist(rows, SCHEMA))
-        file.close()
-
-    with pytest.raises(
-        ArchiveError, match=r"rows\.parquet of the export is damaged: the property V has no value"
-    ):
-        list(read_rows(path))

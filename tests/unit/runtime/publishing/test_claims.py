@@ -9,7 +9,7 @@ import pytest
 from eventstore import connect, drive
 from runtime.errors import LeaseLostError
 from runtime.publishing.publisher import Record, Result
-from runtime.publishing.records import Claims, Publications
+from runtime.publishing.records import Publications
 from tests.support.clocks import FrozenClock
 
 MINUTE = timedelta(minutes=1)
@@ -25,15 +25,18 @@ class Runners:
         table = drive(connect("memory:").table("games"))
         self.publications = Publications(table, self.now)
         self.publication = drive(self.publications.begin("b1-x", "sqlite:///x", 2, 1))
-        self.ada, self.grace = (
-            Claims(table, self.now, self.publication, name, MINUTE) for name in ("ada", "grace")
-        )
 
     def now(self):
         return self.time() + self._later
 
     def wait(self, microseconds):
         self._later += microseconds
+
+    def take(self, name, found=None):
+        return drive(self.publications.claim(self.publication, 0, found, name, MINUTE))
+
+    def is_free(self):
+        return self.found().lease.expires_at <= self.now()
 
     def found(self):
         return drive(self.publications.slices(self.publication)).get(0)
@@ -45,27 +48,27 @@ def runners():
 
 
 def test_the_second_one_waits(runners):
-    drive(runners.ada.take(0, None))
+    runners.take("ada")
 
-    assert drive(runners.grace.take(0, None)) is None
-    assert not runners.grace.is_free(runners.found())
+    assert runners.take("grace") is None
+    assert not runners.is_free()
 
 
 def test_a_claim_that_is_renewed_is_kept(runners):
-    claim = drive(runners.ada.take(0, None))
+    claim = runners.take("ada")
     for _ in range(3):
         runners.wait(HALF)
         drive(claim.renew())
 
-    assert not runners.grace.is_free(runners.found())
+    assert not runners.is_free()
 
 
 def test_whoever_was_too_slow_finds_that_out_and_changes_nothing(runners):
-    slow = drive(runners.ada.take(0, None))
+    slow = runners.take("ada")
     drive(slow.note(5))
     runners.wait(3 * HALF)
-    assert runners.grace.is_free(runners.found())
-    quick = drive(runners.grace.take(0, runners.found()))
+    assert runners.is_free()
+    quick = runners.take("grace", runners.found())
 
     with pytest.raises(LeaseLostError, match="taken over by grace"):
         drive(slow.note(9))
@@ -75,16 +78,16 @@ def test_whoever_was_too_slow_finds_that_out_and_changes_nothing(runners):
 
 
 def test_a_claim_that_is_released_is_free(runners):
-    drive(drive(runners.ada.take(0, None)).release())
+    drive(runners.take("ada").release())
 
-    assert runners.grace.is_free(runners.found())
+    assert runners.is_free()
 
 
 def test_an_answer_that_was_lost_is_no_loss(runners):
-    claim = drive(runners.ada.take(0, None))
-    stale = claim._lease
+    claim = runners.take("ada")
+    stale = claim.lease
     drive(claim.note(3))
-    claim._lease = stale
+    claim.lease = stale
 
     drive(claim.finish(7))
 
@@ -92,7 +95,7 @@ def test_an_answer_that_was_lost_is_no_loss(runners):
 
 
 def test_records_are_kept_once_and_may_be_more_than_a_transaction_holds(runners):
-    claim = drive(runners.ada.take(0, None))
+    claim = runners.take("ada")
     records = [
         Record(f"g1-{number:03}", "Hit", "g1", "Game", Result.NOT_SENT, "400 no") for number in range(250)
     ]

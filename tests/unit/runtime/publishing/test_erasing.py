@@ -11,7 +11,7 @@ from runtime.clock import system_clock
 from runtime.ledger.ledger import BatchRecord, Ledger
 from runtime.maintenance.forget import Tables, forget, look
 from runtime.publishing.publisher import Record, Result
-from runtime.publishing.records import PARTITION, Claim, Claims, Publication, Publications, prune_publications
+from runtime.publishing.records import PARTITION, Claim, Publication, Publications, prune_publications
 from tests.unit.runtime.diary import DIARY, write
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table, rows
@@ -36,8 +36,9 @@ def ended_batch(table: Table, batch_id: str) -> BatchRecord:
 
 def claimed(table: Table, batch_id: str) -> tuple[Publication, Claim]:
     """Begin to publish a batch, and claim its only slice."""
-    found = drive(Publications(table, system_clock).begin(f"{batch_id}-0123456789ab", "post:send", None, 1))
-    claim = drive(Claims(table, system_clock, found, "me", timedelta(minutes=1)).take(0, None))
+    publications = Publications(table, system_clock)
+    found = drive(publications.begin(f"{batch_id}-0123456789ab", "post:send", None, 1))
+    claim = drive(publications.claim(found, 0, None, "me", timedelta(minutes=1)))
     assert claim is not None
     return found, claim
 

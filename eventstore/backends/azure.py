@@ -1,0 +1,800 @@
+"""Tables of Azure Table Storage, of Azurite, its emulator, and of Cosmos DB's Table API: one request for each call.
+
+It stands on azure-data-tables, whose client signs requests, repeats them and makes tables. Requests for rows are
+written here and sent through that client's pipeline; the whole of a transaction is one request.
+
+Reads are repeated after any failure that may pass; a transaction only after an answer which says that the service
+failed or was busy. When a repeated transaction is refused, the first attempt may have been carried out and have met
+itself: the outcome is unknown then, and said to be. No message shows a url's query.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import importlib.util
+import json
+import math
+import os
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote, urlsplit
+from uuid import UUID
+from weakref import WeakKeyDictionary
+
+import aiohttp
+from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+from azure.core.exceptions import AzureError, ClientAuthenticationError
+from azure.core.pipeline import PipelineResponse
+from azure.core.pipeline.transport import AioHttpTransport
+from azure.core.rest import AsyncHttpResponse, HttpRequest
+from azure.data.tables.aio import TableServiceClient
+
+from eventstore.errors import (
+    EventStoreError,
+    PayloadTooLargeError,
+    RowChangedError,
+    RowError,
+    RowExistsError,
+    RowNotFoundError,
+    StoreUnavailableError,
+    StoreUrlError,
+    TableNotFoundError,
+)
+from eventstore.keys import escape, escape_bound, table_name, unescape
+from eventstore.limits import prepare
+from eventstore.port import ANY_ETAG, Int64, Operation, Page, Row, Scope, Store, Table, Value, Verb
+
+if TYPE_CHECKING:
+    from azure.core.credentials_async import AsyncTokenCredential
+
+
+# The emulator's account is the same everywhere and documented, its key is no secret.
+_EMULATOR_ACCOUNT = "devstoreaccount1"
+_EMULATOR_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+_EMULATOR_HOST = "127.0.0.1:10002"
+_LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
+
+Signing = Literal["shared key", "shared access signature", "identity"]
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A table service's endpoint, with what signs its requests. Its text form shows no secret."""
+
+    endpoint: str
+    """Scheme, host and path, without a slash at the end."""
+
+    signing: Signing
+    name: str = ""
+    key: str = field(default="", repr=False)
+    """In base64."""
+
+    signature: str = field(default="", repr=False)
+
+    @property
+    def is_cosmos(self) -> bool:
+        """Whether the endpoint is one of Cosmos DB."""
+        return ".cosmos." in self.endpoint or ".cosmosdb." in self.endpoint
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the endpoint is on this machine, so that no proxy stands in between."""
+        return urlsplit(self.endpoint).hostname in _LOCAL_HOSTS
+
+
+def account_of(url: str) -> Account:
+    """Return the account that a url or a connection string means. Raises `StoreUrlError`."""
+    if url == "azurite":
+        return _emulator(_EMULATOR_HOST)
+    if url.startswith("azurite://"):
+        return _emulator(_checked_host(url.removeprefix("azurite://").rstrip("/"), "azurite://host:port"))
+    if not url.startswith("https://"):
+        return _of_connection_string(url)
+    form = "https://ACCOUNT.table.core.windows.net"
+    parts = urlsplit(url)
+    endpoint = f"https://{_checked_host(parts.netloc, form)}{parts.path.rstrip('/')}"
+    if not parts.query:
+        return Account(endpoint, "identity")
+    if "sig=" not in parts.query:
+        raise StoreUrlError(f"A store url of the form {form} has no query but a shared access signature.")
+    return Account(endpoint, "shared access signature", signature=parts.query)
+
+
+def _emulator(host: str) -> Account:
+    return Account(f"http://{host}/{_EMULATOR_ACCOUNT}", "shared key", _EMULATOR_ACCOUNT, _EMULATOR_KEY)
+
+
+def _checked_host(host: str, form: str) -> str:
+    try:
+        parts = urlsplit(f"//{host}")
+        usable = bool(parts.hostname) and parts.netloc == host and "@" not in host and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise StoreUrlError(f"The store url has no host that can be used; its form is {form}.")
+    return host
+
+
+def _of_connection_string(text: str) -> Account:
+    parts = [part.strip().partition("=") for part in text.split(";")]
+    settings = {name.strip().lower(): value.strip() for name, separator, value in parts if name and separator}
+    if settings.get("usedevelopmentstorage", "").lower() == "true":
+        return _emulator(_EMULATOR_HOST)
+    name = settings.get("accountname", "")
+    endpoint = settings.get("tableendpoint")
+    if endpoint is None:
+        if not name:
+            raise StoreUrlError("The connection string has neither an AccountName nor a TableEndpoint.")
+        scheme = settings.get("defaultendpointsprotocol", "https")
+        endpoint = f"{scheme}://{name}.table.{settings.get('endpointsuffix', 'core.windows.net')}"
+    url = urlsplit(endpoint)
+    if url.scheme not in ("http", "https") or url.query:
+        raise StoreUrlError("The connection string's endpoint is none of http or https.")
+    endpoint = f"{url.scheme}://{_checked_host(url.netloc, 'host:port')}{url.path.rstrip('/')}"
+    if name and (key := settings.get("accountkey")):
+        try:
+            base64.b64decode(key, validate=True)
+        except ValueError:
+            raise StoreUrlError("The connection string's AccountKey is not base64.") from None
+        return Account(endpoint, "shared key", name, key)
+    if signature := settings.get("sharedaccesssignature"):
+        return Account(endpoint, "shared access signature", name, signature=signature.removeprefix("?"))
+    raise StoreUrlError(
+        "The connection string has neither an AccountName with an AccountKey nor a SharedAccessSignature."
+    )
+
+
+_REQUEST_HEADERS = {
+    "Accept": "application/json;odata=minimalmetadata",
+    "Accept-Encoding": "identity",
+    "DataServiceVersion": "3.0",
+    "MaxDataServiceVersion": "3.0;NetFx",
+    "x-ms-version": "2019-02-02",
+}
+_BACKOFF_SECONDS = 0.4
+_ANSWER_SECONDS = 60
+# Shorter than services keep an idle connection: what is sent into a closing one is lost.
+_KEEP_ALIVE_SECONDS = 4
+_SENT_IN_ONE_GO = 1024 * 1024
+_PIECE = 256 * 1024
+_FAILED = frozenset({408, 429, 500, 502, 503, 504})
+_FORBIDDEN = frozenset({401, 403})
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a service answered, and whether it had been asked before."""
+
+    status: int
+    headers: Any
+    body: bytes
+    was_repeated: bool
+
+
+class Client:
+    """The connections of one event loop to one account."""
+
+    def __init__(self, account: Account) -> None:
+        self.pid = os.getpid()
+        self._account = account
+        self._end_of_the_loop: AsyncGenerator[None, None] | None = None
+        self._identity: AsyncTokenCredential | None = None
+        session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(keepalive_timeout=_KEEP_ALIVE_SECONDS),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            trust_env=not account.is_local,
+        )
+        transport = _Transport(session=session, connection_timeout=10, read_timeout=_ANSWER_SECONDS)
+        self._service = TableServiceClient(
+            account.endpoint,
+            credential=self._credential(),
+            transport=transport,
+            # Of the failures, azure-core's defaults say which are repeated: they keep a transaction from
+            # being sent again when its answer was lost.
+            retry_total=3,
+            retry_backoff_factor=_BACKOFF_SECONDS,
+            timeout=2 * _ANSWER_SECONDS,
+            # A redirection would carry the signature to another host.
+            permit_redirects=False,
+            # This trace would have the signatures in it.
+            logging_enable=False,
+            # Nobody would read the ids, and making them takes time.
+            auto_request_id=False,
+        )
+
+    async def get(self, path: str) -> Answer:
+        """Read. Raises `StoreUnavailableError` and `StoreUrlError`."""
+        request = HttpRequest("GET", self._account.endpoint + path, headers=_REQUEST_HEADERS)
+        return await self._send(request, writes=False)
+
+    async def write(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """Write. Raises `StoreUnavailableError` and `StoreUrlError`."""
+        headers = {**_REQUEST_HEADERS, **headers, "Content-Length": str(len(body))}
+        # aiohttp sends bytes in one go, and warns of that when there are many.
+        content = body if len(body) < _SENT_IN_ONE_GO else _Pieces(body)
+        request = HttpRequest(method, self._account.endpoint + path, headers=headers, content=content)
+        return await self._send(request, writes=True)
+
+    async def create_table(self, name: str) -> Answer | None:
+        """Make a table unless it is there; return the answer if it was another.
+
+        Raises `StoreUnavailableError` and `StoreUrlError`.
+        """
+        await self._begin()
+        try:
+            await self._service.create_table_if_not_exists(name)
+        except AzureError as error:
+            response = getattr(error, "response", None)
+            if not isinstance(response, AsyncHttpResponse):
+                raise self._failure(error, writes=True) from None
+        else:
+            return None
+        self._check(response.status_code, response.headers, writes=True)
+        return Answer(response.status_code, response.headers, response.content, was_repeated=False)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._end_of_the_loop is None:
+            await self._close()
+        else:
+            await self._end_of_the_loop.aclose()
+
+    async def _close(self) -> None:
+        await self._service.close()
+        if self._identity is not None:
+            await self._identity.close()
+
+    async def _begin(self) -> None:
+        if self._end_of_the_loop is None:
+            self._end_of_the_loop = self._closing_with_the_loop()
+            await anext(self._end_of_the_loop)
+
+    async def _closing_with_the_loop(self) -> AsyncGenerator[None, None]:
+        """Wait for the end of the event loop, which closes the asynchronous generators that it has begun.
+
+        So a program that runs several loops on one store, one after the other, leaves no connection open.
+        """
+        try:
+            yield
+        finally:
+            if self.pid == os.getpid():
+                await self._close()
+
+    def _credential(self) -> AzureNamedKeyCredential | AzureSasCredential | AsyncTokenCredential:
+        account = self._account
+        if account.signing == "shared key":
+            return AzureNamedKeyCredential(account.name, account.key)
+        if account.signing == "shared access signature":
+            return AzureSasCredential(account.signature)
+        from azure.identity.aio import DefaultAzureCredential  # noqa: PLC0415 - an optional package
+
+        identity: AsyncTokenCredential = DefaultAzureCredential()
+        self._identity = identity
+        return identity
+
+    async def _send(self, request: HttpRequest, *, writes: bool) -> Answer:
+        await self._begin()
+        attempts: list[PipelineResponse[HttpRequest, AsyncHttpResponse]] = []
+        # The client's own pipeline has no public door. Through the public methods a page costs two to three
+        # times as much processor time and a transaction five times: docs/decisions/0008-azure-requests.md.
+        send = self._service._client.send_request  # noqa: SLF001
+        try:
+            response = await send(request, stream=True, raw_response_hook=attempts.append)
+        except AzureError as error:
+            raise self._failure(error, writes=writes) from None
+        self._check(response.status_code, response.headers, writes=writes)
+        was_repeated = bool(attempts[-1].context.get("history"))
+        return Answer(response.status_code, response.headers, response.content, was_repeated)
+
+    def _failure(self, error: AzureError, *, writes: bool) -> EventStoreError:
+        """Return what it means that there is no answer."""
+        endpoint = self._account.endpoint
+        if isinstance(error, ClientAuthenticationError):
+            return StoreUrlError(f"{endpoint}: signing in failed ({type(error).__name__}).")
+        cause = type(error.inner_exception or error).__name__
+        # A connection that was never made has carried nothing out.
+        unknown = writes and not isinstance(error.inner_exception, aiohttp.ClientConnectorError)
+        return StoreUnavailableError(f"{endpoint} did not answer ({cause}).", unknown)
+
+    def _check(self, status: int, headers: Any, *, writes: bool) -> None:  # noqa: ANN401 - azure-core's mapping
+        """Raise what it means that the service failed or refused the credentials."""
+        endpoint = self._account.endpoint
+        if status in _FAILED:
+            raise StoreUnavailableError(f"{endpoint} answered with status {status}.", writes)
+        if status in _FORBIDDEN:
+            code = headers.get("x-ms-error-code", "")
+            raise StoreUrlError(f"{endpoint} refused the credentials ({status} {code}".rstrip() + ").")
+
+
+class _Transport(AioHttpTransport):  # type: ignore[misc]  # loaded late, so it shows no type
+    """Reads each answer to its end, so that one that breaks off is a failure which can be repeated.
+
+    "Streamed" answers are asked for all the same: the client decodes the others by their declared type, and
+    knows none for the answer to a transaction.
+    """
+
+    async def send(self, request: HttpRequest, **options: object) -> AsyncHttpResponse:
+        """Send a request and read the answer."""
+        answer: AsyncHttpResponse = await super().send(request, **{**options, "stream": False})
+        return answer
+
+
+class _Pieces:
+    """A large body, from its beginning each time that it is sent: the client repeats no files."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for start in range(0, len(self._body), _PIECE):
+            yield self._body[start : start + _PIECE]
+
+
+_TYPE = "@odata.type"
+_NOT_PROPERTIES = frozenset({"PartitionKey", "RowKey", "Timestamp"})
+_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
+def encode(partition_key: str, row_key: str, properties: Mapping[str, Value]) -> str:
+    """Return the JSON of a row with these stored keys."""
+    entity: dict[str, Any] = {"PartitionKey": partition_key, "RowKey": row_key}
+    for name, value in properties.items():
+        encoded = _ENCODERS.get(type(value))
+        if encoded is None:
+            entity[name] = value
+            continue
+        type_name, encoder = encoded
+        entity[name + _TYPE] = type_name
+        entity[name] = encoder(value)
+    text = _dumps(entity)
+    if text.isascii():
+        return text
+    # Valid in JSON, but the emulator takes them for the end of a line.
+    return text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def decode(entity: Mapping[str, Any]) -> Row:
+    """Return the row that a JSON object of the service stands for."""
+    properties: dict[str, Value] = {}
+    types: list[tuple[str, str]] = []
+    for name, value in entity.items():
+        # No property has a full stop in its name, what the service says of one has.
+        if "." in name:
+            if name.endswith(_TYPE):
+                types.append((name.removesuffix(_TYPE), value))
+        elif value is not None and name not in _NOT_PROPERTIES:
+            properties[name] = value
+    for name, type_name in types:
+        decoder = _DECODERS.get(type_name)
+        if decoder is not None and name in properties:
+            properties[name] = decoder(properties[name])
+    return Row(
+        unescape(entity["PartitionKey"]),
+        unescape(entity["RowKey"]),
+        # Cosmos DB may leave the ETag to the time.
+        str(entity.get("odata.etag") or f"W/\"datetime'{quote(entity['Timestamp'], safe='')}'\""),
+        properties,
+        _decode_datetime(entity["Timestamp"]),
+    )
+
+
+def _encode_float(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _decode_datetime(value: str) -> datetime:
+    return datetime.fromisoformat(value).astimezone(UTC)
+
+
+_ENCODERS: dict[type, tuple[str, Any]] = {
+    bytes: ("Edm.Binary", lambda value: base64.b64encode(value).decode("ascii")),
+    float: ("Edm.Double", _encode_float),
+    datetime: (
+        "Edm.DateTime",
+        lambda value: f"{value.replace(tzinfo=None).isoformat(timespec='microseconds')}Z",
+    ),
+    UUID: ("Edm.Guid", str),
+    Int64: ("Edm.Int64", str),
+}
+_DECODERS: dict[str, Any] = {
+    "Edm.Binary": base64.b64decode,
+    "Edm.Double": float,
+    "Edm.DateTime": _decode_datetime,
+    "Edm.Guid": UUID,
+    "Edm.Int64": Int64,
+}
+
+
+# The service takes a transaction as a multipart message with one HTTP request for each operation. Nothing in those
+# requests can contain a line break, so the boundaries can be fixed.
+
+BATCH_HEADERS = {"Content-Type": "multipart/mixed; boundary=batch_eventstore"}
+
+_BEGIN = "--batch_eventstore\r\nContent-Type: multipart/mixed; boundary=changeset_eventstore\r\n\r\n"
+_BEGIN_OPERATION = (
+    "--changeset_eventstore\r\n"
+    "Content-Type: application/http\r\n"
+    "Content-Transfer-Encoding: binary\r\n"
+    "Content-ID: {index}\r\n\r\n"
+)
+_END = "--changeset_eventstore--\r\n\r\n--batch_eventstore--\r\n"
+_HEADERS = (
+    "Accept: application/json;odata=minimalmetadata\r\n"
+    "Content-Type: application/json\r\n"
+    "DataServiceVersion: 3.0\r\n"
+)
+_METHODS = {
+    Verb.INSERT: "POST",
+    Verb.REPLACE: "PUT",
+    Verb.INSERT_OR_REPLACE: "PUT",
+    Verb.MERGE: "PATCH",
+    Verb.INSERT_OR_MERGE: "PATCH",
+    Verb.DELETE: "DELETE",
+}
+_ETAG = re.compile(rb"\r\nETag: *([^\r\n]+)", re.IGNORECASE)
+_SERVICE_ETAG = re.compile(r"""W/"[!#-~]*\"""")
+_NO_ETAG = "W/\"datetime'1601-01-01T00%3A00%3A00.0000000Z'\""
+_INDEX = re.compile(r"(\d+):")
+
+
+_ALONE_BYTES = 256 * 1024
+"""The largest row that is sent alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why the service refused a request, and for a transaction at which operation, None when it does not say."""
+
+    status: int
+    code: str
+    index: int | None = None
+
+
+def transaction(
+    table_url: str,
+    partition_key: str,
+    row_keys: Sequence[str],
+    operations: Sequence[Operation],
+    prepared: Sequence[dict[str, Value]],
+    *,
+    is_cosmos: bool,
+) -> bytes:
+    """Return the body of the request for a transaction, given stored keys."""
+    partition = quote(partition_key, safe="")
+    parts = [_BEGIN]
+    for index, operation in enumerate(operations):
+        verb = operation.verb
+        method, url, merges = _METHODS[verb], table_url, ""
+        if verb is not Verb.INSERT:
+            url = f"{table_url}(PartitionKey='{partition}',RowKey='{quote(row_keys[index], safe='')}')"
+        if is_cosmos and method == "PATCH":
+            method, merges = "POST", "X-HTTP-Method: MERGE\r\n"
+        parts.append(_BEGIN_OPERATION.format(index=index))
+        parts.append(f"{method} {url} HTTP/1.1\r\n{merges}")
+        parts.append(_HEADERS)
+        if verb is Verb.INSERT:
+            parts.append("Prefer: return-no-content\r\n")
+        if operation.etag:
+            parts.append(f"If-Match: {_condition(operation.etag)}\r\n")
+        parts.append("\r\n")
+        if verb is not Verb.DELETE:
+            parts.append(encode(partition_key, row_keys[index], prepared[index]))
+        parts.append("\r\n")
+    parts.append(_END)
+    return "".join(parts).encode()
+
+
+def _condition(etag: str) -> str:
+    """Return an ETag as it is sent; one that no service gave, and none would read, as one that no row has."""
+    return etag if etag == ANY_ETAG or _SERVICE_ETAG.fullmatch(etag) else _NO_ETAG
+
+
+def etags_or_refusal(answer: bytes, count: int) -> tuple[str, ...] | Refusal:
+    """Return the new ETags from the answer to a transaction, "" for deleted rows, or why it was refused."""
+    parts = answer.split(b"HTTP/1.1 ")[1:]
+    for part in parts:
+        status = int(part[:3])
+        if status >= 300:  # noqa: PLR2004 - what HTTP calls success is below
+            return refusal(status, part)
+    if len(parts) != count:
+        return Refusal(500, "IncompleteAnswer")
+    found = [_ETAG.search(part) for part in parts]
+    return tuple([etag[1].decode("ascii").strip() if etag else "" for etag in found])
+
+
+def refusal(status: int, text: bytes) -> Refusal:
+    """Return what an error's JSON says."""
+    start, end = text.find(b"{"), text.rfind(b"}")
+    try:
+        error = json.loads(text[start : end + 1])["odata.error"]
+        code, message = str(error["code"]), error["message"]["value"]
+    except (ValueError, KeyError, TypeError):
+        return Refusal(status, "")
+    index = _INDEX.match(message)
+    return Refusal(status, code, int(index[1]) if index else None)
+
+
+_ROW_ERRORS: dict[str, type[RowError]] = {
+    "EntityAlreadyExists": RowExistsError,
+    "EntityNotFound": RowNotFoundError,
+    "ResourceNotFound": RowNotFoundError,
+    "UpdateConditionNotSatisfied": RowChangedError,
+    "ConditionNotMet": RowChangedError,
+}
+_TOO_LARGE = frozenset(
+    {
+        "RequestBodyTooLarge",
+        "EntityTooLarge",
+        "PropertyValueTooLarge",
+        "TooManyProperties",
+        "KeyValueTooLarge",
+    }
+)
+_NO_ROW = frozenset({"ResourceNotFound", "EntityNotFound"})
+_NO_TABLE = frozenset({"TableNotFound", "TableBeingDeleted", "ResourceNotFound"})
+# Time-out, too many requests, retry with: Cosmos DB says so inside the answer to a transaction, which is
+# not retried.
+_PASSING = frozenset({408, 429, 449})
+_KEY_PROPERTIES = ("PartitionKey", "RowKey", "Timestamp")
+
+
+class AzureTable(Table):
+    """A table of a storage account."""
+
+    scope: Scope = "network"
+
+    def __init__(self, store: AzureStore, name: str) -> None:
+        self._store = store
+        self.name = name
+        self.store_url = store.url
+
+    async def get(self, partition_key: str, row_key: str) -> Row | None:
+        return await self._row(escape(partition_key), escape(row_key), None)
+
+    async def query(
+        self,
+        partition_key: str,
+        first: str,
+        last: str,
+        *,
+        select: Sequence[str] | None = None,
+        continuation: str | None = None,
+    ) -> Page:
+        stored_key = escape(partition_key)
+        if first and first == last:
+            row = await self._row(stored_key, escape(first), select)
+            return Page(() if row is None else (row,))
+        clauses = [("PartitionKey", "eq", stored_key), *_range("RowKey", first, last)]
+        return await self._page(clauses, select, continuation)
+
+    async def scan(
+        self,
+        row_key: str | None,
+        first: str = "",
+        last: str | None = None,
+        *,
+        select: Sequence[str] | None = None,
+        continuation: str | None = None,
+    ) -> Page:
+        clauses = _range("PartitionKey", first, last)
+        if row_key is not None:
+            clauses = [("RowKey", "eq", escape(row_key)), *clauses]
+        return await self._page(clauses, select, continuation)
+
+    async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
+        prepared = prepare(partition_key, operations)
+        stored_key = escape(partition_key)
+        row_keys = [escape(operation.row_key) for operation in operations]
+        account = self._store.account
+        if len(operations) == 1 and not account.is_cosmos:
+            # Cosmos DB would not tell a missing row from a missing table.
+            etag = await self._send_alone(stored_key, row_keys[0], operations[0], prepared[0])
+            if etag is not None:
+                return (etag,)
+        body = transaction(
+            f"{account.endpoint}/{self.name}",
+            stored_key,
+            row_keys,
+            operations,
+            prepared,
+            is_cosmos=account.is_cosmos,
+        )
+        answer = await self._store.client().write("POST", "/$batch", body, BATCH_HEADERS)
+        if answer.status != 202:  # noqa: PLR2004 - Accepted: the answers to the operations are inside
+            raise self._explained(refusal(answer.status, answer.body))
+        result = etags_or_refusal(answer.body, len(operations))
+        if isinstance(result, Refusal):
+            raise self._refused(result, operations, answer)
+        return result
+
+    async def _send_alone(
+        self, partition_key: str, row_key: str, operation: Operation, properties: dict[str, Value]
+    ) -> str | None:
+        """Send a transaction of one operation as that request itself, which is less work; None if it must not be.
+
+        An insert, and a merge under an ETag, can: aiohttp does not send them again by itself, as it does with the
+        methods of the others, and if the client does they meet themselves. Of large rows the limits are others, and
+        the emulator damages characters of several bytes that arrive in two pieces.
+        """
+        path, headers = f"/{self.name}", {"Content-Type": "application/json"}
+        if operation.verb is Verb.INSERT:
+            headers["Prefer"] = "return-no-content"
+        elif operation.verb is Verb.MERGE and operation.etag and operation.etag != ANY_ETAG:
+            path = self._path_of(partition_key, row_key)
+            headers["If-Match"] = _condition(operation.etag)
+        else:
+            return None
+        text = encode(partition_key, row_key, properties)
+        if len(text) > _ALONE_BYTES or not text.isascii():
+            return None
+        answer = await self._store.client().write(_METHODS[operation.verb], path, text.encode(), headers)
+        if answer.status >= 300:  # noqa: PLR2004 - what HTTP calls success is below
+            raise self._refused(refusal(answer.status, answer.body), [operation], answer)
+        etag: str = answer.headers["ETag"]
+        return etag
+
+    def _path_of(self, partition_key: str, row_key: str) -> str:
+        return (
+            f"/{self.name}(PartitionKey='{quote(partition_key, safe='')}',RowKey='{quote(row_key, safe='')}')"
+        )
+
+    async def barrier(self) -> None:
+        """Return at once: the service answers when a write is durable."""
+
+    async def make(self) -> None:
+        """Make the table when it is not there."""
+        try:
+            answer = await self._store.client().create_table(self.name)
+        except StoreUrlError:
+            # Some signatures allow to use a table and not to make one.
+            await self.check()
+            return
+        if answer is None:
+            return
+        refused = refusal(answer.status, answer.body)
+        if refused.code == "TableBeingDeleted":
+            raise StoreUnavailableError(f"The table {self.name} is being deleted.")
+        raise self._explained(refused)
+
+    async def check(self) -> None:
+        """Raise `TableNotFoundError` when the table is not there. Costs one request."""
+        await self._page([("PartitionKey", "eq", ""), ("RowKey", "eq", "")], (), None)
+
+    async def _row(self, partition_key: str, row_key: str, select: Sequence[str] | None) -> Row | None:
+        """Read one row by its stored keys: a service that is asked by a filter may look through the table."""
+        path = f"{self._path_of(partition_key, row_key)}?{_select(select)}"
+        answer = await self._store.client().get(path.rstrip("?"))
+        if answer.status == 200:  # noqa: PLR2004 - OK
+            return decode(json.loads(answer.body))
+        refused = refusal(answer.status, answer.body)
+        if refused.code not in _NO_ROW:
+            raise self._explained(refused)
+        if self._store.account.is_cosmos:
+            # It says the same of a table that is not there.
+            await self.check()
+        return None
+
+    async def _page(
+        self, clauses: Sequence[tuple[str, str, str]], select: Sequence[str] | None, continuation: str | None
+    ) -> Page:
+        # A stored key has no quote that could end the text early: it is escaped.
+        wanted = " and ".join(f"{name} {comparison} '{value}'" for name, comparison, value in clauses)
+        options = [wanted and f"$filter={quote(wanted, safe='')}", _select(select), continuation]
+        answer = await self._store.client().get(f"/{self.name}()?{'&'.join(filter(None, options))}")
+        if answer.status != 200:  # noqa: PLR2004 - OK
+            raise self._explained(refusal(answer.status, answer.body))
+        entities = json.loads(answer.body)["value"]
+        if self._store.account.is_cosmos:
+            # It promises no order.
+            entities.sort(key=itemgetter("PartitionKey", "RowKey"))
+        rows = [decode(entity) for entity in entities]
+        return Page(tuple(rows), _continuation(answer))
+
+    def _refused(self, refused: Refusal, operations: Sequence[Operation], answer: Answer) -> EventStoreError:
+        row_error = _ROW_ERRORS.get(refused.code)
+        # Cosmos DB says of a missing table what it says of a missing row, but names no operation.
+        is_of_table = refused.code == "ResourceNotFound" and refused.index is None
+        if row_error is None or (is_of_table and self._store.account.is_cosmos):
+            return self._explained(refused)
+        if answer.was_repeated:
+            return StoreUnavailableError(
+                f"{self._store.url} failed, and refused the transaction when it was sent again: "
+                "the first attempt may have been carried out.",
+                outcome_unknown=True,
+            )
+        # Azure Storage leaves out that it was the first operation.
+        index = refused.index or 0
+        return row_error(operations[index].row_key, index)
+
+    def _explained(self, refused: Refusal) -> EventStoreError:
+        what = f"{self._store.url} refused a request for the table {self.name}: {refused.code or refused.status}."
+        if refused.status == 413 or refused.code in _TOO_LARGE:  # noqa: PLR2004 - Payload Too Large
+            return PayloadTooLargeError(what)
+        if refused.code in _NO_TABLE:
+            return TableNotFoundError(self.name, self._store.url)
+        if refused.status in _FORBIDDEN:
+            return StoreUrlError(
+                f"{self._store.url} refused the credentials ({refused.status} {refused.code})."
+            )
+        if refused.status in _PASSING or refused.status >= 500:  # noqa: PLR2004 - the service's own failures
+            return StoreUnavailableError(what, outcome_unknown=True)
+        return EventStoreError(what)
+
+
+class AzureStore(Store):
+    """The tables of one storage account."""
+
+    scope: Scope = "network"
+
+    def __init__(self, account: Account) -> None:
+        if account.signing == "identity" and not _has_identity():
+            raise StoreUrlError(
+                "A store url without a key or signature needs azure-identity: "
+                "pip install 'consistent-messaging[azure]'."
+            )
+        self.url = account.endpoint
+        self.account = account
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
+
+    @classmethod
+    def connect(cls, url: str) -> AzureStore:
+        """Return the store behind a url or connection string. Raises `StoreUrlError`."""
+        return cls(account_of(url))
+
+    async def table(self, name: str, *, make: bool = True) -> AzureTable:
+        table = AzureTable(self, table_name(name))
+        await (table.make() if make else table.check())
+        return table
+
+    async def close(self) -> None:
+        """Close the connections of this event loop."""
+        client = self._clients.pop(asyncio.get_running_loop(), None)
+        if client is not None and client.pid == os.getpid():
+            await client.close()
+
+    def client(self) -> Client:
+        """Return the client of this event loop and process."""
+        loop = asyncio.get_running_loop()
+        client = self._clients.get(loop)
+        if client is None or client.pid != os.getpid():
+            for ended in [other for other in self._clients if other.is_closed()]:
+                del self._clients[ended]
+            client = self._clients[loop] = Client(self.account)
+        return client
+
+
+def _has_identity() -> bool:
+    return importlib.util.find_spec("azure.identity") is not None
+
+
+def _range(name: str, first: str, last: str | None) -> list[tuple[str, str, str]]:
+    if first and first == last:
+        return [(name, "eq", escape_bound(first))]
+    clauses = [(name, "ge", escape_bound(first))] if first else []
+    if last is not None:
+        clauses.append((name, "le", escape_bound(last)))
+    return clauses
+
+
+def _select(select: Sequence[str] | None) -> str:
+    """Return the part of a query that names the properties to read, "" for all."""
+    if select is None:
+        return ""
+    # No property has another name, and the service would read a comma as the end of one.
+    names = [name for name in select if name.isidentifier()]
+    return f"$select={quote(','.join(dict.fromkeys((*_KEY_PROPERTIES, *names))))}"
+
+
+def _continuation(answer: Answer) -> str | None:
+    """Return the part of a url that asks for the next page; an empty page can have one too."""
+    names = ("NextPartitionKey", "NextRowKey")
+    values = [(name, answer.headers.get(f"x-ms-continuation-{name}")) for name in names]
+    return "&".join(f"{name}={quote(value, safe='')}" for name, value in values if value) or None

@@ -1,0 +1,561 @@
+"""One SQLite file: how it is opened, what its rows and writes cost, when a write is safe, and what is left of it."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import cast
+from uuid import UUID
+
+import msgpack
+import pytest
+
+from eventstore import (
+    EventData,
+    Int64,
+    InvalidKeyError,
+    Operation,
+    Partition,
+    PayloadTooLargeError,
+    RowError,
+    StoreUnavailableError,
+    StoreUrlError,
+    Stream,
+    TableNotFoundError,
+    Value,
+    connect,
+    drive,
+)
+from eventstore.backends import sqlite
+from eventstore.backends.sqlite import (
+    LARGE_BYTES,
+    SqliteFile,
+    large_bytes,
+    pack,
+    packer,
+    select_from,
+    unpack,
+    unpack_small,
+)
+from eventstore.port import LeavesTraces, MayBeReplaced
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "store.db"
+
+
+@pytest.fixture
+def opened():
+    """Open a file; what was opened is closed at the end."""
+    stores = []
+
+    def opened(path):
+        stores.append(connect(f"sqlite:///{path}"))
+        return stores[-1]
+
+    yield opened
+    for store in stores:
+        drive(store.close())
+
+
+@pytest.fixture
+def store(opened, path):
+    return opened(path)
+
+
+@pytest.fixture
+def table(store):
+    return drive(store.table("games"))
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Let nobody wait long for a lock."""
+    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.02)
+
+
+def insert(table, key="r", **properties):
+    drive(table.transact("p", [Operation.insert(key, properties)]))
+
+
+# Opening.
+
+
+def test_a_missing_folder_is_made_where_the_store_was_connected(opened, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store = opened("a/b/store.db")
+    monkeypatch.chdir("/")
+
+    drive(store.table("games"))
+
+    assert (tmp_path / "a" / "b" / "store.db").is_file()
+
+
+def test_rows_are_there_after_the_store_was_closed(opened, store, table, path):
+    insert(table, V=1)
+    drive(store.close())
+
+    assert not Path(f"{path}-wal").exists()
+    row = drive(drive(opened(path).table("games")).get("p", "r"))
+    assert row is not None
+    assert row.properties == {"V": 1}
+
+
+def test_calls_never_suspend(table):
+    partition = Partition(table, "p")
+    stream = drive(Stream.write(partition, EventData({"N": 1}), expected_version=0)).stream
+    drive(Stream.truncate(stream, 2))
+    drive(table.scan("SS-HEAD"))
+    drive(table.barrier())
+
+    assert drive(Stream.read(partition)).stream.first_version == 2
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, lambda path: path.write_bytes(b"no database at all" * 100)])
+def test_what_is_no_database_file_cannot_be_used(path, make):
+    make(path)
+
+    with pytest.raises(StoreUrlError, match=r"store\.db cannot be used"):
+        drive(connect(f"sqlite:///{path}").table("games"))
+
+
+def test_a_folder_that_is_a_file_cannot_be_used(path):
+    path.write_text("a file")
+
+    with pytest.raises(StoreUrlError, match="folder"):
+        drive(connect(f"sqlite:///{path}/store.db").table("games"))
+
+
+def test_a_file_of_a_later_format_cannot_be_used(store, table, path):
+    drive(store.close())
+    with sqlite3.connect(path) as other:
+        other.execute("PRAGMA user_version=2")
+    other.close()
+
+    with pytest.raises(StoreUrlError, match="format 2"):
+        drive(connect(f"sqlite:///{path}").table("games"))
+
+
+class WithoutWal:
+    """Answers as SQLite does on a file system without shared memory."""
+
+    def execute(self, statement):
+        assert statement == "PRAGMA journal_mode=WAL"
+        return self
+
+    def fetchone(self):
+        return ("delete",)
+
+
+def test_a_file_system_without_a_write_ahead_log_is_refused(path):
+    with pytest.raises(StoreUrlError, match=r"write-ahead log.*'delete'"):
+        SqliteFile(path)._switch_to_wal(cast("sqlite3.Connection", WithoutWal()))
+
+
+class AmidRecovery(WithoutWal):
+    """Answers as SQLite does while others read the log that a killed process has left."""
+
+    def __init__(self, refusals, code):
+        self.refusals = refusals
+        self._code = code
+
+    def execute(self, statement):
+        if self.refusals:
+            self.refusals -= 1
+            error = sqlite3.OperationalError("locking protocol")
+            error.sqlite_errorcode = self._code
+            raise error
+        return super().execute(statement)
+
+    def fetchone(self):
+        return ("wal",)
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_BUSY_RECOVERY])
+def test_a_log_that_others_recover_is_waited_for(path, monkeypatch, code):
+    monkeypatch.setattr(sqlite, "_WAL_PAUSE_SECONDS", 0)
+    connection = AmidRecovery(3, code)
+
+    SqliteFile(path)._switch_to_wal(cast("sqlite3.Connection", connection))
+
+    assert connection.refusals == 0
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_IOERR])
+def test_a_log_is_not_waited_for_without_end(path, monkeypatch, code):
+    monkeypatch.setattr(sqlite, "_WAL_SECONDS", -1)
+
+    with pytest.raises(sqlite3.OperationalError, match="locking protocol"):
+        SqliteFile(path)._switch_to_wal(cast("sqlite3.Connection", AmidRecovery(1, code)))
+
+
+def test_a_file_that_is_not_there_is_not_made_to_look_for_a_table(opened, tmp_path):
+    store = opened(tmp_path / "below" / "store.db")
+
+    with pytest.raises(TableNotFoundError):
+        drive(store.table("games", make=False))
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_of_a_file_may_be_replaced(store):
+    assert isinstance(store, MayBeReplaced)
+    assert not isinstance(connect("memory:"), MayBeReplaced)
+
+
+def test_a_file_that_was_deleted_or_made_anew_is_told_from_the_one_that_is_open(opened, store, path):
+    assert not store.is_replaced()
+    drive(store.table("states"))
+    assert not store.is_replaced()
+
+    path.unlink()
+    assert store.is_replaced()
+    drive(opened(path).table("states"))
+    assert store.is_replaced()
+
+    drive(store.close())
+    drive(store.table("states"))
+    assert not store.is_replaced()
+
+
+def test_a_thread_has_a_connection_of_its_own(store, table):
+    found = []
+
+    def work():
+        insert(table, "from-thread", V=1)
+        found.append(store._file.connection())
+        found.append(settings(store))
+        found[0].close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+    assert found[0] is not store._file.connection()
+    assert found[1] == CHOSEN
+    assert drive(table.get("p", "from-thread")) is not None
+
+
+# Writes that are refused.
+
+
+def test_a_file_that_stays_locked_is_unavailable_and_nothing_was_written(impatient, store, table, path):
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    for write in (table.transact("p", [Operation.insert("r", {})]), table.barrier()):
+        with pytest.raises(StoreUnavailableError, match="locked") as raised:
+            drive(write)
+
+    assert not raised.value.outcome_unknown
+    assert drive(table.get("p", "r")) is None
+    assert settings(store) == {**CHOSEN, "busy_timeout": 20}
+    other.close()
+    insert(table, V=1)
+    drive(table.barrier())
+
+
+def test_a_full_disk_undoes_the_transaction(store, table):
+    insert(table, "first", V=1)
+    connection = store._file.connection()
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.execute(f"PRAGMA max_page_count={pages + 2}")
+
+    with pytest.raises(StoreUnavailableError, match="full") as raised:
+        drive(
+            table.transact("p", [Operation.insert("a", {"V": 1}), Operation.insert("b", {"V": b"x" * 60000})])
+        )
+
+    assert not raised.value.outcome_unknown
+    assert [row.row_key for row in drive(table.query("p", "", "z")).rows] == ["first"]
+    connection.execute("PRAGMA max_page_count=1073741823")
+    insert(table, "second", V=b"x" * 60000)
+
+
+def test_an_interrupted_transaction_is_undone(table, monkeypatch):
+    def interrupt(*_arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("eventstore.backends.sqlite.Changes._delete", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        drive(table.transact("p", [Operation.insert("a", {}), Operation.delete("b")]))
+
+    assert drive(table.get("p", "a")) is None
+    insert(table, "a")
+
+
+def test_a_damaged_row_is_an_error_and_not_a_wrong_value(store, table):
+    insert(table, V=b"x" * 2000)
+    store._file.connection().execute('UPDATE "games_rows" SET large = substr(large, 1, 1999)')
+
+    with pytest.raises(StoreUnavailableError, match="damaged"):
+        drive(table.get("p", "r"))
+    with pytest.raises(StoreUnavailableError, match="damaged"):
+        drive(table.query("p", "r", "r", select=["V"]))
+    store._file.connection().execute("UPDATE \"games_rows\" SET small = x'c1'")
+    with pytest.raises(StoreUnavailableError, match="damaged"):
+        drive(table.get("p", "r"))
+
+
+def test_a_projected_read_leaves_large_properties_on_the_disk(table, monkeypatch):
+    insert(table, Small=b"x", Short=b"s" * 600, Middle=b"m" * 5000, Long=b"l" * 65_000)
+    read = []
+    read_large = table._read_large
+
+    def watch(connection, row_id, length):
+        read.append(length)
+        return read_large(connection, row_id, length)
+
+    monkeypatch.setattr(table, "_read_large", watch)
+    for select in (["Small"], ["Missing"], [], ["Short"], ["Middle", "Small"], ["Long"]):
+        drive(table.query("p", "r", "r", select=select))
+
+    assert read == [600, 5600, 70_600]
+
+
+@pytest.mark.parametrize(
+    ("first", "others", "statements"),
+    [
+        ({"Small": b"x"}, {}, 1),
+        ({"Large": b"l" * 20_000}, {"Large": b"l" * 20_000, "Small": b"x"}, 1),
+        ({"Wanted": b"l" * 20_000}, {"Small": b"x"}, 1),
+        ({"Wanted": b"l" * 60_000, "Large": b"l" * 60_000}, {}, 4),
+        ({"Small": b"x"}, {"Wanted": b"l" * 600}, 4),
+    ],
+)
+def test_a_projected_read_takes_one_statement_where_that_gives_what_is_asked_for(
+    store, table, first, others, statements
+):
+    insert(table, "r-1", **first)
+    insert(table, "r-2", **others)
+    expected = {key: {"Wanted": row["Wanted"]} if "Wanted" in row else {} for key, row in
+                (("r-1", first), ("r-2", others))}  # fmt: skip
+    seen: list[str] = []
+    store._file.connection().set_trace_callback(seen.append)
+
+    page = drive(table.query("p", "r-1", "r-9", select=["Wanted"]))
+
+    assert {row.row_key: dict(row.properties) for row in page.rows} == expected
+    assert len(seen) == statements
+
+
+def test_what_is_refused_in_a_common_commit_leaves_nothing_in_the_file(store, table):
+    insert(table)
+    refused = [
+        [Operation.insert("r", {})],
+        [Operation.replace("r", {}, "7")],
+        [Operation.replace("s", {}, "7")],
+        [Operation.delete("r", "7")],
+        [Operation.insert("s", {}), Operation.insert("t", {}), Operation.insert("r", {})],
+    ]
+
+    results = drive(table.transact_each([("p", operations) for operations in refused]))
+
+    assert all(isinstance(result, RowError) for result in results)
+    connection = store._file.connection()
+    assert connection.execute("SELECT count(*) FROM games_keys").fetchone() == (1,)
+    assert connection.execute("SELECT count(*) FROM games_rows").fetchone() == (1,)
+
+
+def test_limits_are_checked_before_the_file_is_opened(store, table, path):
+    drive(store.close())
+    for companion in ("", "-wal", "-shm"):
+        Path(f"{path}{companion}").unlink(missing_ok=True)
+
+    with pytest.raises(PayloadTooLargeError):
+        insert(table, V=b"x" * 65537)
+    with pytest.raises(InvalidKeyError):
+        insert(table, "")
+
+    assert not path.exists()
+
+
+# A commit goes to the write-ahead log and is not waited for (NORMAL): it survives the process at once, and a power cut
+# from the next barrier on. A barrier waits (FULL), and where the system has a way to wait for the disk's own cache
+# (fullfsync, on macOS), for that as well.
+
+CHOSEN = {
+    "journal_mode": "wal",
+    "synchronous": 1,
+    "fullfsync": 1,
+    "wal_autocheckpoint": 4000,
+    "cache_size": -8000,
+    "busy_timeout": 60_000,
+}
+
+
+def settings(store):
+    connection = store._file.connection()
+    return {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in CHOSEN}
+
+
+def test_a_barrier_waits_for_the_disk_and_no_commit_before_or_after_does(store, table):
+    assert settings(store) == CHOSEN
+    seen: list[str] = []
+    store._file.connection().set_trace_callback(seen.append)
+
+    drive(table.barrier())
+
+    assert seen[0] == "PRAGMA synchronous=FULL"
+    assert seen[-1] == "PRAGMA synchronous=NORMAL"
+    assert any("eventstore_barrier" in statement for statement in seen[1:-1])
+    insert(table, V=1)
+    drive(table.barrier())
+    assert settings(store) == CHOSEN
+    assert store._file.connection().execute("SELECT commits FROM eventstore_barrier").fetchone() == (2,)
+    drive(store.close())
+    assert settings(store) == CHOSEN
+
+
+def test_a_row_takes_few_bytes_beside_its_data(store, table, path):
+    for stream in range(200):
+        operations = [Operation.insert("SS-HEAD", {"Version": 1, "State": b"s" * 60})]
+        operations += [Operation.insert("SS-SE-0000000001", {"Version": 1, "Data": b"d" * 300})]
+        drive(table.transact(f"ShootingRange-00000000-0000-0000-0000-{stream:012d}", operations))
+    drive(store.close())
+
+    data, keys = 200 * 360, 200 * 2 * 62
+    assert path.stat().st_size < (data + keys) * 1.5
+
+
+# Rows as bytes.
+
+SMALL: dict[str, Value] = {
+    "Text": "é",
+    "Number": 1,
+    "Big": Int64(2),
+    "When": datetime(2024, 1, 1, tzinfo=UTC),
+    "Id": UUID(int=7),
+    "Bytes": b"x" * LARGE_BYTES,
+}
+LARGE: dict[str, Value] = {"Long": b"l" * 3000, "Middle": b"m" * 2000, "Short": b"s" * (LARGE_BYTES + 1)}
+
+
+def test_large_properties_stand_apart_the_shortest_first():
+    small, large = pack(packer(), {**SMALL, **LARGE})
+
+    assert large == b"s" * (LARGE_BYTES + 1) + b"m" * 2000 + b"l" * 3000
+    assert len(small) < 1000
+    assert unpack(small, large) == {**SMALL, **LARGE}
+    assert pack(packer(), SMALL)[1] is None
+    assert unpack(*pack(packer(), SMALL)) == SMALL
+
+
+@pytest.mark.parametrize(
+    ("select", "needed"),
+    [
+        ([], 0),
+        (["Text", "Missing"], 0),
+        (["Short"], 513),
+        (["Middle"], 2513),
+        (["Long", "Text"], 5513),
+        (["Long", "Short"], 5513),
+    ],
+)
+def test_a_selection_needs_only_the_beginning_of_the_large_part(select, needed):
+    row = {**SMALL, **LARGE}
+    small, large = pack(packer(), row)
+    assert large is not None
+    properties, places = unpack_small(small)
+
+    assert large_bytes(places, select) == needed
+    assert select_from(properties, places, large[:needed], select) == {
+        name: row[name] for name in select if name in row
+    }
+
+
+def test_a_large_part_that_is_cut_short_is_an_error():
+    small, large = pack(packer(), LARGE)
+    assert large is not None
+
+    with pytest.raises(ValueError, match="cut short"):
+        unpack(small, large[:-1])
+    with pytest.raises(ValueError, match="cut short"):
+        unpack(small, None)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        b"",
+        b"\xc1",
+        msgpack.packb({"A": msgpack.ExtType(99, b"x")}),
+        msgpack.packb({"A": msgpack.ExtType(3, b"short")}),
+        msgpack.packb({"A": msgpack.ExtType(2, b"x" * 17)}),
+        msgpack.packb([1, 2, 3]),
+        msgpack.packb({"A": b"x" * 65537}),
+        msgpack.packb({1: 2}),
+        msgpack.packb({"A": 1}) + b"more",
+    ],
+)
+def test_damaged_bytes_are_an_error(damaged):
+    with pytest.raises((ValueError, TypeError, msgpack.exceptions.UnpackException)):
+        unpack(damaged, None)
+
+
+def test_a_type_that_has_no_form_is_an_error():
+    with pytest.raises(TypeError, match="complex"):
+        pack(packer(), {"A": 1j})  # type: ignore[dict-item]
+
+
+# What was deleted or overwritten is in no file any more, once it was scrubbed.
+
+CANARY = b"a-canary-that-sings"
+
+
+def write_and_delete(table):
+    """Write canaries into keys, small and large properties, overwrite some and delete some."""
+    table._file.connection().execute("PRAGMA secure_delete=OFF")  # which some builds of SQLite have on
+    for number in range(40):
+        large = CANARY * 3000
+        key = f"{CANARY.decode()}-{number}"
+        drive(table.transact("p", [Operation.insert(key, {"Small": CANARY, "Large": large})]))
+        drive(table.transact("q", [Operation.insert(f"{number}", {"Text": CANARY.decode() * 3})]))
+    for number in range(40):
+        drive(table.transact("p", [Operation.delete(f"{CANARY.decode()}-{number}")]))
+        drive(table.transact("q", [Operation.replace(f"{number}", {"Text": "silence"})]))
+
+
+def traces(path):
+    """Return the files that hold a canary."""
+    files = [path.with_name(path.name + suffix) for suffix in ("", "-wal", "-shm")]
+    return {file.name for file in files if file.exists() and CANARY in file.read_bytes()}
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_no_file_holds_a_trace(path, table, checkpointed):
+    write_and_delete(table)
+    if checkpointed:
+        table._file.connection().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    assert traces(path) == ({"store.db"} if checkpointed else {"store.db-wal"})
+
+    drive(table.scrub())
+
+    assert traces(path) == set()
+    assert {row.properties["Text"] for row in drive(table.query("q", "", "~")).rows} == {"silence"}
+
+
+def test_a_table_says_that_its_store_leaves_traces(table):
+    assert isinstance(table, LeavesTraces)
+    assert not isinstance(drive(connect("memory:").table("games")), LeavesTraces)
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_reader_keeps_it_from_being_done_and_an_idle_connection_does_not(impatient, path, table, reads):
+    write_and_delete(table)
+    other = sqlite3.connect(path, isolation_level=None)
+    if reads:
+        other.execute("BEGIN")
+    other.execute("SELECT count(*) FROM games_rows").fetchall()
+
+    if reads:
+        with pytest.raises(StoreUnavailableError):
+            drive(table.scrub())
+        other.execute("ROLLBACK")
+    drive(table.scrub())
+
+    assert traces(path) == set()
+    other.close()

@@ -1,0 +1,221 @@
+"""The values of a stream: events, includes and what several of one row come to, and partitions."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import pickle
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from eventstore import EventData, Include, Int64, Partition, RecordedEvent, Stream, connect, drive
+from eventstore.header import combine
+
+EVENT = EventData({"N": 1, "Text": "t"}, id="one", includes=[Include.insert("row", {"M": 2})])
+VALUES = ["t", True, 1, Int64(1), 1.5, datetime(2020, 1, 1, tzinfo=UTC), UUID(int=1), b"b"]
+
+
+@pytest.fixture
+def table():
+    return drive(connect("memory:").table("games"))
+
+
+def test_an_event_needs_no_properties():
+    assert EventData(id="one") == EventData({}, id="one")
+    assert EventData().properties == {}
+
+
+MAKERS: list[Callable[..., Any]] = [
+    EventData,
+    lambda properties: Include.insert("row", properties),
+    lambda properties: Include.merge("row", properties),
+    lambda properties: Stream(
+        Partition(drive(connect("memory:").table("games")), "p"), properties=properties
+    ),
+]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_a_value_that_no_table_holds_is_refused_at_once(make):
+    for value in (Decimal(1), 1j, [1], {"a": 1}, (1,), object()):
+        with pytest.raises(TypeError, match=r"The property 'P' is a .*, which no table holds"):
+            make({"P": value})
+    for value in VALUES:
+        assert make({"P": value}).properties == {"P": value}
+
+
+@pytest.mark.parametrize("name", ["PartitionKey", "RowKey", "Timestamp", "ETag", "odata.etag", "Version"])
+def test_names_that_the_store_needs_are_refused(name):
+    with pytest.raises(ValueError, match=name):
+        EventData({name: 1})
+
+
+def test_what_the_caller_gave_is_copied():
+    properties = {"N": 1, "Nothing": None}
+    data = EventData(properties)
+    properties["N"] = 2
+
+    assert data.properties == {"N": 1}
+
+
+def test_events_can_be_pickled_copied_and_hashed():
+    for made in (pickle.loads(pickle.dumps(EVENT)), copy.copy(EVENT), copy.deepcopy(EVENT)):
+        assert made == EVENT
+        assert hash(made) == hash(EVENT)
+    assert len({EVENT, EventData({"Text": "t", "N": 1}, id="one", includes=EVENT.includes)}) == 1
+
+
+def test_an_event_is_a_dict_and_json():
+    as_dict = dataclasses.asdict(EventData({"N": 1, "Text": "t"}, id="one"))
+
+    assert json.loads(json.dumps(as_dict)) == {
+        "properties": {"N": 1, "Text": "t"},
+        "id": {"value": "one"},
+        "includes": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "given"),
+    [
+        ("__setitem__", ("N", 2)),
+        ("__delitem__", ("N",)),
+        ("update", ({"N": 2},)),
+        ("setdefault", ("M", 2)),
+        ("pop", ("N",)),
+        ("popitem", ()),
+        ("clear", ()),
+        ("__ior__", ({"N": 2},)),
+    ],
+)
+def test_properties_cannot_be_changed_and_a_copy_may_be(change, given):
+    with pytest.raises(TypeError, match="cannot be changed"):
+        getattr(EVENT.properties, change)(*given)
+
+    assert EVENT.properties == {"N": 1, "Text": "t"}
+    assert {**EVENT.properties, "N": 2} == {"N": 2, "Text": "t"}
+
+
+def test_recorded_events_are_equal_by_version_and_properties():
+    now = datetime.now(UTC)
+
+    assert RecordedEvent(1, {"N": 1}) == RecordedEvent(1, {"N": 1}, EVENT.id, now, "etag")
+    assert RecordedEvent(1, {"N": 1}) != RecordedEvent(2, {"N": 1})
+
+
+# Several changes of one row: the pairs are in docs/event-store.md, and tried in tests/contract/test_includes.py.
+
+FIRST, SECOND, MERGED = {"A": 1, "B": 1}, {"B": 2, "C": 2}, {"A": 1, "B": 2, "C": 2}
+BOUND = Include.replace("row", FIRST, "one")
+INSERT, OR_MERGE, OR_REPLACE = (
+    make("row", FIRST) for make in (Include.insert, Include.insert_or_merge, Include.insert_or_replace)
+)
+UNDONE = [INSERT, Include.delete("row")]
+REPLACE, MERGE, DELETE = Include.replace("row", SECOND), Include.merge("row", SECOND), Include.delete("row")
+
+
+@pytest.mark.parametrize(
+    ("includes", "combined"),
+    [
+        ([BOUND, REPLACE], [Include.replace("row", SECOND, "one")]),
+        ([BOUND, Include.delete("row", "one")], [Include.delete("row", "one")]),
+        ([Include.insert(key, {}) for key in "cab"], [Include.insert(key, {}) for key in "cab"]),
+        ([INSERT, REPLACE], [Include.insert("row", SECOND)]),
+        ([INSERT, MERGE], [Include.insert("row", MERGED)]),
+        ([OR_MERGE, REPLACE], [Include.insert_or_replace("row", SECOND)]),
+        ([OR_MERGE, MERGE], [Include.insert_or_merge("row", MERGED)]),
+        ([OR_REPLACE, REPLACE], [Include.insert_or_replace("row", SECOND)]),
+        ([OR_REPLACE, MERGE], [Include.insert_or_replace("row", MERGED)]),
+        (UNDONE, []),
+        *[
+            ([*UNDONE, make("row", SECOND)], [Include.insert("row", SECOND)])
+            for make in (Include.insert, Include.insert_or_merge, Include.insert_or_replace)
+        ],
+    ],
+)
+def test_changes_of_one_row_become_one_under_the_condition_of_the_first(includes, combined):
+    assert combine(includes) == tuple(combined)
+
+
+@pytest.mark.parametrize(
+    ("includes", "told"),
+    [
+        ([BOUND, Include.replace("row", SECOND, "two")], "two ETags"),
+        *[([include], r"needs the row's ETag, or '[*]'") for include in (REPLACE, MERGE, DELETE)],
+        *[([*UNDONE, include], "'row' has an insert and a delete") for include in (REPLACE, MERGE, DELETE)],
+    ],
+)
+def test_changes_that_cannot_follow_each_other_are_refused(includes, told):
+    with pytest.raises(ValueError, match=told):
+        combine(includes)
+
+
+@pytest.mark.parametrize(
+    "make", [Include.replace, Include.merge, lambda key, _, etag: Include.delete(key, etag)]
+)
+def test_an_empty_etag_is_no_permission(make):
+    with pytest.raises(ValueError, match="ETag"):
+        make("there", {}, "")
+
+
+# Partitions.
+
+
+@pytest.mark.parametrize(
+    ("place", "key", "prefix", "text"),
+    [
+        (lambda table: Partition(table, "orders"), "orders", "", "orders"),
+        (lambda table: Partition(table, "orders|7|a"), "orders", "7|a|", "orders|7|a"),
+        (lambda table: Partition(table, "orders", "7|a"), "orders", "7|a|", "orders|7|a"),
+        (lambda table: Partition(table, "orders", "CLASS-SS"), "orders", "CLASS-SS|", "orders|CLASS-SS"),
+        (lambda table: Partition.exact(table, "orders|7"), "orders|7", "", "orders|7"),
+        (lambda table: Partition.exact(table, "orders", "7"), "orders", "7", "orders|7"),
+    ],
+)
+def test_a_partition_is_a_key_and_a_prefix_with_which_its_rows_begin(table, place, key, prefix, text):
+    partition = place(table)
+
+    assert (partition.key, partition.prefix, str(partition)) == (key, prefix, text)
+    assert partition == Partition.exact(table, key, prefix)
+    assert (partition.header, partition.event(7), partition.event_id("x")) == (
+        f"{prefix}SS-HEAD",
+        f"{prefix}SS-SE-0000000007",
+        f"{prefix}SS-UID-x",
+    )
+    assert partition.version_of(partition.event(2147483647)) == 2147483647
+    for other in (
+        partition.header,
+        partition.event_id("0000000001"),
+        partition.event(1) + "0",
+        partition.event(1)[:-1],
+        f"another|{partition.event(1)}",
+        "SS-SE-0000000001" if prefix else "7|SS-SE-0000000001",
+    ):
+        assert partition.version_of(other) is None
+    with pytest.raises(AttributeError):
+        partition.key = "other"
+
+
+@pytest.mark.parametrize(
+    ("key", "prefix"), [("", None), ("|a", None), ("a|", None), ("a", ""), ("a|b", "c"), ("", "a")]
+)
+def test_keys_and_prefixes_are_not_empty_nor_ambiguous(table, key, prefix):
+    with pytest.raises(ValueError, match="partition's"):
+        Partition(table, key, prefix)
+
+
+@pytest.mark.parametrize("prefix", ["SS-UID-x", "SS-HEAD", "SS-", "a|SS-UID-b", "aSS-UID-b"])
+def test_a_prefix_is_not_like_the_row_keys_of_a_stream(table, prefix):
+    for make in (
+        lambda: Partition(table, "orders", prefix),
+        lambda: Partition(table, f"orders|{prefix}"),
+        lambda: Partition.exact(table, "orders", prefix),
+    ):
+        with pytest.raises(ValueError, match="begin with 'SS-'"):
+            make()

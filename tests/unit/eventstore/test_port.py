@@ -1,0 +1,99 @@
+"""Running coroutines without an event loop, and tables whose calls are watched and disturbed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from eventstore import InterceptedTable, Operation, connect, drive
+
+
+async def answer():
+    return 42
+
+
+async def nested():
+    return await answer() + await answer()
+
+
+async def fail():
+    raise LookupError("inside")
+
+
+def test_a_coroutine_that_never_suspends_is_run_to_its_end():
+    assert drive(nested()) == 84
+    with pytest.raises(LookupError, match="inside"):
+        drive(fail())
+
+
+def test_a_coroutine_that_suspends_is_an_error_and_is_closed():
+    closed = []
+
+    async def wait():
+        try:
+            await asyncio.sleep(0)
+        finally:
+            closed.append(True)
+
+    with pytest.raises(RuntimeError, match="event loop"):
+        drive(wait())
+    assert closed == [True]
+
+
+@pytest.fixture
+def table():
+    return drive(connect("memory:").table("games"))
+
+
+def call_all(table):
+    drive(table.transact("p", [Operation.insert("r", {"V": 1})]))
+    drive(table.get(partition_key="p", row_key="r"))
+    drive(table.query("p", "a", "z", select=["V"]))
+    drive(table.scan("r"))
+    drive(table.barrier())
+
+
+NAMES = ["transact", "get", "query", "scan", "barrier"]
+
+
+def test_calls_are_counted_by_name(table):
+    watched = InterceptedTable(table)
+
+    call_all(watched)
+
+    assert (watched.counts, watched.calls) == (dict.fromkeys(NAMES, 1), 5)
+
+
+def test_hooks_are_told_of_each_call(table):
+    before, after = [], []
+    watched = InterceptedTable(
+        table,
+        before=lambda *call: before.append(call),
+        after=lambda *call: after.append((*call[:3], type(call[3]).__name__)),
+    )
+
+    call_all(watched)
+
+    keys, results = ["p", "p", "p", "", ""], ["tuple", "Row", "Page", "Page", "NoneType"]
+    assert before == list(zip(NAMES, keys, range(1, 6), strict=True))
+    assert after == list(zip(NAMES, keys, range(1, 6), results, strict=True))
+
+
+def time_out(*_call):
+    raise TimeoutError
+
+
+@pytest.mark.parametrize("hook", ["before", "after"])
+def test_an_error_before_a_call_prevents_it_and_one_after_it_loses_only_the_answer(table, hook):
+    with pytest.raises(TimeoutError):
+        drive(InterceptedTable(table, **{hook: time_out}).transact("p", [Operation.insert("r", {})]))
+
+    assert (drive(table.get("p", "r")) is not None) == (hook == "after")
+
+
+def test_a_hook_can_await(table):
+    async def insert(*_call):
+        await table.transact("p", [Operation.insert("r", {})])
+
+    assert drive(InterceptedTable(table, before=insert).get("p", "r")) is not None

@@ -1,0 +1,505 @@
+"""An app takes handlers of methods `(self, state, message, context) -> state`; one sentence refuses all else."""
+
+import pickle
+import time
+import uuid
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from typing import Annotated, Any, NewType
+from uuid import UUID
+
+import pytest
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, Strict, StrictInt, StringConstraints
+
+from handlers import App, AppError, Context, Handler, Message, State, handles
+from handlers.handler import KeyKind, Route, handler_name
+from handlers.message import message_aliases, message_name
+from samples.shooting_range import app as shooting_range
+from tests.unit.handlers.bell import Data, Rang, bell
+
+TowerId = NewType("TowerId", str)
+
+
+class Struck(Message):
+    tower: str
+    city: str
+
+
+class OtherData(State):
+    rings: int = 0
+
+
+@dataclass
+class Plain:
+    tower: str = ""
+
+
+class Place(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    tower: str
+    number: int
+
+
+class Careless(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    at: float = Field(default_factory=time.time)
+
+
+class Chimed(Message):
+    id: uuid.UUID = Field(default_factory=uuid.uuid4)
+
+
+def handler_of(source: str) -> Any:
+    """Return a handler with the method `rang` of some source."""
+
+    class Bell(Handler[Data]):
+        pass
+
+    names = dict(globals())
+    exec(source, names)
+    names["rang"].__qualname__ = "Bell.rang"
+    setattr(Bell, "rang", handles(by="tower")(names["rang"]))  # noqa: B010 - not declared
+    return Bell
+
+
+def routes_of(message_type: type[Message], by: str) -> Route:
+    (route,) = App(bell(message_type, by=by)).routes(message_name(message_type))
+    return route
+
+
+def message_of(annotation: Any, **fields: Any) -> Any:
+    return type(
+        "Rang", (Message,), {"__annotations__": {"tower": annotation}, "__module__": __name__, **fields}
+    )
+
+
+# Methods.
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        ("def rang(self, state: Data, message: Rang) -> Data: ...", "must be a plain method"),
+        ("async def rang(self, state: Data, message: Rang, context: Context) -> Data: ...", "It is async"),
+        ("async def rang(self, state: Data, message: Rang, context: Context): yield state", "It is async"),
+        ("def rang(self, state: Data, message: Rang, context: Context): yield state", "It yields"),
+        ("def rang(self, state: Data, message: Rang, *, context: Context) -> Data: ...", "must be a plain method"),
+        ("def rang(self, state: OtherData, message: Rang, context: Context) -> Data: ...", "take and return a Data"),
+        ("def rang(self, state: Data, message: Rang, context: Context) -> None: ...", "take and return a Data"),
+        ("def rang(self, state: Data, message: Rang, context: Rang) -> Data: ...", "take a Context as its last"),
+        ("def rang(self, state: Data, message, context: Context) -> Data: ...", "annotate its message"),
+        ("def rang(self, state: Data, message: Message, context: Context) -> Data: ...", "annotate its message"),
+        ("def rang(self, state: Data, message: str, context: Context) -> Data: ...", "annotate its message"),
+        ("def rang(self, state: Data, message: State, context: Context) -> Data: ...", "annotate its message"),
+        ("def rang(self, state: Data, message: Plain, context: Context) -> Data: ...", "no message: write class Plain"),
+        ("def rang(self, state: Data, message: Rang | Struck, context: Context) -> Data: ...", "one of Rang, Struck"),
+        ("def rang(self, state: Data, message: 'Gone', context: Context) -> Data: ...", "types .* at run time"),
+    ],
+)  # fmt: skip
+def test_a_method_of_another_form_is_refused(source, sentence):
+    with pytest.raises(AppError, match=rf"^Bell\.rang.*{sentence}"):
+        App(handler_of(source))
+
+
+def test_a_static_method_is_refused():
+    made = handler_of("def rang(state: Data, message: Rang, context: Context) -> Data: ...")
+    made.rang = staticmethod(made.rang)
+
+    with pytest.raises(AppError, match="must be a plain method"):
+        App(made)
+
+
+def test_handles_without_brackets_or_with_nothing_in_them_says_what_to_write():
+    with pytest.raises(AppError, match=r'above .*bell: write @handles\(by="FIELD"\)\.$'):
+        handles(bell)  # type: ignore[call-arg, arg-type]
+    with pytest.raises(AppError, match=r'write @handles\(by="FIELD"\)\.$'):
+        handles()  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("by", ["", "tower.", 7, None, Rang])
+def test_a_business_id_that_is_no_name_of_a_field_is_refused(by):
+    with pytest.raises(AppError, match=r"^@handles\(by=...\) takes the name of the field"):
+        handles(by=by)
+
+
+@pytest.mark.parametrize("revision", [0, -1, "2", 1.0, True, None])
+def test_a_revision_that_is_no_number_from_1_on_is_refused(revision):
+    with pytest.raises(AppError, match=r"^@handles\(revision=...\) takes an int from 1, not .*\.$"):
+        handles(by="tower", revision=revision)
+
+
+def revised(by: str, revision: int) -> type[Handler[Data]]:
+    class Bell(Handler[Data]):
+        @handles(by="tower")
+        def struck(self, state: Data, message: Struck, context: Context) -> Data:
+            return state
+
+        @handles(by=by, revision=revision)
+        def struck_again(self, state: Data, message: Struck, context: Context) -> Data:
+            return state
+
+    return Bell
+
+
+def test_two_revisions_of_a_method_stand_side_by_side_and_the_highest_is_the_newest():
+    (route,) = App(revised("tower", 3)).routes("Struck")
+
+    assert (sorted(route.revisions), route.newest) == ([1, 3], 3)
+
+
+@pytest.mark.parametrize(
+    ("by", "revision", "sentence"),
+    [
+        ("tower", 1, "^Bell has two methods for Struck, revision 1: number them apart.$"),
+        ("city", 2, "^Bell: all revisions for Struck must take the same type and the same `by`.$"),
+    ],
+)
+def test_revisions_that_are_not_told_apart_are_refused(by, revision, sentence):
+    with pytest.raises(AppError, match=sentence):
+        App(revised(by, revision))
+
+
+# Handlers, and what they keep.
+
+
+def test_a_handler_without_handling_methods_is_refused():
+    class Bell(Handler[Data]):
+        pass
+
+    with pytest.raises(AppError, match=r"^Bell handles no message: mark its methods with @handles"):
+        App(Bell)
+
+
+def test_a_handler_names_its_state_or_inherits_it():
+    class Unnamed(Handler):
+        pass
+
+    class OfDataclass(Handler[Plain]):  # type: ignore[type-var]
+        pass
+
+    class Sounding(bell()):  # type: ignore[misc] # a class that is made here
+        pass
+
+    assert App(Sounding).handlers["Sounding"].state_type is Data
+    with pytest.raises(AppError, match=r"^Unnamed must name its state"):
+        App(Unnamed)
+    with pytest.raises(AppError, match=r"Plain as its state, which is no State: write class Plain\(State\)"):
+        App(OfDataclass)
+
+
+def test_a_handler_is_made_without_arguments_and_keeps_nothing():
+    class Loud(bell()):  # type: ignore[misc] # a class that is made here
+        def __init__(self, loudness: int) -> None:
+            pass
+
+    class Keeps(bell()):  # type: ignore[misc] # a class that is made here
+        def __init__(self) -> None:
+            self.rings = 0
+
+    with pytest.raises(AppError, match=r"^Loud\(\) failed: .*'loudness'. Remove its __init__"):
+        App(Loud)
+    with pytest.raises(AppError, match=r"^Keeps\(\) failed: Keeps.rings cannot be set"):
+        App(Keeps)
+    with pytest.raises(AttributeError, match=r"Bell.rings cannot be set|Made.rings cannot be set"):
+        bell()().rings = 1
+
+
+@pytest.mark.parametrize("thing", [Rang, bell()(), "Bell", None])
+def test_what_is_no_handler_class_is_refused(thing):
+    with pytest.raises(AppError, match=r"^App takes handler classes, not "):
+        App(thing)
+
+
+def test_an_app_without_handlers_is_refused():
+    with pytest.raises(AppError, match="at least one handler"):
+        App()
+
+
+# Names: they stand in stored keys and on the wire.
+
+
+def test_handlers_and_messages_are_named_by_their_own_class_or_as_given():
+    class Given(Handler[Data], name="Bell"):
+        pass
+
+    class Derived(Given):
+        pass
+
+    class Pealed(Message, name="Rang", aliases=("Chimed",)):
+        pass
+
+    class PealedTwice(Pealed):
+        pass
+
+    assert handler_name(Given) == "Bell"
+    assert handler_name(Derived) == "Derived"  # with its base's name it would write to the base's streams
+    assert (message_name(Rang), message_name(Pealed), message_name(PealedTwice)) == (
+        "Rang",
+        "Rang",
+        "PealedTwice",
+    )
+    assert message_aliases(PealedTwice) == ()
+
+
+@pytest.mark.parametrize("name", ["A", "_", "_a1", "a_B_9", "Z" * 200])
+def test_a_name_of_letters_digits_and_underscores_is_taken(name):
+    assert handler_name(type("Bell", (Handler,), {}, name=name)) == name
+
+
+@pytest.mark.parametrize("name", ["1st", "a-b", "a b", "a.b", "é", "a\n", "a/b", "a|b", "٣"])
+def test_any_other_name_is_refused_for_handlers_messages_and_aliases(name):
+    for base, options in (
+        (Handler, {"name": name}),
+        (Message, {"name": name}),
+        (Message, {"aliases": (name,)}),
+    ):
+        with pytest.raises(AppError, match="use ASCII letters, digits and _ only, and no digit first"):
+            type("Bell", (base,), {}, **options)
+
+
+def test_a_handler_whose_class_has_no_ascii_name_says_so():
+    with pytest.raises(AppError, match=r"The handler .*Größe is named 'Größe'"):
+        type("Größe", (Handler,), {})
+
+
+@pytest.mark.parametrize("handlers", [(bell(), bell()), (bell(), bell(Struck))])
+def test_two_handlers_of_one_name_are_refused(handlers):
+    with pytest.raises(
+        AppError, match=r"^Two handlers are named Bell and would share their streams: give one"
+    ):
+        App(*handlers)
+
+
+def test_two_message_types_of_one_name_are_refused():
+    with pytest.raises(AppError, match=r"^Two message types are named Rang: give one of them another name.$"):
+        App(bell(), bell(message_of(str), name="Clock"))
+
+
+def test_one_message_type_goes_to_several_handlers():
+    app = App(bell(), bell(name="Watch"))
+
+    assert [route.handler for route in app.routes("Rang")] == ["Bell", "Watch"]
+    assert app.routes("Unheard") == ()
+
+
+class Renamed(Message, name="Pealed", aliases=("Rung", "Chimed")):
+    tower: str
+
+
+class Rung(Message):
+    tower: str
+
+
+class Tolled(Message, aliases=("Rung",)):
+    tower: str
+
+
+def test_messages_are_routed_by_the_name_of_their_type_and_by_its_aliases():
+    app = App(bell(Renamed))
+    context = Context("Bell", "east", "m-1", 0)
+    context.publish(Renamed(tower="east"))
+
+    (route,) = app.routes("Pealed")
+    assert app.routes("Chimed") == app.routes("Rung") == (route,)
+    assert set(app.message_types) == {"Pealed", "Chimed", "Rung"}
+    assert route.names == ("Pealed", "Rung", "Chimed")
+    assert app.routes("Tolled") == ()
+    assert context.published[0].type == "Pealed"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(Renamed, Rung), (Rung, Renamed), (Renamed, Tolled), (Tolled, Renamed)]
+)
+def test_an_alias_that_another_type_has_is_refused(one, other):
+    for handlers in ([bell(one, other)], [bell(one), bell(other, name="Other")]):
+        with pytest.raises(
+            AppError, match=r"^The message types \w+ and \w+ both take messages named Rung: remove"
+        ):
+            App(*handlers)
+
+
+@pytest.mark.parametrize(
+    ("aliases", "sentence"),
+    [
+        ("Chimed", "use a tuple of names"),
+        (["Chimed"], "use a tuple of names"),
+        ((1,), "use a tuple of names"),
+        (None, "use a tuple of names"),
+        (("rang-1",), "An alias of the message Rang is named 'rang-1'"),
+        (("Rang",), "use each name once"),
+        (("Chimed", "Chimed"), "use each name once"),
+    ],
+)
+def test_aliases_that_are_no_names_of_their_own_are_refused(aliases, sentence):
+    with pytest.raises(AppError, match=sentence):
+        type("Rang", (Message,), {}, aliases=aliases)
+
+
+# Business ids.
+
+
+@pytest.mark.parametrize(
+    ("annotation", "kind"),
+    [
+        (str, KeyKind.TEXT),
+        (TowerId, KeyKind.TEXT),
+        (Annotated[str, StringConstraints(min_length=1)], KeyKind.TEXT),
+        (UUID, KeyKind.UUID),
+        (StrictInt, KeyKind.INTEGER),
+        (Annotated[int, Strict()], KeyKind.INTEGER),
+    ],
+)
+def test_a_business_id_is_a_str_a_uuid_or_a_strict_int(annotation, kind):
+    assert routes_of(message_of(annotation), "tower").key_kind is kind
+
+
+def test_an_int_of_a_strict_model_is_strict():
+    strict = message_of(int, model_config=ConfigDict(strict=True))
+
+    assert routes_of(strict, "tower").key_kind is KeyKind.INTEGER
+
+
+@pytest.mark.parametrize("annotation", [float, bool, bytes, str | None, tuple[str, ...], Place])
+def test_a_business_id_of_another_type_is_refused(annotation):
+    with pytest.raises(
+        AppError, match=r"Rang.tower is a .*: a business id must be a str, a UUID or a strict int.$"
+    ):
+        routes_of(message_of(annotation), "tower")
+
+
+@pytest.mark.parametrize(
+    ("annotation", "by", "sentence"),
+    [
+        (int, "tower", "a str, a UUID or a strict int; use pydantic.StrictInt"),
+        (Place, "tower.number", "use pydantic.StrictInt"),
+        (str, "steeple", "Bell.rang: Rang has no field 'steeple'"),
+        (Place, "tower.steeple", "has no field 'tower.steeple'"),
+        (Place, "tower.tower.name", "has no field 'tower.tower.name'"),
+        (Place | None, "tower.tower", "has no field 'tower.tower'"),
+        (
+            Annotated[str, Field(validation_alias=AliasChoices("tower", "towerId"))],
+            "tower",
+            "has several aliases",
+        ),
+    ],
+)
+def test_a_path_that_leads_to_no_business_id_is_refused(annotation, by, sentence):
+    with pytest.raises(AppError, match=sentence):
+        routes_of(message_of(annotation), by)
+
+
+def test_a_dotted_path_reaches_into_a_nested_model_and_goes_by_aliases():
+    nested = message_of(Place)
+    route = routes_of(nested, "tower.tower")
+
+    assert route.wire_path == ("tower", "tower")
+    assert route.business_id(nested(tower=Place(tower="east", number=1))) == "east"
+    assert routes_of(message_of(Annotated[str, Field(alias="towerId")]), "tower").wire_path == ("towerId",)
+
+
+def test_a_uuid_in_any_spelling_is_one_business_id():
+    rang = message_of(UUID)
+    spellings = [
+        "{7D444840-9DC0-11D1-B245-5FFDCE74FAD2}",
+        "7d4448409dc011d1b2455ffdce74fad2",
+        "urn:uuid:7d444840-9dc0-11d1-b245-5ffdce74fad2",
+    ]
+
+    ids = {routes_of(rang, "tower").business_id(rang.model_validate({"tower": each})) for each in spellings}
+
+    assert ids == {"7d444840-9dc0-11d1-b245-5ffdce74fad2"}
+
+
+# The first state, and defaults that may be another one each time.
+
+
+def test_the_defaults_are_the_first_state_as_it_would_be_stored():
+    # Pydantic does not check defaults. Stored as 0, they would come back as 0.0 or "0" and look like a changed state.
+    class First(State):
+        rings: int = 3
+        name: str = "Emmanuel"
+        weight: float = 0
+        price: Decimal = 0  # type: ignore[assignment]
+        count: int = 0.0  # type: ignore[assignment]
+
+    initial = App(bell(state=First)).handlers["Bell"].initial
+
+    assert initial == b'{"rings":3,"name":"Emmanuel","weight":0.0,"price":"0","count":0}'
+
+
+def test_a_default_that_is_missing_or_that_its_field_cannot_hold_is_refused():
+    class Missing(State):
+        rings: int
+        name: str
+        cast: int = 0
+
+    class Wrong(State):
+        cast_on: date = None  # type: ignore[assignment]
+
+    with pytest.raises(AppError, match=r"^Missing needs a default for rings, name: "):
+        App(bell(state=Missing))
+    with pytest.raises(
+        AppError, match=r"^The defaults of Wrong cannot be the initial state: .*cast_on: Input"
+    ):
+        App(bell(state=Wrong))
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    name: str = "part"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "factory"),
+    [(str, str), (int, int), (tuple[int, ...], tuple), (frozenset[str], frozenset), (Part, Part)],
+)
+def test_a_factory_that_always_gives_the_same_is_taken(annotation: Any, factory: Any):
+    class Made(State):
+        field: annotation = Field(default_factory=factory)
+
+    assert App(bell(state=Made)).handlers["Bell"].state_type is Made
+
+
+@pytest.mark.parametrize(
+    ("annotation", "factory"), [(UUID, uuid.uuid4), (float, time.time), (int, lambda: 1)]
+)
+def test_any_other_factory_is_refused_in_states_messages_and_models_inside(annotation: Any, factory: Any):
+    class Made(State):
+        field: annotation = Field(default_factory=factory)
+
+    class Holding(State):
+        part: Careless = Careless(at=0)
+
+    with pytest.raises(AppError, match=r"^Made.field has a default_factory, which may return another value"):
+        App(bell(state=Made))
+    with pytest.raises(AppError, match=r"^Careless.at has a default_factory"):
+        App(bell(state=Holding))
+    with pytest.raises(AppError, match=r"^Rang.at has a default_factory"):
+        App(
+            bell(
+                message_of(
+                    str, at=Field(default_factory=factory), __annotations__={"tower": str, "at": annotation}
+                )
+            )
+        )
+
+
+def test_it_is_refused_in_a_message_when_that_is_published():
+    # An app knows the messages that its handlers take; which ones they publish shows when they do.
+    with pytest.raises(AppError, match=r"^Chimed.id has a default_factory"):
+        Context("Bell", "east", "m-1", 0).publish(Chimed())
+
+
+# Process borders.
+
+
+def test_an_app_survives_pickling_with_its_handlers_in_order_and_aliases():
+    back = pickle.loads(pickle.dumps(shooting_range))
+
+    assert list(back.handlers) == ["ShootingRange", "LeaderBoard"]
+    assert back.handler_types == shooting_range.handler_types
+    assert sorted(back.message_types) == ["FireAt", "Hit", "Missed", "StartNewRound"]

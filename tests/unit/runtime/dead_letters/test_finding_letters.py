@@ -1,0 +1,85 @@
+"""The letters of a table are found stream by stream, all or those that are meant."""
+
+import pytest
+
+from eventstore import InterceptedTable, drive
+from runtime.dead_letters import Selection, find_letters
+from runtime.errors import UsageError
+from runtime.messages.outcome import Reason
+from tests.unit.runtime.algorithms.world import ALGORITHMS
+from tests.unit.runtime.dead_letters.post import ALL, DAMAGED, PostOffice, parcel
+from tests.unit.runtime.worker import HOUR, NOW
+
+UUID = "7D4448409DC011D1B2455FFDCE74FAD2"
+
+
+@pytest.fixture(params=ALGORITHMS[:3])
+def office(request: pytest.FixtureRequest) -> PostOffice:
+    """Give a table with letters in two boxes, and one without."""
+    office = PostOffice(request.param)
+    DAMAGED.update({"a", "c", UUID})
+    office.batch(parcel("a"), parcel("b"), park=True)
+    office.clock.now = NOW + HOUR
+    office.batch(parcel("c", "c"), parcel("d", "c"), parcel(UUID, "c"), box="c")
+    office.batch(parcel("f", "d"), box="d")
+    return office
+
+
+def test_all_are_found_in_the_order_of_streams_and_numbers(office: PostOffice):
+    found = office.letters()
+
+    names = [(each.business_id, each.name, each.letter.reason) for each in found]
+    assert names == [
+        ("b", "1", Reason.HANDLER_ERROR),
+        ("b", "2", Reason.HELD_BACK),
+        ("c", "1", Reason.HANDLER_ERROR),
+        ("c", "2", Reason.HANDLER_ERROR),
+    ]
+    assert {each.handler for each in found} == {"Boxes"}
+
+
+def test_what_is_held_back_is_behind_the_letter_that_parks_its_stream(office: PostOffice):
+    behind = [each.behind and each.behind.message_id for each in office.letters()]
+
+    assert behind == [None, "a", None, None]
+
+
+@pytest.mark.parametrize(
+    ("selection", "expected"),
+    [
+        (Selection(message_id="c"), ["c"]),
+        (Selection(message_id=UUID.lower()), ["7d444840-9dc0-11d1-b245-5ffdce74fad2"]),
+        (Selection(reason=Reason.HELD_BACK), ["b"]),
+        (Selection(reason="held_back"), ["b"]),
+        (Selection(handler="Boxes", message_id="a"), ["a"]),
+        (Selection(handler="Box"), []),
+        (Selection(stream=("Boxes", "b")), ["a", "b"]),
+        (Selection(stream=("Boxes", "d")), []),
+        (Selection(stream=("Boxes", "nowhere")), []),
+        (Selection(refused_until=NOW), ["a", "b"]),
+        (Selection(refused_until=NOW, reason="handler_error"), ["a"]),
+        (Selection(refused_until=NOW - 1), []),
+    ],
+)
+def test_those_are_found_to_which_all_applies(office: PostOffice, selection: Selection, expected):
+    assert office.names(selection) == expected
+
+
+def test_a_reason_that_there_is_not_is_refused():
+    with pytest.raises(UsageError, match="There is no reason 'weather': use one of invalid_envelope, "):
+        Selection(reason="weather")
+
+
+def test_streams_without_letters_cost_no_request_of_their_own():
+    office = PostOffice()
+    for number in range(50):
+        office.batch(parcel("p", f"box-{number}"), box=f"box-{number}")
+    DAMAGED.add("bad")
+    office.batch(parcel("bad"))
+    counted = InterceptedTable(office.table)
+
+    async def read() -> list[str]:
+        return [found.letter.message_id async for found in find_letters(counted, ALL)]
+
+    assert drive(read()) == ["bad"]
+    assert counted.calls == 4  # headers, entities, the letters of one stream, those of the table

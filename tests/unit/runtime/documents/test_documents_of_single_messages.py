@@ -1,0 +1,211 @@
+"""A handler has a document stored: a processor registers, prepares, commits, publishes and cleans up."""
+
+import pytest
+
+from eventstore import StoreUnavailableError, drive
+from handlers import App, Context, DocumentReference, Handler, handles
+from runtime import Output, Processor, UsageError
+from runtime.algorithms.choice import AlgorithmName
+from runtime.algorithms.state_based.verification import Verdict, Verifier
+from runtime.documents.store import FolderDocuments
+from runtime.messages.parsing import prepare
+from tests.unit.runtime.documents.letters_desk import Ask, Letters, Office, app, ask
+from tests.unit.runtime.patience import PATIENCE
+from tests.unit.runtime.tables import memory_table
+from tests.unit.runtime.worker import ends
+
+
+class KilledError(BaseException):
+    """Stands for a SIGKILL: no code of a worker catches it."""
+
+
+@pytest.fixture
+def office(tmp_path) -> Office:
+    return Office(tmp_path / "documents")
+
+
+class At:
+    """Does something at one call of all, by its number."""
+
+    def __init__(self, number: int, deed) -> None:
+        self.left = number
+        self.deed = deed
+
+    def __call__(self, _: str):
+        self.left -= 1
+        return self.deed() if self.left == 0 else None
+
+
+async def ignore(_: Output) -> None:
+    """Publish nowhere."""
+
+
+def kill() -> None:
+    raise KilledError
+
+
+def lose_the_answer() -> None:
+    raise StoreUnavailableError("no answer")
+
+
+def every_step(tmp_path, deed):
+    """Give an office, and a step that does the deed at the first call of a worker, at the second, and so on."""
+    number, is_left = 1, True
+    while is_left:
+        step = At(number, deed)
+        yield Office(tmp_path / f"step {number}"), step
+        is_left = step.left <= 0
+        number += 1
+
+
+def test_a_document_is_stored_before_the_version_that_refers_to_it_and_published_after_it(office):
+    steps: list[str] = []
+    (outcome,) = office.process(ask(), before=steps.append)
+    settings, loaded, registered = ["get"], ["query"], ["transact", "barrier"]
+    assert steps == [*settings, *loaded, *registered, "prepare", "transact", "barrier", "publish"]
+    assert outcome.status == "processed"
+    office.sweep()
+    office.check(messages=1)
+
+
+def test_a_duplicate_announces_the_document_that_counts_and_stores_none(office):
+    office.process(ask())
+    files = office.files
+    steps: list[str] = []
+    assert ends(office.process(ask(), before=steps.append)) == ["duplicate"]
+    assert "prepare" not in steps
+    assert office.files == files
+    assert office.announced[0] == office.announced[1]
+
+
+def test_a_verification_needs_no_store_of_documents(office):
+    office.process(ask())
+    handler = app.handlers["Desk"]
+    delivery = prepare(handler, "r-1", ask())
+
+    (finding,) = drive(Verifier(office.table, handler, PATIENCE).verify("r-1", [delivery]))
+
+    assert finding.verdict is Verdict.MATCH
+
+
+def test_the_state_holds_the_reference_that_the_message_has(office):
+    seen: list[DocumentReference | None] = []
+
+    class Reader(Handler[Letters], name="Desk"):
+        @handles(by="reader")
+        def ask(self, state: Letters, message: Ask, context: Context) -> Letters:
+            seen.append(state.newest)
+            return state
+
+    office.process(ask())
+    drive(Processor(App(Reader), office.table, ignore).process(ask("m-2")))
+    assert seen == office.announced
+
+
+def test_a_killed_worker_leaves_nothing_but_what_counts_once_its_message_is_redelivered_and_it_is_swept(
+    tmp_path,
+):
+    for when in ("before", "after"):
+        killed = 0
+        for office, step in every_step(tmp_path / when, kill):
+            try:
+                office.process(ask(), **{when: step})
+            except KilledError:
+                killed += 1
+            assert ends(office.process(ask())) in (["processed"], ["duplicate"])
+            office.sweep()
+            assert set(office.files) == {letter.name for letter in office.announced}
+            office.sweep(days_later=2)
+            office.check(messages=1)
+        assert killed == 8
+
+
+def test_after_a_lost_answer_the_worker_itself_cleans_up_or_a_sweep_does(tmp_path):
+    for when in ("before", "after"):
+        lost = 0
+        for office, step in every_step(tmp_path / when, lose_the_answer):
+            try:
+                office.process(ask(), **{when: step})
+            except StoreUnavailableError:
+                office.process(ask())
+            lost += step.left <= 0
+            office.sweep()
+            office.sweep(days_later=2)
+            office.check(messages=1)
+        assert lost >= 8
+
+
+@pytest.mark.parametrize("deed", ["copy", "another", "sweep"])
+def test_whatever_happens_at_any_step_each_message_announces_its_document(tmp_path, deed):
+    for office, step in every_step(tmp_path, lambda: None):
+        deeds = {
+            "copy": lambda office=office: office.worker().process(ask()),
+            "another": lambda office=office: office.worker().process(ask("m-2")),
+            "sweep": lambda office=office: office.worker().sweep(),
+        }
+        step.deed = deeds[deed]
+        office.process(ask(), before=step)
+        if deed == "another" and step.left > 0:
+            office.process(ask("m-2"))
+        office.sweep()
+        office.sweep(days_later=2)
+        office.check(messages=2 if deed == "another" else 1)
+
+
+def test_an_attempt_that_is_swept_while_it_prepares_has_its_commit_refused_and_begins_again(office):
+    steps: list[str] = []
+
+    def sweep_once(name: str):
+        steps.append(name)
+        return office.worker().sweep() if steps.count("prepare") == 1 and name == "prepare" else None
+
+    assert ends(office.process(ask(), before=sweep_once)) == ["processed"]
+    assert steps.count("prepare") == 2
+    assert len(office.files) == 1
+
+
+def test_a_sweep_forgets_an_attempt_a_day_after_it_was_given_up(office):
+    with pytest.raises(KilledError):
+        office.process(ask(), after=At(5, kill))
+    assert len(office.registrations) == 2
+    assert [office.sweep(), len(office.files), len(office.registrations)] == [1, 0, 2]
+    assert [office.sweep(), len(office.registrations)] == [0, 2]
+    assert [office.sweep(days_later=1), len(office.registrations)] == [0, 0]
+
+
+def test_what_a_dead_attempt_stores_late_is_deleted_when_it_is_forgotten(office):
+    with pytest.raises(KilledError):
+        office.process(ask(), after=At(5, kill))
+    ((name, content),) = office.files.items()
+    office.sweep()
+    (office.folder / name).write_bytes(content)
+    office.sweep(days_later=1)
+    assert not office.files
+
+
+@pytest.mark.parametrize("algorithm", ["outbox", "deduplication-store", "tokens"])
+def test_other_algorithms_take_no_store_of_documents_and_no_handler_that_needs_one(
+    algorithm: AlgorithmName, office
+):
+    with pytest.raises(UsageError, match="Only the algorithm state-based stores documents"):
+        Processor(app, office.table, ignore, algorithm=algorithm, documents=office.documents)
+
+
+def test_an_outbox_refuses_a_handler_that_stores_documents(office):
+    processor = Processor(app, office.table, ignore, algorithm="outbox")
+    with pytest.raises(UsageError, match="which an outbox cannot refer to"):
+        drive(processor.process(ask()))
+
+
+def test_without_a_store_of_documents_the_message_is_not_handled_and_the_sentence_says_what_to_give():
+    processor = Processor(app, memory_table(), ignore)
+    with pytest.raises(UsageError, match=r"Desk stores documents .* --documents"):
+        drive(processor.process(ask()))
+
+
+def test_a_folder_that_cannot_be_written_is_an_answer_that_did_not_come(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    documents = FolderDocuments(str(tmp_path / "file"))
+    reference = DocumentReference(name="a/b.txt", sha256="", size=1, media_type="text/plain")
+    with pytest.raises(StoreUnavailableError, match="store of documents did not answer"):
+        drive(documents.prepare(reference, b"x"))

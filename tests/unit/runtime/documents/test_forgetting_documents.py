@@ -1,0 +1,191 @@
+"""An object that is forgotten leaves no document, whoever was storing one at that moment or died over it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from eventstore import InterceptedTable, StoreUnavailableError, drive
+from runtime.algorithms.state_based.truncation import DAY
+from runtime.clock import system_clock
+from runtime.documents.store import ListedDocuments
+from runtime.maintenance.forget import Tables, forget, referenced_documents
+from tests.unit.runtime.documents.letters_desk import Office, WatchedDocuments, ask
+from tests.unit.runtime.patience import PATIENCE
+from tests.unit.runtime.tables import rows
+from tests.unit.runtime.worker import ends
+
+HEADER = "SS-HEAD"
+
+
+class KilledError(BaseException):
+    """Stands for a SIGKILL: no code of a worker catches it."""
+
+
+class At:
+    """Does something at one call of all, by its number."""
+
+    def __init__(self, number: int, deed) -> None:
+        self.left = number
+        self.deed = deed
+
+    def __call__(self, *_: object):
+        self.left -= 1
+        return self.deed() if self.left == 0 else None
+
+
+class WatchedFolder(WatchedDocuments, ListedDocuments):
+    """A folder of documents with a step before and after each call."""
+
+    async def names(self, folder: str):
+        self._before("names")
+        found = await self._store.names(folder)  # type: ignore[attr-defined] # it is a folder
+        self._after("names")
+        return found
+
+    async def remove(self, folder: str) -> None:
+        await self._store.remove(folder)  # type: ignore[attr-defined] # it is a folder
+
+
+def nothing(*_: object) -> None:
+    """Go on."""
+
+
+def kill() -> None:
+    raise KilledError
+
+
+@pytest.fixture
+def office(tmp_path) -> Office:
+    return Office(tmp_path / "documents")
+
+
+def erase(
+    office: Office, reader: str = "r-1", *, restart: bool = False, before=nothing, after=nothing
+) -> bool:
+    table = InterceptedTable(office.table, before=before, after=after)
+    return drive(
+        forget(
+            Tables(table, table, table), "Desk", reader, system_clock(), restart=restart, retries=PATIENCE,
+            documents=WatchedFolder(office.documents, before, after),
+        )
+    )  # fmt: skip
+
+
+def left_of(office: Office, reader: str = "r-1") -> set[str]:
+    return {row_key for key, row_key in rows(office.table) if key == f"Desk-{reader}"}
+
+
+def die_once_prepared(office: Office, message: str) -> None:
+    """Let a worker die that has prepared a document."""
+    with pytest.raises(KilledError):
+        office.process(ask(message), after=lambda call: kill() if call == "prepare" else None)
+
+
+def test_documents_of_versions_and_of_the_dead_go_and_those_of_others_stay(office):
+    for number in range(3):
+        office.process(ask(f"m-{number}"))
+    die_once_prepared(office, "m-3")
+    office.process(ask("m-4", reader="r-2"))
+    assert len(office.files) == 5
+
+    assert erase(office)
+
+    assert list(office.files) == [office.announced[-1].name]
+    assert not (office.folder / "Desk" / "r-1").exists()
+
+
+def test_a_dead_attempt_is_known_until_a_sweep_a_day_later_and_then_only_the_tombstone_is_left(office):
+    office.process(ask())
+    die_once_prepared(office, "m-2")
+    erase(office)
+
+    (dead,) = (each for each in left_of(office) if each.startswith("DOCUMENTS-"))
+    assert left_of(office) == {HEADER, "DOCUMENTS", dead}
+    # A request of the dead takes effect late
+    late = office.folder / "Desk" / "r-1" / f"{dead.removeprefix('DOCUMENTS-')}-2-letter.txt"
+    late.parent.mkdir()
+    late.write_bytes(b"late")
+
+    office.sweep()
+    assert late.exists()
+    office.sweep(days_later=2)
+
+    assert office.files == {}
+    assert left_of(office) == {HEADER}
+
+
+def test_without_their_store_documents_stay_and_the_dead_are_left_to_a_sweep(office):
+    office.process(ask())
+    die_once_prepared(office, "m-2")
+    tables = Tables(office.table, office.table, office.table)
+    drive(forget(tables, "Desk", "r-1", system_clock(), restart=False, retries=PATIENCE))
+    assert len(office.files) == 2
+
+    assert office.sweep() == 1
+
+    assert list(office.files) == [office.announced[0].name]
+
+
+def every_step(tmp_path: Path, deed) -> Iterator[tuple[Office, At]]:
+    """Give an office with a letter, and a step that does the deed at the first call, at the second, and so on."""
+    number, is_left = 1, True
+    while is_left:
+        step, office = At(number, deed), Office(tmp_path / f"step {number}")
+        office.process(ask("m-0"))
+        yield office, step
+        is_left = step.left <= 0
+        number += 1
+
+
+def lose_the_answer() -> None:
+    raise StoreUnavailableError("no answer")
+
+
+@pytest.mark.parametrize("deed", [kill, lose_the_answer])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_crash_at_any_step_leaves_an_object_that_can_be_forgotten_to_the_end(tmp_path, deed, when):
+    crashed = 0
+    for office, step in every_step(tmp_path, deed):
+        try:
+            erase(office, **{"before": nothing, "after": nothing, when: step})  # type: ignore[arg-type]
+        except (KilledError, StoreUnavailableError):
+            erase(office)
+        crashed += step.left <= 0
+        assert office.files == {}
+        office.sweep(days_later=2)
+        assert left_of(office) == {HEADER}
+    assert crashed > 8
+
+
+def test_a_worker_that_is_forgotten_at_any_step_leaves_no_document(tmp_path):
+    ended = set()
+    for office, step in every_step(tmp_path, lambda: None):
+        step.deed = lambda office=office: nothing(erase(office))
+        ended.update(ends(office.process(ask("m-1"), before=step)))
+        if step.left > 0:
+            erase(office)  # the worker was done before
+        office.sweep(days_later=2)
+        assert office.files == {}
+    assert ended == {"processed", "forgotten"}
+
+
+def test_a_new_history_at_any_step_of_another_who_forgets_is_whole_or_forgotten_with_its_document(tmp_path):
+    kept = set()
+    for office, step in every_step(tmp_path, lambda: None):
+        step.deed = partial(begin_anew, office)
+        erase(office, restart=True, before=step)
+        documents = drive(referenced_documents(office.table, "Desk", "r-1"))
+        assert set(office.files) == set(documents)
+        kept.add(len(documents))
+    assert kept == {0, 1}
+
+
+def begin_anew(office: Office) -> None:
+    """Forget the object, and handle a message of its new history."""
+    erase(office, restart=True)
+    message = ask("m-9")._replace(enqueued_at=system_clock() + DAY // 48)
+    assert ends(office.process(message)) == ["processed"]

@@ -1,0 +1,311 @@
+"""A stream that is forgotten leaves a tombstone and nothing else, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
+from runtime import Outcome
+from runtime.algorithms.state_based.truncation import PolicyRules, TruncationRules, truncate_stream
+from runtime.clock import to_datetime
+from runtime.errors import UsageError
+from runtime.ledger.batch import BatchContext, OpenBatches
+from runtime.maintenance.forget import Tables, forget, look
+from runtime.maintenance.policies import Policies, Scope
+from runtime.versions import limits
+from tests.unit.runtime.diary import DIARY, delivery, misbehave, ponder, write
+from tests.unit.runtime.patience import PATIENCE
+from tests.unit.runtime.tables import copy_of, memory_table, rows
+from tests.unit.runtime.worker import DAY, HOUR, NOW, ToldClock, Worker, ends, made_by
+
+KEY = f"Diary-{DIARY}"
+OLD = NOW - 10 * DAY
+
+
+class CrashError(Exception):
+    """Stands for a process that died."""
+
+
+@pytest.fixture(scope="module")
+def long_stream() -> Table:
+    """Give a stream with runs, index rows, letters and a tail, beside another stream."""
+    table = memory_table()
+    worker = Worker(table, clock=ToldClock(OLD))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "MAX_SEGMENT_BYTES", 200)
+        patch.setattr(limits, "MAX_TAIL_BYTES", 2000)
+        for number in range(130):
+            worker.process(write(f"canary {number}", f"m-{number}", enqueued_at=OLD + number))
+    worker.process(misbehave("fail", "canary that failed", enqueued_at=OLD))
+    Worker(table, business_id="d-2").process(write("kept", diary="d-2"))
+    return table
+
+
+@pytest.fixture
+def table(long_stream: Table) -> Table:
+    return copy_of(long_stream)
+
+
+def erase(table: Table, now: int = NOW, *, restart: bool = False) -> bool:
+    return drive(forget(Tables(table, table, table), "Diary", DIARY, now, restart=restart, retries=PATIENCE))
+
+
+def of_the_object(table: Table) -> dict[str, object]:
+    return {row_key: properties for (key, row_key), properties in rows(table).items() if key == KEY}
+
+
+def tombstone(now: int = NOW, *, restart: bool = False) -> dict[str, object]:
+    at = to_datetime(now)
+    mark = {"Forgotten": at} if restart else {"Forgotten": at, "Refuses": True}
+    header = {
+        "Version": 0,
+        "StateSchema": 1,
+        "StateVersions": 0,
+        "LastNow": at,
+        "Horizon": at,
+        "UndatedCut": True,
+    }
+    return {"SS-HEAD": header | mark}
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_only_a_tombstone_is_left(table, restart):
+    kinds = {row_key[:7] for row_key in of_the_object(table)}
+    others = {key: row for key, row in rows(table).items() if key[0] != KEY}
+
+    assert erase(table, restart=restart)
+
+    assert kinds == {"SS-HEAD", "SS-IDX-", "SS-LTR-", "SS-SE-0"}
+    assert of_the_object(table) == tombstone(restart=restart)
+    assert {key: row for key, row in rows(table).items() if key[0] != KEY} == others
+
+
+def test_what_there_is_can_be_looked_at_before(table):
+    tables = Tables(table, table, table)
+    keys = list(of_the_object(table))
+
+    trace = drive(look(tables, "Diary", DIARY))
+
+    assert trace is not None
+    assert (trace.key, trace.versions, trace.messages, trace.algorithm) == (KEY, 130, 0, None)
+    assert trace.rows == {
+        "index": sum(key.startswith("SS-IDX") for key in keys),
+        "letters": 1,
+        "runs": sum(key.startswith("SS-SE") for key in keys),
+    }
+    assert trace.forgotten_at is None
+    assert drive(look(tables, "Diary", "nobody")) is None
+    erase(table)
+    after = drive(look(tables, "Diary", DIARY))
+    assert after is not None
+    assert (after.versions, after.rows, after.forgotten_at) == (0, {}, NOW)
+
+
+def test_nothing_is_written_for_an_object_that_nobody_knows(table):
+    before = rows(table)
+
+    assert not drive(
+        forget(Tables(table, table, table), "Diary", "nobody", NOW, restart=False, retries=PATIENCE)
+    )
+
+    assert rows(table) == before
+
+
+def test_an_object_that_refuses_takes_no_message_and_stores_nothing(table):
+    erase(table)
+    later = NOW + HOUR
+    messages = [
+        write("new", enqueued_at=later),
+        write("undated"),
+        write("canary 3", "m-3", enqueued_at=OLD + 3),
+        misbehave("fail", enqueued_at=later),
+        delivery("bad", "Write", "{", enqueued_at=later),
+    ]
+
+    for batch in (None, "night", BatchContext("night", late="process", on_error="stop-stream")):
+        outcomes = Worker(table, batch=batch, clock=ToldClock(later)).process(*messages)
+        assert ends(outcomes) == ["forgotten"] * len(messages)
+
+    assert of_the_object(table) == tombstone()
+
+
+def test_an_object_that_begins_anew_takes_what_is_enqueued_later(table):
+    erase(table, restart=True)
+    worker = Worker(table, batch="night", clock=ToldClock(NOW + HOUR))
+
+    early = worker.process(
+        write("canary 3", "m-3", enqueued_at=OLD + 3), write("early", enqueued_at=NOW), write("undated")
+    )
+    outcomes = worker.process(write("late", enqueued_at=NOW + 1), write("late", enqueued_at=NOW + 1))
+
+    assert ends(early) == ["too_late"] * 3
+    assert [(outcome.version, str(outcome.status)) for outcome in outcomes] == [
+        (1, "processed"),
+        (1, "duplicate"),
+    ]
+    assert b"canary" not in b"".join(_bytes(of_the_object(table)))
+    assert made_by(table) == ["late"]
+    (processed,) = Worker(table, batch=BatchContext("b", late="process")).process(write("undated"))
+    assert processed.version == 2
+
+
+def _bytes(found: dict[str, object]) -> list[bytes]:
+    return [repr(each).encode() for each in found.values()]
+
+
+def test_a_new_history_can_be_truncated_and_forgotten_again(table):
+    erase(table, restart=True)
+    clock = ToldClock(NOW + HOUR)
+    for number in range(3):
+        Worker(table, clock=clock, batch="night").process(ponder(f"n-{number}", enqueued_at=NOW + 1 + number))
+
+    rules = TruncationRules.of(NOW + 10 * DAY, OpenBatches(), keep_last=1)
+    truncated = drive(truncate_stream(table, KEY, rules, PATIENCE))
+    assert truncated is not None
+    assert made_by(table) == ["n-2"]
+
+    erase(table, NOW + DAY)
+    assert of_the_object(table) == tombstone(NOW + DAY)
+
+
+def test_truncation_leaves_a_tombstone_alone(table):
+    erase(table)
+
+    drive(
+        truncate_stream(table, KEY, TruncationRules.of(NOW + 10 * DAY, OpenBatches(), keep_last=1), PATIENCE)
+    )
+
+    assert of_the_object(table) == tombstone()
+
+
+def test_a_message_of_a_sender_whose_clock_is_ahead_is_too_late_all_the_same(table):
+    ahead = NOW + HOUR // 2
+    Worker(table).process(write("ahead", enqueued_at=ahead))
+
+    erase(table, restart=True)
+
+    assert ends(Worker(table).process(write("ahead", enqueued_at=ahead))) == ["too_late"]
+
+
+def test_a_state_too_large_for_the_header_is_forgotten_too():
+    table = memory_table()
+    Worker(table).process(misbehave("fill the diary"))
+
+    erase(table, restart=True)
+
+    (outcome,) = Worker(table, clock=ToldClock(NOW + HOUR)).process(write("late", enqueued_at=NOW + 1))
+    assert (ends([outcome]), outcome.version) == (["processed"], 1)
+
+
+def erased(
+    table: Table, happens: Callable[[Table], Any], when: str = "before", *, restart: bool = False
+) -> Iterator[Table]:
+    """Forget the object on copies of the table; something happens at the first call, at the second, and so on."""
+    counted = InterceptedTable(copy_of(table))
+    erase(counted, restart=restart)
+    for call in range(1, counted.calls + 1):
+        target = copy_of(table)
+
+        def step(_name: str, _key: str, number: int, *_: object, call: int = call, target: Table = target):
+            return happens(target) if number == call else None
+
+        with suppress(CrashError):
+            erase(InterceptedTable(target, **{when: step}), restart=restart)
+        yield target
+
+
+def crash(_: Table) -> None:
+    raise CrashError
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_after_a_crash_at_any_call_it_refuses_and_running_again_finishes(table, restart):
+    complete, unbegun = 0, 0
+    for crashed in (
+        each for when in ("before", "after") for each in erased(table, crash, when, restart=restart)
+    ):
+        left = of_the_object(crashed)
+        known = ends(Worker(copy_of(crashed)).process(write("canary 129", "m-129", enqueued_at=OLD + 129)))
+        if left == of_the_object(table):
+            assert known == ["duplicate"]
+            unbegun += 1
+        elif left == tombstone(restart=True):
+            assert known == ["too_late"]
+            complete += 1
+        else:
+            assert known == ["forgotten"]
+
+        erase(crashed, NOW + 1, restart=restart)
+        assert of_the_object(crashed) == tombstone(NOW + 1, restart=restart)
+
+    assert unbegun > 0
+    assert (complete > 0) is restart
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_answer_that_is_lost_is_no_crash(table, restart, when):
+    def lose(_: Table) -> None:
+        raise StoreUnavailableError("no answer", outcome_unknown=when == "after")
+
+    for target in erased(table, lose, when, restart=restart):
+        assert of_the_object(target) == tombstone(restart=restart)
+
+
+def test_a_worker_at_the_same_moment_is_forgotten_or_comes_too_late(table):
+    outcomes: list[Outcome] = []
+
+    async def handle(target: Table) -> None:
+        outcomes.extend(await Worker(target).handle(write("new", enqueued_at=NOW)))
+
+    for target in erased(table, handle):
+        assert of_the_object(target) == tombstone()
+    assert set(ends(outcomes)) == {"processed", "forgotten"}
+
+
+def test_an_object_is_forgotten_while_a_worker_handles_its_message(table):
+    calls = InterceptedTable(copy_of(table))
+    Worker(calls).process(write("new", enqueued_at=NOW))
+    for call in range(1, calls.calls + 1):
+        target = copy_of(table)
+
+        async def meanwhile(name: str, partition: str, number: int, call: int = call, target: Table = target):
+            if number == call:
+                tables = Tables(target, target, target)
+                await forget(tables, "Diary", DIARY, NOW, restart=False, retries=PATIENCE)
+
+        outcomes = Worker(InterceptedTable(target, before=meanwhile)).process(write("new", enqueued_at=NOW))
+
+        assert ends(outcomes) == ["forgotten"]
+        assert of_the_object(target) == tombstone()
+
+
+def test_an_object_under_a_hold_is_not_forgotten(table):
+    policies, scope = Policies(table, ToldClock()), Scope("Diary", DIARY)
+    drive(policies.hold(scope))
+    before = of_the_object(table)
+
+    with pytest.raises(UsageError, match="is held by a policy"):
+        erase(table)
+    trace = drive(look(Tables(table, table, table), "Diary", DIARY))
+    assert trace is not None
+    assert trace.held
+    assert of_the_object(table) == before
+
+    drive(policies.lift_hold(scope))
+    erase(table)
+    assert of_the_object(table) == tombstone()
+
+
+def test_its_own_rules_go_with_it_and_those_of_others_stay(table):
+    policies = Policies(table, ToldClock())
+    for scope in (Scope("Diary", DIARY), Scope("Diary", "d-2"), Scope("Diary")):
+        drive(policies.set_rules(scope, PolicyRules(keep_last=1)))
+
+    erase(table)
+
+    assert {policy.scope for policy in drive(policies.all())} == {Scope("Diary", "d-2"), Scope("Diary")}
