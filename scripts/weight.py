@@ -21,9 +21,9 @@ PACKAGES = ("eventstore", "handlers", "runtime", "samples")
 CEILINGS = {
     "product lines": 45_600,
     "product modules": 191,
-    "import lines, % of product": 7.4,
+    "import lines, % of product": 7.5,
     "modules with a single importer": 30,
-    "modules that runtime.spark.batch imports": 82,
+    "modules that runtime.spark.batch imports": 81,
     "test lines": 73_200,
     "make targets": 11,
     "extras": 8,
