@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from eventstore import connect
 from eventstore.keys import table_name as check_name
@@ -13,6 +14,9 @@ from runtime.cli.console import Screen, StepProgress, counted, notes
 from runtime.cli.failures import needing
 from runtime.cli.options import AsJson
 from runtime.options import option
+
+if TYPE_CHECKING:
+    from runtime.archives.tables import Manifest
 
 
 def export(
@@ -38,7 +42,7 @@ def export(
     with StepProgress(notes(), keep_steps=False) as progress:
         manifest = on_table(states, lambda opened: export_table(opened, name, to, progress.show_rows))
     Screen(as_json).put(
-        {"folder": str(to), "bytes": manifest.bytes, **manifest.document()},
+        _described(manifest, to),
         f"Exported {counted(manifest.rows, 'row')} of {name} to {to}, in {counted(len(manifest.files), 'file')} of "
         f"{manifest.bytes:,} bytes, with the digest {manifest.digest}.",
     )
@@ -74,6 +78,13 @@ def import_(
         asyncio.run(import_all())
     rows, digest = counted(manifest.rows, "row"), manifest.digest
     Screen(as_json).put(
-        {"folder": str(from_), "bytes": manifest.bytes, **manifest.document()},
+        _described(manifest, from_),
         f"Imported {rows} of {manifest.table} into {states.table}, with the digest {digest}.",
     )
+
+
+def _described(manifest: Manifest, folder: Path) -> dict[str, Any]:
+    """Return a manifest for JSON."""
+    written = manifest.document()
+    del written["format"]
+    return {"folder": str(folder), "bytes": manifest.bytes, **written}
