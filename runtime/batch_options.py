@@ -1,8 +1,4 @@
-"""How a batch is run: what its handlers, its algorithm and its workers are told.
-
-Each field is declared once, here: its type, its default and a line of help, from which the options of commands follow
-(`runtime.cli.options`). Nothing of Spark is imported.
-"""
+"""How a batch is run, and how a log is verified: what handlers and workers are told. Nothing of Spark is imported."""
 
 from __future__ import annotations
 
@@ -27,6 +23,10 @@ from runtime.ledger.batch import DeadLetterLimit
 from runtime.ledger.ledger import STATE_BASED
 from runtime.ledger.settings import Claim, Draws, Owner
 from runtime.messages.limits import GIB, USUAL, MessageLimits
+from runtime.options import option
+
+STORE_VARIABLE = "CONSISTENT_STORE"
+TABLE_VARIABLE = "CONSISTENT_TABLE"
 
 Step = Callable[[str], None]
 """Is called with a short sentence when a batch goes on to its next step."""
@@ -38,8 +38,16 @@ Wrap = Callable[[Table], Table]
 class TablePlace:
     """Where a table is: the url of its store, and its name."""
 
-    store: str = field(repr=False)
-    table: str
+    store: str = option(
+        "The store: sqlite:///FILE, azurite, https://ACCOUNT.table.core.windows.net, or env:NAME for a connection "
+        "string in an environment variable.",
+        is_secret=True,
+        envvar=STORE_VARIABLE,
+        metavar="URL",
+    )
+    table: str = option(
+        "The table of the store: 3 to 63 letters and digits.", envvar=TABLE_VARIABLE, metavar="NAME"
+    )
 
     def for_workers(self) -> TablePlace:
         """Return the place with a url that means the same store on the workers. It may hold a secret."""
@@ -49,76 +57,57 @@ class TablePlace:
 def _silent(_: str) -> None: ...
 
 
-def _option(text: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - what typer.Option takes
-    """Return the metadata of a field: its help, and what more `runtime.cli.options` is to know."""
-    return {"help": text, **more}
-
-
 @dataclass(frozen=True)
 class BatchOptions:
     """How a batch is run. The same for all batches of a table: `algorithm`, the stores and `draws`."""
 
-    cascade: bool = field(
-        default=False, metadata=_option("Handle the outputs too, round by round, until no handler takes any.")
+    cascade: bool = option(
+        "Handle the outputs too, round by round, until no handler takes any.", default=False
     )
-    max_rounds: int = field(
-        default=100, metadata=_option("Stop a cascade that has not ended after so many.", metavar="N", min=1)
+    max_rounds: int = option(
+        "Stop a cascade that has not ended after so many.", default=100, metavar="N", min=1
     )
-    max_outputs: int = field(
+    max_outputs: int = option(
+        "Stop a cascade that has published more than so many messages for each one that it began with.",
         default=1000,
-        metadata=_option(
-            "Stop a cascade that has published more than so many messages for each one that it began with.",
-            metavar="N",
-            min=1,
-        ),
+        metavar="N",
+        min=1,
     )
-    late: Literal["refuse", "process"] = field(
+    late: Literal["refuse", "process"] = option(
+        "What to do with an unknown message that is not newer than its stream's horizon: it may be a duplicate of a "
+        "version that was cut, and `process` may handle it twice.",
         default="refuse",
-        metadata=_option(
-            "What to do with an unknown message that is not newer than its stream's horizon: it may be a duplicate "
-            "of a version that was cut, and `process` may handle it twice."
-        ),
     )
-    on_error: Literal["continue", "stop-stream", "park"] = field(
+    on_error: Literal["continue", "stop-stream", "park"] = option(
+        "After a dead letter, go on with its stream, or hold back what is new in it: within the round (`stop-stream`), "
+        "or in all batches until it is redriven or discarded (`park`).",
         default="continue",
-        metadata=_option(
-            "After a dead letter, go on with its stream, or hold back what is new in it: within the round (`stop-"
-            "stream`), or in all batches until it is redriven or discarded (`park`)."
-        ),
     )
-    on_difference: Literal["dead-letter", "fail"] = field(
+    on_difference: Literal["dead-letter", "fail"] = option(
+        "When the replay of a duplicate differs from what was recorded: make it a dead letter, or fail the batch.",
         default="dead-letter",
-        metadata=_option(
-            "When the replay of a duplicate differs from what was recorded: make it a dead letter, or fail the batch."
-        ),
     )
-    source: str | None = field(
-        default=None,
-        metadata=_option("Set the message ids of this log apart from those of other logs.", metavar="NAME"),
+    source: str | None = option(
+        "Set the message ids of this log apart from those of other logs.", default=None, metavar="NAME"
     )
-    log_format: str | None = None
-    partitions: int | None = field(
-        default=None,
-        metadata=_option(
-            "Shuffle to so many partitions.", metavar="N", min=1, show_default="two for each core"
-        ),
+    log_format: Literal["parquet", "json"] | None = option(
+        "The log's format; by default what its name says, else Parquet.", default=None, name="--format"
     )
-    in_flight: int = field(
-        default=32, metadata=_option("Work on so many streams at once at most, in each worker.")
+    partitions: int | None = option(
+        "Shuffle to so many partitions.", default=None, metavar="N", min=1, show_default="two for each core"
     )
-    guard: bool = field(
+    in_flight: int = 32
+    """How many streams each worker works on at once at most."""
+
+    guard: bool = option(
+        "Make a dead letter of each message whose handler looks at a clock, at chance or at the outside other than "
+        "through its context; costs a few percent.",
         default=False,
-        metadata=_option(
-            "Make a dead letter of each message whose handler looks at a clock, at chance or at the outside other "
-            "than through its context; costs a few percent."
-        ),
     )
-    algorithm: AlgorithmName = field(
+    algorithm: AlgorithmName = option(
+        "How a message takes effect exactly once; the same for all batches of a table. With tokens, the log comes from "
+        "`consistent tokens issue`.",
         default="state-based",
-        metadata=_option(
-            "How a message takes effect exactly once; the same for all batches of a table. With tokens, the log "
-            "comes from `consistent tokens issue`."
-        ),
     )
     deduplication_store: TablePlace | None = None
     """The table of the ids, None for the table of the states."""
@@ -131,71 +120,52 @@ class BatchOptions:
     """Is put around each table of a worker, for example to count its requests."""
 
     step: Step = _silent
-    """Is called with a sentence when the batch goes on to its next step. What it raises stops the batch there."""
+    """Is called with a sentence when the work goes on to its next step. What it raises stops the work there."""
 
-    max_dead_letters: int | str | None = field(
-        default=None,
-        metadata=_option(
-            "Hold a round with more dead letters than 10, or than 0.5%, back: raises `BatchHeldBackError`. Its "
-            "outcomes can be looked at; the batch is resumed with a higher limit, or none."
-        ),
-    )
+    max_dead_letters: int | str | None = None
+    """A round with more dead letters than 10, or than 0.5%, is held back: raises `BatchHeldBackError`. Its outcomes can
+    be looked at; the batch is resumed with a higher limit, or none."""
+
     limits: MessageLimits = USUAL
     """Messages beyond them are dead letters, `too_large`."""
 
-    keep_large: str | None = field(
+    keep_large: str | None = option(
+        "Write what is too large of the log to DIR/ID.jsonl or DIR/ID.parquet, named after the batch: a log that can "
+        "be run with higher limits.",
         default=None,
-        metadata=_option(
-            "Write what is too large of the log to DIR/ID.jsonl or DIR/ID.parquet, named after the batch: a log that"
-            " can be run with higher limits.",
-            metavar="DIR",
-        ),
+        metavar="DIR",
     )
-    handler_timeout: timedelta = field(
+    handler_timeout: timedelta = option(
+        "Interrupt a handler that takes longer: its message is a dead letter, handler_timeout.",
         default=timedelta(seconds=30),
-        metadata=_option(
-            "Interrupt a handler that takes longer: its message is a dead letter, handler_timeout.",
-            metavar="TIME",
-        ),
+        metavar="TIME",
     )
-    worker_memory: int | None = field(
+    worker_memory: int | None = option(
+        "How much a worker may take beside what it begins with; a handler that takes more fails.",
         default=2 * GIB,
-        metadata=_option(
-            "How much a worker may take beside what it begins with; a handler that takes more fails.",
-            metavar="SIZE",
-            unit="bytes",
-        ),
+        metavar="SIZE",
+        parse="size",
     )
-    documents: str | None = field(
+    documents: str | None = option(
+        "Where documents are kept that handlers store: a folder, s3://BUCKET/FOLDER, "
+        "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER, or env:NAME for a url in an environment variable.",
         default=None,
-        repr=False,
-        metadata=_option(
-            "Where documents are kept that handlers store: a folder, s3://BUCKET/FOLDER, "
-            "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER, or env:NAME for a url in an environment "
-            "variable.",
-            metavar="URL",
-        ),
+        is_secret=True,
+        metavar="URL",
     )
-    types: Collection[str] | None = field(
+    types: Collection[str] | None = option(
+        "The message types that the log may hold, where its senders may send no others: messages of other types are "
+        "dead letters, type_not_allowed. With `cascade`, outputs are of any type.",
         default=None,
-        metadata=_option(
-            "The message types that the log may hold, where its senders may send no others: messages of other types "
-            "are dead letters, type_not_allowed. With `cascade`, outputs are of any type.",
-            metavar="TYPE,...",
-        ),
+        metavar="TYPE,...",
     )
-    draws: Draws | None = field(
+    draws: Draws | None = option(
+        "For a new table: `keyed` gives it a secret, so that no sender can foresee guids, ids of outputs and random "
+        "numbers; plain by default. A table stays as it is.",
         default=None,
-        metadata=_option(
-            "For a new table: `keyed` gives it a secret, so that no sender can foresee guids, ids of outputs and "
-            "random numbers; plain by default. A table stays as it is."
-        ),
     )
-    adopt: bool = field(
-        default=False,
-        metadata=_option(
-            "Take over a table that belongs to another app: from now on it belongs to this one."
-        ),
+    adopt: bool = option(
+        "Take over a table that belongs to another app: from now on it belongs to this one.", default=False
     )
 
     def __post_init__(self) -> None:
@@ -271,3 +241,44 @@ class BatchOptions:
         return (
             f"cascade={self.cascade}, late={self.late}, on_error={self.on_error}, source={self.source}{more}"
         )
+
+
+def _as_in_a_batch(name: str) -> Any:  # noqa: ANN401 - a field
+    """Return a field that is declared as in `BatchOptions`."""
+    known = BatchOptions.__dataclass_fields__[name]
+    return field(default=known.default, metadata=known.metadata)
+
+
+@dataclass(frozen=True)
+class VerifyOptions:
+    """How a log is verified."""
+
+    sample: float = option(
+        "Look at a share of the streams only, such as 0.01: always the same ones.",
+        default=1.0,
+        metavar="SHARE",
+    )
+    seed: int = option("Choose other streams for the sample with another number.", default=0, metavar="N")
+    cascade: bool = option(
+        "Verify the handlers of what the replays publish too, round by round.", default=False
+    )
+    max_rounds: int = _as_in_a_batch("max_rounds")
+    source: str | None = _as_in_a_batch("source")
+    limits: MessageLimits = USUAL
+    log_format: Literal["parquet", "json"] | None = _as_in_a_batch("log_format")
+    partitions: int | None = _as_in_a_batch("partitions")
+    in_flight: int = 32
+    wrap: Wrap | None = None
+    export: str | None = option(
+        "Compare with the versions that `consistent truncate --export` has written to this folder, too.",
+        default=None,
+        metavar="DIR",
+    )
+    """Driver and workers see the folder."""
+
+    step: Step = _silent
+    """Is called with a sentence when the work goes on to its next step."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.sample <= 1:
+            raise UsageError(f"A sample is a share of the streams, above 0 and up to 1, not {self.sample}.")

@@ -19,12 +19,12 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("eventstore", "handlers", "runtime", "samples")
 
 CEILINGS = {
-    "product lines": 48_200,
-    "product modules": 195,
-    "import lines, % of product": 7.3,
+    "product lines": 45_600,
+    "product modules": 191,
+    "import lines, % of product": 7.5,
     "modules with a single importer": 30,
     "modules that runtime.spark.batch imports": 81,
-    "test lines": 74_400,
+    "test lines": 73_200,
     "make targets": 11,
     "extras": 8,
 }

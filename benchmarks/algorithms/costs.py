@@ -31,8 +31,7 @@ from runtime.ledger.batch import BatchContext
 from runtime.messages.envelope import id_key
 from runtime.messages.parsing import prepare
 from runtime.publishing import DeliverySettings
-from runtime.publishing.last_hop import TableKeys
-from runtime.publishing.last_hop import End, IdempotentDelivery, Send
+from runtime.publishing.last_hop import End, IdempotentDelivery, Send, TableKeys
 from samples.shooting_range.handlers import LeaderBoard, ShootingRange
 
 _CLEARLY_LESS = 0.75

@@ -26,13 +26,7 @@ from runtime.cli.commands.sweep import evict, sweep
 from runtime.cli.commands.truncate import list_policies, remove_policy, set_policy, truncate
 from runtime.cli.commands.verify import check, verify
 from runtime.cli.console import results
-from runtime.cli.options import with_groups
-
-# A command that refuses a second value where one may expect that both count, and all but the last would be
-# lost.
-
-_OF_PYDANTIC = "Value error, "
-"""What it puts before the sentences of others."""
+from runtime.cli.options import with_options
 
 _WHAT_IS_TAKEN = frozenset({"--messages", "--message", "--stream", "--handler", "--reason", "--id", "--edit"})
 """Options that choose what is worked on; of others, as everywhere, the last value counts."""
@@ -47,16 +41,16 @@ class OnceOnly(TyperCommand):
         for option, times in Counter(given).items():
             name = option.opts[0]
             if times > 1 and name in _WHAT_IS_TAKEN and not getattr(option, "multiple", False):
-                folder = (
+                more = (
                     " A log may be a folder, or a pattern such as 'logs/*.jsonl'."
                     if name == "--messages"
                     else ""
                 )
-                ctx.fail(f"{name} is given {times} times, and takes one value.{folder}")
+                ctx.fail(f"{name} is given {times} times, and takes one value.{more}")
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            error.message = error.message.removeprefix(_OF_PYDANTIC)
+            error.message = error.message.removeprefix("Value error, ")  # which pydantic adds
             raise
 
 
@@ -74,15 +68,12 @@ _HELP = (
 
 def _print_version(is_asked: bool) -> None:
     if is_asked:
-        results().print(f"consistent-messaging {_version()}")
+        try:
+            version = metadata.version("consistent-messaging")
+        except metadata.PackageNotFoundError:
+            version = "(not installed)"
+        results().print(f"consistent-messaging {version}")
         raise typer.Exit
-
-
-def _version() -> str:
-    try:
-        return metadata.version("consistent-messaging")
-    except metadata.PackageNotFoundError:
-        return "(not installed)"
 
 
 def _options(
@@ -91,13 +82,6 @@ def _options(
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None: ...
-
-
-def _texts(command: Callable[..., None]) -> dict[str, Any]:
-    """Return the help of a command, with its examples marked as not to be wrapped, and the first sentence of it."""
-    text = inspect.cleandoc(command.__doc__ or "")
-    first = text.partition("\n\n")[0].replace("\n", " ")
-    return {"help": re.sub(r"(?<=\n\n)(?=    )", "\b\n", text), "short_help": first}
 
 
 application = typer.Typer(help=_HELP, **_SETTINGS)
@@ -129,20 +113,29 @@ _COMMANDS = (
     forget,
 )
 
+
+def _add(app: typer.Typer, name: str, command: Callable[..., None]) -> None:
+    """Add a command with its help, in which examples are marked as not to be wrapped."""
+    text = inspect.cleandoc(command.__doc__ or "")
+    first = text.partition("\n\n")[0].replace("\n", " ")
+    marked = re.sub(r"(?<=\n\n)(?=    )", "\b\n", text)
+    app.command(name, cls=OnceOnly, help=marked, short_help=first)(with_options(command))
+
+
 for _command in _COMMANDS:
-    application.command(_command.__name__.rstrip("_"), cls=OnceOnly, **_texts(_command))(
-        with_groups(_command)
-    )
+    _add(application, _command.__name__.rstrip("_"), _command)
 
-_samples = typer.Typer(help="Write a message log to try things with.", **_SETTINGS)
-_samples.command("shooting-range", **_texts(shooting_range))(shooting_range)
-application.add_typer(_samples, name="sample")
-
-_tokens = typer.Typer(help="Give messages that come from outside the tokens they need.", **_SETTINGS)
-_tokens.command("issue", cls=OnceOnly, **_texts(issue))(with_groups(issue))
-application.add_typer(_tokens, name="tokens")
-
-_policies = typer.Typer(help="Keep in the table what may be cut of its streams.", **_SETTINGS)
-for _name, _verb in (("set", set_policy), ("list", list_policies), ("remove", remove_policy)):
-    _policies.command(_name, cls=OnceOnly, **_texts(_verb))(with_groups(_verb))
-application.add_typer(_policies, name="policy")
+_GROUPS: tuple[tuple[str, str, dict[str, Callable[..., None]]], ...] = (
+    ("sample", "Write a message log to try things with.", {"shooting-range": shooting_range}),
+    ("tokens", "Give messages that come from outside the tokens they need.", {"issue": issue}),
+    (
+        "policy",
+        "Keep in the table what may be cut of its streams.",
+        {"set": set_policy, "list": list_policies, "remove": remove_policy},
+    ),
+)
+for _group, _text, _verbs in _GROUPS:
+    _of_group = typer.Typer(help=_text, **_SETTINGS)
+    for _name, _verb in _verbs.items():
+        _add(_of_group, _name, _verb)
+    application.add_typer(_of_group, name=_group)

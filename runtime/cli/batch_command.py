@@ -1,34 +1,31 @@
-"""The options that commands have in common that are batches (`run`, `redrive`, `sweep`), and how they run one."""
+"""What commands that are batches (`run`, `stream`, `redrive`, `sweep`) have in common: options, run and report."""
 
 from __future__ import annotations
 
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, replace
-from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import typer
 from rich.console import RenderableType
 
 from handlers import App
-from runtime.batch_options import BatchOptions
-from runtime.cli.checks import Place, Stores
-from runtime.cli.console import counted, iso, make_table
-from runtime.cli.dead_letters import table_of_dead_letters
-from runtime.cli.options import LimitOptions, OtherStores, SparkOptions, StoreUrl, TableName, options_of
+from runtime.batch_options import BatchOptions, TablePlace
+from runtime.cli.checks import check_batch, check_folder
+from runtime.cli.console import counted, make_table
+from runtime.cli.options import OtherStores, SparkOptions
 from runtime.errors import BatchFailedError, BatchHeldBackError, TargetError
 from runtime.file_systems import within
 from runtime.ledger.ledger import BatchRecord
 from runtime.messages.outcome import DeadLetters, Reason, Status
+from runtime.options import option
 
 if TYPE_CHECKING:
     from runtime.cli.console import Screen, StepProgress
-    from runtime.ledger.ledger import BatchRecord
     from runtime.spark.batch import Batch, OutcomeCount
     from runtime.spark.rounds import BatchResult
     from runtime.spark.session import Session
@@ -47,7 +44,6 @@ _IN_URL = re.compile(r"://[^/\s]*:[^/\s]+@")
 """A password in the url of a target or of a store for keys."""
 
 _HEADER = re.compile(r"(proxy-)?authorization=(?!env:)", re.IGNORECASE)
-_HIDDEN = "..."
 
 
 def remember(arguments: Sequence[str] | None) -> None:
@@ -56,7 +52,7 @@ def remember(arguments: Sequence[str] | None) -> None:
 
 
 def holds_secret() -> bool:
-    """Say whether a secret was typed into the command, where other users see it among the processes."""
+    """Return whether a secret was typed into the command, where other users see it among the processes."""
     return any(map(_is_secret, _given.get() or ()))
 
 
@@ -65,29 +61,24 @@ def command_with(option: str, value: str) -> str:
     return shlex.join(["consistent", *map(_shown, _without(option)), option, value])
 
 
-def abandoning(store: str, table: str, batch_id: str) -> str:
-    """Return the command that abandons a batch."""
-    words = ["--store", store, "--table", table, "--abandon", batch_id]
-    return shlex.join(["consistent", "batches", *map(_shown, words)])
-
-
-def about_letters(command: str, store: str, table: str, *more: str) -> str:
-    """Return a command about the letters of a table."""
-    return shlex.join(["consistent", command, *map(_shown, ["--store", store, "--table", table]), *more])
+def command_on(command: str, states: TablePlace, *more: str) -> str:
+    """Return another command about the same table; it shows no secret."""
+    words = ["--store", states.store, "--table", states.table]
+    return shlex.join(["consistent", command, *map(_shown, words), *more])
 
 
 @contextmanager
-def resumable(batch_id: str, store: str, table: str) -> Iterator[None]:
+def resumable(batch_id: str, states: TablePlace) -> Iterator[None]:
     """Say of a batch that fails by which command it goes on, or is given up."""
     try:
         yield
     except BatchHeldBackError as error:
-        abandon = abandoning(store, table, batch_id)
+        abandon = command_on("batches", states, "--abandon", batch_id)
         raise BatchHeldBackError(f"{error} To abandon it: {abandon}") from error
     except (BatchFailedError, TargetError) as error:
         again = f"To go on: {command_with('--batch-id', batch_id)}"
         if "abandon" in str(error):
-            again += f" To abandon a batch: {abandoning(store, table, 'ID')}"
+            again += f" To abandon a batch: {command_on('batches', states, '--abandon', 'ID')}"
         raise type(error)(f"{error} {again}") from error
 
 
@@ -109,44 +100,33 @@ def _shown(word: str) -> str:
     if not _is_secret(word):
         return word
     option, equals, _ = word.partition("=")
-    return f"{option}={_HIDDEN}" if equals and option in _STORES else _HIDDEN
-
-
-# A batch of the ledger, for people and for machines.
-
-_OUTPUTS = "outputs"
-
-
-def describe(record: BatchRecord) -> dict[str, Any]:
-    """Return a batch for JSON."""
-    return {
-        "batch_id": record.batch_id,
-        "number": record.number,
-        "status": record.status.value,
-        "algorithm": record.algorithm,
-        "rounds": record.rounds,
-        "started_at": iso(record.started_at),
-        "updated_at": iso(record.updated_at),
-        "counts": dict(sorted(record.counts.items())),
-        "out": record.out,
-        "input": record.input,
-    }
-
-
-def counts_text(record: BatchRecord) -> str:
-    """Return the counts of a batch in one line."""
-    return ", ".join(
-        counted(count, "output") if name == _OUTPUTS else f"{count:,} {name.replace('_', ' ')}"
-        for name, count in sorted(record.counts.items())
-        if count
-    )
+    return f"{option}=..." if equals and option in _STORES else "..."
 
 
 # What came of a batch, for people and for machines.
 
 GROUPS_SHOWN = 10
 
-_COLUMNS = ("round", "handler", *(status.value.replace("_", " ") for status in Status), "outputs")
+
+def describe(record: BatchRecord) -> dict[str, Any]:
+    """Return a batch of the ledger for JSON."""
+    names = ("batch_id", "number", "status", "algorithm", "rounds", "started_at", "updated_at")
+    counts = dict(sorted(record.counts.items()))
+    return {
+        **{name: getattr(record, name) for name in names},
+        "counts": counts,
+        "out": record.out,
+        "input": record.input,
+    }
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """Return the counts of a batch in one line."""
+    return ", ".join(
+        counted(count, "output") if name == "outputs" else f"{count:,} {name.replace('_', ' ')}"
+        for name, count in sorted(counts.items())
+        if count
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +147,6 @@ class BatchReport:
         has_dead = any(each.status == Status.DEAD_LETTER for each in counts)
         dead = dead_letter_groups(result.outcomes, GROUPS_SHOWN) if has_dead else []
         return cls(result.record, result.was_published, counts, dead)
-
-    def total(self, status: Status) -> int:
-        """Return how many outcomes have a status."""
-        return sum(each.count for each in self.counts if each.status == status)
 
     @property
     def damaged(self) -> int:
@@ -194,61 +170,58 @@ class BatchReport:
 
     def table(self, title: str) -> RenderableType:
         """Return a row for each round and handler, with the counts by status."""
-        return make_table(title, _COLUMNS, self._rows())
+        rows: dict[tuple[int, str], dict[str, Any]] = {}
+        for each in self.counts:
+            name = each.handler or "(none)"
+            new: dict[str, Any] = {"round": each.round, "handler": name, "outputs": 0}
+            row = rows.setdefault((each.round, name), new | dict.fromkeys(Status, 0))
+            row[each.status] += each.count
+            row["outputs"] += each.outputs
+        return make_table(title, ("round", "handler", *Status, "outputs"), rows.values())
 
     def parts(self) -> Iterator[RenderableType]:
-        """Give the report for people: counts, dead letters, and where to look next."""
+        """Yield the report for people: counts, dead letters, and where to look next."""
         batch_id = self.record.batch_id
         if self.was_published:
             yield f"Batch {batch_id} was published already, and a published batch is not changed. This is what it gave:"
         yield self.table(f"Outcomes of batch {batch_id}")
         yield ""
+        total = {
+            status: sum(each.count for each in self.counts if each.status == status) for status in Status
+        }
         if self.dead_letters:
-            yield from self._dead_letter_parts()
-        if self.total(Status.TOO_LATE):
+            yield table_of_dead_letters(self.dead_letters, total[Status.DEAD_LETTER])
+            yield ""
+        if total[Status.TOO_LATE]:
             yield (
                 "Too late are unknown messages not newer than the horizon of their stream: whether they were handled "
                 "before can no longer be told. They were not handled; --late process handles them."
             )
         yield f"The outcomes are in {self.folder}, as Parquet. To look at them, and at what was published:"
-        yield f"  consistent outcomes --out {quote(self.record.out)} --batch-id {batch_id}"
+        yield f"  consistent outcomes --out {shlex.quote(self.record.out)} --batch-id {batch_id}"
         yield "With Spark, from runtime.spark:"
         yield f"  outputs(spark.read.parquet({self.folder!r}))       # what to publish, each output once"
         yield f"  dead_letters(spark.read.parquet({self.folder!r}))  # what was not handled, and why"
 
-    def _dead_letter_parts(self) -> Iterator[RenderableType]:
-        yield table_of_dead_letters(self.dead_letters, self.total(Status.DEAD_LETTER))
-        yield ""
 
-    def _rows(self) -> Iterator[tuple[int | str | None, ...]]:
-        for round_, handler in dict.fromkeys((each.round, each.handler) for each in self.counts):
-            here = [each for each in self.counts if (each.round, each.handler) == (round_, handler)]
-            by_status = [sum(each.count for each in here if each.status == status) for status in Status]
-            yield (round_, handler or "(none)", *by_status, sum(each.outputs for each in here))
-
-
-Out = Annotated[
-    str,
-    typer.Option(
-        "--out",
-        metavar="DIR",
-        show_default=False,
-        help="Where outcomes are written: DIR/batch_id=ID/round=N.",
-    ),
-]
-BatchId = Annotated[
-    str | None,
-    typer.Option(
-        "--batch-id",
-        metavar="ID",
-        show_default=False,
-        help="Go on with the batch of this id, or begin one under it; by default a new id is made and printed.",
-    ),
-]
+def table_of_dead_letters(
+    groups: Sequence[DeadLetters], total: int, what: str = "Dead letters"
+) -> RenderableType:
+    """Return a row for each group, with the error and the ids of some of its messages."""
+    shown = sum(group.count for group in groups)
+    title = what if shown == total else f"{what}, {shown:,} of {total:,}"
+    columns = ("deliveries", "reason", "handler", "type", "error", "messages")
+    rows = []
+    for group in groups:
+        more = ", ..." if group.count > len(group.message_ids) > 0 else ""
+        ids = ", ".join(group.message_ids) + more
+        rows.append((group.count, group.reason, group.handler, group.type, group.error, ids or None))
+    return make_table(f"{title}, by reason and error", columns, rows)
 
 
-_OF_ANY_BATCH = options_of(
-    BatchOptions,
+# A batch as it is asked for.
+
+OF_ANY_BATCH = (
     "cascade",
     "max_rounds",
     "max_outputs",
@@ -257,43 +230,72 @@ _OF_ANY_BATCH = options_of(
     "worker_memory",
     "documents",
     "adopt",
+    "limits",
 )
+"""The fields of `BatchOptions` that all commands take that are batches."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class MicroBatchChoices:
-    """What can be chosen for any batch, also for those of a stream, but for its id."""
+class BatchChoices:
+    """Where a batch is run and what it writes to, and its id."""
 
-    store: StoreUrl
-    table: TableName
-    out: Out
-    given: Annotated[dict[str, Any], _OF_ANY_BATCH]
-    limits: LimitOptions
+    states: TablePlace
+    out: str = option("Where outcomes are written: DIR/batch_id=ID/round=N.", metavar="DIR")
+    batch_id: str | None = option(
+        "Go on with the batch of this id, or begin one under it; by default a new id is made and printed.",
+        default=None,
+        metavar="ID",
+    )
     others: OtherStores
     spark: SparkOptions
 
-    @property
-    def states(self) -> Place:
-        """The table of the states."""
-        return Place(self.store, self.table)
-
-    def options(self, **more: Any) -> BatchOptions:  # noqa: ANN401 - the fields of BatchOptions
-        """Return the options of the batch. Raises `UsageError` for what does not go together."""
-        stores = Stores.of(
-            self.states,
-            more["algorithm"],
-            self.spark.place,
-            deduplication_store=self.others.deduplication,
-            token_store=self.others.tokens,
+    def options(self, options: BatchOptions) -> BatchOptions:
+        """Return the options with the stores of ids and tokens. Raises `UsageError` for what does not go together."""
+        self.others.check(options.algorithm)
+        ids, tokens = self.others.ids(self.states), self.others.tokens(self.states)
+        self.spark.check_scope(self.states, ids, tokens)
+        return replace(
+            options,
+            deduplication_store=None if ids == self.states else ids,
+            token_store=None if tokens == self.states else tokens,
         )
-        return BatchOptions(**self.given, **more, **stores._asdict(), limits=self.limits.limits())
 
+    def check(self, app: App, options: BatchOptions, *, must_exist: bool = True) -> bool:
+        """Return whether the table is there. Raises what `check_folder` and `check_batch` do."""
+        check_folder(self.out, self.spark.place)
+        return check_batch(app, self.states, options, self.batch_id, self.out, must_exist=must_exist)
 
-@dataclass(frozen=True, kw_only=True)
-class BatchChoices(MicroBatchChoices):
-    """What can be chosen for a batch that is run by itself."""
+    def announced(self, screen: Screen) -> BatchChoices:
+        """Return the choices with the id, a new one if none is given, and say how the batch goes on if it stops."""
+        from runtime.spark.rounds import new_batch_id
 
-    batch_id: BatchId = None
+        batch_id = self.batch_id or new_batch_id()
+        again = command_with("--batch-id", batch_id)
+        screen.note(f"Batch {batch_id}: if it stops before its end, go on with: {again}")
+        return replace(self, batch_id=batch_id)
+
+    @contextmanager
+    def carried_out(
+        self, app: App, options: BatchOptions, first_step: str, work: Work, log_bytes: int | None = None
+    ) -> Iterator[CarriedOut]:
+        """Run the batch that was announced, and yield the report on it while Spark is there.
+
+        `log_bytes` is the size of the log that it reads, where that is known.
+        """
+        from runtime.spark.batch import Batch
+
+        batch_id = self.batch_id or ""
+        stopped = f"Stopped. Nothing is lost: go on with: {command_with('--batch-id', batch_id)}"
+        with self.spark.working(stopped, log_bytes) as (spark, progress):
+            progress.step(first_step)
+            options = replace(options, step=progress.step)
+            batch = Batch(spark, app, self.states.store, self.states.table, self.out, options)
+            with resumable(batch_id, self.states):
+                result = work(batch, batch_id)
+            progress.step("Counting outcomes")
+            report = BatchReport.of(result)
+            progress.done()
+            yield CarriedOut(report, spark, progress)
 
 
 class CarriedOut(NamedTuple):
@@ -302,49 +304,3 @@ class CarriedOut(NamedTuple):
     report: BatchReport
     spark: Session
     progress: StepProgress
-
-
-@dataclass(frozen=True)
-class BatchCommand:
-    """A batch that is about to run, under an id that its user is told before."""
-
-    app: App
-    choices: BatchChoices
-    options: BatchOptions
-    batch_id: str
-
-    @classmethod
-    def announced(
-        cls, app: App, choices: BatchChoices, options: BatchOptions, screen: Screen
-    ) -> BatchCommand:
-        """Choose the id, if none is given, and say how the batch goes on if it stops."""
-        from runtime.spark.rounds import new_batch_id
-
-        command = cls(app, choices, options, choices.batch_id or new_batch_id())
-        screen.note(f"Batch {command.batch_id}: if it stops before its end, {command._how_to_go_on}")
-        return command
-
-    @contextmanager
-    def carried_out(self, first_step: str, work: Work, log_bytes: int | None = None) -> Iterator[CarriedOut]:
-        """Run the batch, and give the report on it while Spark is there.
-
-        `log_bytes` is the size of the log that it reads, where that is known.
-        """
-        from runtime.spark.batch import Batch
-
-        choices = self.choices
-        stopped = f"Stopped. Nothing is lost: {self._how_to_go_on}"
-        with choices.spark.working(stopped, log_bytes) as (spark, progress):
-            progress.step(first_step)
-            options = replace(self.options, step=progress.step)
-            batch = Batch(spark, self.app, choices.store, choices.table, choices.out, options)
-            with resumable(self.batch_id, *choices.states):
-                result = work(batch, self.batch_id)
-            progress.step("Counting outcomes")
-            report = BatchReport.of(result)
-            progress.done()
-            yield CarriedOut(report, spark, progress)
-
-    @property
-    def _how_to_go_on(self) -> str:
-        return f"go on with: {command_with('--batch-id', self.batch_id)}"

@@ -1,4 +1,4 @@
-"""Checks before Spark starts: apps, stores, tables, logs and output folders that commands name."""
+"""What commands look at before they work: apps, stores, tables, logs and folders, and how they open a table."""
 
 from __future__ import annotations
 
@@ -10,68 +10,74 @@ import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TypeVar
 
 from eventstore import Store, Table, TableNotFoundError, connect
 from eventstore.keys import table_name as check_name
 from handlers import App, HandlersError
-from runtime.algorithms.choice import check_stores
+from runtime.batch_options import BatchOptions, TablePlace
 from runtime.cli.failures import NotPossibleError
 from runtime.errors import AppNotFoundError, LogError, UsageError
 from runtime.ledger.ledger import Ledger, check_id
 from runtime.namesakes import PACKAGES, explain, namesakes, search_path, users_frame
 from runtime.versions.properties import placed
 
-if TYPE_CHECKING:
-    from runtime.batch_options import BatchOptions, TablePlace
-
-
-# Apps by name: from `module:attribute`, as it stands on the command line, to the App.
+# Apps and functions by name: `module:attribute`.
 
 
 def load_app(spec: str) -> App:
     """Import the module of `module:attribute` and return its App.
 
-    The working directory is searched last, so that an app needs no installation. Raises `UsageError` when the
-    text is not of that form, or when the app is beside a module with the name of one of this project's packages, and
-    `AppNotFoundError` when there is no such module or attribute, when it is no App, and when the module raises while it
-    is imported.
+    Raises `UsageError` when the text is not of that form, or when the app is beside a module with the name of one of
+    this project's packages, and `AppNotFoundError` for anything else that is not an App that can be imported.
     """
-    name, attribute = split_spec(spec, "An app is named MODULE:ATTRIBUTE, like samples.shooting_range:app")
-    module = import_module(name)
+    module, attribute = load_module(spec, "An app is named MODULE:ATTRIBUTE, like samples.shooting_range:app")
     if not hasattr(module, attribute):
+        apps = ", ".join(name for name, value in vars(module).items() if isinstance(value, App))
+        known = f" Its apps: {apps}." if apps else ""
         raise AppNotFoundError(
-            f"The module {name} has no attribute {attribute}.{_apps_in(module)}{hint_at(name)}"
+            f"The module {module.__name__} has no attribute {attribute}.{known}{hint_at(module.__name__)}"
         )
     app = getattr(module, attribute)
     if not isinstance(app, App):
-        raise AppNotFoundError(f"{spec} is no App but {_kind(app)}: make one with App(SomeHandler, ...).")
+        raise AppNotFoundError(f"{spec} is no App but {kind(app)}: make one with App(SomeHandler, ...).")
     return app
 
 
-def split_spec(spec: str, form: str) -> tuple[str, str]:
-    """Return the module and the attribute of `module:attribute`. Raises `UsageError`, which says the form."""
+def load_module(spec: str, form: str) -> tuple[ModuleType, str]:
+    """Import the module of `module:attribute`, and return it with the name of the attribute.
+
+    The working directory is searched last, so that an app needs no installation. Raises `UsageError`, which says the
+    form, and `AppNotFoundError` when there is no such module, or it raises while it is imported.
+    """
     name, colon, attribute = spec.partition(":")
     if not colon or not attribute.isidentifier() or not all(part.isidentifier() for part in name.split(".")):
         raise UsageError(f"{form}, not {spec!r}.")
-    return name, attribute
-
-
-def import_module(name: str) -> ModuleType:
-    """Import a module of Python's path or of the working directory. Raises `AppNotFoundError` and `UsageError`."""
-    here = Path.cwd()
-    if _is_in(here, name):
-        check_names(here)
+    if _is_here(name):
+        check_names(Path.cwd())
     sys.path[:] = search_path(sys.path)
     importlib.invalidate_caches()
     try:
-        return importlib.import_module(name)
+        return importlib.import_module(name), attribute
     except ModuleNotFoundError as error:
-        if error.name and f"{name}.".startswith(f"{error.name}."):
-            raise AppNotFoundError(f"{_nowhere(name, error.name, here)}{hint_at(error.name)}") from error
-        raise AppNotFoundError(_raised(name, error)) from error
+        missing = error.name
+        if not missing or not f"{name}.".startswith(f"{missing}."):
+            raise AppNotFoundError(_raised(name, error)) from error
+        stem, dot, suffix = name.rpartition(".")
+        package = f" (there is no {missing})" if missing != name else ""
+        sentence = (
+            f"There is no module {name}{package}: it was looked for in {Path.cwd()} and on Python's path."
+        )
+        if dot and suffix == "py":
+            sentence = f"A module is named as it is imported, not by its file: write {stem}:ATTRIBUTE."
+        raise AppNotFoundError(f"{sentence}{hint_at(missing)}") from error
     except (Exception, SystemExit) as error:
         raise AppNotFoundError(_raised(name, error)) from error
+
+
+def kind(value: object) -> str:
+    """Return what an object is, for a sentence."""
+    return f"the class {value.__name__}" if isinstance(value, type) else f"of type {type(value).__name__}"
 
 
 def check_names(folder: Path) -> None:
@@ -80,8 +86,8 @@ def check_names(folder: Path) -> None:
         raise UsageError(explain(namesake))
 
 
-def _is_in(folder: Path, name: str) -> bool:
-    place = folder / name.partition(".")[0]
+def _is_here(name: str) -> bool:
+    place = Path.cwd() / name.partition(".")[0]
     return place.is_dir() or place.with_suffix(".py").is_file()
 
 
@@ -89,117 +95,44 @@ def hint_at(name: str | None) -> str:
     """Say what to rename when a module of the working directory is hidden by one of this name, else nothing."""
     top = (name or "").partition(".")[0]
     imported = sys.modules.get(top)
+    if imported is None or not _is_here(top):
+        return ""
     place = Path.cwd() / top
-    file = place.with_suffix(".py")
-    if imported is None or not _is_in(Path.cwd(), top):
+    folders = [str(Path(folder).absolute()) for folder in getattr(imported, "__path__", ())]
+    origin = getattr(imported, "__file__", None)
+    if str(origin).startswith(str(place)) or str(place) in folders:
         return ""
-    found = file if file.is_file() else place
-    if str(getattr(imported, "__file__", None)).startswith(str(place)) or str(place) in _folders(imported):
-        return ""
+    found = place.with_suffix(".py") if place.with_suffix(".py").is_file() else place
     if top in PACKAGES:
         return f" {explain(found)}"
-    origin = getattr(imported, "__file__", None) or "a part of Python"
+    origin = origin or "a part of Python"
     return f" {found} is not found, as {top} is {origin}: rename it, for example to my_{found.name}."
 
 
-def _folders(package: ModuleType) -> list[str]:
-    """Return the folders of a package, those without `__init__.py` included."""
-    return [str(Path(folder).absolute()) for folder in getattr(package, "__path__", ())]
-
-
-def _nowhere(name: str, missing: str, here: Path) -> str:
-    stem, dot, suffix = name.rpartition(".")
-    if dot and suffix == "py":
-        return f"A module is named as it is imported, not by its file: write {stem}:ATTRIBUTE."
-    package = f" (there is no {missing})" if missing != name else ""
-    return f"There is no module {name}{package}: it was looked for in {here} and on Python's path."
-
-
 def _raised(name: str, error: BaseException) -> str:
+    """Return the sentence for a module that raises while it is imported: what, where, and what to do."""
     last_line = traceback.format_exception_only(error)[-1].strip()
     if isinstance(error, HandlersError):
         last_line = str(error)
-    hint = _import_hint(error) if isinstance(error, ImportError) else ""
-    return f"The module {name} cannot be imported: {last_line} ({_place(error)}){'.' if hint else ''}{hint}"
-
-
-def _import_hint(error: ImportError) -> str:
-    """Say what to do about an import within the module of an app that fails."""
-    hint = hint_at(error.name)
-    if hint:
-        return hint
-    if "circular import" in str(error):
-        return " Two modules import each other: move what both need into a third one."
-    return " Install it, or correct the name." if isinstance(error, ModuleNotFoundError) else ""
-
-
-def _place(error: BaseException) -> str:
-    """Return the file and line of the user's code that raised."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return f"{error.filename}:{error.lineno}"
     frame = users_frame(error)
-    return "while it was looked for" if frame is None else f"{frame.filename}:{frame.lineno}"
+    where = "while it was looked for" if frame is None else f"{frame.filename}:{frame.lineno}"
+    if isinstance(error, SyntaxError) and error.filename:
+        where = f"{error.filename}:{error.lineno}"
+    hint = ""
+    if isinstance(error, ImportError):
+        hint = hint_at(error.name)
+        if not hint and "circular import" in str(error):
+            hint = " Two modules import each other: move what both need into a third one."
+        elif not hint and isinstance(error, ModuleNotFoundError):
+            hint = " Install it, or correct the name."
+    return f"The module {name} cannot be imported: {last_line} ({where}){'.' if hint else ''}{hint}"
 
 
-def _apps_in(module: ModuleType) -> str:
-    names = [name for name, value in vars(module).items() if isinstance(value, App)]
-    return f" Its apps: {', '.join(names)}." if names else ""
+# Folders, files and logs.
 
 
-def _kind(value: object) -> str:
-    return f"the class {value.__name__}" if isinstance(value, type) else f"of type {type(value).__name__}"
-
-
-# Where the tables are that a command works on, as its options say it.
-
-
-class Place(NamedTuple):
-    """The url of a store and the name of a table."""
-
-    store: str
-    table: str
-
-
-class Named(NamedTuple):
-    """What the options say of a de-duplication store or a token store: its url and its table, None where nothing."""
-
-    store: str | None
-    table: str | None
-
-    def beside(self, states: Place) -> Place:
-        """Return the place of the store; what the options do not say is as for the states."""
-        return Place(self.store or states.store, self.table or states.table)
-
-
-NOT_NAMED = Named(None, None)
-
-
-class Stores(NamedTuple):
-    """The places of both stores for a batch, None for the table of the states."""
-
-    deduplication_store: TablePlace | None
-    token_store: TablePlace | None
-
-    @classmethod
-    def of(
-        cls, states: Place, algorithm: str, master: str, *, deduplication_store: Named, token_store: Named
-    ) -> Stores:
-        """Return the places that the options say.
-
-        Raises `UsageError` for a store that the algorithm does not use, and when the workers of a master would not see
-        a store as this process does.
-        """
-        check_named(algorithm, deduplication_store, token_store)
-        return cls(place(deduplication_store, states, master), place(token_store, states, master))
-
-
-def check_out(out: str, master: str) -> None:
-    """Raise `NotPossibleError` when nothing can be written to a folder, as far as that can be told without Spark."""
-    check_folder(out, master, "Outcomes", "--out")
-
-
-def check_folder(path: str, master: str, what: str, option: str) -> None:
-    """Raise `NotPossibleError` when nothing can be written to the folder of an option."""
+def check_folder(path: str, master: str, what: str = "Outcomes", option: str = "--out") -> None:
+    """Raise `NotPossibleError` when nothing can be written to the folder of an option, as far as can be told here."""
     if ":" in path or not master.startswith("local"):
         return
     folder = Path(path).absolute()
@@ -218,62 +151,71 @@ def check_file(file: Path | None) -> None:
         raise NotPossibleError(f"{file} cannot be written: there is no folder {file.parent}.")
 
 
-def check_named(
-    algorithm: str, deduplication_store: Named = NOT_NAMED, token_store: Named = NOT_NAMED
-) -> None:
-    """Raise `UsageError` when the options name a store that the algorithm does not use."""
-    named = [each if any(each) else None for each in (deduplication_store, token_store)]
-    check_stores(algorithm, deduplication_store=named[0], token_store=named[1])
+def check_log(path: str, master: str, format_: str | None, source: str | None = None) -> int | None:
+    """Return the size of a log in bytes, None where it is not on the disks of this machine.
 
-
-def place(named: Named, states: Place, master: str) -> TablePlace | None:
-    """Return the place of a store for the workers of a master, None for the table of the states.
-
-    Raises `UsageError` when they would not see it, or the states, as this process does.
+    Raises `LogError` for what is no log of this format, as far as that can be told without Spark, and `UsageError` for
+    a source that cannot be.
     """
-    from runtime.batch_options import TablePlace
-    from runtime.spark.worker.connection import check_scope
+    from runtime.spark.logs.normalise import check_source
+    from runtime.spark.logs.read import find_on_disk, is_on_disk
 
-    found = named.beside(states)
-    for url in (states.store, found.store):
-        check_scope(connect(url).scope, master)
-    return None if found == states else TablePlace(*found)
+    check_source(source or "")
+    if not path:
+        raise UsageError("--messages is empty: name a file or folder.")
+    if not is_on_disk(path, master):
+        return None
+    return sum(Path(file).stat().st_size for file in find_on_disk([path], format_).files)
 
 
-# The store as commands use it without Spark: open it, do one thing, close it.
+def check_source_folder(folder: str, master: str, written: Mapping[str, str]) -> None:
+    """Raise `LogError` when the folder of a stream is none, as far as that can be told without Spark.
+
+    `written` are the folders that the stream writes to, by their options: none of them may be in the source.
+    """
+    signs = "*?[{"
+    if any(sign in folder for sign in signs):
+        raise LogError(
+            f"--source names one folder, and {folder} has one of {' '.join(signs)}, a pattern to Spark."
+        )
+    from runtime.spark.logs.read import is_on_disk
+
+    if not is_on_disk(folder, master):
+        return
+    if not Path(folder).is_dir():
+        raise LogError(f"There is no folder {folder}: --source names the one that files come into.")
+    for option, other in written.items():
+        if ":" not in other and Path(other).resolve().is_relative_to(Path(folder).resolve()):
+            raise LogError(
+                f"{option} {other} is in the folder of --source, {folder}, all of whose files are messages: choose "
+                f"another {option}."
+            )
+
+
+# Tables: opened for one piece of work without Spark.
 
 T = TypeVar("T")
-
 _FILE = "sqlite:///"
 
 
-def on_table(store_url: str, table_name: str, work: Callable[[Table], Awaitable[T]]) -> T:
+def on_table(place: TablePlace, work: Callable[[Table], Awaitable[T]]) -> T:
     """Open a table that is there already, and return what the work on it gives.
 
     Raises `NotPossibleError` when there is no such SQLite file, and `TableNotFoundError` when there is no such table.
     """
-    store = connect(store_url)
-    check_store_file(store)
-    return asyncio.run(_work(store, table_name, work))
-
-
-def check_store_file(store: Store) -> None:
-    """Raise `NotPossibleError` when the store is an SQLite file that is not there."""
+    store = connect(place.store)
     file = _missing_file(store)
     if file is not None:
         raise NotPossibleError(f"There is no store at {file}: a batch (`consistent run`) makes one.")
+    return asyncio.run(_work(store, place.table, work))
 
 
-def require_table(store_url: str, table_name: str) -> None:
-    """Raise `TableNotFoundError` when a table is not there, and make neither it nor its store."""
-    store = connect(store_url)
-    check_store_file(store)
-    asyncio.run(_check_table(store, table_name))
+def require_table(place: TablePlace) -> None:
+    """Raise what `on_table` raises when a table is not there, and make neither it nor its store."""
 
+    async def nothing(_: Table) -> None: ...
 
-async def _check_table(store: Store, table_name: str) -> None:
-    async with store:
-        await store.table(table_name, make=False)
+    on_table(place, nothing)
 
 
 async def _work(store: Store, table_name: str, work: Callable[[Table], Awaitable[T]]) -> T:
@@ -283,33 +225,20 @@ async def _work(store: Store, table_name: str, work: Callable[[Table], Awaitable
             return await work(table)
 
 
-def begin_on(store_url: str, table_name: str, work: Callable[[Table], Awaitable[object]]) -> bool:
-    """Do some work on a table if it is there, and return whether it is; makes neither it nor its store.
-
-    Raises `TableNameError` for a name that no table can have.
-    """
-    store = connect(store_url)
-    check_name(table_name)
-    if _missing_file(store) is not None:
-        return False
-    try:
-        asyncio.run(_work(store, table_name, work))
-    except TableNotFoundError:
-        return False
-    return True
-
-
 def _missing_file(store: Store) -> Path | None:
     """Return the file of an SQLite store that is not there, else None."""
     file = Path(store.url.removeprefix(_FILE)).absolute()
     return file if store.url.startswith(_FILE) and not file.exists() else None
 
 
-# What commands look at before they start Spark: a batch that cannot begin is refused at once.
-
-
 def check_batch(
-    app: App, states: Place, options: BatchOptions, batch_id: str | None, out: str, *, must_exist: bool
+    app: App,
+    states: TablePlace,
+    options: BatchOptions,
+    batch_id: str | None,
+    out: str,
+    *,
+    must_exist: bool = True,
 ) -> bool:
     """Return whether the table of a batch is there; makes neither it nor its store.
 
@@ -327,50 +256,14 @@ def check_batch(
         if batch_id is not None:
             await ledger.check_folder(batch_id, folder)
 
-    if begin_on(*states, check):
-        return True
+    store = connect(states.store)
+    check_name(states.table)
+    try:
+        if _missing_file(store) is None:
+            asyncio.run(_work(store, states.table, check))
+            return True
+    except TableNotFoundError:
+        pass
     if must_exist:
-        raise TableNotFoundError(states.table, connect(states.store).url)
+        raise TableNotFoundError(states.table, store.url)
     return False
-
-
-# Message logs as commands are given them: looked at before Spark is started.
-
-_PATTERN_SIGNS = "*?[{"
-
-
-def check_log(path: str, master: str, format_: str | None) -> int | None:
-    """Return the size of a log in bytes, None where it is not on the disks of this machine.
-
-    Raises `LogError` for what is no log of this format, as far as that can be told without Spark.
-    """
-    if not path:
-        raise UsageError("--messages is empty: name a file or folder.")
-    from runtime.spark.logs.read import find_on_disk, is_on_disk
-
-    if not is_on_disk(path, master):
-        return None
-    return sum(Path(file).stat().st_size for file in find_on_disk([path], format_).files)
-
-
-def check_source(folder: str, master: str, written: Mapping[str, str]) -> None:
-    """Raise `LogError` when the folder of a stream is none, as far as that can be told without Spark.
-
-    `written` are the folders that the stream writes to, by their options: none of them may be in the source.
-    """
-    if any(sign in folder for sign in _PATTERN_SIGNS):
-        raise LogError(
-            f"--source names one folder, and {folder} has one of {' '.join(_PATTERN_SIGNS)}, a pattern to Spark."
-        )
-    from runtime.spark.logs.read import is_on_disk
-
-    if not is_on_disk(folder, master):
-        return
-    if not Path(folder).is_dir():
-        raise LogError(f"There is no folder {folder}: --source names the one that files come into.")
-    for option, other in written.items():
-        if ":" not in other and Path(other).resolve().is_relative_to(Path(folder).resolve()):
-            raise LogError(
-                f"{option} {other} is in the folder of --source, {folder}, all of whose files are messages: choose "
-                f"another {option}."
-            )

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType
@@ -60,31 +60,20 @@ def indented(text: str) -> str:
 
 
 def visible_json(document: Mapping[str, Any]) -> str:
-    """Return JSON that says the same with escapes of its own."""
-    text = json.dumps(document, indent=2, ensure_ascii=False)
+    """Return JSON that says the same with escapes of its own; times are ISO 8601 in UTC."""
+    text = json.dumps(document, indent=2, ensure_ascii=False, default=_for_json)
     return _IN_LINES.sub(lambda found: json.dumps(found[0])[1:-1], text)
+
+
+def _for_json(value: object) -> str:
+    return iso(value) if isinstance(value, datetime) else str(value)
 
 
 def _escape(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode()
 
 
-_WIDTH_OF_A_FILE = 100_000
-_DEFAULT_WIDTH = "COLUMNS"
-
-Document = Mapping[str, Any]
-
-
-class Report(Protocol):
-    """A whole result, for machines and for people."""
-
-    def document(self) -> Document:
-        """Return it for JSON."""
-        ...
-
-    def parts(self) -> Iterable[RenderableType]:
-        """Give the parts to be shown."""
-        ...
+# Where a command prints.
 
 
 def results() -> Console:
@@ -95,6 +84,22 @@ def results() -> Console:
 def notes() -> Console:
     """Return the console of standard error."""
     return _console(to_stderr=True)
+
+
+class _VisibleConsole(Console):
+    """A console on which no text of others commands the terminal, whatever it is part of."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield the segments of something to be printed, those that rich adds itself as they are."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(visible(segment.text), segment.style)
+
+
+def _console(*, to_stderr: bool) -> Console:
+    console = _VisibleConsole(stderr=to_stderr, highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = 100_000
+    return console
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,38 +123,16 @@ class Screen:
         for part in parts:
             console.print(Text(part) if isinstance(part, str) else part, soft_wrap=isinstance(part, str))
 
-    def give(self, document: Document) -> None:
-        """Give machines the whole result."""
+    def put(self, document: Mapping[str, Any], *parts: RenderableType) -> None:
+        """Give machines the whole result as a document, or show people its parts."""
         if self.as_json:
             print(visible_json(document))
-
-    def put(self, report: Report) -> None:
-        """Give or show a whole report."""
-        if self.as_json:
-            self.give(report.document())
-        else:
-            self.show(*report.parts())
+        self.show(*parts)
 
 
 def complain(sentence: str) -> None:
     """Say on standard error what went wrong."""
     notes().print(Text.assemble(("Error: ", "bold red"), (indented(sentence), "red")), soft_wrap=True)
-
-
-class _VisibleConsole(Console):
-    """A console on which no text of others commands the terminal, whatever it is part of."""
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Give the segments of something to be printed, those that rich adds itself as they are."""
-        for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(visible(segment.text), segment.style)
-
-
-def _console(*, to_stderr: bool) -> Console:
-    console = _VisibleConsole(stderr=to_stderr, highlight=False)
-    if not console.is_terminal and _DEFAULT_WIDTH not in os.environ:
-        console.width = _WIDTH_OF_A_FILE
-    return console
 
 
 # The progress of a command: a spinner on a terminal; in a file a line for each step, and every ten seconds.
@@ -181,9 +164,10 @@ class StepProgress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end(
-            Text("✗ ", "red") if error else Text("✓ ", "green"), keep=error is not None or self._keep_steps
-        )
+        if error is None:
+            self.done()
+        else:
+            self.failed()
 
     def step(self, sentence: str) -> None:
         """End the step that is under way, and begin the next."""
@@ -199,6 +183,12 @@ class StepProgress:
     def show_outputs(self, done: int, total: int | None) -> None:
         """Show how many outputs are sent, of how many if that is known."""
         self.show_count(done, "outputs", total)
+
+    def show_rows(self, step: str, rows: int) -> None:
+        """Show how many rows a step has done; another step ends the one before."""
+        if step != self._sentence:
+            self.step(step)
+        self.show_count(rows, "rows")
 
     def show_count(self, done: int, unit: str, total: int | None = None) -> None:
         """Show how many are done, of how many if that is known, and how many a second since the first call."""
@@ -216,12 +206,6 @@ class StepProgress:
         elif now - self._said >= LINE_EVERY_SECONDS:
             self._said = now
             self._console.print(line, soft_wrap=True)
-
-    def show_rows(self, step: str, rows: int) -> None:
-        """Show how many rows a step has done; another step ends the one before."""
-        if step != self._sentence:
-            self.step(step)
-        self.show_count(rows, "rows")
 
     def done(self) -> None:
         """End the step that is under way, if there is one."""
@@ -242,34 +226,33 @@ class StepProgress:
             self._console.print(Text.assemble(mark, sentence, (seconds, "dim")))
 
 
-# Tables, all in one look, and the texts of times and states in them.
+# Tables, all in one look, and the texts of times and numbers.
 
-NOTHING = "-"
-
-_LOOK: dict[str, Any] = {
-    "show_edge": False,
-    "pad_edge": False,
-    "padding": (0, 1, 0, 0),
-}
+_LOOK: dict[str, Any] = {"show_edge": False, "pad_edge": False, "padding": (0, 1, 0, 0)}
 
 Cell = str | int | datetime | Text | None
+Row = Sequence[Cell] | Mapping[str, Any]
+
+_HEADINGS = {"batch_id": "batch", "message_id": "message", "started_at": "started", "updated_at": "updated"}
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: 1 run, 2 runs."""
-    return f"{number:,} {noun if number == 1 else _plural(noun)}"
+def make_table(title: str, columns: Sequence[str] | Mapping[str, str], rows: Iterable[Row]) -> RenderableType:
+    """Return a table below its title; columns of numbers stand to the right.
 
-
-def make_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> RenderableType:
-    """Return a table below its title; columns of numbers stand to the right."""
-    rows = list(rows)
+    Rows are cells, or mappings such as `--json` gives: then columns are the names of what is shown, as a mapping each
+    with its heading.
+    """
+    cells = [[row[name] for name in columns] if isinstance(row, Mapping) else row for row in rows]
     table = Table(box=box.SIMPLE_HEAD, **_LOOK)
-    for number, name in enumerate(columns):
-        are_numbers = any(isinstance(row[number], int) for row in rows)
-        table.add_column(Text(name), justify="right" if are_numbers else "left", overflow="fold")
-    for row in rows:
+    headings = columns.values() if isinstance(columns, Mapping) else columns
+    for number, heading in enumerate(headings):
+        are_numbers = any(isinstance(row[number], int) for row in cells)
+        justify: Any = "right" if are_numbers else "left"
+        text = _HEADINGS.get(heading, heading).replace("_", " ")
+        table.add_column(Text(text), justify=justify, overflow="fold")
+    for row in cells:
         table.add_row(*map(_cell, row))
-    return _titled(title, table)
+    return Group(Text(visible_line(title), style="bold"), table)
 
 
 def make_facts(title: str, facts: Iterable[tuple[str, Cell]]) -> RenderableType:
@@ -279,36 +262,12 @@ def make_facts(title: str, facts: Iterable[tuple[str, Cell]]) -> RenderableType:
     table.add_column(overflow="fold")
     for name, value in facts:
         table.add_row(Text(visible_line(name)), _cell(value))
-    return _titled(title, table)
-
-
-def moment_cell(microseconds: int | None) -> datetime | None:
-    """Return a time in microseconds for a table."""
-    return None if microseconds is None else to_datetime(microseconds)
-
-
-def moment_text(microseconds: int | None) -> str | None:
-    """Return a time in microseconds as ISO 8601 in UTC."""
-    return None if microseconds is None else iso(to_datetime(microseconds))
-
-
-def iso(moment: datetime) -> str:
-    """Return a UTC time as ISO 8601."""
-    return moment.isoformat().replace("+00:00", "Z")
-
-
-def compact_json(value: Any) -> str:  # noqa: ANN401 - any JSON value
-    """Return JSON on one line, for a cell."""
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _titled(title: str, table: Table) -> RenderableType:
     return Group(Text(visible_line(title), style="bold"), table)
 
 
 def _cell(value: Cell) -> Text:
     if value is None:
-        return Text(NOTHING, style="dim")
+        return Text("-", style="dim")
     if isinstance(value, Text):
         return value
     if isinstance(value, bool):
@@ -318,8 +277,25 @@ def _cell(value: Cell) -> Text:
     return Text(f"{value:,}" if isinstance(value, int) else visible_line(value))
 
 
-def _plural(noun: str) -> str:
+def moment(microseconds: int | None) -> datetime | None:
+    """Return a time in microseconds, for tables and JSON."""
+    return None if microseconds is None else to_datetime(microseconds)
+
+
+def iso(time: datetime) -> str:
+    """Return a UTC time as ISO 8601."""
+    return time.isoformat().replace("+00:00", "Z")
+
+
+def compact_json(value: Any) -> str:  # noqa: ANN401 - any JSON value
+    """Return JSON on one line, for a cell or a file; times are ISO 8601 in UTC."""
+    return json.dumps(value, ensure_ascii=False, default=_for_json)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: 1 run, 2 runs, 2 deliveries."""
+    if number == 1:
+        return f"1 {noun}"
     first, space, rest = noun.partition(" ")
-    if first.endswith("ry"):
-        return f"{first[:-1]}ies{space}{rest}"
-    return f"{first}{'es' if first.endswith('ch') else 's'}{space}{rest}"
+    plural = f"{first[:-1]}ies" if first.endswith("ry") else f"{first}{'es' if first.endswith('ch') else 's'}"
+    return f"{number:,} {plural}{space}{rest}"

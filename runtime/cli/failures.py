@@ -33,22 +33,20 @@ from runtime.errors import AppNotFoundError, BatchHeldBackError, MissingExtraErr
 from runtime.versions.properties import Damaged, collecting
 
 # The log file: what Spark prints, and the full traces of errors that nobody expected.
-#
-# It is `.consistent/consistent.log` in the working directory unless `--log-file` names another. It is
-# appended to, and begun anew when it has grown over a limit; the one before is kept beside it.
 
 DEFAULT = Path(".consistent", "consistent.log")
+"""In the working directory."""
 LIMIT_BYTES = 10 * 2**20
-
-_IGNORE_ALL = "# Nothing here belongs into version control.\n*\n"
+"""A longer one is moved to a second file, which replaces the one before."""
 
 
 def prepare_log(path: Path | None = None) -> Path:
     """Return the log file to use, its folder made. Raises `OSError` when it cannot be written."""
     chosen = path or DEFAULT
     chosen.parent.mkdir(parents=True, exist_ok=True)
-    if path is None:
-        _keep_out_of_version_control(chosen.parent)
+    ignore = chosen.parent / ".gitignore"
+    if path is None and not ignore.exists():
+        ignore.write_text("# Nothing here belongs into version control.\n*\n", encoding="utf-8")
     if chosen.is_file() and chosen.stat().st_size > LIMIT_BYTES:
         chosen.replace(chosen.with_name(f"{chosen.name}.1"))
     chosen.open("ab").close()
@@ -79,12 +77,6 @@ def logging_to(path: Path) -> Iterator[None]:
     finally:
         root.removeHandler(handler)
         handler.close()
-
-
-def _keep_out_of_version_control(folder: Path) -> None:
-    ignore = folder / ".gitignore"
-    if not ignore.exists():
-        ignore.write_text(_IGNORE_ALL, encoding="utf-8")
 
 
 FAILED = 1
@@ -151,16 +143,18 @@ def exit_code(error: Exception) -> int:
     if isinstance(error, BatchHeldBackError):
         return TOO_MANY_DEAD_LETTERS
     # Their subclasses tell of things that were not found or not allowed, not of how they were asked for.
-    return (
-        WRONG_USAGE
-        if type(error) in (UsageError, AppNotFoundError, StoreUrlError, TableNameError)
-        else FAILED
-    )
+    is_wrong_usage = type(error) in (UsageError, AppNotFoundError, StoreUrlError, TableNameError)
+    return WRONG_USAGE if is_wrong_usage else FAILED
 
 
-def exports_need(error: ModuleNotFoundError) -> MissingExtraError:
-    """Return the error that says what to install for reading and writing exports."""
-    return MissingExtraError(f"Exports need {error.name}: pip install 'consistent-messaging[spark]'.")
+@contextmanager
+def needing(what: str) -> Iterator[None]:
+    """Say of a package that is not installed what needs it, and how to install it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        command = "pip install 'consistent-messaging[spark]'"
+        raise MissingExtraError(f"{what} {error.name}: {command}.") from error
 
 
 def _sentence(error: Exception, trace: Path | None) -> str:

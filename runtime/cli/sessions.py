@@ -8,12 +8,11 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
 
 from runtime.cli.console import Screen, StepProgress, notes
 from runtime.cli.failures import INTERRUPTED, TERMINATED, NotPossibleError, logging_to, prepare_log, traced
@@ -26,45 +25,17 @@ if TYPE_CHECKING:
     """A session, and what shows how far its work is."""
 
 
-# Where Spark works, as `--master` and `--remote` say it.
-
-_FORMS = re.compile(
-    r"local(\[\s*(\d+|\*)\s*(,\s*\d+\s*)?\])?|local-cluster\[.+\]|(spark|k8s)://.+|yarn",
-)
+_MASTER = re.compile(r"local(\[\s*(\d+|\*)\s*(,\s*\d+\s*)?\])?|local-cluster\[.+\]|(spark|k8s)://.+|yarn")
 
 
-_REMOTE = re.compile(r"sc://[^/]+(/.*)?")
-
-
-def check_remote(url: str) -> None:
-    """Raise `UsageError` for what is no url of Spark Connect."""
-    if not _REMOTE.fullmatch(url):
-        raise UsageError(f"{url!r} is no url of Spark Connect: write sc://HOST:PORT.")
-
-
-def place_of_work(master: str | None, remote: str | None) -> str | None:
-    """Return where Spark works, checked: a master, or the url of a server of Spark Connect; None where it does not.
-
-    Raises `UsageError` for what is neither.
-    """
-    if remote is not None:
-        check_remote(remote)
-        return remote
-    if master is not None:
-        check_master(master)
-    return master
-
-
-def check_master(master: str) -> None:
-    """Raise `UsageError` for what no Spark takes for a master."""
-    if not _FORMS.fullmatch(master):
+def check_place(master: str | None, remote: str | None = None) -> None:
+    """Raise `UsageError` for what is no master of Spark, or no url of a server of Spark Connect."""
+    if remote is not None and not re.fullmatch(r"sc://[^/]+(/.*)?", remote):
+        raise UsageError(f"{remote!r} is no url of Spark Connect: write sc://HOST:PORT.")
+    if remote is None and master is not None and not _MASTER.fullmatch(master):
         raise UsageError(
             f"{master!r} is no master of Spark: write local[*], local[4], spark://HOST:PORT, yarn or k8s://URL."
         )
-
-
-_AGAIN_SECONDS = 0.05
-"""By then the object is freed."""
 
 
 @contextmanager
@@ -76,61 +47,42 @@ def working(
     keep_steps: bool = True,
     settings: Mapping[str, str] | None = None,
 ) -> Iterator[ShownSession]:
-    """Start Spark, give the session and the progress to report steps to, and stop it.
+    """Start Spark, yield the session and the progress to report steps to, and stop it.
 
-    After Ctrl-C the sentence `when_stopped` is said, and the process exits with 130; after SIGTERM with 143. Raises
-    `NotPossibleError` when there is no Java, and `UnexpectedError` for what nobody thought of, its trace in the log
-    file.
+    What Spark and its workers print goes to the log file. After Ctrl-C the sentence `when_stopped` is said, and the
+    process exits with 130; after SIGTERM with 143. Raises `NotPossibleError` when there is no Java, and
+    `UnexpectedError` for what nobody thought of, its trace in the log file.
     """
     from runtime.spark.java import JAVA_MISSING, find_java
-    from runtime.spark.session import is_remote
+    from runtime.spark.session import build_session, connect_session, is_remote, unless_gone
 
     if not is_remote(master) and find_java() is None:
         raise NotPossibleError(JAVA_MISSING)
+    progress = StepProgress(notes(), keep_steps=keep_steps)
     try:
         log = prepare_log(log_file)
-        session = _shown_session(master, log, notes(), keep_steps=keep_steps, settings=settings)
-        with _told_to_end(), _never_ignored(), logging_to(log), traced(log), session as shown:
-            yield shown
+        with _told_to_end(), _never_ignored(), logging_to(log), traced(log), progress:
+            progress.step("Connecting to Spark" if is_remote(master) else "Starting Spark")
+            with _own_interrupts():
+                if is_remote(master):
+                    spark = connect_session(master)
+                else:
+                    spark = build_session(master, log_file=log, settings=settings)
+            try:
+                yield spark, progress
+            except BaseException as error:
+                interrupt = _interrupt_behind(error)
+                if interrupt is None:
+                    spark.stop()
+                    raise
+                # The call that was interrupted has broken the connection to Spark.
+                with unless_gone():
+                    spark.stop()
+                raise interrupt from None
+            spark.stop()
     except KeyboardInterrupt as interrupt:
         Screen().note(when_stopped)
         raise typer.Exit(TERMINATED if isinstance(interrupt, _TerminatedError) else INTERRUPTED) from None
-
-
-@contextmanager
-def _shown_session(
-    master: str, log_file: Path, console: Console, *, keep_steps: bool, settings: Mapping[str, str] | None
-) -> Iterator[ShownSession]:
-    """Start Spark, give the session with the progress of its work, and stop it.
-
-    What Spark and its workers print goes to the log file.
-    """
-    from runtime.spark.session import build_session, connect_session, is_remote, unless_gone
-
-    progress = StepProgress(console, keep_steps=keep_steps)
-    progress.step("Connecting to Spark" if is_remote(master) else "Starting Spark")
-    try:
-        with _own_interrupts():
-            if is_remote(master):
-                spark = connect_session(master)
-            else:
-                spark = build_session(master, log_file=log_file, settings=settings)
-        try:
-            yield spark, progress
-        except BaseException as error:
-            interrupt = _interrupt_behind(error)
-            if interrupt is None:
-                spark.stop()
-                raise
-            # The call that was interrupted has broken the connection to Spark.
-            with unless_gone():
-                spark.stop()
-            raise interrupt from None
-        spark.stop()
-    except BaseException:
-        progress.failed()
-        raise
-    progress.done()
 
 
 def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
@@ -149,21 +101,31 @@ class _TerminatedError(KeyboardInterrupt):
     """Raised in the main thread on SIGTERM: everything ends as it does after Ctrl-C."""
 
 
-@contextmanager
-def _told_to_end() -> Iterator[None]:
+def _terminate(*_: object) -> None:
+    raise _TerminatedError
+
+
+def _told_to_end() -> AbstractContextManager[None]:
     """Let SIGTERM end what is in the block in good order, where the process would be gone at once."""
+    return _handling(signal.SIGTERM, _terminate)
+
+
+def _own_interrupts() -> AbstractContextManager[None]:
+    """Keep Ctrl-C as it is: PySpark's own handler calls into the JVM while a call is under way, and fails."""
+    return _handling(signal.SIGINT, signal.getsignal(signal.SIGINT))
+
+
+@contextmanager
+def _handling(number: signal.Signals, handler: Any) -> Iterator[None]:  # noqa: ANN401 - a handler of Python or of C
+    """Handle a signal so within the block, and afterwards as before it; only the main thread can."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    handler = signal.signal(signal.SIGTERM, _terminate)
+    before = signal.signal(number, handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, handler)
-
-
-def _terminate(*_: object) -> None:
-    raise _TerminatedError
+        signal.signal(number, before)
 
 
 @contextmanager
@@ -177,7 +139,7 @@ def _never_ignored() -> Iterator[None]:
     def again(ignored: sys.UnraisableHookArgs) -> None:
         if issubclass(ignored.exc_type, KeyboardInterrupt):
             number = signal.SIGTERM if issubclass(ignored.exc_type, _TerminatedError) else signal.SIGINT
-            threading.Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), number)).start()
+            threading.Timer(0.05, os.kill, (os.getpid(), number)).start()  # by then the object is freed
         else:
             hook(ignored)
 
@@ -186,19 +148,6 @@ def _never_ignored() -> Iterator[None]:
         yield
     finally:
         sys.unraisablehook = hook
-
-
-@contextmanager
-def _own_interrupts() -> Iterator[None]:
-    """Keep Ctrl-C as it is: PySpark's own handler calls into the JVM while a call is under way, and fails."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handler = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
 
 
 # How Spark is started for little work: Java would spend most of it on compiling for a long life.

@@ -21,10 +21,10 @@ from runtime.versions.run import INDEX_PROPERTIES, read_index
 from runtime.versions.stream import state_streams, stream_partition
 from runtime.versions.tail import HEAD_PROPERTIES, Head, is_of_state, read_head
 
-# Counting what a table holds, by handler: objects, messages processed, what is unfinished, rows and bytes.
-# A `TableCount` keeps sums only. Those of ranges of a table add up to that of the whole.
+ALL = KeyRange()
 
-_WITH_IDS = "deduplication-store"
+# Counting what a table holds, by handler. Sums over ranges of a table add up to those of the whole.
+
 _OF_HEADERS = (
     "Version",
     "FirstVersion",
@@ -36,37 +36,35 @@ _OF_HEADERS = (
     "Letters",
 )
 _OF_ENTITIES = ("Algorithm", "Version", "Pending")
-_ALL = KeyRange()
 
 
 class HandlerCount(NamedTuple):
-    """What one handler has in a table.
-
-    `objects` are streams or entities, `versions` the processed messages, `kept` the versions that are still stored,
-    `unfinished` the messages whose outputs may be unpublished, `letters` those that wait. An entity keeps its newest
-    version only. `horizon` is the newest of all streams, and `oldest` the time when the oldest version that is
-    kept was written, in microseconds since 1970 UTC; both None when there is none. `rows` and `bytes` are all that
-    stand in the handler's partitions; a quick count leaves them at 0, and `oldest` at None.
-    """
+    """What one handler has in a table. Times are microseconds since 1970 UTC, None when there is none."""
 
     handler: str
     algorithm: str
     objects: int = 0
+    """Streams or entities."""
     versions: int = 0
+    """Processed messages."""
     kept: int = 0
+    """Versions that are still stored; an entity keeps its newest only."""
     unfinished: int = 0
+    """Messages whose outputs may be unpublished."""
     letters: int = 0
     horizon: int | None = None
+    """The newest of all streams."""
     oldest: int | None = None
+    """When the oldest version that is kept was written; None in a quick count."""
     rows: int = 0
+    """All that stand in the handler's partitions, as are `bytes`; 0 in a quick count."""
     bytes: int = 0
 
     def plus(self, other: HandlerCount) -> HandlerCount:
         """Return what both have together."""
         sums = {name: getattr(self, name) + getattr(other, name) for name in _SUMS}
-        horizons, oldest = (
-            [each for each in pair if each] for pair in zip(self[7:9], other[7:9], strict=True)
-        )
+        horizons = filter(None, (self.horizon, other.horizon))
+        oldest = filter(None, (self.oldest, other.oldest))
         return self._replace(horizon=max(horizons, default=None), oldest=min(oldest, default=None), **sums)
 
 
@@ -106,7 +104,7 @@ class TableCount:
             self.add(HandlerCount(*each))
 
 
-async def count_rows(table: Table, keys: KeyRange = _ALL) -> TableCount:
+async def count_rows(table: Table, keys: KeyRange = ALL) -> TableCount:
     """Count all rows of a range of partitions.
 
     Reads everything: one request for each 1,000 rows, or for each 4 MiB.
@@ -124,7 +122,7 @@ async def count_rows(table: Table, keys: KeyRange = _ALL) -> TableCount:
     return found
 
 
-async def count_objects(table: Table, keys: KeyRange = _ALL) -> TableCount:
+async def count_objects(table: Table, keys: KeyRange = ALL) -> TableCount:
     """Count the streams and entities of a range of partitions. Costs two requests for each 1,000 of them."""
     found = TableCount()
     for rows, count_of in (
@@ -154,10 +152,16 @@ def _of_row(row: Row, first_event: int | None) -> HandlerCount | None:
     if row.row_key == ENTITY:
         return _of_entity(row)
     if row.row_key.startswith(FIRST):
-        return HandlerCount(_handler(row), _WITH_IDS)
+        return HandlerCount(_handler(row), "deduplication-store")
     if first_event is None:
         return None
-    return HandlerCount(_handler(row), STATE_BASED, oldest=_oldest_of_run(row, first_event))
+    oldest = None
+    if row.row_key.startswith(EVENT):
+        with reading_row("The run", row):
+            event = RecordedEvent(int(row.row_key.removeprefix(EVENT)), row.properties)
+            if event.version >= first_event:  # else the run was cut
+                oldest = read_index(event).commits[0].written_at
+    return HandlerCount(_handler(row), STATE_BASED, oldest=oldest)
 
 
 def _of_header(row: Row) -> HandlerCount | None:
@@ -184,15 +188,6 @@ def _of_entity(row: Row) -> HandlerCount:
     return HandlerCount(_handler(row), algorithm, 1, versions, min(versions, 1), pending)
 
 
-def _oldest_of_run(row: Row, first_event: int) -> int | None:
-    """Return when the first version of a run was written, None for another row and for a run that was cut."""
-    if not row.row_key.startswith(EVENT):
-        return None
-    with reading_row("The run", row):
-        event = RecordedEvent(int(row.row_key.removeprefix(EVENT)), row.properties)
-        return read_index(event).commits[0].written_at if event.version >= first_event else None
-
-
 def _may_be_of_handler(row: Row) -> bool:
     """Return whether a partition key is like that of a stream or entity: the names of handlers have no full stop."""
     handler, hyphen, _ = row.partition_key.partition("-")
@@ -204,12 +199,7 @@ def _handler(row: Row) -> str:
 
 
 # The window within which duplicates are recognised for certain: of one stream, and over those of a table.
-#
-# Truncation moves a stream's horizon. A message that was enqueued after it either has its version, so that
-# each copy is recognised, or is new. An unknown one from the horizon or before cannot be told from a
-# duplicate, and is too late.
 
-ALL = KeyRange()
 HOUR = 3600 * 1_000_000
 SHARES = (1.0, 0.99, 0.9, 0.5, 0.1)
 """The shares of the streams that were cut for which a table of windows says since when duplicates are recognised."""
@@ -218,19 +208,19 @@ _HEADER = ["StateVersions", "StateSchema", "KeptFrom", "Horizon", "UndatedCut"]
 
 
 class Window(NamedTuple):
-    """What is kept of one stream. Times are microseconds since 1970 UTC.
-
-    `kept_from` is the oldest version that is kept, written at `oldest`. `horizon` is None until a version with
-    a time was cut, and `undated_cut` says that one without a time was.
-    """
+    """What is kept of one stream. Times are microseconds since 1970 UTC."""
 
     handler: str
     business_id: str
     versions: int
     kept_from: int
+    """The oldest version that is kept."""
     oldest: int | None
+    """When it was written."""
     horizon: int | None
+    """None until a version with a time was cut."""
     undated_cut: bool
+    """Whether a version without a time was cut."""
 
     @property
     def sentence(self) -> str:
@@ -250,19 +240,17 @@ class Cut(NamedTuple):
 
 @dataclass(slots=True)
 class Windows:
-    """The windows of many streams, in memory that does not grow with their number.
-
-    `horizon` is the newest of all: in no stream a message that was enqueued after it is refused. `horizons` counts
-    streams by theirs, rounded up to the hour, so that what is told is rather too short than too long. Of the streams of
-    which least is recognised, `limit` are remembered, with 0 all that were cut.
-    """
+    """The windows of many streams, in memory that does not grow with their number."""
 
     limit: int = 10
+    """How many of the streams are remembered of which least is recognised; 0 remembers all that were cut."""
     streams: int = 0
     cut: int = 0
     undated_cut: int = 0
     horizon: int | None = None
+    """The newest of all: in no stream a message that was enqueued after it is refused."""
     horizons: Counter[int] = field(default_factory=Counter)
+    """Streams by theirs, rounded up to the hour, so that what is told is rather too short than too long."""
     _worst: list[Cut] = field(default_factory=list)
 
     @property

@@ -16,6 +16,7 @@ from handlers.context import OutputRoom
 from runtime.errors import UsageError
 from runtime.messages.envelope import Envelope, Envelopes
 from runtime.messages.outcome import MAX_ERROR_LENGTH, Outcome, Reason, dead_letter
+from runtime.options import option
 
 KIB = 2**10
 MIB = 2**20
@@ -26,19 +27,56 @@ GIB = 2**30
 class MessageLimits:
     """What a message is refused for as `too_large`, and how long the error of a dead letter is.
 
-    `line` is for lines of a log, and for rows of a table that are no messages, as JSON. `headers` are counted as the
-    bytes of their names and values; ids, types and other texts of an envelope may have as many each. `outputs` and
-    `output_bytes` are for all that one message publishes. `error` is in characters, everything else in bytes. JSON of a
-    greater `depth` than 200 is not read at all.
+    Headers are counted as the bytes of their names and values.
     """
 
-    line: int = MIB
-    body: int = MIB
-    headers: int = 64 * KIB
-    outputs: int = 1000
-    output_bytes: int = 4 * MIB
-    error: int = MAX_ERROR_LENGTH
-    depth: int = MAX_DEPTH
+    line: int = option(
+        "Refuse longer lines of a log as too_large; a note with size, digest and the first kilobyte is kept.",
+        default=MIB,
+        name="--max-line",
+        metavar="SIZE",
+        parse="size",
+    )
+    """Also for rows of a table that are no messages, as JSON."""
+    body: int = option(
+        "Refuse messages with larger bodies as too_large.",
+        default=MIB,
+        name="--max-body",
+        metavar="SIZE",
+        parse="size",
+    )
+    headers: int = option(
+        "Refuse messages with more bytes of headers, or in an id or a type, as too_large.",
+        default=64 * KIB,
+        name="--max-headers",
+        metavar="SIZE",
+        parse="size",
+    )
+    outputs: int = option(
+        "Refuse a message for which a handler publishes more messages.",
+        default=1000,
+        name="--max-published",
+        metavar="N",
+    )
+    output_bytes: int = option(
+        "Refuse a message for which a handler publishes more bytes of bodies and headers.",
+        default=4 * MIB,
+        name="--max-published-bytes",
+        metavar="SIZE",
+        parse="size",
+    )
+    error: int = option(
+        "Cut the error of a dead letter to so many characters.",
+        default=MAX_ERROR_LENGTH,
+        name="--max-error",
+        metavar="N",
+    )
+    depth: int = option(
+        "Refuse JSON that is nested deeper as too_large; 200 at most.",
+        default=MAX_DEPTH,
+        name="--max-depth",
+        metavar="N",
+    )
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from runtime.errors import TargetError, TargetUnavailableError
+from runtime.options import option
 from runtime.publishing.last_hop import DeliverySettings
 from runtime.retries import Pace, until_available
 
@@ -165,31 +166,89 @@ class ThreadedPublisher(Publisher):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PublishOptions:
+    """How a batch is published."""
+
+    types: Sequence[str] = option(
+        "Publish only these message types; may be repeated.", default=(), metavar="TYPE,..."
+    )
+    """By default all; part of what a publication is."""
+    slices: int | None = option(
+        "Cut the batch into so many slices, by business id; by default one for each 1,000 deliveries, at most 256.",
+        default=None,
+        metavar="N",
+        min=1,
+        max=10_000,
+    )
+    concurrency: int = option(
+        "Send so many slices or requests at once; on Spark in each task.",
+        default=4,
+        metavar="N",
+        min=1,
+        max=256,
+    )
+    attempts: int = option(
+        "Try so often what may succeed when it is tried again.", default=8, metavar="N", min=1
+    )
+    lease: timedelta = option(
+        "Take over slices of a runner that has not renewed its claim for so long.",
+        default=timedelta(minutes=1),
+        metavar="TIME",
+    )
+    take_over: bool = option(
+        "Do not wait for claims of a runner that certainly does not run any more.", default=False
+    )
+    force: bool = option(
+        "Resume although the target may have forgotten what it received before.", default=False
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class TargetOptions:
     """Options of all targets; each takes those that mean something to it."""
 
-    names: Mapping[str, str] = field(default_factory=dict)
-    """Tables, topics or paths for message types, where they are not the type's own."""
+    names: Mapping[str, str] = option(
+        "The table, topic or path for a message type; may be repeated. Without it tables and topics have the name of "
+        "the type.",
+        default=dict,
+        name="--map",
+        metavar="TYPE=NAME",
+    )
     batch_id: str = ""
     concurrency: int = 4
     """How many requests or calls all publishers together make at once."""
-    rate: float | None = None
-    """How many they make a second."""
-    timeout: timedelta = timedelta(seconds=30)
-    """For one of them."""
+    rate: float | None = option(
+        "Make at most so many requests or calls a second.", default=None, metavar="N", min=0.001
+    )
+    timeout: timedelta = option("Wait so long for an answer.", default=timedelta(seconds=30), metavar="TIME")
     attempts: int = 8
-    headers: Mapping[str, str] = field(default_factory=dict)
-    """Sent with each HTTP request; may hold secrets."""
-    window: timedelta = timedelta(minutes=10)
-    """For how long a Service Bus queue recognises duplicates."""
+    headers: Mapping[str, str] = option(
+        "Send a header with each HTTP request, such as Authorization=env:TOKEN; may be repeated.",
+        default=dict,
+        name="--header",
+        metavar="NAME=VALUE",
+    )
+    """May hold secrets."""
+    window: timedelta = option(
+        "For how long a Service Bus queue is configured to recognise duplicates; a slice is not resumed later.",
+        default=timedelta(minutes=10),
+        name="--duplicate-window",
+        metavar="TIME",
+    )
     send: Callable[..., object] | None = None
     """The function of a target `module:function`: it takes an `OutgoingMessage`."""
     settings: DeliverySettings = field(default_factory=DeliverySettings)
     """To which customers the function sends at least once, and how long keys are kept."""
-    customer: str | None = None
-    """The field of a body that names the customer."""
-    keys: str = field(default="", repr=False)
-    """The url of the store, or of the Redis, that keeps the keys."""
+    customer: str | None = option(
+        "For a MODULE:FUNCTION: the field of a body that names the customer.", default=None, metavar="FIELD"
+    )
+    keys: str = option(
+        "For a MODULE:FUNCTION: keep the keys that say what was sent in redis://HOST:PORT/0, another store or env:NAME,"
+        " instead of the table of the batch.",
+        default="",
+        is_secret=True,
+        metavar="URL",
+    )
     keys_table: str = "deliveries"
     """Their table, or how their names in Redis begin."""
 

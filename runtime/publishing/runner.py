@@ -40,6 +40,7 @@ from runtime.publishing.publisher import (
     CommittedOutput,
     Promise,
     Publisher,
+    PublishOptions,
     Record,
     Result,
     SliceName,
@@ -104,24 +105,6 @@ async def _cancelled(tasks: Sequence[asyncio.Future[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PublishOptions:
-    """How a batch is published."""
-
-    types: Sequence[str] = ()
-    """The message types that are published, by default all; part of what a publication is."""
-    slices: int | None = None
-    concurrency: int = 4
-    """How many slices are sent at once."""
-    attempts: int = 8
-    lease: timedelta = timedelta(minutes=1)
-    """For how long a slice is claimed."""
-    take_over: bool = False
-    """Claim also what another runner held when this one began."""
-    force: bool = False
-    """Resume later than the target recognises duplicates."""
 
 
 @dataclass(frozen=True, slots=True)

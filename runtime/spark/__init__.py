@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from runtime.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from runtime.batch_options import BatchOptions, TablePlace
+    from runtime.batch_options import BatchOptions, TablePlace, VerifyOptions
     from runtime.spark.batch import Batch, dead_letters, letters, outputs, redrive, run_batch
     from runtime.spark.publishing import PublishTo, publish
     from runtime.spark.rounds import BatchResult
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from runtime.spark.sources import register_data_sources
     from runtime.spark.streaming.query import published_outputs, run_stream
     from runtime.spark.truncation import truncate
-    from runtime.spark.verification import Verification, VerifyOptions, verify
+    from runtime.spark.verification import Verification, verify
 
 try:
     for _package in ("pyspark", "pyarrow"):
@@ -62,9 +62,9 @@ _MODULES = {
     "runtime.spark.sources": ("register_data_sources",),
     "runtime.spark.streaming.query": ("published_outputs", "run_stream"),
     "runtime.spark.truncation": ("truncate",),
-    "runtime.spark.verification": ("Verification", "VerifyOptions", "verify"),
+    "runtime.spark.verification": ("Verification", "verify"),
 }
-_MODULE_OF = dict.fromkeys(("BatchOptions", "TablePlace"), "runtime.batch_options")
+_MODULE_OF = dict.fromkeys(("BatchOptions", "TablePlace", "VerifyOptions"), "runtime.batch_options")
 _MODULE_OF |= {name: module for module, names in _MODULES.items() for name in names}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
 from pathlib import Path
@@ -22,12 +22,11 @@ from pyspark.sql import functions as sf
 from handlers import App
 from runtime.algorithms.state_based.verification import Finding, Verdict, Verifier
 from runtime.archives.versions import ExportedVersions
-from runtime.batch_options import TablePlace, Wrap
+from runtime.batch_options import TablePlace, VerifyOptions
 from runtime.clock import system_clock
 from runtime.errors import BatchFailedError, LogError, StoredDataError, UsageError
 from runtime.ledger.ledger import STATE_BASED, Ledger
 from runtime.ledger.settings import TableSettings
-from runtime.messages.limits import USUAL, MessageLimits
 from runtime.messages.outcome import VARYING, Outcome, Outputs, without_values
 from runtime.messages.parsing import prepare_all, unroutable
 from runtime.retries import RetryPolicy
@@ -54,39 +53,6 @@ _KIND = ("handler", "type", "revision", "verdict")
 _Kind = tuple[str | None, str | None, int | None, Verdict]
 
 _numbers = itertools.count(1)
-
-
-def _silent(_: str) -> None: ...
-
-
-@dataclass(frozen=True)
-class VerifyOptions:
-    """How a log is verified.
-
-    `sample` takes a share of all streams, chosen by a hash of handler, business id and `seed`: the same ones in every
-    run. With `cascade` the outputs of the replays are verified too, round by round. `source`, `partitions` and
-    `in_flight` are those of a batch. `export` is a folder that driver and workers see, with versions that truncation
-    has cut: these are compared too. `step` is called with a sentence when the work goes on to its next step.
-    """
-
-    sample: float = 1.0
-    seed: int = 0
-    cascade: bool = False
-    max_rounds: int = 100
-    source: str | None = None
-    limits: MessageLimits = USUAL
-    log_format: str | None = None
-    partitions: int | None = None
-    in_flight: int = 32
-    wrap: Wrap | None = None
-    export: str | None = None
-    step: Callable[[str], None] = _silent
-
-    def __post_init__(self) -> None:
-        if not 0 < self.sample <= 1:
-            raise UsageError(f"A sample is a share of the streams, above 0 and up to 1, not {self.sample}.")
-        if self.export is not None:
-            ExportedVersions(Path(self.export))  # raises when there are no versions
 
 
 @dataclass(frozen=True)
@@ -336,6 +302,8 @@ def verify(
     `TableNotFoundError` when there is no such table, and `BatchFailedError` when the job stopped.
     """
     chosen, place = VerifyOptions(**options), TablePlace(store, table).for_workers()
+    if chosen.export is not None:
+        ExportedVersions(Path(chosen.export))  # raises when there are no versions
     with job_settings(spark, messages):
         given = open_log(spark, messages, chosen.log_format, chosen.step).rows
         log = normalise(given, chosen.source, chosen.limits)
@@ -345,7 +313,7 @@ def verify(
         _check_versions(connection)
         keyed = app.keyed(connection.run(TableSettings.of(connection.table)).draw_key)
         export = None if chosen.export is None else str(Path(chosen.export).absolute())
-        job = VerifyJob(keyed, place, replace(chosen, export=export, step=_silent))
+        job = VerifyJob(keyed, place, replace(chosen, export=export, step=VerifyOptions.step))
         rounds = [_found(log, job, 0, chosen)]
         while chosen.cascade:
             outputs = rounds[-1].select(sf.explode("outputs").alias("output")).select("output.*")

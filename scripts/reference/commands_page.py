@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from textwrap import dedent
 from types import NoneType
-from typing import Any
+from typing import Any, Literal
 
 import typer
 from typer.models import ArgumentInfo, OptionInfo
@@ -73,6 +73,14 @@ def _takes(kind: Any, info: OptionInfo | ArgumentInfo) -> str:  # noqa: ANN401 -
     (first, *_) = kinds
     if isinstance(first, type) and issubclass(first, Enum):
         return ", ".join(code(each.value) for each in first)
+    choices = [
+        name
+        for each in (kind, *kinds)
+        if typing.get_origin(each) is Literal
+        for name in typing.get_args(each)
+    ]
+    if choices:
+        return ", ".join(map(code, choices))
     if first is bool or isinstance(info, ArgumentInfo):
         return ""
     limits = [f"at least {info.min}"] if info.min is not None else []
@@ -85,6 +93,6 @@ def _default(parameter: inspect.Parameter, info: OptionInfo | ArgumentInfo) -> s
         return info.show_default
     if parameter.default is inspect.Parameter.empty:
         return f"required{variables}"
-    if parameter.default is None or isinstance(parameter.default, bool):
+    if parameter.default in (None, "") or isinstance(parameter.default, bool):
         return ""
     return code(parameter.default.value if isinstance(parameter.default, Enum) else parameter.default)

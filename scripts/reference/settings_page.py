@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from runtime.batch_options import STORE_VARIABLE, TABLE_VARIABLE
 from runtime.cli.failures import DEFAULT as LOG_FILE
-from runtime.cli.options import STORE_VARIABLE, TABLE_VARIABLE
 from runtime.publishing import last_hop as deliveries
 from runtime.spark.session import SETTINGS
 from scripts.reference.markdown import code, page, table

@@ -27,8 +27,9 @@ from runtime.algorithms.outbox.entity import MAX_OUTBOX_BYTES
 from runtime.algorithms.state_based.decide import FUTURE_TOLERANCE
 from runtime.algorithms.state_based.truncation import MINIMUM_AGE
 from runtime.algorithms.state_based.verification import Verdict
+from runtime.batch_options import STORE_VARIABLE, TABLE_VARIABLE
 from runtime.cli import failures, main
-from runtime.cli.options import DEFAULT_MASTER, STORE_VARIABLE, TABLE_VARIABLE
+from runtime.cli.options import DEFAULT_MASTER
 from runtime.ledger.ledger import BatchStatus
 from runtime.maintenance.statistics import SHARES
 from runtime.messages.outcome import Reason, Status

@@ -22,7 +22,7 @@ _TOGETHER = {
         "tests/integration/cli/test_a_batch_from_the_command_line.py",
         "tests/integration/cli/test_batches_with_other_algorithms.py",
         "tests/integration/cli/test_dead_letters_of_a_batch.py",
-        "tests/integration/cli/test_logs_that_cannot_be_run.py",
+        "tests/integration/cli/test_logs_on_the_command_line.py",
         "tests/integration/cli/test_the_demo.py",
         "tests/integration/cli/test_the_sample_of_orders.py",
         "tests/integration/cli/test_verifying_from_the_command_line.py",

@@ -21,8 +21,8 @@ from typing import Any, Protocol
 from eventstore import connect
 from runtime.clock import system_clock
 from runtime.ledger.ledger import Ledger
-from runtime.publishing.publisher import CommittedOutput, Publisher, Record, SliceName, Target
-from runtime.publishing.runner import PublishOptions, publish
+from runtime.publishing.publisher import CommittedOutput, Publisher, PublishOptions, Record, SliceName, Target
+from runtime.publishing.runner import publish
 from tests.support.done_batches import BATCH, TABLE, games, make_batch
 
 GAMES, EACH, SLICES, CHUNK = 2, 3, 2, 2
@@ -142,7 +142,9 @@ class MortalTarget:
         return getattr(self._target, name)
 
     def publisher(self) -> Publisher:
-        return MortalPublisher(self._target.publisher(), self._fuse)
+        mortal: Any = MortalPublisher(self._target.publisher(), self._fuse)
+        found: Publisher = mortal
+        return found
 
 
 def burning(work: Callable[..., Awaitable[Any]], fuse: Burns) -> Callable[..., Awaitable[Any]]:

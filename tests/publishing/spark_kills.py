@@ -17,8 +17,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from runtime.publishing.publisher import Target, TargetOptions
-from runtime.publishing.runner import PublishOptions
+from runtime.publishing.publisher import PublishOptions, Target, TargetOptions
 from runtime.spark import publish
 from tests.publishing.kills import (
     EACH,

@@ -3,101 +3,162 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 
 from eventstore import Table
-from runtime.batch_options import BatchOptions
-from runtime.cli.batch_command import BatchChoices, BatchCommand
-from runtime.cli.checks import Place, check_batch, check_file, check_out, load_app, on_table, require_table
-from runtime.cli.console import Screen, counted
-from runtime.cli.dead_letters import AllOption, LetterOptions, LettersReport
-from runtime.cli.options import AppSpec, AsJson, Limit, StoreUrl, TableName, options_of
-from runtime.dead_letters import Edits, Selection, Wanted, find_letters, streams_with_letters, to_line
+from runtime.batch_options import BatchOptions, TablePlace
+from runtime.cli.batch_command import OF_ANY_BATCH, BatchChoices, table_of_dead_letters
+from runtime.cli.checks import check_file, load_app, on_table, require_table
+from runtime.cli.console import Screen, counted, make_table, moment
+from runtime.cli.options import AppSpec, AsJson, Limit, only
+from runtime.clock import system_clock
+from runtime.dead_letters import (
+    Edits,
+    FoundLetter,
+    Selection,
+    Wanted,
+    describe_letter,
+    find_letters,
+    streams_with_letters,
+    to_line,
+)
 from runtime.dead_letters import discard as give_up
 from runtime.errors import UsageError
+from runtime.messages.outcome import DeadLetterGroups, Reason
+from runtime.options import option
 from runtime.retries import RetryPolicy
 
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-DiscardDryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Write nothing, and say what would be discarded.")
-]
+
+@dataclass(frozen=True)
+class LetterOptions:
+    """Which dead letters are meant."""
+
+    message: str | None = option("Only letters of the message with this id.", default=None, metavar="ID")
+    reason: Reason | None = option("Only letters with this reason.", default=None, metavar="REASON")
+    handler: str | None = option("Only letters of this handler.", default=None, metavar="NAME")
+    stream: str | None = option(
+        "Only letters of the stream of this handler and business object.", default=None, metavar="HANDLER/ID"
+    )
+    older_than: int | None = option(
+        "Only letters refused last 7d, 24h ... ago.", default=None, parse="duration", metavar="AGE"
+    )
+
+    def selection(self, *, must_choose: bool = False) -> Selection:
+        """Return the letters that are meant.
+
+        Raises `UsageError` for what names no stream, and with `must_choose` when nothing says which letters are meant.
+        """
+        stream = None
+        if self.stream is not None:
+            handler, _, business_id = self.stream.partition("/")
+            if not (handler and business_id):
+                raise UsageError(f"{self.stream!r} names no stream: write HANDLER/BUSINESS_ID.")
+            stream = handler, business_id
+        until = None if self.older_than is None else system_clock() - self.older_than
+        selection = Selection(self.message, self.reason, self.handler, stream, until)
+        if must_choose and selection.is_all:
+            raise UsageError(
+                "Say which letters: --message ID, --reason R, --handler H, --stream H/ID, --older-than AGE, or --all."
+            )
+        return selection
 
 
-def discard(
-    *,
-    store: StoreUrl,
-    table: TableName,
-    chosen: LetterOptions,
-    all_: AllOption = False,
-    yes: Yes = False,
-    dry_run: DiscardDryRun = False,
-    as_json: AsJson = False,
-) -> None:
-    r"""Give letters up: their deliveries are deleted, and can never be redriven.
+@dataclass(slots=True)
+class LettersReport:
+    """Letters that were found: the first of them, all in groups, and how many were not kept."""
 
-        consistent discard --store sqlite:///store.db --table games \
-            --reason invalid_body --older-than 30d --dry-run
+    limit: int = 0
+    is_grouped: bool = True
+    listed: list[FoundLetter] = field(default_factory=list)
+    groups: DeadLetterGroups = field(default_factory=DeadLetterGroups)
+    count: int = 0
+    behind: int = 0
+    beyond_limit: int = 0
 
-    A redelivery of such a message stays refused, with the reason that its letter had. What waits behind a letter that
-    parks its stream is free once that is discarded: redrive it, or discard it too. It costs what `consistent letters`
-    does, and a query and a transaction for each stream that has such letters.
-    """
-    selection = chosen.selection(must_choose=not all_)
-    screen = Screen(as_json)
-    report = on_table(store, table, lambda opened: _preview_discard(opened, selection))
-    screen.show(*report.parts(grouped=True))
-    if dry_run or not report.count:
-        screen.give({**report.document(grouped=True), "discarded": 0})
-        return
-    if not yes:
-        _ask(report.count)
-    count = on_table(store, table, lambda opened: give_up(opened, selection, RetryPolicy()))
-    screen.give({**report.document(grouped=True), "discarded": count})
-    screen.show(f"{counted(count, 'letter')} discarded.")
+    def add(self, found: FoundLetter) -> None:
+        """Take another letter into its group, and list it up to the limit."""
+        letter = found.letter
+        self.count += 1
+        self.behind += found.behind is not None
+        type_ = letter.envelope.type if letter.envelope else None
+        self.groups.add(letter.reason, found.handler, type_, letter.error, letter.message_id)
+        if not self.is_grouped and (not self.limit or self.count <= self.limit):
+            self.listed.append(found)
+
+    def document(self) -> dict[str, Any]:
+        """Return the report for JSON."""
+        document: dict[str, Any] = {
+            "count": self.count,
+            "behind": self.behind,
+            "beyond_limit": self.beyond_limit,
+            "groups": [asdict(each) for each in self.groups.largest_first()],
+        }
+        if not self.is_grouped:
+            document["letters"] = [describe_letter(each) for each in self.listed]
+        return document
+
+    def parts(self) -> Iterator[RenderableType]:
+        """Yield the report for people."""
+        if not self.count:
+            yield "There are no such letters."
+        elif self.is_grouped:
+            groups = self.groups.largest_first()
+            yield table_of_dead_letters(groups[: self.limit or None], self.count, "Letters")
+        else:
+            shown = len(self.listed)
+            more = "" if shown == self.count else f", the first {shown:,} of {self.count:,}"
+            rows = [_row(each) for each in self.listed]
+            yield make_table(f"Letters{more}", tuple(rows[0]), rows)
+        if self.behind:
+            yield f"{counted(self.behind, 'letter')} cannot be handled before the one that parks their stream."
+        if self.beyond_limit:
+            yield (
+                f"Beyond the limit of their streams, {counted(self.beyond_limit, 'delivery')} in all were not kept: "
+                f"they are in the outcomes only."
+            )
 
 
-def _ask(count: int) -> None:
-    """Let the user confirm. Raises `UsageError` where there is nobody to ask."""
-    if not sys.stdin.isatty():
-        raise UsageError("Discarding cannot be undone: say --yes, or look first with --dry-run.")
-    typer.confirm(f"Discard {counted(count, 'letter')} for ever?", abort=True, err=True)
+def _row(found: FoundLetter) -> dict[str, Any]:
+    letter, behind = found.letter, found.behind
+    return {
+        "handler": found.handler or "(none)",
+        "business id": found.business_id,
+        "letter": found.name,
+        "message": letter.message_id or None,
+        "type": letter.envelope.type if letter.envelope else None,
+        "reason": letter.reason.value,
+        "refused": moment(letter.refused_at),
+        "tries": letter.tries,
+        "behind": None if behind is None else f"{behind.number}: {behind.message_id}",
+        "error": letter.error,
+    }
 
 
-async def _preview_discard(table: Table, selection: Selection) -> LettersReport:
-    report = LettersReport(0)
-    async for found in find_letters(table, selection):
-        report.count_only(found)
-    return report
-
-
-# `consistent letters`: which refused deliveries wait to be redriven.
-
-Group = Annotated[
-    bool,
-    typer.Option("--group", help="Show groups of one reason, handler, type and error in place of letters."),
-]
-Export = Annotated[
-    Path | None,
-    typer.Option(
-        "--export",
-        metavar="FILE",
-        dir_okay=False,
-        help="Write all letters that are asked for to a file, as JSON lines that `consistent redrive --edit` takes.",
-    ),
-]
+All = Annotated[bool, typer.Option("--all", help="All letters of the table.")]
 
 
 def letters(
     *,
-    store: StoreUrl,
-    table: TableName,
+    states: TablePlace,
     chosen: LetterOptions,
-    group: Group = False,
+    group: bool = option(
+        "Show groups of one reason, handler, type and error in place of letters.", default=False
+    ),
     limit: Limit = 20,
-    export: Export = None,
+    export: Path | None = option(
+        "Write all letters that are asked for to a file, as JSON lines that `consistent redrive --edit` "
+        "takes.",
+        default=None,
+        metavar="FILE",
+        dir_okay=False,
+    ),
     as_json: AsJson = False,
 ) -> None:
     r"""List the letters of a table: deliveries that were refused, and wait to be redriven or discarded.
@@ -110,57 +171,79 @@ def letters(
     behind another waits until that is processed or discarded, as it parks the stream.
     """
     check_file(export)
-    selection = chosen.selection()
-    report = LettersReport(limit)
-    on_table(store, table, lambda opened: _read(opened, selection, report, export))
+    selection, report = chosen.selection(), LettersReport(limit, group)
+
+    async def read(table: Table) -> None:
+        with ExitStack() as stack:
+            file = stack.enter_context(export.open("w", encoding="utf-8")) if export else None
+            async for stream in streams_with_letters(table, selection):
+                report.beyond_limit += stream.beyond_limit
+            async for found in find_letters(table, selection):
+                report.add(found)
+                if file:
+                    file.write(f"{to_line(found)}\n")
+
+    on_table(states, read)
     screen = Screen(as_json)
-    screen.give(report.document(grouped=group))
-    screen.show(*report.parts(grouped=group))
+    screen.put(report.document(), *report.parts())
     if export is not None:
         screen.note(f"Wrote {counted(report.count, 'letter')} to {export}.")
 
 
-async def _read(table: Table, selection: Selection, report: LettersReport, export: Path | None) -> None:
-    """Read the letters into a report, and write them to a file if one is given."""
-    async for stream in streams_with_letters(table, selection):
-        report.beyond_limit += stream.beyond_limit
-    if export is None:
+def discard(
+    *,
+    states: TablePlace,
+    chosen: LetterOptions,
+    all_: All = False,
+    yes: bool = option("Do not ask.", default=False),
+    dry_run: bool = option("Write nothing, and say what would be discarded.", default=False),
+    as_json: AsJson = False,
+) -> None:
+    r"""Give letters up: their deliveries are deleted, and can never be redriven.
+
+        consistent discard --store sqlite:///store.db --table games \
+            --reason invalid_body --older-than 30d --dry-run
+
+    A redelivery of such a message stays refused, with the reason that its letter had. What waits behind a letter that
+    parks its stream is free once that is discarded: redrive it, or discard it too. It costs what `consistent letters`
+    does, and a query and a transaction for each stream that has such letters.
+    """
+    selection = chosen.selection(must_choose=not all_)
+    screen, report, count = Screen(as_json), LettersReport(), 0
+
+    async def look(table: Table) -> None:
         async for found in find_letters(table, selection):
             report.add(found)
-        return
-    with export.open("w", encoding="utf-8") as file:
-        async for found in find_letters(table, selection):
-            report.add(found)
-            file.write(f"{to_line(found)}\n")
 
-
-# `consistent redrive`: a batch over letters.
-
-EditOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--edit",
-        metavar="FILE",
-        dir_okay=False,
-        exists=True,
-        help="Lines that `consistent letters --export` wrote, with messages mended: each is handled in place of its "
-        "letter's. Without other choices, these letters are redriven.",
-    ),
-]
-RedriveDryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Write nothing, and say what would be redriven.")
-]
+    on_table(states, look)
+    screen.show(*report.parts())
+    is_meant = report.count and not dry_run
+    if is_meant:
+        if not yes:
+            if not sys.stdin.isatty():
+                raise UsageError("Discarding cannot be undone: say --yes, or look first with --dry-run.")
+            typer.confirm(f"Discard {counted(report.count, 'letter')} for ever?", abort=True, err=True)
+        count = on_table(states, lambda opened: give_up(opened, selection, RetryPolicy()))
+    said = [f"{counted(count, 'letter')} discarded."] if is_meant else []
+    screen.put({**report.document(), "discarded": count}, *said)
 
 
 def redrive(
     *,
     app: AppSpec,
     batch: BatchChoices,
+    options: Annotated[BatchOptions, only(*OF_ANY_BATCH, "guard", "algorithm")],
     chosen: LetterOptions,
-    all_: AllOption = False,
-    edit: EditOption = None,
-    dry_run: RedriveDryRun = False,
-    given: Annotated[dict[str, Any], options_of(BatchOptions, "guard", "algorithm")],
+    all_: All = False,
+    edit: Path | None = option(
+        "Lines that `consistent letters --export` wrote, with messages mended: each is handled in place of "
+        "its letter's. Without other choices, these letters are redriven.",
+        default=None,
+        metavar="FILE",
+        dir_okay=False,
+        exists=True,
+    ),
+    dry_run: bool = option("Write nothing, and say what would be redriven.", default=False),
     as_json: AsJson = False,
 ) -> None:
     r"""Handle letters again, once their cause is mended, each in its own handler.
@@ -177,31 +260,25 @@ def redrive(
     edits = Edits(()) if edit is None else Edits.of(edit.read_bytes())
     wanted = Wanted(selection, edits, only_edited=selection.is_all and not all_ and edit is not None)
     loaded = load_app(app)
-    options = batch.options(**given)
-    require_table(*batch.states)
+    options = batch.options(options)
+    require_table(batch.states)
     screen = Screen(as_json)
     if dry_run:
-        _show_what_would_be(batch.states, wanted, screen)
+        report = LettersReport()
+
+        async def look(table: Table) -> None:
+            """Count what would be redriven, and check the edits as a redrive does."""
+            async for found in find_letters(table, wanted.selection):
+                if wanted.takes(found):
+                    wanted.edits.mended(found)
+                    report.add(found)
+            wanted.edits.check_used()
+
+        on_table(batch.states, look)
+        screen.put(report.document(), *report.parts(), "Nothing was redriven: this is what would be.")
         return
-    check_out(batch.out, batch.spark.place)
-    check_batch(loaded, batch.states, options, batch.batch_id, batch.out, must_exist=True)
-    command = BatchCommand.announced(loaded, batch, options, screen)
-    with command.carried_out("Choosing the letters", lambda new, id_: new.redrive(wanted, id_)) as done:
-        screen.put(done.report)
-
-
-def _show_what_would_be(states: Place, wanted: Wanted, screen: Screen) -> None:
-    seen = on_table(*states, lambda opened: _preview_redrive(opened, wanted))
-    screen.give(seen.document(grouped=True))
-    screen.show(*seen.parts(grouped=True), "Nothing was redriven: this is what would be.")
-
-
-async def _preview_redrive(table: Table, wanted: Wanted) -> LettersReport:
-    """Count what would be redriven, and check the edits as a redrive does."""
-    report = LettersReport(0)
-    async for found in find_letters(table, wanted.selection):
-        if wanted.takes(found):
-            wanted.edits.mended(found)
-            report.count_only(found)
-    wanted.edits.check_used()
-    return report
+    batch.check(loaded, options)
+    batch = batch.announced(screen)
+    step = "Choosing the letters"
+    with batch.carried_out(loaded, options, step, lambda new, id_: new.redrive(wanted, id_)) as done:
+        screen.put(done.report.document(), *done.report.parts())

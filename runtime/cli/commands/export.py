@@ -4,34 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from eventstore import connect
 from eventstore.keys import table_name as check_name
+from runtime.batch_options import TablePlace
 from runtime.cli.checks import on_table
 from runtime.cli.console import Screen, StepProgress, counted, notes
-from runtime.cli.failures import exports_need
-from runtime.cli.options import AsJson, StoreUrl, TableName
+from runtime.cli.failures import needing
+from runtime.cli.options import AsJson
+from runtime.options import option
 
 if TYPE_CHECKING:
     from runtime.archives.tables import Manifest
 
 
-Target = Annotated[
-    Path,
-    typer.Option(
-        "--to",
-        metavar="DIR",
-        file_okay=False,
-        show_default=False,
-        help="The folder for the files, which is made, or is empty.",
+def export(
+    *,
+    states: TablePlace,
+    to: Path = option(
+        "The folder for the files, which is made, or is empty.", metavar="DIR", file_okay=False
     ),
-]
-
-
-def export(*, store: StoreUrl, table: TableName, to: Target, as_json: AsJson = False) -> None:
+    as_json: AsJson = False,
+) -> None:
     r"""Copy a whole table into Parquet files: all rows, of streams, ledger, letters, tokens and all else.
 
         consistent export --store sqlite:///store.db --table games \
@@ -41,39 +36,24 @@ def export(*, store: StoreUrl, table: TableName, to: Target, as_json: AsJson = F
     only if nobody wrote to the table meanwhile. Two requests for each 1,000 rows. Stopped at any moment it is no
     export; run it again to begin anew.
     """
-    try:
+    with needing("Exports need"):
         from runtime.archives.tables import export_table
-    except ModuleNotFoundError as error:
-        raise exports_need(error) from error
+    name = states.table
     with StepProgress(notes(), keep_steps=False) as progress:
-        manifest = on_table(store, table, lambda opened: export_table(opened, table, to, progress.show_rows))
-    screen = Screen(as_json)
-    screen.give(_described(manifest, to))
-    screen.show(
-        f"Exported {counted(manifest.rows, 'row')} of {table} to {to}, in {counted(len(manifest.files), 'file')} of "
-        f"{manifest.bytes:,} bytes, with the digest {manifest.digest}."
+        manifest = on_table(states, lambda opened: export_table(opened, name, to, progress.show_rows))
+    Screen(as_json).put(
+        _described(manifest, to),
+        f"Exported {counted(manifest.rows, 'row')} of {name} to {to}, in {counted(len(manifest.files), 'file')} of "
+        f"{manifest.bytes:,} bytes, with the digest {manifest.digest}.",
     )
 
 
-def _described(manifest: Manifest, folder: Path) -> dict[str, Any]:
-    return {"folder": str(folder), "bytes": manifest.bytes, **manifest.document()}
-
-
-# `consistent import`: a whole table from files.
-
-Origin = Annotated[
-    Path,
-    typer.Option(
-        "--from",
-        metavar="DIR",
-        file_okay=False,
-        show_default=False,
-        help="The folder that `consistent export` wrote.",
-    ),
-]
-
-
-def import_(*, from_: Origin, store: StoreUrl, table: TableName, as_json: AsJson = False) -> None:
+def import_(
+    *,
+    from_: Path = option("The folder that `consistent export` wrote.", metavar="DIR", file_okay=False),
+    states: TablePlace,
+    as_json: AsJson = False,
+) -> None:
     """Write an exported table into a table that is empty, which is made if it is not there.
 
         consistent import --from games-export --store azurite --table games
@@ -82,25 +62,29 @@ def import_(*, from_: Origin, store: StoreUrl, table: TableName, as_json: AsJson
     goes on where it was when it is run again. One transaction for each 100 rows of a partition, one request more for
     each 1,000 rows.
     """
-    try:
-        from runtime.archives.tables import read_manifest
-    except ModuleNotFoundError as error:
-        raise exports_need(error) from error
-    check_name(table)
-    connect(store)
+    with needing("Exports need"):
+        from runtime.archives.tables import check_files, import_table, read_manifest
+    check_name(states.table)
+    connect(states.store)  # what is no url is refused first
     manifest = read_manifest(from_)
+
+    async def import_all() -> None:
+        check_files(from_, manifest, progress.show_rows)
+        async with connect(states.store) as opened:
+            table = await opened.table(states.table)
+            await import_table(table, states.table, from_, manifest, progress.show_rows)
+
     with StepProgress(notes(), keep_steps=False) as progress:
-        asyncio.run(_import(store, table, from_, manifest, progress))
-    screen = Screen(as_json)
-    screen.give(_described(manifest, from_))
-    screen.show(
-        f"Imported {counted(manifest.rows, 'row')} of {manifest.table} into {table}, with the digest {manifest.digest}."
+        asyncio.run(import_all())
+    rows, digest = counted(manifest.rows, "row"), manifest.digest
+    Screen(as_json).put(
+        _described(manifest, from_),
+        f"Imported {rows} of {manifest.table} into {states.table}, with the digest {digest}.",
     )
 
 
-async def _import(store: str, name: str, folder: Path, manifest: Manifest, progress: StepProgress) -> None:
-    from runtime.archives.tables import check_files, import_table
-
-    check_files(folder, manifest, progress.show_rows)
-    async with connect(store) as opened:
-        await import_table(await opened.table(name), name, folder, manifest, progress.show_rows)
+def _described(manifest: Manifest, folder: Path) -> dict[str, Any]:
+    """Return a manifest for JSON."""
+    written = manifest.document()
+    del written["format"]
+    return {"folder": str(folder), "bytes": manifest.bytes, **written}

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 
-from eventstore import Table, connect
+from eventstore import connect
 from runtime.algorithms.choice import described_algorithm
-from runtime.cli.checks import Place, require_table
-from runtime.cli.console import Cell, Screen, counted, make_table, moment_cell, moment_text
-from runtime.cli.failures import NotPossibleError, exports_need
-from runtime.cli.options import AsJson, OtherStores, StoreUrl, TableName
+from runtime.batch_options import TablePlace
+from runtime.cli.checks import require_table
+from runtime.cli.console import Screen, counted, make_table, moment
+from runtime.cli.failures import NotPossibleError, needing
+from runtime.cli.options import AsJson, OtherStores
 from runtime.clock import system_clock
 from runtime.documents.store import ListedDocuments, existing_documents, object_folder
 from runtime.errors import UsageError
@@ -25,138 +27,47 @@ from runtime.ledger.ledger import Ledger
 from runtime.maintenance.forget import Tables, Trace, look, referenced_documents, scrub
 from runtime.maintenance.forget import forget as erase
 from runtime.messages.envelope import canonical
+from runtime.options import option
 from runtime.retries import RetryPolicy
-
-# What `consistent forget` says: of each object what there was, and what names it and stays.
-
-_COLUMNS = ("business id", "versions", "messages", "rows", "forgotten before")
-
-
-def document(
-    handler: str, traces: Mapping[str, Trace], files: Mapping[Path, int], *, restart: bool, dry_run: bool
-) -> dict[str, Any]:
-    """Return what `--json` gives."""
-    objects = [
-        {"business_id": business_id, **asdict(trace), "forgotten_at": moment_text(trace.forgotten_at)}
-        for business_id, trace in traces.items()
-    ]
-    return {
-        "dry_run": dry_run,
-        "restart": restart,
-        "handler": handler,
-        "objects": objects,
-        "files": [{"file": str(path), "rows": rows} for path, rows in files.items()],
-    }
-
-
-def parts(handler: str, traces: Mapping[str, Trace], files: Mapping[Path, int]) -> list[Any]:
-    """Return tables of the objects, and of the files that name them."""
-    shown: list[Any] = []
-    if traces:
-        shown.append(make_table(f"Objects of {handler}", _COLUMNS, map(_row, traces.items())))
-    if files:
-        named = [(str(path), rows) for path, rows in files.items()]
-        shown.append(make_table("Files that name them, which stay as they are", ("file", "rows"), named))
-    return shown
-
-
-def documents_part(names: Sequence[str], *, deleted: bool) -> list[Any]:
-    """Return a table of documents, if there are any."""
-    title = "Documents" if deleted else "Documents that stay, as no --documents says where they are"
-    return [make_table(title, ("name",), [(name,) for name in names])] if names else []
-
-
-def _row(named: tuple[str, Trace]) -> tuple[Cell, ...]:
-    business_id, trace = named
-    rows = ", ".join(f"{count:,} {kind}" for kind, count in trace.rows.items())
-    return business_id, trace.versions, trace.messages, rows or None, moment_cell(trace.forgotten_at)
-
-
-HandlerName = Annotated[
-    str, typer.Argument(metavar="HANDLER", show_default=False, help="The name of the handler.")
-]
-BusinessIds = Annotated[
-    list[str],
-    typer.Argument(metavar="BUSINESS_ID...", show_default=False, help="The ids of the business objects."),
-]
-Restart = Annotated[
-    bool,
-    typer.Option(
-        "--restart",
-        help="Begin a new history, for messages that are enqueued from now on, in place of refusing all messages.",
-    ),
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Write nothing, and say what would be erased.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-Out = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--out",
-        metavar="DIR",
-        exists=True,
-        file_okay=False,
-        help="List the files of outcomes below this folder that name the objects; they are not changed.",
-    ),
-]
-Export = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--export",
-        metavar="DIR",
-        exists=True,
-        file_okay=False,
-        help="List the files of exports below this folder that name the objects; they are not changed.",
-    ),
-]
-
-Documents = Annotated[
-    str | None,
-    typer.Option(
-        "--documents",
-        metavar="URL",
-        help="Delete the documents of the objects too, which are kept there. Without it those are listed that versions "
-        "refer to.",
-    ),
-]
-
-
-@dataclass(frozen=True, slots=True)
-class _Places:
-    """Where the tables are that may hold something of an object."""
-
-    states: Place
-    ids: Place
-    tokens: Place
-
-    @classmethod
-    def of(cls, states: Place, others: OtherStores) -> _Places:
-        """Return the places that the options say."""
-        return cls(states, others.deduplication.beside(states), others.tokens.beside(states))
-
-    @property
-    def each(self) -> Iterable[Place]:
-        """Each place once."""
-        return dict.fromkeys((self.states, self.ids, self.tokens))
-
-    def check(self) -> None:
-        """Raise `TableNotFoundError` when a table is not there."""
-        for place in self.each:
-            require_table(*place)
 
 
 def forget(
-    handler: HandlerName,
-    business_ids: BusinessIds,
+    handler: Annotated[
+        str, typer.Argument(metavar="HANDLER", show_default=False, help="The name of the handler.")
+    ],
+    business_ids: Annotated[
+        list[str],
+        typer.Argument(metavar="BUSINESS_ID...", show_default=False, help="The ids of the business objects."),
+    ],
     *,
-    store: StoreUrl,
-    table: TableName,
+    states: TablePlace,
     others: OtherStores,
-    restart: Restart = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    out: Out = None,
-    export: Export = None,
-    documents: Documents = None,
+    restart: bool = option(
+        "Begin a new history, for messages that are enqueued from now on, in place of refusing all messages.",
+        default=False,
+    ),
+    dry_run: bool = option("Write nothing, and say what would be erased.", default=False),
+    yes: bool = option("Do not ask.", default=False),
+    out: list[Path] | None = option(
+        "List the files of outcomes below this folder that name the objects; they are not changed.",
+        default=None,
+        metavar="DIR",
+        exists=True,
+        file_okay=False,
+    ),
+    export: list[Path] | None = option(
+        "List the files of exports below this folder that name the objects; they are not changed.",
+        default=None,
+        metavar="DIR",
+        exists=True,
+        file_okay=False,
+    ),
+    documents: str | None = option(
+        "Delete the documents of the objects too, which are kept there. Without it those are listed that "
+        "versions refer to.",
+        default=None,
+        metavar="URL",
+    ),
     as_json: AsJson = False,
 ) -> None:
     r"""Erase business objects: versions, states, message ids, letters, outboxes, all but a tombstone.
@@ -169,33 +80,68 @@ def forget(
     Nothing brings back what was erased. An SQLite file is written anew, so that no free page and no log holds it.
     Stopped at any moment it leaves objects that refuse messages; run it again to finish.
     """
-    places = _Places.of(Place(store, table), others)
-    places.check()
+    places = _Places(states, others.ids(states), others.tokens(states))
+    for place in places.each:
+        require_table(place)
     spelled = list(dict.fromkeys(each for id_ in business_ids for each in (id_, canonical(id_))))
     stored = existing_documents(documents) if documents is not None else None
     traces, kept = asyncio.run(_look(places, handler, spelled, stored))
     files = _files_that_name([*(out or ()), *(export or ())], handler, spelled)
     screen = Screen(as_json)
-    screen.show(*parts(handler, traces, files), *documents_part(kept, deleted=stored is not None))
+    screen.show(*_parts(handler, traces, files, kept, are_deleted=stored is not None))
     if not traces:
-        raise NotPossibleError(f"The table {table} holds nothing of {handler} {', '.join(business_ids)}.")
+        raise NotPossibleError(
+            f"The table {states.table} holds nothing of {handler} {', '.join(business_ids)}."
+        )
     if not dry_run:
-        _check_held(traces)
+        held = [trace.key for trace in traces.values() if trace.held]
+        if held:
+            raise NotPossibleError(
+                f"A policy holds {', '.join(held)}: lift the hold (`consistent policy`) before."
+            )
         if not yes:
-            _ask(handler, traces)
+            if not sys.stdin.isatty():
+                raise UsageError("Nothing was erased: add --yes, as there is nobody to ask.")
+            what = f"{counted(len(traces), 'object')} of {handler}"
+            typer.confirm(f"Erase {what} for good?", abort=True, err=True)
         asyncio.run(_erase(places, handler, list(traces), stored, restart=restart))
         then = "begins a new history" if restart else "refuses all messages"
         screen.note(f"Erased. From now on {handler} {then} for {', '.join(traces)}.")
-    described = document(handler, traces, files, restart=restart, dry_run=dry_run)
-    screen.give({**described, "documents": {"names": kept, "deleted": stored is not None and not dry_run}})
+    screen.put(
+        {
+            "dry_run": dry_run,
+            "restart": restart,
+            "handler": handler,
+            "objects": [
+                {"business_id": business_id, **asdict(trace), "forgotten_at": moment(trace.forgotten_at)}
+                for business_id, trace in traces.items()
+            ],
+            "files": [{"file": str(path), "rows": rows} for path, rows in files.items()],
+            "documents": {"names": kept, "deleted": stored is not None and not dry_run},
+        }
+    )
 
 
-def _check_held(traces: Mapping[str, Trace]) -> None:
-    held = [trace.key for trace in traces.values() if trace.held]
-    if held:
-        raise NotPossibleError(
-            f"A policy holds {', '.join(held)}: lift the hold (`consistent policy`) before."
-        )
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where the tables are that may hold something of an object."""
+
+    states: TablePlace
+    ids: TablePlace
+    tokens: TablePlace
+
+    @property
+    def each(self) -> Iterable[TablePlace]:
+        """Each place once."""
+        return dict.fromkeys((self.states, self.ids, self.tokens))
+
+    async def open(self, stack: AsyncExitStack) -> Tables:
+        """Open each place once."""
+        opened = {}
+        for place in self.each:
+            store = await stack.enter_async_context(connect(place.store))
+            opened[place] = await store.table(place.table, make=False)
+        return Tables(opened[self.states], opened[self.ids], opened[self.tokens])
 
 
 async def _look(
@@ -206,26 +152,22 @@ async def _look(
     Raises when its messages' ids or tokens are not where the options say.
     """
     async with AsyncExitStack() as stack:
-        tables = await _open(places, stack)
+        tables = await places.open(stack)
         found = {business_id: await look(tables, handler, business_id) for business_id in business_ids}
         traces = {business_id: trace for business_id, trace in found.items() if trace is not None}
-        elsewhere = {"deduplication-store": places.ids, "tokens": places.tokens}
         used = {trace.algorithm for trace in traces.values()}
-        for algorithm, place in elsewhere.items():
-            if algorithm not in used:
-                continue
-            described = described_algorithm(algorithm, None if place == places.states else place)
-            await Ledger(tables.states, system_clock).check_table(described)
-        names = [name for each in traces for name in await _names(tables.states, handler, each, documents)]
+        for algorithm, place in (("deduplication-store", places.ids), ("tokens", places.tokens)):
+            if algorithm in used:
+                elsewhere = None if place == places.states else (place.store, place.table)
+                described = described_algorithm(algorithm, elsewhere)
+                await Ledger(tables.states, system_clock).check_table(described)
+        names: list[str] = []
+        for business_id in traces:
+            if documents is None:
+                names += await referenced_documents(tables.states, handler, business_id)
+            else:
+                names += await documents.names(object_folder(handler, business_id))
         return traces, names
-
-
-async def _names(
-    table: Table, handler: str, business_id: str, documents: ListedDocuments | None
-) -> Sequence[str]:
-    if documents is None:
-        return await referenced_documents(table, handler, business_id)
-    return await documents.names(object_folder(handler, business_id))
 
 
 async def _erase(
@@ -237,33 +179,11 @@ async def _erase(
     restart: bool,
 ) -> None:
     async with AsyncExitStack() as stack:
-        tables = await _open(places, stack)
+        tables = await places.open(stack)
+        how: dict[str, Any] = {"restart": restart, "retries": RetryPolicy(), "documents": documents}
         for business_id in business_ids:
-            await erase(
-                tables,
-                handler,
-                business_id,
-                system_clock(),
-                restart=restart,
-                retries=RetryPolicy(),
-                documents=documents,
-            )
+            await erase(tables, handler, business_id, system_clock(), **how)
         await scrub(tables)
-
-
-async def _open(places: _Places, stack: AsyncExitStack) -> Tables:
-    """Open each place once."""
-    opened = {}
-    for place in places.each:
-        store = await stack.enter_async_context(connect(place.store))
-        opened[place] = await store.table(place.table, make=False)
-    return Tables(opened[places.states], opened[places.ids], opened[places.tokens])
-
-
-def _ask(handler: str, traces: Mapping[str, Trace]) -> None:
-    if not sys.stdin.isatty():
-        raise UsageError("Nothing was erased: add --yes, as there is nobody to ask.")
-    typer.confirm(f"Erase {counted(len(traces), 'object')} of {handler} for good?", abort=True, err=True)
 
 
 def _files_that_name(
@@ -271,12 +191,36 @@ def _files_that_name(
 ) -> Mapping[Path, int]:
     if not folders:
         return {}
-    try:
+    with needing("Exports need"):
         from runtime.archives.versions import files_that_name
-    except ModuleNotFoundError as error:
-        raise exports_need(error) from error
-    return {
-        path: rows
-        for folder in folders
-        for path, rows in files_that_name(folder, handler, business_ids).items()
-    }
+    found: dict[Path, int] = {}
+    for folder in folders:
+        found |= files_that_name(folder, handler, business_ids)
+    return found
+
+
+def _parts(
+    handler: str,
+    traces: Mapping[str, Trace],
+    files: Mapping[Path, int],
+    documents: Sequence[str],
+    *,
+    are_deleted: bool,
+) -> list[RenderableType]:
+    """Return tables of the objects, of the files that name them, and of their documents, if there are any."""
+    shown = []
+    if traces:
+        columns = ("business id", "versions", "messages", "rows", "forgotten before")
+        rows = []
+        for business_id, trace in traces.items():
+            kinds = ", ".join(f"{count:,} {kind}" for kind, count in trace.rows.items())
+            before = moment(trace.forgotten_at)
+            rows.append((business_id, trace.versions, trace.messages, kinds or None, before))
+        shown.append(make_table(f"Objects of {handler}", columns, rows))
+    if files:
+        named = [(str(path), count) for path, count in files.items()]
+        shown.append(make_table("Files that name them, which stay as they are", ("file", "rows"), named))
+    if documents:
+        title = "Documents" if are_deleted else "Documents that stay, as no --documents says where they are"
+        shown.append(make_table(title, ("name",), [(name,) for name in documents]))
+    return shown

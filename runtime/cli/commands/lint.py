@@ -4,95 +4,36 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from handlers.lint import RULES, Report, SourceError, Target, check, locate
+from handlers.lint import RULES, SourceError, Target, check, locate
 from runtime.cli.checks import check_names, load_app
 from runtime.cli.console import Screen, counted, make_table
 from runtime.cli.options import AsJson
 from runtime.errors import UsageError
-
-# What `consistent lint` is to check: apps, modules, files and folders by what stands on the command line.
-
-_SUFFIX = ".py"
-_NOT_THE_USERS = frozenset({"node_modules", "site-packages", "__pycache__"})
-
-
-def find_targets(specs: Iterable[str]) -> list[Target]:
-    """Return the files that are named. Raises what `load_app` and `locate` do, and `UsageError`."""
-    targets = [target for spec in specs for target in _targets(spec)]
-    here = Path.cwd()
-    if any(target.path.absolute().is_relative_to(here) for target in targets):
-        check_names(here)
-    return targets
-
-
-def _targets(spec: str) -> Iterator[Target]:
-    path = Path(spec)
-    if path.is_dir() and not (path.name and path.with_suffix(_SUFFIX).exists()):
-        yield from map(Target, _files(path))
-    elif spec.endswith(_SUFFIX) or os.sep in spec:
-        yield Target(path)
-    elif ":" in spec:
-        yield from _of_app(spec)
-    elif all(part.isidentifier() for part in spec.split(".")):
-        yield Target(locate(spec))
-    else:
-        raise UsageError(
-            f"What to check is named MODULE:ATTRIBUTE, MODULE, FILE.py or by a folder, not {spec!r}."
-        )
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    found = sorted(
-        path
-        for path in folder.rglob(f"*{_SUFFIX}")
-        if path.is_file() and not _is_left_out(path.relative_to(folder))
-    )
-    if not found:
-        raise UsageError(f"There is no Python source in {folder}.")
-    yield from found
-
-
-def _is_left_out(path: Path) -> bool:
-    return any(part in _NOT_THE_USERS or part.startswith(".") for part in path.parts)
-
-
-def _of_app(spec: str) -> Iterator[Target]:
-    for definition in load_app(spec).handlers.values():
-        handler = definition.handler_type
-        try:
-            path = inspect.getsourcefile(handler)
-        except (TypeError, OSError):
-            path = None
-        if path is None:
-            raise UsageError(
-                f"The source of {handler.__qualname__} in {spec} cannot be found, so it cannot be checked."
-            )
-        yield Target(Path(path), frozenset({handler.__name__}))
-
+from runtime.options import option
 
 FOUND = 1
 
-Targets = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="TARGET",
-        show_default=False,
-        help="MODULE:ATTRIBUTE for the handlers of an App, which is imported; MODULE, FILE.py or a folder for all "
-        "handlers, states and messages in there, which are not.",
-    ),
-]
-WithRules = Annotated[bool, typer.Option("--rules", help="List the rules, and check nothing.")]
 
-_COLUMNS = ("code", "name", "why", "use instead")
-
-
-def lint(targets: Targets = None, *, rules: WithRules = False, as_json: AsJson = False) -> None:
+def lint(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TARGET",
+            show_default=False,
+            help="MODULE:ATTRIBUTE for the handlers of an App, which is imported; MODULE, FILE.py or a folder for all "
+            "handlers, states and messages in there, which are not.",
+        ),
+    ] = None,
+    *,
+    rules: bool = option("List the rules, and check nothing.", default=False),
+    as_json: AsJson = False,
+) -> None:
     """Find nondeterministic code in the source of handlers.
 
         consistent lint samples.shooting_range:app
@@ -107,41 +48,65 @@ def lint(targets: Targets = None, *, rules: WithRules = False, as_json: AsJson =
     """
     screen = Screen(as_json)
     if rules:
-        _list_rules(screen)
+        columns = {"code": "code", "name": "name", "why": "why", "instead": "use instead"}
+        rows = [{name: getattr(rule, name) for name in columns} for rule in RULES.values()]
+        screen.put({"rules": rows}, make_table("Rules", columns, rows))
         return
     if not targets:
         raise UsageError(
             "Name what to check: MODULE:ATTRIBUTE like samples.shooting_range:app, MODULE, or FILE.py."
         )
+    here = Path.cwd()
     try:
-        report = check(find_targets(targets))
+        files = [found for each in targets for found in _targets(each)]
+        if any(file.path.absolute().is_relative_to(here) for file in files):
+            check_names(here)
+        report = check(files)
     except SourceError as error:
         raise UsageError(str(error)) from error
     if not report.handlers and not all(target.endswith(".py") for target in targets):
         raise UsageError(f"There is no handler in {', '.join(targets)}: name the module that defines it.")
-    screen.give(report.document())
-    screen.show(*map(str, (*report.findings, *report.notes)), _summary(report))
+    found = counted(len(report.findings), "finding") if report.findings else "Nothing found"
+    where = f"{counted(report.handlers, 'handler')}, {counted(report.files, 'file')}"
+    notes = f", {counted(len(report.notes), 'note')}" if report.notes else ""
+    screen.put(report.document(), *map(str, (*report.findings, *report.notes)), f"{found}{notes} in {where}.")
     if report.findings:
         raise typer.Exit(FOUND)
 
 
-def _list_rules(screen: Screen) -> None:
-    rules = RULES.values()
-    screen.give(
-        {
-            "rules": [
-                {"code": rule.code, "name": rule.name, "why": rule.why, "instead": rule.instead}
-                for rule in rules
-            ]
-        }
-    )
-    screen.show(
-        make_table("Rules", _COLUMNS, ((rule.code, rule.name, rule.why, rule.instead) for rule in rules))
-    )
+def _targets(spec: str) -> Iterator[Target]:
+    """Yield the files that are named: of an app, a module, a file or a folder."""
+    path = Path(spec)
+    if path.is_dir() and not (path.name and path.with_suffix(".py").exists()):
+        files = sorted(
+            file for file in path.rglob("*.py") if file.is_file() and _is_users(file.relative_to(path))
+        )
+        if not files:
+            raise UsageError(f"There is no Python source in {path}.")
+        yield from map(Target, files)
+    elif spec.endswith(".py") or os.sep in spec:
+        yield Target(path)
+    elif ":" in spec:
+        for definition in load_app(spec).handlers.values():
+            handler = definition.handler_type
+            try:
+                file = inspect.getsourcefile(handler)
+            except (TypeError, OSError):
+                file = None
+            if file is None:
+                raise UsageError(
+                    f"The source of {handler.__qualname__} in {spec} cannot be found, so it cannot be checked."
+                )
+            yield Target(Path(file), frozenset({handler.__name__}))
+    elif all(part.isidentifier() for part in spec.split(".")):
+        yield Target(locate(spec))
+    else:
+        raise UsageError(
+            f"What to check is named MODULE:ATTRIBUTE, MODULE, FILE.py or by a folder, not {spec!r}."
+        )
 
 
-def _summary(report: Report) -> str:
-    found = counted(len(report.findings), "finding") if report.findings else "Nothing found"
-    where = f"{counted(report.handlers, 'handler')}, {counted(report.files, 'file')}"
-    notes = f", {counted(len(report.notes), 'note')}" if report.notes else ""
-    return f"{found}{notes} in {where}."
+def _is_users(path: Path) -> bool:
+    """Return whether a file in a folder is the user's own, and not installed, cached or hidden."""
+    others = {"node_modules", "site-packages", "__pycache__"}
+    return not any(part in others or part.startswith(".") for part in path.parts)

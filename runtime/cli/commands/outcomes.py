@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
 from itertools import accumulate, islice
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import typer
 from rich.console import RenderableType
 
-from eventstore import Table
-from runtime.cli.batch_command import command_with, counts_text, describe
+from runtime.batch_options import TablePlace
+from runtime.cli.batch_command import command_with, counts_text, describe, table_of_dead_letters
 from runtime.cli.checks import check_file, on_table
-from runtime.cli.console import Cell, Screen, counted, iso, make_table
-from runtime.cli.dead_letters import table_of_dead_letters
-from runtime.cli.failures import NotPossibleError
-from runtime.cli.options import AsJson, Limit, StoreUrl, TableName, parse_duration
+from runtime.cli.console import Screen, compact_json, counted, make_table
+from runtime.cli.failures import NotPossibleError, needing
+from runtime.cli.options import AsJson, Limit
 from runtime.clock import system_clock, to_datetime
-from runtime.errors import MissingExtraError, UsageError
+from runtime.errors import UsageError
 from runtime.file_systems import Folder, open_folder, path_and_options, within
 from runtime.ledger.batch import HELD_BACK_MARKER
 from runtime.ledger.ledger import STATE_BASED, BatchRecord, Ledger
 from runtime.messages.envelope import canonical
-from runtime.messages.outcome import DeadLetters, Reason, Status, group_dead_letters
+from runtime.messages.outcome import Reason, Status, group_dead_letters
+from runtime.options import option
 from runtime.publishing.records import prune_publications
 
 if TYPE_CHECKING:
@@ -38,37 +35,22 @@ if TYPE_CHECKING:
 
 # `consistent batches`: what the ledger of a table says.
 
-Abandon = Annotated[
-    str | None,
-    typer.Option(
-        "--abandon",
-        metavar="ID",
-        help="Give up a batch that has not ended: what it stored stays, what it did not publish it never will.",
-    ),
-]
-
-Prune = Annotated[
-    bool, typer.Option("--prune", help="Delete the rows of batches that ended longer ago than --older-than.")
-]
-Age = Annotated[
-    int | None,
-    typer.Option("--older-than", parser=parse_duration, metavar="AGE", help="With --prune: 30d, 24h, 2w ..."),
-]
-BatchLimit = Annotated[
-    int, typer.Option("--limit", metavar="N", min=1, help="How many batches to list, the newest first.")
-]
-
-_COLUMNS = ("batch", "status", "rounds", "started", "updated", "outcomes", "out")
-
 
 def batches(
     *,
-    store: StoreUrl,
-    table: TableName,
-    limit: BatchLimit = 50,
-    abandon: Abandon = None,
-    prune: Prune = False,
-    older_than: Age = None,
+    states: TablePlace,
+    limit: int = option("How many batches to list, the newest first.", default=50, metavar="N", min=1),
+    abandon: str | None = option(
+        "Give up a batch that has not ended: what it stored stays, what it did not publish it never will.",
+        default=None,
+        metavar="ID",
+    ),
+    prune: bool = option(
+        "Delete the rows of batches that ended longer ago than --older-than.", default=False
+    ),
+    older_than: int | None = option(
+        "With --prune: 30d, 24h, 2w ...", default=None, metavar="AGE", parse="duration"
+    ),
     as_json: AsJson = False,
 ) -> None:
     """List the newest batches of a table: those that have not ended first, then the published and abandoned ones.
@@ -85,157 +67,53 @@ def batches(
     """
     screen = Screen(as_json)
     if prune != (older_than is not None):
-        message = (
+        raise UsageError(
             "--prune and --older-than AGE go together: the one says what to do, the other with which batches."
         )
-        raise UsageError(message)
     if older_than is not None:
         before = system_clock() - older_than
-        pruned = on_table(store, table, lambda opened: _prune(opened, before))
-        screen.give(pruned)
-        screen.show(f"The ledger of {table} has forgotten {counted(pruned['pruned'], 'batch')}.")
+        pruned = on_table(states, lambda table: Ledger(table, system_clock).prune(before))
+        publications = on_table(states, lambda table: prune_publications(table, system_clock))
+        said = f"The ledger of {states.table} has forgotten {counted(pruned, 'batch')}."
+        screen.put({"pruned": pruned, "publications": publications}, said)
         return
     if abandon is not None:
-        record = on_table(store, table, lambda opened: _abandon(opened, abandon))
-        screen.give(describe(record))
-        screen.show(f"Batch {abandon} is abandoned. {_what_is_left(record)}")
+        record = on_table(states, lambda table: Ledger(table, system_clock).abandon(abandon))
+        screen.put(describe(record), f"Batch {abandon} is abandoned. {_what_is_left(record)}")
         return
-    records = on_table(store, table, lambda opened: _batches(opened, limit))
-    screen.give({"batches": list(map(describe, records))})
+    records = on_table(states, lambda table: Ledger(table, system_clock).batches(limit))
+    screen.put({"batches": [describe(record) for record in records]})
     if not records:
-        screen.show(f"No batch was run into the table {table}.")
+        screen.show(f"No batch was run into the table {states.table}.")
         return
-    screen.show(make_table(f"Batches of {table}", _COLUMNS, map(_row, records)))
+    columns = ("batch_id", "status", "rounds", "started_at", "updated_at", "outcomes", "out")
+    rows = [describe(record) | {"outcomes": counts_text(record.counts) or None} for record in records]
+    screen.show(make_table(f"Batches of {states.table}", columns, rows))
     if len(records) == limit:
         screen.show(f"There may be more: these are the newest {limit:,}, --limit lists others.")
     for record in records:
-        if not record.is_finished:
-            screen.show(_how_to_go_on(record))
-
-
-async def _batches(table: Table, limit: int) -> list[BatchRecord]:
-    return await Ledger(table, system_clock).batches(limit)
-
-
-async def _prune(table: Table, before: int) -> dict[str, int]:
-    pruned = await Ledger(table, system_clock).prune(before)
-    return {"pruned": pruned, "publications": await prune_publications(table, system_clock)}
-
-
-async def _abandon(table: Table, batch_id: str) -> BatchRecord:
-    return await Ledger(table, system_clock).abandon(batch_id)
-
-
-def _row(record: BatchRecord) -> tuple[Cell, ...]:
-    return (
-        record.batch_id,
-        record.status.value,
-        record.rounds,
-        record.started_at,
-        record.updated_at,
-        counts_text(record) or None,
-        record.out,
-    )
+        if record.is_finished:
+            continue
+        again = f"run its log again with --batch-id {record.batch_id} --out {quote(record.out)}"
+        if record.is_epoch:
+            again = "start its query again"
+        screen.show(
+            f"Batch {record.batch_id} has not ended. If nobody is running it, {again} to go on, or give it up:\n"
+            f"  {command_with('--abandon', record.batch_id)}"
+        )
 
 
 def _what_is_left(record: BatchRecord) -> str:
+    """Return what is to be done about a batch that was given up."""
     if record.algorithm == STATE_BASED:
         return "Its messages can be run under another id."
     left = "`consistent sweep` publishes what waits in outboxes, and so does another batch with its messages."
     if record.rounds == 0:
         return left
+    rounds = "its committed round" if record.rounds == 1 else f"its {record.rounds:,} committed rounds"
     folder = within(record.out, f"batch_id={record.batch_id}")
-    return (
-        f"The outcomes of {_rounds(record)} are in {folder}: publish them from there, as no other batch gives them "
-        f"again. {left}"
-    )
-
-
-def _rounds(record: BatchRecord) -> str:
-    return "its committed round" if record.rounds == 1 else f"its {record.rounds:,} committed rounds"
-
-
-def _how_to_go_on(record: BatchRecord) -> str:
-    again = f"run its log again with --batch-id {record.batch_id} --out {quote(record.out)}"
-    if record.is_epoch:
-        again = "start its query again"
-    return (
-        f"Batch {record.batch_id} has not ended. If nobody is running it, {again} to go on, or give it up:\n"
-        f"  {command_with('--abandon', record.batch_id)}"
-    )
-
-
-Out = Annotated[
-    str,
-    typer.Option(
-        "--out",
-        metavar="DIR",
-        show_default=False,
-        help="The folder or url that batches write their outcomes to, or that of one batch in there.",
-    ),
-]
-BatchId = Annotated[str | None, typer.Option("--batch-id", metavar="ID", help="Only outcomes of this batch.")]
-WithStatus = Annotated[Status | None, typer.Option("--status", help="Only outcomes with this status.")]
-Handler = Annotated[
-    str | None, typer.Option("--handler", metavar="NAME", help="Only outcomes of this handler.")
-]
-WithReason = Annotated[
-    Reason | None, typer.Option("--reason", metavar="REASON", help="Only dead letters with this reason.")
-]
-Id = Annotated[
-    str | None,
-    typer.Option("--id", metavar="ID", help="Only outcomes of this message, or of this business object."),
-]
-Export = Annotated[
-    Path | None,
-    typer.Option(
-        "--export",
-        metavar="FILE",
-        dir_okay=False,
-        help="Write all outcomes that are asked for to a file, as JSON lines.",
-    ),
-]
-
-
-def outcomes(
-    *,
-    out: Out,
-    batch_id: BatchId = None,
-    status: WithStatus = None,
-    handler: Handler = None,
-    reason: WithReason = None,
-    id_: Id = None,
-    limit: Limit = 20,
-    export: Export = None,
-    as_json: AsJson = False,
-) -> None:
-    r"""Show what batches did with each delivery, and what they published.
-
-        consistent outcomes --out outcomes
-        consistent outcomes --out outcomes --status dead_letter \
-            --export dead.jsonl
-
-    It reads the Parquet files without Spark, those of a url with the credentials that pyarrow or fsspec finds: counts
-    by handler and status, the outputs, each once, and dead letters by reason and error. With a filter the deliveries
-    are listed too, each with its outputs. Batches that are held back (--strict) are left out unless named.
-    """
-    try:
-        import pyarrow.parquet  # noqa: F401 - all that follows needs it
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            f"Reading outcomes needs {error.name}: pip install 'consistent-messaging[spark]'."
-        ) from error
-    from runtime.cli.console import counted
-
-    check_file(export)
-    wanted = Wanted(status and status.value, handler, reason and reason.value, id_)
-    files = OutcomeFiles.open(out, batch_id, wanted)
-    screen = Screen(as_json)
-    for remark in files.remarks():
-        screen.note(remark)
-    screen.put(OutcomesReport.of(files, limit))
-    if export is not None:
-        screen.note(f"Wrote {counted(export_rows(files, export), 'outcome')} to {export}.")
+    there = f"The outcomes of {rounds} are in {folder}: publish them from there"
+    return f"{there}, as no other batch gives them again. {left}"
 
 
 # The outcomes of batches as they lie in a folder, read without Spark, on any file system.
@@ -244,27 +122,22 @@ def outcomes(
 # that, which are arrays of Python's values, and times as Python's.
 
 _BATCH = "batch_id="
-_ROUND = re.compile(r"round=(\d+)")
-_MARK = "_batch-"
-_UNFINISHED = "-unfinished"
 _KINDS = ("handler", "status", "reason")
 
 Row = dict[str, Any]
+Kind = tuple[str | None, str, str | None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Wanted:
-    """Which outcomes are asked for; `id` is that of a message or of a business object."""
+    """Which outcomes are asked for."""
 
-    status: str | None = None
-    handler: str | None = None
-    reason: str | None = None
-    id: str | None = None
-
-    @property
-    def is_all(self) -> bool:
-        """Whether everything is asked for."""
-        return self == Wanted()
+    status: Status | None = option("Only outcomes with this status.", default=None)
+    handler: str | None = option("Only outcomes of this handler.", default=None, metavar="NAME")
+    reason: Reason | None = option("Only dead letters with this reason.", default=None, metavar="REASON")
+    id: str | None = option(
+        "Only outcomes of this message, or of this business object.", default=None, metavar="ID"
+    )
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows of a batch that are asked for."""
@@ -290,16 +163,14 @@ class Round(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OutcomeFiles:
-    """The outcomes of the batches in a folder, all or of one batch, that are asked for.
-
-    `held_back` are batches that are not published, as they have too many dead letters. They are left out unless they
-    are asked for, as they are with `is_one` batch.
-    """
+    """The outcomes of the batches in a folder, all or of one batch, that are asked for."""
 
     rounds: Sequence[Round]
     wanted: Wanted
     held_back: Sequence[str] = ()
+    """Batches that are not published, as they have too many dead letters: left out unless named."""
     is_one: bool = False
+    """Whether one batch is named."""
 
     @classmethod
     def open(cls, out: str, batch_id: str | None, wanted: Wanted) -> OutcomeFiles:
@@ -311,14 +182,18 @@ class OutcomeFiles:
 
         if Path(out).is_file():
             raise NotPossibleError(f"{out} is a file: name the folder that batches write their outcomes to.")
+        path, options = path_and_options(out)
+        url = path.rstrip("/") + options if ":" in out else str(Path(out).absolute())
         try:
-            batches = list(_batch_folders(open_folder(_absolute(out)), batch_id))
+            folder = open_folder(url)
+            folders = [folder] if _id(folder) else [folder.sub(name) for name in folder.names()]
+            batches = [each for each in folders if _id(each) and batch_id in (None, _id(each))]
             held_back = [_id(batch) for batch in batches if HELD_BACK_MARKER in batch.sizes()]
-            rounds = [each for batch in batches for each in _round_folders(batch)]
+            rounds = [each for batch in batches for each in _rounds(batch)]
         except (OSError, pa.ArrowException) as error:
             reason = str(error).partition("\n")[0]
             raise NotPossibleError(f"Outcomes cannot be read from {out}: {reason}.") from error
-        is_one = batch_id is not None or _id(open_folder(out)) != ""
+        is_one = batch_id is not None or _id(folder) != ""
         if not is_one:
             rounds = [each for each in rounds if each.batch_id not in held_back]
         if not rounds and held_back:
@@ -332,38 +207,21 @@ class OutcomeFiles:
             )
         return cls(sorted(rounds, key=lambda each: each[:2]), wanted, held_back, is_one)
 
-    @property
-    def are_held_back(self) -> bool:
-        """Whether these are outcomes of a batch that is held back."""
-        return self.is_one and bool(self.held_back)
-
-    def remarks(self) -> Iterator[str]:
-        """Give what is to be known of batches that are held back."""
-        for batch_id in self.held_back:
-            if self.is_one:
-                yield f"Batch {batch_id} is held back: it has too many dead letters, and nothing of it is published."
-            else:
-                yield f"Batch {batch_id} is held back and left out: --batch-id {batch_id} shows it."
-
-    def counts(self) -> Counter[tuple[str | None, str, str | None]]:
+    def counts(self) -> Counter[Kind]:
         """Count the outcomes by handler, status and reason."""
-        found: Counter[tuple[str | None, str, str | None]] = Counter()
+        found: Counter[Kind] = Counter()
         for batch, _ in self._batches(_KINDS):
             found.update(zip(*(batch[name].to_pylist() for name in _KINDS), strict=True))
         return found
 
     def rows(self) -> Iterator[Row]:
-        """Give the outcomes, each with its batch and round."""
+        """Yield the outcomes, each with its batch and round."""
         for batch, where in self._batches():
             for row in _rows(batch):
                 yield {**where, **row}
 
-    def dead_letters(self) -> OutcomeFiles:
-        """Return the dead letters among the outcomes that are asked for."""
-        return replace(self, wanted=replace(self.wanted, status=Status.DEAD_LETTER.value))
-
     def published(self) -> Iterator[Row]:
-        """Give the outputs of the outcomes, each once, with the handler and the message that published it."""
+        """Yield the outputs of the outcomes, each once, with the handler and the message that published it."""
         known: set[str] = set()
         for batch, where in self._batches(("message_id", "handler", "outputs")):
             for row in _rows(batch):
@@ -373,7 +231,7 @@ class OutcomeFiles:
                         yield {**where, "published_by": row["handler"], "cause": row["message_id"], **output}
 
     def _batches(self, columns: Sequence[str] = ()) -> Iterator[tuple[pa.RecordBatch, Row]]:
-        """Give the rows that are asked for, with some columns at least, or else all."""
+        """Yield the rows that are asked for, with some columns at least, or else all."""
         import pyarrow.parquet as pq
 
         names = list({*columns, *_KINDS, "message_id", "business_id"}) if columns else None
@@ -385,8 +243,24 @@ class OutcomeFiles:
                         yield self.wanted.of(batch), where
 
 
+def _id(folder: Folder) -> str:
+    """Return the id of the batch whose folder this is, empty when it is none's."""
+    return folder.name.removeprefix(_BATCH) if folder.name.startswith(_BATCH) else ""
+
+
+def _rounds(batch: Folder) -> Iterator[Round]:
+    """Yield the rounds of a batch that are in place as a whole."""
+    for name in batch.names():
+        number = re.fullmatch(r"round=(\d+)", name)
+        if number is not None:
+            folder = batch.sub(name)
+            marks = [each for each in folder.names() if each.startswith("_batch-")]
+            if any(not each.endswith("-unfinished") for each in marks):
+                yield Round(_id(batch), int(number[1]), folder)
+
+
 def _rows(batch: pa.RecordBatch) -> Iterator[Row]:
-    """Give the rows of a batch."""
+    """Yield the rows of a batch, in which headers are mappings."""
     import pyarrow as pa
 
     schema = pa.schema([(field.name, _without_times(field.type)) for field in batch.schema])
@@ -419,163 +293,121 @@ def _without_times(type_: pa.DataType) -> pa.DataType:
     return type_
 
 
-def _absolute(out: str) -> str:
-    """Return the url of a folder, or its absolute path."""
-    path, options = path_and_options(out)
-    return path.rstrip("/") + options if ":" in out else str(Path(out).absolute())
-
-
-def _batch_folders(out: Folder, batch_id: str | None) -> Iterator[Folder]:
-    """Give the folders of batches, of which this may be one."""
-    found = [out] if _id(out) else [out.sub(name) for name in out.names()]
-    for folder in found:
-        if _id(folder) and batch_id in (None, _id(folder)):
-            yield folder
-
-
-def _id(folder: Folder) -> str:
-    """Return the id of the batch whose folder this is, empty when it is none's."""
-    return folder.name.removeprefix(_BATCH) if folder.name.startswith(_BATCH) else ""
-
-
-def _round_folders(batch: Folder) -> Iterator[Round]:
-    """Give the rounds of a batch that are in place as a whole."""
-    for name in batch.names():
-        number = _ROUND.fullmatch(name)
-        if number is None:
-            continue
-        folder = batch.sub(name)
-        marks = [each for each in folder.names() if each.startswith(_MARK)]
-        if any(not each.endswith(_UNFINISHED) for each in marks):
-            yield Round(_id(batch), int(number[1]), folder)
-
-
-# The outcomes of batches, for people and for machines.
-
-_COUNTS = ("handler", *(status.value.replace("_", " ") for status in Status))
-_PUBLISHED = ("batch", "message", "type", "body", "published by", "for message")
-_DELIVERIES = (
-    "batch",
-    "round",
-    "message",
-    "type",
-    "handler",
-    "business id",
-    "status",
-    "version",
-    "outputs",
-    "error",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class OutcomesReport:
-    """Outcomes that were asked for: counts of all, and the first of them, of the outputs and of the dead letters."""
-
-    counts: Counter[tuple[str | None, str, str | None]]
-    deliveries: Sequence[Row]
-    published: Sequence[Row]
-    dead_letters: Sequence[DeadLetters]
-    is_filtered: bool
-    limit: int
-    held_back: Sequence[str] = ()
-    are_held_back: bool = False
-
-    @classmethod
-    def of(cls, files: OutcomeFiles, limit: int) -> OutcomesReport:
-        """Read the files: once for the counts, and as far as needed for what is listed; `limit` 0 lists all."""
-        counts = files.counts()
-        dead = group_dead_letters(files.dead_letters().rows()) if _dead(counts) else []
-        return cls(
-            counts,
-            _first(files.rows(), limit),
-            _first(files.published(), limit),
-            dead[: limit or None],
-            not files.wanted.is_all,
-            limit,
-            files.held_back,
-            files.are_held_back,
-        )
-
-    def document(self) -> dict[str, Any]:
-        """Return the report for JSON."""
-        names = ("handler", "status", "reason", "count")
-        return {
-            "counts": [dict(zip(names, (*kind, count), strict=True)) for kind, count in self._counted()],
-            "outcomes": list(map(_plain, self.deliveries)),
-            "published": list(map(_plain, self.published)),
-            "dead_letters": [asdict(group) for group in self.dead_letters],
-            "held_back": list(self.held_back),
-        }
-
-    def parts(self) -> Iterator[RenderableType]:
-        """Give the report for people."""
-        if not self.counts:
-            yield "There are no such outcomes."
-            return
-        yield make_table("Outcomes", _COUNTS, self._count_rows())
-        if self.is_filtered:
-            yield ""
-            title = self._title("Deliveries", len(self.deliveries), sum(self.counts.values()))
-            yield make_table(title, _DELIVERIES, map(_delivery, self.deliveries))
-        if self.published:
-            yield ""
-            more = ", the first" if self.limit and len(self.published) == self.limit else ""
-            published = "Not published, as the batch is held back" if self.are_held_back else "Published"
-            yield make_table(f"{published}{more}", _PUBLISHED, map(_output, self.published))
-        if self.dead_letters:
-            yield ""
-            yield table_of_dead_letters(self.dead_letters, _dead(self.counts))
-
-    def _counted(self) -> list[tuple[tuple[str | None, str, str | None], int]]:
-        return sorted(self.counts.items(), key=lambda each: tuple(part or "" for part in each[0]))
-
-    def _count_rows(self) -> Iterator[tuple[Cell, ...]]:
-        for handler in sorted({handler or "" for handler, _, _ in self.counts}):
-            here = [
-                (status, count) for (name, status, _), count in self.counts.items() if (name or "") == handler
-            ]
-            yield (
-                handler or "(none)",
-                *(sum(count for found, count in here if found == status.value) for status in Status),
-            )
-
-    def _title(self, what: str, shown: int, total: int) -> str:
-        return what if shown == total else f"{what}, the first {shown:,} of {total:,}"
-
-
-def export_rows(files: OutcomeFiles, path: Path) -> int:
-    """Write the outcomes to a file as JSON lines, and return how many there are."""
-    count = 0
-    with path.open("w", encoding="utf-8") as file:
-        for row in files.rows():
-            count += 1
-            file.write(f"{json.dumps(_plain(row), ensure_ascii=False)}\n")
-    return count
-
-
-def _dead(counts: Counter[tuple[str | None, str, str | None]]) -> int:
-    return sum(count for (_, status, _), count in counts.items() if status == Status.DEAD_LETTER)
-
-
-def _first(rows: Iterable[Row], limit: int) -> list[Row]:
-    return list(islice(rows, limit or None))
-
-
 def _plain(value: Any) -> Any:  # noqa: ANN401 - any value of a row
     """Return a row, or a value in it, as JSON has it; `headers` come from Arrow as pairs."""
-    if isinstance(value, datetime):
-        return iso(value)
     if isinstance(value, dict):
         return {name: dict(item) if name == "headers" else _plain(item) for name, item in value.items()}
     return list(map(_plain, value)) if isinstance(value, list) else value
 
 
-def _output(row: Row) -> tuple[Cell, ...]:
-    return row["batch_id"], row["message_id"], row["type"], row["body"], row["published_by"], row["cause"]
+# `consistent outcomes`.
 
 
-def _delivery(row: Row) -> tuple[Cell, ...]:
-    names = ("batch_id", "round", "message_id", "type", "handler", "business_id")
-    status = f"{row['status']}: {row['reason']}" if row["reason"] else row["status"]
-    return (*(row[name] for name in names), status, row["version"], len(row["outputs"] or ()), row["error"])
+def outcomes(
+    *,
+    out: str = option(
+        "The folder or url that batches write their outcomes to, or that of one batch in there.",
+        metavar="DIR",
+    ),
+    batch_id: str | None = option("Only outcomes of this batch.", default=None, metavar="ID"),
+    wanted: Wanted,
+    limit: Limit = 20,
+    export: Path | None = option(
+        "Write all outcomes that are asked for to a file, as JSON lines.",
+        default=None,
+        metavar="FILE",
+        dir_okay=False,
+    ),
+    as_json: AsJson = False,
+) -> None:
+    r"""Show what batches did with each delivery, and what they published.
+
+        consistent outcomes --out outcomes
+        consistent outcomes --out outcomes --status dead_letter \
+            --export dead.jsonl
+
+    It reads the Parquet files without Spark, those of a url with the credentials that pyarrow or fsspec finds: counts
+    by handler and status, the outputs, each once, and dead letters by reason and error. With a filter the deliveries
+    are listed too, each with its outputs. Batches that are held back (--strict) are left out unless named.
+    """
+    with needing("Reading outcomes needs"):
+        import pyarrow.parquet  # noqa: F401 - all that follows needs it
+    check_file(export)
+    files = OutcomeFiles.open(out, batch_id, wanted)
+    screen = Screen(as_json)
+    for each in files.held_back:
+        if files.is_one:
+            screen.note(
+                f"Batch {each} is held back: it has too many dead letters, and nothing of it is published."
+            )
+        else:
+            screen.note(f"Batch {each} is held back and left out: --batch-id {each} shows it.")
+    _show(files, limit or None, screen)
+    if export is not None:
+        with export.open("w", encoding="utf-8") as file:
+            count = 0
+            for count, row in enumerate(files.rows(), 1):  # noqa: B007 - the last is that of all
+                file.write(f"{compact_json(_plain(row))}\n")
+        screen.note(f"Wrote {counted(count, 'outcome')} to {export}.")
+
+
+def _show(files: OutcomeFiles, limit: int | None, screen: Screen) -> None:
+    """Read the files, once for the counts, and as far as needed for what is listed, and show it."""
+    counts = files.counts()
+    dead_count = sum(count for (_, status, _), count in counts.items() if status == Status.DEAD_LETTER)
+    dead = replace(files, wanted=replace(files.wanted, status=Status.DEAD_LETTER)) if dead_count else None
+    dead_letters = group_dead_letters(dead.rows())[:limit] if dead else []
+    deliveries, published = list(islice(files.rows(), limit)), list(islice(files.published(), limit))
+    in_order = sorted(counts.items(), key=lambda each: tuple(part or "" for part in each[0]))
+    screen.put(
+        {
+            "counts": [
+                dict(zip((*_KINDS, "count"), (*kind, count), strict=True)) for kind, count in in_order
+            ],
+            "outcomes": list(map(_plain, deliveries)),
+            "published": list(map(_plain, published)),
+            "dead_letters": [asdict(group) for group in dead_letters],
+            "held_back": list(files.held_back),
+        }
+    )
+    if not counts:
+        screen.show("There are no such outcomes.")
+        return
+    screen.show(*_parts(files, counts, deliveries, published, limit))
+    if dead_letters:
+        screen.show("", table_of_dead_letters(dead_letters, dead_count))
+
+
+def _parts(
+    files: OutcomeFiles,
+    counts: Counter[Kind],
+    deliveries: Sequence[Row],
+    published: Sequence[Row],
+    limit: int | None,
+) -> Iterator[RenderableType]:
+    """Yield tables of the counts, of deliveries if not all are asked for, and of what was published."""
+    by_handler: dict[str, dict[str, Any]] = {}
+    for (handler, status, _), count in sorted(counts.items(), key=lambda each: each[0][0] or ""):
+        name = handler or "(none)"
+        row = by_handler.setdefault(name, {"handler": name, **dict.fromkeys(Status, 0)})
+        row[status] += count
+    yield make_table("Outcomes", ("handler", *Status), by_handler.values())
+    if files.wanted != Wanted():
+        total = counts.total()
+        more = "" if len(deliveries) == total else f", the first {len(deliveries):,} of {total:,}"
+        yield ""
+        columns = ("batch_id", "round", "message_id", "type", "handler", "business_id", "status")
+        rows = []
+        for each in deliveries:
+            status = f"{each['status']}: {each['reason']}" if each["reason"] else each["status"]
+            rows.append(each | {"status": status, "outputs": len(each["outputs"] or ())})
+        yield make_table(f"Deliveries{more}", (*columns, "version", "outputs", "error"), rows)
+    if published:
+        yield ""
+        more = ", the first" if limit and len(published) == limit else ""
+        is_held_back = files.is_one and files.held_back
+        title = "Not published, as the batch is held back" if is_held_back else "Published"
+        names = ("batch_id", "message_id", "type", "body", "published_by", "for_message")
+        yield make_table(
+            f"{title}{more}", names, [{**each, "for_message": each["cause"]} for each in published]
+        )

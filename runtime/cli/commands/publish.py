@@ -1,79 +1,317 @@
-"""`consistent publish`: send the outputs of a batch to a target outside."""
+"""`consistent publish`, and `--publish` of `run` and `stream`: send the outputs of a batch to a target outside."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated
+import inspect
+import os
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-import typer
+from rich.console import RenderableType
 
 from eventstore import Table
-from runtime.cli.checks import Place, on_table, require_table
-from runtime.cli.console import Screen
-from runtime.cli.options import AsJson, LogFile, Remote, StoreUrl, TableName
-from runtime.cli.publishing import (
-    OnSpark,
-    PublishingReport,
-    RedriveReport,
-    Sending,
-    To,
-    find_target,
-    publish_on,
-    work_here,
-)
-from runtime.cli.sessions import place_of_work, working
+from runtime.batch_options import TablePlace
+from runtime.cli.checks import hint_at, kind, load_module, on_table, require_table
+from runtime.cli.console import Screen, StepProgress, counted, make_table, notes
+from runtime.cli.failures import needing
+from runtime.cli.options import AsJson, ScanOptions, only
 from runtime.clock import system_clock
-from runtime.errors import UsageError
+from runtime.errors import TargetError, UsageError
 from runtime.ledger.ledger import Ledger
-from runtime.publishing.last_hop import unended
+from runtime.options import option
+from runtime.publishing.last_hop import AT_LEAST_ONCE, DeliverySettings, unended
+from runtime.publishing.publisher import PublishOptions, TargetOptions
 
 if TYPE_CHECKING:
+    from runtime.publishing.publisher import Record, Target
     from runtime.publishing.runner import Published
+    from runtime.spark.session import Session
 
-BatchId = Annotated[
-    str, typer.Option("--batch", metavar="ID", show_default=False, help="The batch; it must have ended.")
-]
-Out = Annotated[
-    str | None,
-    typer.Option(
-        "--out",
-        metavar="DIR",
-        show_default=False,
-        help="Where its outcomes are, if not where the batch wrote them.",
-    ),
-]
+T = TypeVar("T")
 
-Letters = Annotated[
-    bool,
-    typer.Option(
-        "--letters",
-        help="List what the target has refused for good, and keys of a MODULE:FUNCTION that say no end; send nothing.",
-    ),
-]
-Redrive = Annotated[
-    bool,
-    typer.Option(
-        "--redrive",
-        help="Send again what the target has refused for good, once the cause is mended, and nothing else.",
-    ),
-]
+TARGET_VARIABLE = "CONSISTENT_TARGET"
+_RESUMED = "What was sent stays sent, and the same command goes on with the rest."
+_SQLITE = "sqlite:///"
+_SHOWN = 10
 
-_STOPPED = "Stopped. What was sent stays sent, and the same command goes on with the rest."
+
+@dataclass(frozen=True)
+class Customers:
+    """What is promised to customers."""
+
+    strategy: Literal["at-most-once", "at-least-once"] | None = option(
+        "For a MODULE:FUNCTION: at-most-once rather loses a message than sends it twice, at-least-once rather sends it "
+        "twice; without it at-least-once for AT_LEAST_ONCE_SENDING_CUSTOMERS, at-most-once for all others.",
+        default=None,
+    )
+
+    def settings(self) -> DeliverySettings:
+        """Return the settings in environment variables, with the strategy for all customers if one is given.
+
+        Raises `UsageError` when the two contradict each other.
+        """
+        settings = DeliverySettings.read(os.environ)
+        if self.strategy == "at-least-once":
+            return replace(settings, at_least_once=frozenset("*"))
+        if self.strategy == "at-most-once" and settings.at_least_once:
+            raise UsageError(
+                f"--strategy at-most-once is for all customers, but {AT_LEAST_ONCE} is {os.environ[AT_LEAST_ONCE]!r}: "
+                f"leave out one of them. Without --strategy those customers are sent to at least once, all others at "
+                f"most once."
+            )
+        return settings
+
+
+@dataclass(frozen=True)
+class PublishTo:
+    """To which target a command that is a batch publishes, if it does, and what must be said of how."""
+
+    publish: str | None = option(
+        "Publish the outputs of the batch, or of each epoch, to this target once it has ended, as `consistent publish "
+        "--to URL` does.",
+        default=None,
+        metavar="URL",
+    )
+    target: Annotated[TargetOptions, only("names", "headers", "customer", "keys", "rate")] = field(
+        default_factory=TargetOptions
+    )
+    customers: Customers = field(default_factory=Customers)
+
+    def find(self, batch_id: str, states: TablePlace) -> Publishing | None:
+        """Return the target, None for none. Raises `UsageError` for what is no target, or no use without one."""
+        if self.publish is not None:
+            return find_target(
+                self.publish, batch_id, states, of_target=self.target, customers=self.customers
+            )
+        of = self.target
+        for option_, value in (
+            ("--map", of.names),
+            ("--header", of.headers),
+            ("--customer", of.customer),
+            ("--keys", of.keys),
+            ("--rate", of.rate),
+            ("--strategy", self.customers.strategy),
+        ):
+            if value:
+                raise UsageError(f"{option_} says how outputs are published: add --publish URL.")
+        return None
+
+
+@dataclass(frozen=True)
+class Publishing:
+    """A target that was found before any work on the batch that is published to it."""
+
+    to: str = field(repr=False)
+    """Its url, which may hold a secret."""
+    batch_id: str
+    states: TablePlace
+    of_target: TargetOptions
+    options: PublishOptions
+    target: Target
+
+
+def find_target(
+    to: str,
+    batch_id: str,
+    states: TablePlace,
+    *,
+    of_target: TargetOptions,
+    customers: Customers,
+    options: PublishOptions | None = None,
+) -> Publishing:
+    """Find the target of a url. Raises `UsageError` and `MissingExtraError`."""
+    with needing("Publishing needs"):
+        import runtime.publishing.runner  # noqa: F401 - that is what sends
+        from runtime.publishing.targets.choice import is_function, open_target, resolved
+    to, options = resolved(to), options or PublishOptions()
+    of_target = replace(
+        of_target,
+        batch_id=batch_id,
+        concurrency=options.concurrency,
+        attempts=options.attempts,
+        headers={name: resolved(value) for name, value in of_target.headers.items()},
+    )
+    if is_function(to):
+        keys = of_target.keys
+        of_target = replace(
+            of_target,
+            send=load_sender(to),
+            settings=customers.settings(),
+            keys=resolved(keys) if keys else states.store,
+            keys_table="deliveries" if keys else states.table,
+        )
+    target, store = open_target(to, of_target), states.store
+    if store.startswith(_SQLITE):
+        file = Path(store.removeprefix(_SQLITE)).absolute()
+        if target.name == f"{_SQLITE}{file}":
+            raise UsageError("The target is the store itself: publish to a file of its own.")
+    return Publishing(to, batch_id, states, of_target, options, target)
+
+
+def load_sender(spec: str) -> Callable[..., object]:
+    """Import the module of `module:function` and return the function, or the object that is called like one.
+
+    Raises what `load_module` does, and `UsageError` when there is no such function, and when it does not take one
+    argument.
+    """
+    module, name = load_module(spec, "A sender is named MODULE:FUNCTION, like post:send")
+    if not hasattr(module, name):
+        names = ", ".join(each for each, value in vars(module).items() if inspect.isfunction(value))
+        known = f" Its functions: {names}." if names else ""
+        raise UsageError(
+            f"The module {module.__name__} has no function {name}.{known}{hint_at(module.__name__)}"
+        )
+    sender: Callable[..., object] = getattr(module, name)
+    shape = f"write `def {name}(message): ...` or `async def {name}(message): ...`"
+    if isinstance(sender, type) or not callable(sender):
+        raise UsageError(f"{spec} is no function but {kind(sender)}: {shape}.")
+    try:
+        inspect.signature(sender).bind(object())
+    except TypeError as error:
+        raise UsageError(f"The sender {spec} is called with one message ({error}): {shape}.") from error
+    return sender
+
+
+def work_here(found: Publishing, doing: str, out: str | None, work: Callable[..., Awaitable[T]]) -> T:
+    """Publish or redrive in this process, with progress. Raises `TargetError` when not all could be sent."""
+    tell_of_keys(found)
+
+    async def done(table: Table) -> T:
+        record = await Ledger(table, system_clock).get(found.batch_id)
+        folder, show = out or record.out, progress.show_outputs
+        return await work(table, record, folder, found.target, found.options, show=show)
+
+    with StepProgress(notes()) as progress, _resumable():
+        progress.step(f"{doing} {found.target.name}, {found.target.promise}")
+        return on_table(found.states, done)
+
+
+def publish_on(found: Publishing, spark: Session, out: str | None, progress: StepProgress) -> Published:
+    """Publish what is unpublished, as tasks of Spark. Raises `TargetError` when not all could be sent."""
+    from runtime.spark.publishing import publish
+
+    tell_of_keys(found)
+    progress.step(f"Publishing batch {found.batch_id} to {found.target.name}, {found.target.promise}")
+    with _resumable():
+        return publish(
+            spark,
+            found.batch_id,
+            found.to,
+            store=found.states.store,
+            table=found.states.table,
+            out=out,
+            target=found.of_target,
+            options=found.options,
+        )
+
+
+def tell_of_keys(found: Publishing) -> None:
+    """Say what a Redis may forget that keeps the keys. Raises `UsageError` when it does not answer."""
+    from runtime.publishing.last_hop import weaknesses
+
+    for remark in asyncio.run(weaknesses(found.of_target.keys, found.of_target.keys_table)):
+        notes().print(remark, soft_wrap=True)
+
+
+@contextmanager
+def _resumable() -> Iterator[None]:
+    try:
+        yield
+    except TargetError as error:
+        raise TargetError(f"{error} {_RESUMED}") from error
+
+
+def published_parts(batch_id: str, found: Published) -> Iterator[RenderableType]:
+    """Yield what was sent of a batch of which all slices are, and what the target has refused."""
+    total = counted(found.publication.slices, "slice")
+    yield (
+        f"Batch {batch_id} is published to {found.publication.target}: {total}, of which {found.slices:,} were sent "
+        f"now, with {counted(found.outputs, 'output')}."
+    )
+    if found.records and len(found.records) > len(found.refused):
+        results = _results(found.records).items()
+        said = ", ".join(f"{count:,} {result.replace('_', ' ')}" for result, count in results)
+        yield f"Recorded in all: {said}."
+    if found.refused:
+        yield ""
+        yield _table(found.refused[:_SHOWN], len(found.refused))
+        yield "The same command with --letters lists all of them, and with --redrive sends them again."
+
+
+def _put_redriven(
+    screen: Screen, batch_id: str, found: Published, unended_keys: Sequence[tuple[str, str]] = ()
+) -> None:
+    """Show the dead letters of a publication, after a redrive or without one.
+
+    `unended_keys` are the customers and messages of deliveries that died while they sent, or send now.
+    """
+    place = f"of batch {batch_id} at {found.publication.target}"
+    parts: list[RenderableType] = []
+    if found.outputs:
+        parts.append(f"Sent again {place}: {counted(found.outputs, 'output')}.")
+    if found.refused:
+        parts.append(_table(found.refused, len(found.refused)))
+    else:
+        parts.append(f"There are no dead letters {place}.")
+    if unended_keys:
+        title = f"Being sent, or left behind by processes that died: {counted(len(unended_keys), 'key')}"
+        parts.append(make_table(title, ("customer", "output"), unended_keys))
+    keys = [list(each) for each in unended_keys]
+    screen.put({**_document(batch_id, found), "keys_without_end": keys}, *parts)
+
+
+def _document(batch_id: str, found: Published) -> dict[str, Any]:
+    return {
+        "batch_id": batch_id,
+        "target": found.publication.target,
+        "publication": found.publication.key,
+        "outputs_sent": found.outputs,
+        "results": _results(found.records),
+        "refused": [each._asdict() for each in found.refused],
+    }
+
+
+def _results(records: Sequence[Record]) -> dict[str, int]:
+    return dict(sorted(Counter(each.result.value for each in records).items()))
+
+
+def _table(refused: Sequence[Record], of: int) -> RenderableType:
+    rows = [(each.message_id, each.type, each.business_id, each.why) for each in refused]
+    return make_table(f"Not sent: {counted(of, 'output')}", ("output", "type", "business id", "why"), rows)
 
 
 def publish(
     *,
-    store: StoreUrl,
-    table: TableName,
-    batch: BatchId,
-    out: Out = None,
-    to: To,
-    sending: Sending,
-    master: OnSpark = None,
-    remote: Remote = None,
-    log_file: LogFile = None,
-    letters: Letters = False,
-    redrive: Redrive = False,
+    states: TablePlace,
+    batch: str = option("The batch; it must have ended.", metavar="ID"),
+    out: str | None = option(
+        "Where its outcomes are, if not where the batch wrote them.", default=None, metavar="DIR"
+    ),
+    to: str = option(
+        "The target: sqlite:///FILE, postgresql://..., http://..., https://..., kafka://HOST:PORT, "
+        "MODULE:FUNCTION, or env:NAME for one of these or a Service Bus connection string in an environment "
+        "variable.",
+        envvar=TARGET_VARIABLE,
+        metavar="URL",
+    ),
+    target: TargetOptions,
+    customers: Customers,
+    options: PublishOptions,
+    scan: ScanOptions,
+    letters: bool = option(
+        "List what the target has refused for good, and keys of a MODULE:FUNCTION that say no end; send "
+        "nothing.",
+        default=False,
+    ),
+    redrive: bool = option(
+        "Send again what the target has refused for good, once the cause is mended, and nothing else.",
+        default=False,
+    ),
     as_json: AsJson = False,
 ) -> None:
     r"""Send the outputs of a batch to a target outside, as often as the target can promise.
@@ -90,14 +328,13 @@ def publish(
     these, --redrive sends them again. Reads the outcomes once; with --master or --remote they are read and sent by all
     workers of Spark, in place of this process.
     """
-    states, screen = Place(store, table), Screen(as_json)
-    place = place_of_work(master, remote)
-    if letters + redrive + (place is not None) > 1:
+    screen = Screen(as_json)
+    if letters + redrive + bool(scan.place) > 1:
         raise UsageError(
             "--letters, --redrive and publishing on Spark are done one at a time: name one of them."
         )
-    found = find_target(to, batch, states, sending)
-    require_table(*states)
+    found = find_target(to, batch, states, of_target=target, customers=customers, options=options)
+    require_table(states)
 
     from runtime.publishing.runner import letters as list_letters
     from runtime.publishing.runner import publish as publish_batch
@@ -111,14 +348,16 @@ def publish(
 
         of_target = found.of_target
         left = asyncio.run(unended(of_target.keys, of_target.keys_table)) if of_target.send else []
-        screen.put(RedriveReport(batch, on_table(*states, listing), left))
-    elif redrive:
+        _put_redriven(screen, batch, on_table(states, listing), left)
+        return
+    if redrive:
         doing = f"Sending again what was refused of batch {batch} by"
-        screen.put(RedriveReport(batch, work_here(found, doing, out, redrive_letters)))
-    elif place is None:
-        published = work_here(found, f"Publishing batch {batch} to", out, publish_batch)
-        screen.put(PublishingReport(batch, published))
-    else:
-        with working(place, log_file, when_stopped=_STOPPED) as (spark, progress):
+        _put_redriven(screen, batch, work_here(found, doing, out, redrive_letters))
+        return
+    if scan.place:
+        with scan.working(f"Stopped. {_RESUMED}") as (spark, progress):
             published = publish_on(found, spark, out, progress)
-        screen.put(PublishingReport(batch, published))
+    else:
+        published = work_here(found, f"Publishing batch {batch} to", out, publish_batch)
+    slices = {"slices": published.publication.slices, "slices_sent": published.slices}
+    screen.put({**_document(batch, published), **slices}, *published_parts(batch, published))

@@ -2,104 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
-from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from eventstore import connect
-from runtime.batch_options import BatchOptions
+from runtime.batch_options import BatchOptions, TablePlace
 from runtime.cli.batch_command import (
+    OF_ANY_BATCH,
     BatchChoices,
-    BatchCommand,
     BatchReport,
-    CarriedOut,
-    MicroBatchChoices,
-    about_letters,
+    command_on,
+    counts_text,
     resumable,
 )
-from runtime.cli.checks import (
-    Named,
-    Place,
-    check_batch,
-    check_folder,
-    check_out,
-    check_source,
-    load_app,
-    place,
-)
+from runtime.cli.checks import check_folder, check_log, check_source_folder, load_app
+from runtime.cli.commands.publish import PublishTo, publish_on, published_parts, tell_of_keys
 from runtime.cli.console import Screen, counted
 from runtime.cli.failures import TOO_MANY_DEAD_LETTERS, NotPossibleError
-from runtime.cli.options import (
-    AppSpec,
-    AsJson,
-    LimitOptions,
-    LogOptions,
-    SparkOptions,
-    StoreUrl,
-    TableName,
-    TokenStoreUrl,
-    TokenTableName,
-    options_of,
-    parse_duration,
-)
-from runtime.cli.publishing import (
-    PublishChoices,
-    Publishing,
-    PublishingReport,
-    find_target,
-    publish_on,
-    tell_of_keys,
-)
+from runtime.cli.options import AppSpec, AsJson, Messages, OtherStores, SparkOptions, only
 from runtime.errors import UsageError
 from runtime.ledger.batch import DeadLetterLimit
+from runtime.messages.limits import MessageLimits
+from runtime.options import option
 
 if TYPE_CHECKING:
-    from handlers import App
     from runtime.ledger.ledger import BatchRecord
-    from runtime.spark.streaming.query import PublishEpoch, Stream, Trigger
-    from runtime.spark.tokens import Issued
+    from runtime.spark.streaming.query import PublishEpoch, Trigger
 
-
-MaxDeadLetters = Annotated[
-    DeadLetterLimit | None,
-    typer.Option(
-        "--max-dead-letters",
-        parser=DeadLetterLimit.parse,
-        metavar="N|P%",
-        help="End with exit code 3 when more deliveries than 10, or than 0.5%, are dead letters.",
-    ),
-]
-Strict = Annotated[
-    bool,
-    typer.Option(
-        "--strict", help="With --max-dead-letters: hold a batch with more of them back, unpublished."
-    ),
-]
-MustExist = Annotated[
-    bool, typer.Option("--must-exist", help="Refuse a table that is not there yet, instead of making it.")
-]
-
-
-_OF_RUN = options_of(
-    BatchOptions, "late", "on_error", "on_difference", "guard", "keep_large", "types", "draws", "algorithm"
-)
+_OF_STREAM = (*OF_ANY_BATCH, "late", "on_error", "on_difference", "guard", "types", "draws", "algorithm")
 
 
 def run(
     *,
     app: AppSpec,
-    log: LogOptions,
+    messages: Messages,
     batch: BatchChoices,
-    must_exist: MustExist = False,
-    given: Annotated[dict[str, Any], _OF_RUN],
-    max_dead_letters: MaxDeadLetters = None,
-    strict: Strict = False,
-    publishing: PublishChoices,
+    options: Annotated[BatchOptions, only(*_OF_STREAM, "keep_large", "source", "log_format")],
+    must_exist: bool = option("Refuse a table that is not there yet, instead of making it.", default=False),
+    max_dead_letters: DeadLetterLimit | None = option(
+        "End with exit code 3 when more deliveries than 10, or than 0.5%, are dead letters.",
+        default=None,
+        metavar="N|P%",
+        parser=DeadLetterLimit.parse,
+    ),
+    strict: bool = option(
+        "With --max-dead-letters: hold a batch with more of them back, unpublished.", default=False
+    ),
+    publish: PublishTo,
     as_json: AsJson = False,
 ) -> None:
     r"""Run the handlers of an app over a message log with Spark, and write what came of each delivery.
@@ -115,75 +68,49 @@ def run(
     where it was when it is run again with its id, so keep the log until then.
     """
     loaded = load_app(app)
-    options = batch.options(
-        **given, **log.named(), max_dead_letters=_held_back_by(max_dead_letters, strict=strict)
-    )
-    options.types_of(loaded)
-    log_bytes = log.check(batch.spark.place)
-    check_out(batch.out, batch.spark.place)
-    if options.keep_large is not None:
-        check_folder(options.keep_large, batch.spark.place, "What is too large", "--keep-large")
-    is_there = check_batch(loaded, batch.states, options, batch.batch_id, batch.out, must_exist=must_exist)
-    _target(publishing, "", batch)  # what is no target is refused before the batch is announced
-    screen = Screen(as_json)
-    command = BatchCommand.announced(loaded, batch, options, screen)
-    target = _target(publishing, command.batch_id, batch)
-    if not is_there:
-        _announce_table(batch, screen)
-    reading = command.carried_out("Reading the log", lambda new, id_: new.run(log.messages, id_), log_bytes)
-    with reading as done:
-        screen.put(done.report)
-        _say_how_to_redrive(app, batch, done.report, screen)
-        if target is not None:
-            _publish(target, done, batch, screen)
-    _judge(screen, done.report, max_dead_letters)
-
-
-def _target(publishing: PublishChoices, batch_id: str, batch: BatchChoices) -> Publishing | None:
-    """Return where the batch is published to. Raises `UsageError` for what is no target."""
-    sending = publishing.sending()
-    to = publishing.publish
-    return find_target(to, batch_id, batch.states, sending) if to else None
-
-
-def _publish(target: Publishing, done: CarriedOut, batch: BatchChoices, screen: Screen) -> None:
-    with resumable(target.batch_id, *batch.states):
-        published = publish_on(target, done.spark, None, done.progress)
-    done.progress.done()
-    screen.show("", *PublishingReport(target.batch_id, published).parts())
-
-
-def _held_back_by(limit: DeadLetterLimit | None, *, strict: bool) -> str | None:
-    """Return how many dead letters hold the batch back, None when none do."""
-    if strict and limit is None:
+    if strict and max_dead_letters is None:
         raise UsageError("Say with --max-dead-letters how many dead letters hold the batch back.")
-    return str(limit) if strict else None
-
-
-def _announce_table(batch: BatchChoices, screen: Screen) -> None:
-    url = connect(batch.store).url
-    screen.note(f"New table: there is no {batch.table} in {url} yet, and this batch makes it.")
-
-
-def _say_how_to_redrive(app: str, batch: BatchChoices, report: BatchReport, screen: Screen) -> None:
-    if not report.dead_letters:
-        return
-    redrive = ("--app", app, "--out", batch.out, "--all")
-    screen.show(
-        "Dead letters wait in the table. To list them, and once their cause is mended, handle them:",
-        f"  {about_letters('letters', *batch.states)}",
-        f"  {about_letters('redrive', *batch.states, *redrive)}",
+    options = replace(batch.options(options), max_dead_letters=str(max_dead_letters) if strict else None)
+    options.types_of(loaded)
+    place = batch.spark.place
+    log_bytes = check_log(messages, place, options.log_format, options.source)
+    if options.keep_large is not None:
+        check_folder(options.keep_large, place, "What is too large", "--keep-large")
+    is_there = batch.check(loaded, options, must_exist=must_exist)
+    publish.find("", batch.states)  # what is no target is refused before the batch is announced
+    screen = Screen(as_json)
+    batch = batch.announced(screen)
+    target = publish.find(batch.batch_id or "", batch.states)
+    if not is_there:
+        url = connect(batch.states.store).url
+        screen.note(f"New table: there is no {batch.states.table} in {url} yet, and this batch makes it.")
+    work = batch.carried_out(
+        loaded, options, "Reading the log", lambda new, id_: new.run(messages, id_), log_bytes
     )
+    with work as done:
+        report = done.report
+        screen.put(report.document(), *report.parts())
+        if report.dead_letters:
+            screen.show(
+                "Dead letters wait in the table. To list them, and once their cause is mended, handle them:",
+                f"  {command_on('letters', batch.states)}",
+                f"  {command_on('redrive', batch.states, '--app', app, '--out', batch.out, '--all')}",
+            )
+        if target is not None:
+            with resumable(target.batch_id, batch.states):
+                published = publish_on(target, done.spark, None, done.progress)
+            done.progress.done()
+            screen.show("", *published_parts(target.batch_id, published))
+    _judge(screen, report, max_dead_letters)
 
 
 def _judge(screen: Screen, report: BatchReport, limit: DeadLetterLimit | None) -> None:
     """Say what the dead letters of a batch mean, and exit with 3 when there are too many."""
     if not report.dead_letters:
         return
-    damaged = report.damaged
-    if damaged:
+    if report.damaged:
         raise NotPossibleError(
-            f"{counted(damaged, 'delivery')} met streams that cannot be read (stream_damaged). "
+            f"{counted(report.damaged, 'delivery')} met streams that cannot be read (stream_damaged). "
             f"All others are done; `consistent check` says where the table is damaged."
         )
     done = "A dead letter changes no state, and the batch is done all the same"
@@ -196,129 +123,67 @@ def _judge(screen: Screen, report: BatchReport, limit: DeadLetterLimit | None) -
 
 # `consistent stream`: a query without end, each micro-batch of which is a batch.
 
-_MICROSECONDS = 1_000_000
-
-
-class SourceFormat(StrEnum):
-    """What is in the files that come into a folder."""
-
-    JSON = "json"
-    PARQUET = "parquet"
-    OUTCOMES = "outcomes"
-
-
-SourceFolder = Annotated[
-    str,
-    typer.Option(
-        "--source",
-        metavar="DIR",
-        show_default=False,
-        help="The folder that files with messages come into, or into folders in it; each is to be complete when it "
-        "appears there, and to stay until its epoch is published.",
-    ),
-]
-FormatOption = Annotated[
-    SourceFormat,
-    typer.Option(
-        "--format",
-        show_default=False,
-        help="JSON lines, Parquet, or the outcomes of another stream, of which the outputs are the messages.",
-    ),
-]
-QueryName = Annotated[
-    str,
-    typer.Option(
-        "--query",
-        metavar="NAME",
-        show_default=False,
-        help="The name of the query: its micro-batches are batches with the ids NAME-0, NAME-1 ...",
-    ),
-]
-CheckpointFolder = Annotated[
-    str,
-    typer.Option(
-        "--checkpoint",
-        metavar="DIR",
-        show_default=False,
-        help="Where Spark keeps how far the query is; of this query alone, and never deleted.",
-    ),
-]
-TriggerOption = Annotated[
-    int | None,
-    typer.Option(
-        "--trigger",
-        parser=parse_duration,
-        metavar="TIME",
-        show_default="one after another",
-        help="Begin a micro-batch every 5s, 1m ..., if there are messages.",
-    ),
-]
-AvailableNow = Annotated[
-    bool, typer.Option("--available-now", help="Handle what is there, in several micro-batches, and end.")
-]
-MaxFiles = Annotated[
-    int | None,
-    typer.Option(
-        "--max-files", metavar="N", min=1, show_default="all", help="Take so many files into a micro-batch."
-    ),
-]
-CompactAfter = Annotated[
-    int,
-    typer.Option(
-        "--compact-after",
-        metavar="N",
-        min=1,
-        help="Merge the outcomes of N epochs, which are in OUT when the last of them is published.",
-    ),
-]
-StreamMaxDeadLetters = Annotated[
-    DeadLetterLimit | None,
-    typer.Option(
-        "--max-dead-letters",
-        parser=DeadLetterLimit.parse,
-        metavar="N|P%",
-        help="Hold an epoch in which more deliveries than 10, or than 0.5%, are dead letters back, unpublished, and "
-        "end with exit code 3.",
-    ),
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class StreamChoices:
-    """What can be chosen for a stream beside what its micro-batches have in common with other batches."""
+    """Which query it is, what it reads, and when."""
 
-    source: SourceFolder
-    source_format: FormatOption
-    query: QueryName
-    checkpoint: CheckpointFolder
-    trigger: TriggerOption = None
-    available_now: AvailableNow = False
-    max_files: MaxFiles = None
-    compact_after: CompactAfter = 1
+    source: str = option(
+        "The folder that files with messages come into, or into folders in it; each is to be complete when it appears "
+        "there, and to stay until its epoch is published.",
+        metavar="DIR",
+    )
+    source_format: Literal["json", "parquet", "outcomes"] = option(
+        "JSON lines, Parquet, or the outcomes of another stream, of which the outputs are the messages.",
+        name="--format",
+    )
+    query: str = option(
+        "The name of the query: its micro-batches are batches with the ids NAME-0, NAME-1 ...", metavar="NAME"
+    )
+    checkpoint: str = option(
+        "Where Spark keeps how far the query is; of this query alone, and never deleted.", metavar="DIR"
+    )
+    trigger: timedelta | None = option(
+        "Begin a micro-batch every 5s, 1m ..., if there are messages.",
+        default=None,
+        metavar="TIME",
+        show_default="one after another",
+    )
+    available_now: bool = option("Handle what is there, in several micro-batches, and end.", default=False)
+    max_files: int | None = option(
+        "Take so many files into a micro-batch.", default=None, metavar="N", min=1, show_default="all"
+    )
+    compact_after: int = option(
+        "Merge the outcomes of N epochs, which are in OUT when the last of them is published.",
+        default=1,
+        metavar="N",
+        min=1,
+    )
+
+    def __post_init__(self) -> None:
+        if self.available_now and self.trigger is not None:
+            raise UsageError("--trigger is for a query without end: leave it or --available-now out.")
 
     @property
     def how_often(self) -> Trigger:
-        """When micro-batches begin. Raises `UsageError` when two answers are given."""
-        if self.available_now and self.trigger is not None:
-            raise UsageError("--trigger is for a query without end: leave it or --available-now out.")
-        if self.available_now:
-            return "available-now"
-        return None if self.trigger is None else timedelta(seconds=self.trigger / _MICROSECONDS)
-
-
-_OF_STREAM = options_of(
-    BatchOptions, "late", "on_error", "on_difference", "guard", "types", "draws", "algorithm"
-)
+        """When micro-batches begin."""
+        return "available-now" if self.available_now else self.trigger
 
 
 def stream(
     *,
     app: AppSpec,
     choices: StreamChoices,
-    batch: MicroBatchChoices,
-    publishing: PublishChoices,
-    given: Annotated[dict[str, Any], _OF_STREAM],
-    max_dead_letters: StreamMaxDeadLetters = None,
+    batch: Annotated[BatchChoices, only("states", "out", "others", "spark")],
+    options: Annotated[BatchOptions, only(*_OF_STREAM)],
+    max_dead_letters: DeadLetterLimit | None = option(
+        "Hold an epoch in which more deliveries than 10, or than 0.5%, are dead letters back, unpublished, "
+        "and end with exit code 3.",
+        default=None,
+        metavar="N|P%",
+        parser=DeadLetterLimit.parse,
+    ),
+    publish: PublishTo,
 ) -> None:
     r"""Run the handlers of an app over the files that come into a folder, micro-batch by micro-batch.
 
@@ -333,99 +198,68 @@ def stream(
 
     Ctrl-C ends it. With --available-now it ends by itself.
     """
-    trigger = choices.how_often
     loaded = load_app(app)
     limit = None if max_dead_letters is None else str(max_dead_letters)
-    options = batch.options(**given, max_dead_letters=limit)
+    options = replace(batch.options(options), max_dead_letters=limit)
     options.types_of(loaded)
+    place, states = batch.spark.place, batch.states
     written = {"--out": batch.out, "--checkpoint": choices.checkpoint}
-    check_source(choices.source, batch.spark.place, written)
-    check_out(batch.out, batch.spark.place)
-    check_folder(choices.checkpoint, batch.spark.place, "The checkpoint", "--checkpoint")
-    check_batch(loaded, batch.states, options, None, batch.out, must_exist=False)
+    check_source_folder(choices.source, place, written)
+    check_folder(choices.checkpoint, place, "The checkpoint", "--checkpoint")
+    batch.check(loaded, options, must_exist=False)
     screen = Screen()
-    publisher = _publisher(publishing, batch, choices)
-    new = _stream(loaded, batch, choices, options, screen=screen, publisher=publisher)
-    again = f"Stopped. Nothing is lost: the same command goes on with the query {choices.query}."
-    with batch.spark.working(again) as (spark, progress):
-        from runtime.spark.streaming.query import open_source
 
-        progress.done()
-        messages = open_source(spark, choices.source, choices.source_format.value, choices.max_files)
-        new.run(messages, trigger)
-    screen.show(f"The query {choices.query} has handled all that was in {choices.source}.")
+    def say(record: BatchRecord) -> None:
+        outputs = counted(record.counts.get("outputs", 0), "output")
+        said = counts_text({name: count for name, count in record.counts.items() if name != "outputs"})
+        screen.note(f"{record.batch_id}: {said or 'no messages'}; {outputs}")
 
+    publisher = _publisher(publish, states, choices.query)
+    from runtime.spark.streaming.query import Stream, open_source
 
-def _stream(
-    app: App,
-    batch: MicroBatchChoices,
-    choices: StreamChoices,
-    options: BatchOptions,
-    *,
-    screen: Screen,
-    publisher: PublishEpoch | None,
-) -> Stream:
-    from runtime.batch_options import TablePlace
-    from runtime.spark.streaming.query import Stream
-
-    return Stream(
-        app,
-        TablePlace(*batch.states),
+    new = Stream(
+        loaded,
+        states,
         batch.out,
         choices.query,
         choices.checkpoint,
         choices.compact_after,
         options,
-        done=lambda record: screen.note(_sentence(record)),
+        done=say,
         publish=publisher,
     )
+    again = f"Stopped. Nothing is lost: the same command goes on with the query {choices.query}."
+    with batch.spark.working(again) as (spark, progress):
+        progress.done()
+        new.run(
+            open_source(spark, choices.source, choices.source_format, choices.max_files), choices.how_often
+        )
+    screen.show(f"The query {choices.query} has handled all that was in {choices.source}.")
 
 
-def _publisher(
-    publishing: PublishChoices, batch: MicroBatchChoices, choices: StreamChoices
-) -> PublishEpoch | None:
+def _publisher(publish: PublishTo, states: TablePlace, query: str) -> PublishEpoch | None:
     """Return what publishes each epoch, if anything does. Raises `UsageError` for what is no target."""
-    sending = publishing.sending()
-    if publishing.publish is None:
+    found = publish.find(query, states)
+    if found is None:
         return None
-    from runtime.batch_options import TablePlace
-    from runtime.spark.publishing import PublishTo
+    from runtime.spark.publishing import PublishTo as OnSpark
 
-    found = find_target(publishing.publish, choices.query, batch.states, sending)
     tell_of_keys(found)
-    return partial(PublishTo(found.to, found.of_target, found.options).publish, TablePlace(*batch.states))
-
-
-def _sentence(record: BatchRecord) -> str:
-    """Say what came of an epoch."""
-    counts = {name: count for name, count in record.counts.items() if count and name != "outputs"}
-    said = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in sorted(counts.items()))
-    return f"{record.batch_id}: {said or 'no messages'}; {counted(record.counts.get('outputs', 0), 'output')}"
+    return partial(OnSpark(found.to, found.of_target, found.options).publish, states)
 
 
 # `consistent tokens`: tokens for messages that come from outside.
-
-Out = Annotated[
-    str,
-    typer.Option(
-        "--out",
-        metavar="LOG",
-        show_default=False,
-        help="The folder to write the log with tokens to, as Parquet.",
-    ),
-]
 
 
 def issue(
     *,
     app: AppSpec,
-    log: LogOptions,
-    store: StoreUrl,
-    table: TableName,
-    out: Out,
-    token_store: TokenStoreUrl = None,
-    token_table: TokenTableName = None,
-    limits: LimitOptions,
+    messages: Messages,
+    options: Annotated[BatchOptions, only("source", "log_format")],
+    states: TablePlace,
+    out: str = option("The folder to write the log with tokens to, as Parquet.", metavar="LOG"),
+    others: Annotated[OtherStores, only("token_store", "token_table")],
+    limits: MessageLimits,
     spark: SparkOptions,
     as_json: AsJson = False,
 ) -> None:
@@ -441,24 +275,29 @@ def issue(
     but two logs must not hold the same message. One request for each delivery.
     """
     loaded = load_app(app)
-    from runtime.batch_options import TablePlace
     from runtime.spark.tokens import issue_tokens
 
-    states, named = Place(store, table), Named(token_store, token_table)
-    tokens = place(named, states, spark.place) or TablePlace(*states)
-    log_bytes = log.check(spark.place)
-    screen = Screen(as_json)
+    tokens = others.tokens(states)
+    spark.check_scope(states, tokens)
+    log_bytes = check_log(messages, spark.place, options.log_format, options.source)
     with spark.working("Stopped. Nothing was sent: run it again.", log_bytes) as (session, progress):
-        how = {**log.named(), "limits": limits.limits(), "step": progress.step}
-        issued = issue_tokens(session, log.messages, loaded, tokens, out, **how)
+        issued = issue_tokens(
+            session,
+            messages,
+            loaded,
+            tokens,
+            out,
+            log_format=options.log_format,
+            source=options.source,
+            limits=limits,
+            step=progress.step,
+        )
         progress.done()
-        screen.give(asdict(issued))
-        screen.show(*_sentences(issued))
-
-
-def _sentences(issued: Issued) -> Iterator[str]:
-    if issued.was_issued:
-        yield "The tokens of this log were issued before: the log names them again, and none is new."
-    yield f"Wrote {counted(issued.deliveries, 'delivery')} with tokens to {issued.out}."
-    if issued.rejected:
-        yield f"Rows that are no messages: {issued.rejected:,}. {issued.out}.rejected says why."
+        said = [f"Wrote {counted(issued.deliveries, 'delivery')} with tokens to {issued.out}."]
+        if issued.was_issued:
+            said.insert(
+                0, "The tokens of this log were issued before: the log names them again, and none is new."
+            )
+        if issued.rejected:
+            said.append(f"Rows that are no messages: {issued.rejected:,}. {issued.out}.rejected says why.")
+        Screen(as_json).put(asdict(issued), *said)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,167 +14,44 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from eventstore import Stream, Table
+from runtime.batch_options import TablePlace
 from runtime.cli.checks import on_table
-from runtime.cli.console import Cell, Screen, compact_json, make_facts, make_table, moment_cell, moment_text
-from runtime.cli.failures import NotPossibleError, exports_need
-from runtime.cli.options import AsJson, Limit, StoreUrl, TableName
+from runtime.cli.console import Cell, Screen, compact_json, iso, make_facts, make_table, moment
+from runtime.cli.failures import NotPossibleError, needing
+from runtime.cli.options import AsJson, Limit
 from runtime.errors import UsageError
 from runtime.messages.envelope import canonical
+from runtime.options import option
 from runtime.versions.readable import changes, decode, readable
 from runtime.versions.run import Version
 from runtime.versions.stream import StreamSummary, stream_partition, summaries, versions
 from runtime.versions.tail import Head, is_of_state, read_head
 
-# State versions as JSON: in a few words for a list, or with all that is recorded.
-
-
-def describe_version(stored: Version, *, whole: bool, diff: bool) -> dict[str, Any]:
-    """Return a version for JSON: `whole` with all that is recorded, with `diff` what it changed."""
-    version = stored.record
-    before, after = decode(stored.before), decode(stored.after)
-    described: dict[str, Any] = {
-        "version": stored.number,
-        "message_id": stored.message_id,
-        "type": version.type,
-        "now": moment_text(version.now),
-        "enqueued_at": moment_text(version.enqueued_at),
-        "batch": stored.batch,
-        "changed": version.after is not None,
-    }
-    if whole:
-        described |= {
-            "written_at": moment_text(stored.written_at),
-            "headers": dict(version.headers or {}),
-            "captured": {name: readable(value) for name, value in (version.captured or {}).items()},
-            "revision": version.revision,
-            "schema": stored.schema,
-            "fingerprint": version.fingerprint.hex(),
-            "outputs_digest": version.outputs_digest.hex(),
-            "state_digest": version.state_digest.hex(),
-            "before": before,
-        }
-    described["after" if whole else "state"] = after
-    if diff:
-        described["changes"] = [asdict(change) for change in changes(before, after)]
-    return described
-
-
-# State versions as tables.
-
-_COLUMNS = ("version", "message", "type", "now", "enqueued at", "batch", "changed")
-_STATES = ("before", "after")
-
-
-def facts_of_stream(title: str, head: Head) -> RenderableType:
-    """Return what a stream's header says."""
-    facts: list[tuple[str, Cell]] = [
-        ("versions", head.versions),
-        ("kept from", head.kept_from),
-        ("newest", moment_text(head.last_now)),
-        ("horizon", moment_text(head.horizon)),
-        ("letters that wait", head.waiting.count),
-    ]
-    if head.tombstone is not None:
-        then = "and refuses all messages" if head.refuses else "and began a new history"
-        facts.append(("forgotten", f"{moment_text(head.tombstone.at)}, {then}"))
-    return make_facts(title, facts)
-
-
-def table_of_versions(title: str, listed: Sequence[Version], *, diff: bool) -> RenderableType:
-    """Return a row for each version, with its state or with what it changed."""
-    last = "changes" if diff else "state"
-    return make_table(title, [*_COLUMNS, last], (_row(stored, diff=diff) for stored in listed))
-
-
-def facts_of_version(title: str, stored: Version, *, with_states: bool) -> Iterator[RenderableType]:
-    """Give all that is recorded of a version, and the states before and after it."""
-    described = describe_version(stored, whole=True, diff=False)
-    states = {name: described.pop(name) for name in _STATES}
-    del described["version"]
-    yield make_facts(title, [(name.replace("_", " "), _fact(value)) for name, value in described.items()])
-    if with_states:
-        for name, state in states.items():
-            yield Text(f"\nstate {name}", "dim")
-            yield json.dumps(state, indent=2, ensure_ascii=False)
-
-
-def table_of_changes(stored: Version) -> RenderableType:
-    """Return a row for each field that a version changed."""
-    found = changes(decode(stored.before), decode(stored.after))
-    if not found:
-        return Text("The state did not change.")
-    rows = [(change.field, compact_json(change.before), compact_json(change.after)) for change in found]
-    return make_table("Changes of the state", ("field", "before", "after"), rows)
-
-
-def _row(stored: Version, *, diff: bool) -> tuple[Cell, ...]:
-    version = stored.record
-    return (
-        stored.number,
-        stored.message_id,
-        version.type,
-        moment_cell(version.now),
-        moment_cell(version.enqueued_at),
-        stored.batch,
-        "yes" if version.after is not None else "no",
-        _changes_text(stored) if diff else compact_json(decode(stored.after)),
-    )
-
-
-def _changes_text(stored: Version) -> str | None:
-    found = changes(decode(stored.before), decode(stored.after))
-    return (
-        ", ".join(f"{each.field}: {compact_json(each.before)} → {compact_json(each.after)}" for each in found)
-        or None
-    )
-
-
-def _fact(value: object) -> Cell:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, dict):
-        return compact_json(value) if value else None
-    return value if isinstance(value, str | int) else None
-
-
-HandlerName = Annotated[
-    str, typer.Argument(metavar="HANDLER", show_default=False, help="The name of the handler.")
-]
-BusinessId = Annotated[
-    str, typer.Argument(metavar="BUSINESS_ID", show_default=False, help="The id of the business object.")
-]
-VersionNumber = Annotated[
-    int | None, typer.Option("--version", metavar="V", min=1, help="Show all of this version.")
-]
-MessageId = Annotated[
-    str | None,
-    typer.Option("--message", metavar="ID", help="Show all of the version that this message made."),
-]
-Export = Annotated[
-    Path | None,
-    typer.Option(
-        "--export",
-        metavar="DIR",
-        file_okay=False,
-        show_default=False,
-        help="Show what `consistent truncate --export` has written to this folder, in place of a table.",
-    ),
-]
-Diff = Annotated[
-    bool, typer.Option("--diff", help="Show what changed, field by field, in place of whole states.")
-]
+_OF_PLACE = {each.name: each.metadata for each in TablePlace.__dataclass_fields__.values()}
 
 
 def show(
-    handler: HandlerName,
-    business_id: BusinessId,
+    handler: Annotated[
+        str, typer.Argument(metavar="HANDLER", show_default=False, help="The name of the handler.")
+    ],
+    business_id: Annotated[
+        str,
+        typer.Argument(metavar="BUSINESS_ID", show_default=False, help="The id of the business object."),
+    ],
     *,
-    store: StoreUrl = "",
-    table: TableName = "",
-    export: Export = None,
-    version: VersionNumber = None,
-    message: MessageId = None,
-    diff: Diff = False,
+    store: Annotated[str, typer.Option("--store", **_OF_PLACE["store"], show_default=False)] = "",
+    table: Annotated[str, typer.Option("--table", **_OF_PLACE["table"], show_default=False)] = "",
+    export: Path | None = option(
+        "Show what `consistent truncate --export` has written to this folder, in place of a table.",
+        default=None,
+        metavar="DIR",
+        file_okay=False,
+    ),
+    version: int | None = option("Show all of this version.", default=None, metavar="V", min=1),
+    message: str | None = option(
+        "Show all of the version that this message made.", default=None, metavar="ID"
+    ),
+    diff: bool = option("Show what changed, field by field, in place of whole states.", default=False),
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
@@ -190,50 +68,62 @@ def show(
     if export is not None:
         business_id, head, kept = _read_export(export, handler, business_id)
     else:
-        business_id, head, kept = _read_table(store, table, handler, business_id)
-    screen = Screen(as_json)
+        for option, value in (("--store", store), ("--table", table)):
+            if not value:
+                raise UsageError(f"Give {option}, or --export to look into a folder.")
+        found = on_table(TablePlace(store, table), lambda opened: _read(opened, handler, business_id))
+        if found is None:
+            raise NotPossibleError(
+                f"There is no stream of {handler} for {business_id}: `consistent streams` lists them."
+            )
+        business_id, head, kept = found
+    screen, stream = Screen(as_json), {"handler": handler, "business_id": business_id}
     if version is None and message is None:
-        _show_stream(screen, handler, business_id, head, kept[-limit:], diff=diff)
-        return
-    chosen = _find(kept, head, version, message)
-    screen.give(
-        {"handler": handler, "business_id": business_id, **describe_version(chosen, whole=True, diff=diff)}
-    )
-    screen.show(
-        *facts_of_version(f"{handler} {business_id}, version {chosen.number}", chosen, with_states=not diff)
-    )
-    if diff:
-        screen.show("", table_of_changes(chosen))
-
-
-def _show_stream(
-    screen: Screen, handler: str, business_id: str, head: Head, listed: Sequence[Version], *, diff: bool
-) -> None:
-    screen.give(
-        {
-            "handler": handler,
-            "business_id": business_id,
+        listed = kept[-limit:]
+        document = {
+            **stream,
             "newest_version": head.versions,
             "kept_from": head.kept_from,
-            "newest": moment_text(head.last_now),
-            "horizon": moment_text(head.horizon),
+            "newest": moment(head.last_now),
+            "horizon": moment(head.horizon),
             "letters": head.waiting.count,
-            "forgotten": moment_text(head.tombstone.at) if head.tombstone else None,
+            "forgotten": moment(head.tombstone.at) if head.tombstone else None,
             "refuses": head.refuses,
             "state": decode(listed[-1].after) if listed else None,
             "versions": [describe_version(each, whole=False, diff=diff) for each in listed],
         }
-    )
-    screen.show(facts_of_stream(f"{handler} {business_id}", head), "")
-    if head.waiting.count:
-        screen.show(f"Letters that wait here: {head.waiting.count}. `consistent letters` lists them.", "")
-    if not listed:
-        if head.tombstone is None:
-            screen.show("No message was processed yet.")
+        screen.put(document, *_parts_of_stream(document, listed, diff=diff))
         return
-    left_out = listed[0].number - head.kept_from
-    title = f"The newest {len(listed)} of {left_out + len(listed)} versions" if left_out else "Versions"
-    screen.show(table_of_versions(title, listed, diff=diff))
+    chosen = _find(kept, head, version, message)
+    title = f"{handler} {business_id}, version {chosen.number}"
+    screen.put(
+        {**stream, **describe_version(chosen, whole=True, diff=diff)},
+        *_parts_of_version(title, chosen, diff=diff),
+    )
+
+
+async def _read(table: Table, handler: str, business_id: str) -> tuple[str, Head, list[Version]] | None:
+    """Read a stream by its business id, or by the one spelling of it when it is a UUID, and return which it was."""
+    for spelling in dict.fromkeys([business_id, canonical(business_id)]):
+        stream = await Stream.try_open(stream_partition(table, handler, spelling))
+        kept = await versions(table, handler, spelling)
+        if stream is not None and kept is not None and is_of_state(stream.properties or {}):
+            return spelling, read_head(stream.properties or {}), kept
+    return None
+
+
+def _read_export(folder: Path, handler: str, business_id: str) -> tuple[str, Head, list[Version]]:
+    """Return the versions of a stream that are in an export, with what can be said of its head."""
+    with needing("Exports need"):
+        from runtime.archives.versions import ExportedVersions
+    exported = ExportedVersions(folder)
+    for spelling in dict.fromkeys([business_id, canonical(business_id)]):
+        kept = exported.of_stream(handler, spelling)
+        if kept:
+            newest = kept[-1]
+            head = Head(None, newest.schema, newest.number, kept[0].number, newest.record.now)
+            return spelling, head, kept
+    raise NotPossibleError(f"There are no versions of {handler} for {business_id} in {folder}.")
 
 
 def _find(kept: Sequence[Version], head: Head, number: int | None, message: str | None) -> Version:
@@ -247,62 +137,112 @@ def _find(kept: Sequence[Version], head: Head, number: int | None, message: str 
     raise NotPossibleError(f"No version that is kept was made by message {message}.{cut}")
 
 
-def _read_table(store: str, table: str, handler: str, business_id: str) -> tuple[str, Head, list[Version]]:
-    for option, value in (("--store", store), ("--table", table)):
-        if not value:
-            raise UsageError(f"Give {option}, or --export to look into a folder.")
-    found = on_table(store, table, lambda opened: _read(opened, handler, business_id))
-    if found is None:
-        raise NotPossibleError(
-            f"There is no stream of {handler} for {business_id}: `consistent streams` lists them."
-        )
-    return found
+def describe_version(stored: Version, *, whole: bool, diff: bool) -> dict[str, Any]:
+    """Return a version for JSON: `whole` with all that is recorded, with `diff` what it changed."""
+    version = stored.record
+    before, after = decode(stored.before), decode(stored.after)
+    described: dict[str, Any] = {
+        "version": stored.number,
+        "message_id": stored.message_id,
+        "type": version.type,
+        "now": moment(version.now),
+        "enqueued_at": moment(version.enqueued_at),
+        "batch": stored.batch,
+        "changed": version.after is not None,
+    }
+    if whole:
+        described |= {
+            "written_at": moment(stored.written_at),
+            "headers": dict(version.headers or {}),
+            "captured": {name: readable(value) for name, value in (version.captured or {}).items()},
+            "revision": version.revision,
+            "schema": stored.schema,
+            "fingerprint": version.fingerprint.hex(),
+            "outputs_digest": version.outputs_digest.hex(),
+            "state_digest": version.state_digest.hex(),
+            "before": before,
+        }
+    described["after" if whole else "state"] = after
+    if diff:
+        described["changes"] = [asdict(change) for change in changes(before, after)]
+    return described
 
 
-def _read_export(folder: Path, handler: str, business_id: str) -> tuple[str, Head, list[Version]]:
-    """Return the versions of a stream that are in an export, with what can be said of its head."""
-    try:
-        from runtime.archives.versions import ExportedVersions
-    except ModuleNotFoundError as error:
-        raise exports_need(error) from error
-    exported = ExportedVersions(folder)
-    for spelling in dict.fromkeys([business_id, canonical(business_id)]):
-        kept = exported.of_stream(handler, spelling)
-        if kept:
-            newest = kept[-1]
-            head = Head(None, newest.schema, newest.number, kept[0].number, newest.record.now)
-            return spelling, head, kept
-    raise NotPossibleError(f"There are no versions of {handler} for {business_id} in {folder}.")
+def _parts_of_stream(
+    stream: dict[str, Any], listed: Sequence[Version], *, diff: bool
+) -> Iterator[RenderableType]:
+    """Yield what the header of a stream says, and a row for each version, with its state or with what it changed."""
+    waiting, forgotten = stream["letters"], stream["forgotten"]
+    facts: list[tuple[str, Cell]] = [
+        ("versions", stream["newest_version"]),
+        ("kept from", stream["kept_from"]),
+        ("newest", _text(stream["newest"])),
+        ("horizon", _text(stream["horizon"])),
+        ("letters that wait", waiting),
+    ]
+    if forgotten is not None:
+        then = "and refuses all messages" if stream["refuses"] else "and began a new history"
+        facts.append(("forgotten", f"{_text(forgotten)}, {then}"))
+    yield make_facts(f"{stream['handler']} {stream['business_id']}", facts)
+    yield ""
+    if waiting:
+        yield f"Letters that wait here: {waiting}. `consistent letters` lists them."
+        yield ""
+    if not listed:
+        if forgotten is None:
+            yield "No message was processed yet."
+        return
+    left_out = listed[0].number - stream["kept_from"]
+    title = f"The newest {len(listed)} of {left_out + len(listed)} versions" if left_out else "Versions"
+    rows, last_column = [], "changes" if diff else "state"
+    for described in stream["versions"]:
+        found = [f"{c['field']}: {_change(c)}" for c in described.get("changes", ())]
+        last = ", ".join(found) or None if diff else compact_json(described["state"])
+        rows.append({**described, last_column: last})
+    columns = ("version", "message_id", "type", "now", "enqueued_at", "batch", "changed", last_column)
+    yield make_table(title, columns, rows)
 
 
-async def _read(table: Table, handler: str, business_id: str) -> tuple[str, Head, list[Version]] | None:
-    """Read a stream by its business id, or by the one spelling of it when it is a UUID, and return which it was."""
-    for spelling in dict.fromkeys([business_id, canonical(business_id)]):
-        stream = await Stream.try_open(stream_partition(table, handler, spelling))
-        kept = await versions(table, handler, spelling)
-        if stream is not None and kept is not None and is_of_state(stream.properties or {}):
-            return spelling, read_head(stream.properties or {}), kept
-    return None
+def _change(change: dict[str, Any]) -> str:
+    return f"{compact_json(change['before'])} → {compact_json(change['after'])}"
+
+
+def _text(time: Any) -> Any:  # noqa: ANN401 - a time, or None
+    return None if time is None else iso(time)
+
+
+def _parts_of_version(title: str, stored: Version, *, diff: bool) -> Iterator[RenderableType]:
+    """Yield all that is recorded of a version, and the states before and after it, or what changed."""
+    described = describe_version(stored, whole=True, diff=False)
+    states = {name: described.pop(name) for name in ("before", "after")}
+    del described["version"]
+    facts: list[tuple[str, Cell]] = []
+    for name, value in described.items():
+        cell = compact_json(value) if isinstance(value, dict) and value else value or None
+        facts.append((name.replace("_", " "), _text(value) if isinstance(value, datetime) else cell))
+    yield make_facts(title, facts)
+    if not diff:
+        for name, state in states.items():
+            yield Text(f"\nstate {name}", "dim")
+            yield json.dumps(state, indent=2, ensure_ascii=False)
+        return
+    yield ""
+    found = changes(states["before"], states["after"])
+    if not found:
+        yield Text("The state did not change.")
+        return
+    rows = [(each.field, compact_json(each.before), compact_json(each.after)) for each in found]
+    yield make_table("Changes of the state", ("field", "before", "after"), rows)
 
 
 # `consistent streams`: which state streams a table has.
 
-Handler = Annotated[
-    str | None, typer.Option("--handler", metavar="NAME", help="Only streams of this handler.")
-]
-Prefix = Annotated[
-    str, typer.Option("--prefix", metavar="TEXT", show_default=False, help="Only business ids that begin so.")
-]
-
-_STREAM_COLUMNS = ("handler", "business id", "versions", "kept from", "runs", "newest", "horizon")
-
 
 def streams(
     *,
-    store: StoreUrl,
-    table: TableName,
-    handler: Handler = None,
-    prefix: Prefix = "",
+    states: TablePlace,
+    handler: str | None = option("Only streams of this handler.", default=None, metavar="NAME"),
+    prefix: str = option("Only business ids that begin so.", default="", metavar="TEXT"),
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
@@ -314,20 +254,26 @@ def streams(
     It reads the header row of each stream, 1,000 with one request, and no history. With --handler and --prefix
     together only the streams that match are read; with --prefix alone all headers are.
     """
-    found = on_table(store, table, lambda opened: _first(summaries(opened, handler, prefix), limit))
-    listed, is_more = (found[:limit], len(found) > limit) if limit else (found, False)
-    screen = Screen(as_json)
-    screen.give({"streams": list(map(describe, listed)), "more": is_more})
-    if not listed:
-        screen.show("There are no such streams.")
-        return
-    screen.show(make_table(f"Streams of {table}", _STREAM_COLUMNS, map(_stream_row, listed)))
+    rows: list[dict[str, Any]] = []
+
+    async def read(table: Table) -> bool:
+        """Read the first streams, and return whether there are more."""
+        async for summary in summaries(table, handler, prefix):
+            if limit and len(rows) == limit:
+                return True
+            rows.append(_described(summary))
+        return False
+
+    is_more = on_table(states, read)
+    parts: list[RenderableType] = ["There are no such streams."]
+    if rows:
+        parts = [make_table(f"Streams of {states.table}", tuple(rows[0]), rows)]
     if is_more:
-        screen.show(f"There are more than these {limit}: see --limit, --handler and --prefix.")
+        parts.append(f"There are more than these {limit}: see --limit, --handler and --prefix.")
+    Screen(as_json).put({"streams": rows, "more": is_more}, *parts)
 
 
-def describe(summary: StreamSummary) -> dict[str, Any]:
-    """Return what a stream's header says, for JSON."""
+def _described(summary: StreamSummary) -> dict[str, Any]:
     head = summary.head
     return {
         "handler": summary.handler,
@@ -335,29 +281,6 @@ def describe(summary: StreamSummary) -> dict[str, Any]:
         "versions": head.versions,
         "kept_from": head.kept_from,
         "runs": summary.runs,
-        "newest": moment_text(head.last_now),
-        "horizon": moment_text(head.horizon),
+        "newest": moment(head.last_now),
+        "horizon": moment(head.horizon),
     }
-
-
-async def _first(found: AsyncIterator[StreamSummary], limit: int) -> list[StreamSummary]:
-    """Return the first streams, and one more when there is one."""
-    collected = []
-    async for summary in found:
-        collected.append(summary)
-        if limit and len(collected) > limit:
-            break
-    return collected
-
-
-def _stream_row(summary: StreamSummary) -> tuple[Cell, ...]:
-    head = summary.head
-    return (
-        summary.handler,
-        summary.business_id,
-        head.versions,
-        head.kept_from,
-        summary.runs,
-        moment_cell(head.last_now),
-        moment_cell(head.horizon),
-    )

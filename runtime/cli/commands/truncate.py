@@ -2,66 +2,61 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import typer
 from rich.console import RenderableType
 
-from eventstore import Table, connect
+from eventstore import Table
 from runtime.algorithms.state_based.truncation import HeldBy, PolicyRules, TruncationChoices
-from runtime.cli.checks import Place, on_table, require_table
-from runtime.cli.console import Cell, Screen, counted, make_table, moment_cell, moment_text
+from runtime.batch_options import TablePlace
+from runtime.cli.checks import on_table, require_table
+from runtime.cli.console import Screen, counted, make_table, moment
 from runtime.cli.failures import NotPossibleError
-from runtime.cli.options import AsJson, SparkOptions, StoreUrl, TableName, duration_text
+from runtime.cli.options import AsJson, SparkOptions, duration_text
 from runtime.clock import system_clock
 from runtime.errors import UsageError
 from runtime.leases import Leases
 from runtime.ledger.batch import OpenBatches
 from runtime.maintenance.policies import NO_RULES, Policies, Policy, Scope
+from runtime.options import option
 
 if TYPE_CHECKING:
     from runtime.spark.truncation import TruncatedCount
 
-
 # `consistent policy`: what may be cut of the streams of a table, kept in the table.
 
-Handler = Annotated[
-    str | None,
-    typer.Option("--handler", metavar="NAME", help="For the streams of this handler; without it, for all."),
-]
-BusinessId = Annotated[
-    str | None,
-    typer.Option("--stream", metavar="ID", help="For the stream of --handler with this business id."),
-]
-Hold = Annotated[
-    bool,
-    typer.Option("--hold", help="Hold: nothing of it is cut, whatever rules say, until the hold is lifted."),
-]
-LiftHold = Annotated[bool, typer.Option("--hold", help="Lift the hold, and leave the rules.")]
+T = TypeVar("T")
 
-_COLUMNS = (
-    "for",
-    "older than",
-    "keep last",
-    "redelivery window",
-    "undated",
-    "acknowledged",
-    "hold",
-    "set at",
-)
+
+@dataclass(frozen=True)
+class ScopeOptions:
+    """Which streams a policy is for."""
+
+    handler: str | None = option(
+        "For the streams of this handler; without it, for all.", default=None, metavar="NAME"
+    )
+    stream: str | None = option(
+        "For the stream of --handler with this business id.", default=None, metavar="ID"
+    )
+
+    def scope(self) -> Scope:
+        """Return the scope. Raises `UsageError` for the stream of no handler."""
+        if self.stream is not None and self.handler is None:
+            raise UsageError("A stream is that of a handler: give --handler too.")
+        return Scope(self.handler, self.stream)
 
 
 def set_policy(
     *,
-    store: StoreUrl,
-    table: TableName,
-    handler: Handler = None,
-    stream: BusinessId = None,
+    states: TablePlace,
+    given: ScopeOptions,
     rules: PolicyRules,
-    hold: Hold = False,
+    hold: bool = option(
+        "Hold: nothing of it is cut, whatever rules say, until the hold is lifted.", default=False
+    ),
     as_json: AsJson = False,
 ) -> None:
     r"""Say what may be cut of the streams of a table, of a handler, or of one stream; or hold them.
@@ -73,40 +68,36 @@ def set_policy(
     else those for the table. They replace what was set for the same before. A hold counts whatever else is set: nothing
     of what is held is cut, by rules given to `consistent truncate` neither. Two requests.
     """
-    scope = _scope(handler, stream)
-    is_given = rules != PolicyRules()
-    if not is_given and not hold:
+    scope = given.scope()
+    if rules == PolicyRules() and not hold:
         raise UsageError("Say what may be cut, by --older-than AGE, --keep-last N or both, or --hold.")
-    if is_given:
+    if rules != PolicyRules():
         rules.as_of(0, OpenBatches())
-        policy = on_table(store, table, lambda found: Policies(found, system_clock).set_rules(scope, rules))
+        policy = _on_policies(states, lambda policies: policies.set_rules(scope, rules))
     if hold:
-        policy = on_table(store, table, lambda found: Policies(found, system_clock).hold(scope))
-    screen = Screen(as_json)
-    screen.give(_document(policy))
-    screen.show(_table([policy]))
+        policy = _on_policies(states, lambda policies: policies.hold(scope))
+    Screen(as_json).put(_document(policy), _table([policy]))
 
 
-def list_policies(*, store: StoreUrl, table: TableName, as_json: AsJson = False) -> None:
+def list_policies(*, states: TablePlace, as_json: AsJson = False) -> None:
     """List the policies of a table: for all its streams, for handlers, and for single streams.
 
         consistent policy list --store sqlite:///store.db --table games
 
     One request for each 1,000.
     """
-    policies = on_table(store, table, lambda found: Policies(found, system_clock).all())
-    screen = Screen(as_json)
-    screen.give({"policies": [_document(policy) for policy in policies]})
-    screen.show(_table(policies) if policies else "The table has no policies.")
+    policies = _on_policies(states, lambda policies: policies.all())
+    Screen(as_json).put(
+        {"policies": [_document(policy) for policy in policies]},
+        _table(policies) if policies else "The table has no policies.",
+    )
 
 
 def remove_policy(
     *,
-    store: StoreUrl,
-    table: TableName,
-    handler: Handler = None,
-    stream: BusinessId = None,
-    hold: LiftHold = False,
+    states: TablePlace,
+    given: ScopeOptions,
+    hold: bool = option("Lift the hold, and leave the rules.", default=False),
     as_json: AsJson = False,
 ) -> None:
     r"""Remove the rules of a policy, or with --hold lift its hold.
@@ -116,81 +107,67 @@ def remove_policy(
 
     Rules and hold of the same scope are removed apart, so that removing rules never lifts a hold. Three requests.
     """
-    scope = _scope(handler, stream)
-    policy = on_table(store, table, lambda found: Policies(found, system_clock).get(scope))
+    scope = given.scope()
+    name = "the table" if scope.handler is None else str(scope)
+    policy = _on_policies(states, lambda policies: policies.get(scope))
     if (not policy.hold) if hold else (policy.rules is None):
-        raise UsageError(
-            f"There {'is no hold' if hold else 'are no rules'} for {_name(scope)}: `consistent policy list` lists what "
-            f"there is."
-        )
+        what = "is no hold" if hold else "are no rules"
+        raise UsageError(f"There {what} for {name}: `consistent policy list` lists what there is.")
     if hold:
-        policy = on_table(store, table, lambda found: Policies(found, system_clock).lift_hold(scope))
+        policy = _on_policies(states, lambda policies: policies.lift_hold(scope))
     else:
-        policy = on_table(store, table, lambda found: Policies(found, system_clock).remove_rules(scope))
-    screen = Screen(as_json)
-    screen.give(_document(policy))
-    screen.show(f"The {'hold is lifted' if hold else 'rules are removed'} for {_name(scope)}.")
-    if policy.hold:
-        screen.show("It is still held.")
+        policy = _on_policies(states, lambda policies: policies.remove_rules(scope))
+    said = [f"The {'hold is lifted' if hold else 'rules are removed'} for {name}."]
+    Screen(as_json).put(_document(policy), *said, *(["It is still held."] if policy.hold else []))
 
 
-def _scope(handler: str | None, business_id: str | None) -> Scope:
-    if business_id is not None and handler is None:
-        raise UsageError("A stream is that of a handler: give --handler too.")
-    return Scope(handler, business_id)
-
-
-def _name(scope: Scope) -> str:
-    return "the table" if scope.handler is None else str(scope)
+def _on_policies(states: TablePlace, work: Callable[[Policies], Awaitable[T]]) -> T:
+    return on_table(states, lambda table: work(Policies(table, system_clock)))
 
 
 def _document(policy: Policy) -> dict[str, Any]:
     rules = policy.rules
+
+    def seconds(microseconds: int | None) -> int | None:
+        return None if microseconds is None else microseconds // 1_000_000
+
     return {
         "handler": policy.scope.handler,
         "stream": policy.scope.business_id,
-        "older_than_seconds": _seconds(rules.older_than) if rules else None,
+        "older_than_seconds": seconds(rules.older_than) if rules else None,
         "keep_last": rules.keep_last if rules else None,
-        "redelivery_window_seconds": _seconds(rules.redelivery_window) if rules else None,
+        "redelivery_window_seconds": seconds(rules.redelivery_window) if rules else None,
         "allow_undated": rules.allow_undated if rules else None,
-        "acknowledged_after_seconds": _seconds(rules.acknowledged_after) if rules else None,
+        "acknowledged_after_seconds": seconds(rules.acknowledged_after) if rules else None,
         "hold": policy.hold,
-        "set_at": moment_text(policy.set_at),
+        "set_at": moment(policy.set_at),
     }
 
 
-def _seconds(microseconds: int | None) -> int | None:
-    return None if microseconds is None else microseconds // 1_000_000
+def _table(policies: Sequence[Policy]) -> RenderableType:
+    rows = []
+    for policy in policies:
+        rules = policy.rules or PolicyRules()
+        acknowledged = rules.acknowledged_after
+        rows.append(
+            {
+                "for": str(policy.scope),
+                "older than": None if rules.older_than is None else duration_text(rules.older_than),
+                "keep last": rules.keep_last,
+                "redelivery window": duration_text(rules.redelivery_window)
+                if rules.redelivery_window
+                else None,
+                "undated": ("cut" if rules.allow_undated else "kept") if policy.rules else None,
+                "acknowledged": None if acknowledged is None else duration_text(acknowledged),
+                "hold": "held" if policy.hold else None,
+                "set at": moment(policy.set_at),
+            }
+        )
+    return make_table("Policies", tuple(rows[0]), rows)
 
 
-def _table(policies: list[Policy]) -> Any:  # noqa: ANN401 - whatever rich can show
-    return make_table("Policies", _COLUMNS, map(_row, policies))
+# `consistent truncate`: what it cut, or would cut, and why the rest stays.
 
-
-def _row(policy: Policy) -> tuple[Cell, ...]:
-    rules = policy.rules
-    cells: tuple[Cell, ...] = (None, None, None, None, None)
-    if rules is not None:
-        age = None if rules.older_than is None else duration_text(rules.older_than)
-        window = duration_text(rules.redelivery_window) if rules.redelivery_window else None
-        promised = rules.acknowledged_after
-        acknowledged = None if promised is None else duration_text(promised)
-        cells = (age, rules.keep_last, window, "cut" if rules.allow_undated else "kept", acknowledged)
-    return (str(policy.scope), *cells, "held" if policy.hold else None, moment_cell(policy.set_at))
-
-
-# What a truncation cut, or would cut, for people and for machines.
-
-_TRUNCATION_COLUMNS = (
-    "handler",
-    "streams",
-    "streams {}",
-    "versions {}",
-    "runs {}",
-    "rows {}",
-    "bytes {}",
-    "letters given up",
-)
 _SUMS = ("streams", "cut", "versions", "runs", "rows", "bytes", "letters")
 _HELD = {
     HeldBy.HOLD: "by a hold",
@@ -233,27 +210,39 @@ class TruncationReport:
         """How many streams could not be read."""
         return self._streams_by("held").get(HeldBy.STREAM_DAMAGED, 0)
 
-    def table(self) -> RenderableType:
-        """Return a row for each handler."""
-        verb = "to cut" if self.dry_run else "cut"
-        rows = [tuple(each.values()) for each in self._handlers()]
-        return make_table("What would be cut" if self.dry_run else "What was cut", _headings(verb), rows)
-
     def parts(self) -> Iterator[RenderableType]:
-        """Give the report for people."""
+        """Yield the report for people."""
         totals = self._totals()
         if not totals["streams"]:
             yield "The table has no streams: there is nothing to cut."
             return
-        yield self.table()
+        verb = "to cut" if self.dry_run else "cut"
+        columns = {"handler": "handler", "streams": "streams", "cut": f"streams {verb}"}
+        columns |= {name: f"{name} {verb}" for name in ("versions", "runs", "rows", "bytes")}
+        columns["letters"] = "letters given up"
+        yield make_table("What would be cut" if self.dry_run else "What was cut", columns, self._handlers())
         was = "would be" if self.dry_run else "was" if totals["versions"] == 1 else "were"
         yield (
             f"{counted(totals['versions'], 'version')} in {counted(totals['runs'], 'run')} {was} cut, of "
             f"{totals['cut']:,} out of {counted(totals['streams'], 'stream')}."
         )
-        yield from self._rules()
-        yield from self._held()
-        yield self._cost(totals["rows"])
+        by_policy = self._streams_by("rules")
+        by_policy.pop("given", None)
+        if by_policy:
+            shares = [f"{counted(number, 'stream')} by that of the {by}" for by, number in by_policy.items()]
+            yield f"By the policies of the table: {', '.join(shares)}."
+        without = self._without_rules()
+        if without:
+            have, were = ("has", "was") if without == 1 else ("have", "were")
+            yield f"{counted(without, 'stream')} {have} no policy, and {were} left alone."
+        held = self._streams_by("held")
+        if held:
+            shares = [f"{counted(number, 'stream')} {_HELD[HeldBy(by)]}" for by, number in held.items()]
+            yield f"Held back: {', '.join(shares)}."
+        rows = totals["rows"]
+        each = f", {self.requests / rows:.2f} for each row" if rows else ""
+        deleted = "would be deleted" if self.dry_run else "deleted"
+        yield f"{counted(rows, 'row')} {deleted}. {counted(self.requests, 'request')}{each}."
         if totals["cut"]:
             yield "An unknown message that is not newer than the horizon of such a stream is too late from then on."
         else:
@@ -261,29 +250,6 @@ class TruncationReport:
                 "Kept are the newest run of each stream, what is too young or among the last by the rules given, and "
                 "versions of batches that are not published."
             )
-
-    def _rules(self) -> Iterator[str]:
-        by_policy = self._streams_by("rules")
-        by_policy.pop("given", None)
-        if by_policy:
-            shares = [
-                f"{counted(number, 'stream')} by that of the {level}" for level, number in by_policy.items()
-            ]
-            yield f"By the policies of the table: {', '.join(shares)}."
-        without = self._without_rules()
-        if without:
-            yield f"{counted(without, 'stream')} {_have(without)} no policy, and {_were(without)} left alone."
-
-    def _held(self) -> Iterator[str]:
-        held = self._streams_by("held")
-        if held:
-            shares = [f"{counted(number, 'stream')} {_HELD[HeldBy(by)]}" for by, number in held.items()]
-            yield f"Held back: {', '.join(shares)}."
-
-    def _cost(self, rows: int) -> str:
-        each = f", {self.requests / rows:.2f} for each row" if rows else ""
-        would = "would be deleted" if self.dry_run else "deleted"
-        return f"{counted(rows, 'row')} {would}. {counted(self.requests, 'request')}{each}."
 
     def _handlers(self) -> list[dict[str, Any]]:
         sums: Mapping[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(_SUMS, 0))
@@ -294,11 +260,10 @@ class TruncationReport:
 
     def _streams_by(self, name: str) -> dict[str, int]:
         """Return the number of streams for each value of a column that is not None."""
-        streams: dict[str, int] = defaultdict(int)
+        streams: Counter[str] = Counter()
         for count in self.counts:
-            value = getattr(count, name)
-            if value is not None:
-                streams[value] += count.streams
+            if getattr(count, name) is not None:
+                streams[getattr(count, name)] += count.streams
         return dict(sorted(streams.items()))
 
     def _without_rules(self) -> int:
@@ -308,22 +273,9 @@ class TruncationReport:
         return {name: sum(getattr(each, name) for each in self.counts) for name in _SUMS}
 
 
-def _headings(verb: str) -> list[str]:
-    return [heading.format(verb) for heading in _TRUNCATION_COLUMNS]
-
-
-def _have(number: int) -> str:
-    return "has" if number == 1 else "have"
-
-
-def _were(number: int) -> str:
-    return "was" if number == 1 else "were"
-
-
 def truncate(
     *,
-    store: StoreUrl,
-    table: TableName,
+    states: TablePlace,
     choices: TruncationChoices,
     spark: SparkOptions,
     as_json: AsJson = False,
@@ -353,43 +305,36 @@ def truncate(
     truncates a table. Stopped at any moment it leaves streams that can be read; run it again to finish.
     """
     screen = Screen(as_json)
-    _check(Place(store, table), choices, spark, screen)
+    require_table(states)
+    if choices.is_given:
+        choices.as_of(system_clock(), OpenBatches())
+    elif not _on_policies(states, lambda policies: policies.has_rules()):
+        raise UsageError(NO_RULES)
+    if choices.report is not None and choices.report.exists():
+        raise UsageError(f"{choices.report} is there already: name a new folder for the report.")
+
+    async def check_lease(table: Table) -> None:
+        leases = Leases(table, system_clock)
+        if not choices.take_over:
+            await leases.check_free()
+            return
+        held = await leases.find()
+        if held is not None:
+            screen.note(f"Taking over from {held}. It stops before its next streams.")
+
+    if not choices.dry_run:
+        on_table(states, check_lease)
+    spark.check_scope(states)
     from runtime.spark.truncation import truncate as cut
 
     with spark.working("Stopped. All streams can be read: run it again to finish.") as (session, progress):
         by = "" if choices.is_given else " by the policies of the table"
         progress.step(f"{'Looking through the streams' if choices.dry_run else 'Cutting'}{by}")
-        done = cut(session, store=store, table=table, **asdict(choices))
+        done = cut(session, store=states.store, table=states.table, **asdict(choices))
         progress.done()
         found = TruncationReport(done.counts, done.requests, choices.dry_run)
-        screen.put(found)
+        screen.put(found.document(), *found.parts())
     if found.damaged:
         raise NotPossibleError(
             f"{counted(found.damaged, 'stream')} could not be read, and nothing was cut there."
         )
-
-
-def _check(states: Place, choices: TruncationChoices, spark: SparkOptions, screen: Screen) -> None:
-    """Refuse what cannot be done before Spark is started."""
-    require_table(*states)
-    if choices.is_given:
-        choices.as_of(system_clock(), OpenBatches())
-    elif not on_table(*states, lambda found: Policies(found, system_clock).has_rules()):
-        raise UsageError(NO_RULES)
-    if choices.report is not None and choices.report.exists():
-        raise UsageError(f"{choices.report} is there already: name a new folder for the report.")
-    if not choices.dry_run:
-        on_table(*states, lambda found: _check_lease(found, screen, take_over=choices.take_over))
-    from runtime.spark.worker.connection import check_scope
-
-    check_scope(connect(states.store).scope, spark.place)
-
-
-async def _check_lease(table: Table, screen: Screen, *, take_over: bool) -> None:
-    leases = Leases(table, system_clock)
-    if not take_over:
-        await leases.check_free()
-        return
-    held = await leases.find()
-    if held is not None:
-        screen.note(f"Taking over from {held}. It stops before its next streams.")

@@ -3,54 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import RenderableType
 
-from eventstore import connect
 from runtime.algorithms.state_based.verification import Verdict
-from runtime.batch_options import BatchOptions
-from runtime.cli.checks import Place, load_app, require_table
+from runtime.batch_options import TablePlace, VerifyOptions
+from runtime.cli.checks import check_log, load_app, require_table
 from runtime.cli.console import Screen, counted, make_table
 from runtime.cli.failures import FAILED
-from runtime.cli.options import (
-    AppSpec,
-    AsJson,
-    Limit,
-    LimitOptions,
-    LogOptions,
-    ScanOptions,
-    SparkOptions,
-    StoreUrl,
-    TableName,
-    options_of,
-)
+from runtime.cli.options import AppSpec, AsJson, Limit, Messages, ScanOptions, SparkOptions
 from runtime.maintenance.check import Checked, check_table
+from runtime.options import option
 
 if TYPE_CHECKING:
-    from runtime.spark.verification import FirstDifference, VerdictCount, Verification
-
-
-# `consistent check`: whether all rows of a table can be read, and agree with each other.
-
-Repair = Annotated[
-    bool,
-    typer.Option(
-        "--repair",
-        help="Rebuild what is derived from other rows: the index of message ids, counts, markers.",
-    ),
-]
+    from runtime.spark.verification import FirstDifference, VerdictCount
 
 
 def check(
     *,
-    store: StoreUrl,
-    table: TableName,
-    repair: Repair = False,
+    states: TablePlace,
+    repair: bool = option(
+        "Rebuild what is derived from other rows: the index of message ids, counts, markers.", default=False
+    ),
     scan: ScanOptions,
     limit: Limit = 50,
     as_json: AsJson = False,
@@ -69,29 +48,28 @@ def check(
     """
     found = Checked()
     scan.scan(
-        Place(store, table),
+        states,
         partial(check_table, repair=repair),
         lambda document: found.update(Checked.of(document)),
         step="Checking",
         stopped="Stopped. What was repaired stays so: run the same command again for the rest.",
     )
     screen = Screen(as_json)
-    screen.give(found.document())
-    screen.show(f"{counted(found.rows, 'row')} of {counted(found.streams, 'stream')} and others were read.")
+    parts: list[RenderableType] = [
+        f"{counted(found.rows, 'row')} of {counted(found.streams, 'stream')} and others were read."
+    ]
     for title, faults in (("Repaired", found.repaired), ("Damaged", found.faults)):
         if faults:
             rows = [(each.stream, each.row, each.problem, each.repair) for each in faults[: limit or None]]
-            screen.show(make_table(title, ("stream", "row", "what", "can be repaired"), rows))
-    if not found.damaged:
-        return
-    screen.note(f"{counted(found.damaged, 'fault')}. Restore what --repair cannot rebuild from an export.")
-    raise typer.Exit(FAILED)
+            parts.append(make_table(title, ("stream", "row", "what", "can be repaired"), rows))
+    screen.put(found.document(), *parts)
+    if found.damaged:
+        screen.note(
+            f"{counted(found.damaged, 'fault')}. Restore what --repair cannot rebuild from an export."
+        )
+        raise typer.Exit(FAILED)
 
 
-# What a verification found, for people and for machines.
-
-_COLUMNS = ("handler", "type", "revision", "verdict", "deliveries", "streams")
-_DIFFERENT = ("handler", "business id", "version", "message", "type", "revision", "what differs")
 _ADVICE = {
     Verdict.NONDETERMINISTIC: "A changed rule needs a new revision: keep the old method with its number, and give the "
     "new one @handles(by=..., revision=N).",
@@ -111,123 +89,12 @@ _REMARKS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyReport:
-    """The counts of a verification, and the first of its differences."""
-
-    is_clean: bool
-    counts: Sequence[VerdictCount]
-    differences: Sequence[FirstDifference]
-
-    @classmethod
-    def of(cls, found: Verification, limit: int) -> VerifyReport:
-        """Take up to `limit` differences of a verification; 0 takes all."""
-        differences = [] if found.is_clean else found.first_differences(limit)
-        return cls(found.is_clean, found.counts, differences)
-
-    def document(self) -> dict[str, Any]:
-        """Return the report for JSON."""
-        return {
-            "is_clean": self.is_clean,
-            "deliveries": self._total(*Verdict),
-            "matches": self._total(Verdict.MATCH),
-            "different": self._total(*(verdict for verdict in Verdict if verdict.is_difference)),
-            "counts": [asdict(count) for count in self.counts],
-            "differences": [asdict(each) for each in self.differences],
-        }
-
-    def parts(self) -> Iterator[RenderableType]:
-        """Give the report for people: counts, examples of what differs, and what to do about it."""
-        rows = [
-            (each.handler or "(none)", each.type, each.revision, each.verdict, each.deliveries, each.streams)
-            for each in self.counts
-        ]
-        yield make_table("What today's code gives for these deliveries", _COLUMNS, rows)
-        yield ""
-        if self.differences:
-            yield make_table(self._title(), _DIFFERENT, map(_row, self.differences))
-            yield ""
-        for verdict, sentence in {**_ADVICE, **_REMARKS}.items():
-            if any(each.verdict is verdict for each in self.counts):
-                yield f"{verdict}: {sentence}"
-        yield from self._reasons()
-        yield self._conclusion()
-
-    def _title(self) -> str:
-        streams = sum(each.streams for each in self.counts if each.verdict.is_difference)
-        shown = len(self.differences)
-        more = f" ({shown} of {streams:,})" if streams > shown else ""
-        return f"The first version of each stream that differs{more}"
-
-    def _reasons(self) -> Iterator[str]:
-        """Give the errors of messages that have no version because they are dead letters, each counted."""
-        for each in self.counts:
-            for error, count in each.reasons:
-                yield f"  {count:,} x {error}"
-
-    def _conclusion(self) -> str:
-        matches, all_ = self._total(Verdict.MATCH), self._total(*Verdict)
-        if self.is_clean:
-            return f"No stored version differs: {matches:,} of {counted(all_, 'delivery')} match."
-        different = self._total(*(verdict for verdict in Verdict if verdict.is_difference))
-        of_all = counted(all_, "delivery")
-        return f"{different:,} of {of_all} would no longer give what they gave; {matches:,} match."
-
-    def _total(self, *verdicts: Verdict) -> int:
-        return sum(each.deliveries for each in self.counts if each.verdict in verdicts)
-
-
-def _row(each: FirstDifference) -> tuple[str | int | None, ...]:
-    error = f"{each.verdict}: {each.error}"
-    return each.handler, each.business_id, each.version, each.message_id, each.type, each.revision, error
-
-
-SampleOption = Annotated[
-    float,
-    typer.Option(
-        "--sample",
-        metavar="SHARE",
-        help="Look at a share of the streams only, such as 0.01: always the same ones.",
-    ),
-]
-Seed = Annotated[
-    int, typer.Option("--seed", metavar="N", help="Choose other streams for the sample with another number.")
-]
-Cascade = Annotated[
-    bool,
-    typer.Option("--cascade", help="Verify the handlers of what the replays publish too, round by round."),
-]
-Export = Annotated[
-    Path | None,
-    typer.Option(
-        "--export",
-        metavar="DIR",
-        file_okay=False,
-        show_default=False,
-        help="Compare with the versions that `consistent truncate --export` has written to this folder, too.",
-    ),
-]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Extent:
-    """How much is verified, and in how many partitions."""
-
-    sample: SampleOption = 1.0
-    seed: Seed = 0
-    cascade: Cascade = False
-    given: Annotated[dict[str, Any], options_of(BatchOptions, "max_rounds", "partitions")]
-
-
 def verify(
     *,
     app: AppSpec,
-    log: LogOptions,
-    store: StoreUrl,
-    table: TableName,
-    extent: Extent,
-    limits: LimitOptions,
-    export: Export = None,
+    messages: Messages,
+    states: TablePlace,
+    options: VerifyOptions,
     limit: Limit = 10,
     spark: SparkOptions,
     as_json: AsJson = False,
@@ -249,29 +116,69 @@ def verify(
     are counted, and the exit code is 0. One query for each stream, more for versions that are not in its header.
     """
     loaded = load_app(app)
-    from runtime.spark.verification import VerifyOptions
+    from runtime.archives.versions import ExportedVersions
     from runtime.spark.verification import verify as compare
-    from runtime.spark.worker.connection import check_scope
 
-    options = {
-        "sample": extent.sample,
-        "seed": extent.seed,
-        "cascade": extent.cascade,
-        **extent.given,
-        **log.named(),
-        "limits": limits.limits(),
-        "export": None if export is None else str(export),
-    }
-    VerifyOptions(**options)  # what cannot be is refused before Spark is started
-    check_scope(connect(store).scope, spark.place)
-    log_bytes = log.check(spark.place)
-    require_table(store, table)
+    if options.export is not None:
+        ExportedVersions(
+            Path(options.export)
+        )  # an export without versions is refused before Spark is started
+    spark.check_scope(states)
+    log_bytes = check_log(messages, spark.place, options.log_format, options.source)
+    require_table(states)
     with spark.working("Stopped. Nothing was written.", log_bytes) as (session, progress):
-        found = compare(
-            session, log.messages, loaded, store=store, table=table, step=progress.step, **options
-        )
-        report = VerifyReport.of(found, limit)
+        given = vars(replace(options, step=progress.step))
+        found = compare(session, messages, loaded, store=states.store, table=states.table, **given)
+        differences = [] if found.is_clean else found.first_differences(limit)
         progress.done()
-        Screen(as_json).put(report)
-    if not report.is_clean:
+        Screen(as_json).put(
+            {
+                "is_clean": found.is_clean,
+                "deliveries": _total(found.counts),
+                "matches": _total(found.counts, Verdict.MATCH),
+                "different": _total(found.counts, *_DIFFERENT),
+                "counts": [asdict(count) for count in found.counts],
+                "differences": [asdict(each) for each in differences],
+            },
+            *_parts(found.counts, differences, is_clean=found.is_clean),
+        )
+    if not found.is_clean:
         raise typer.Exit(FAILED)
+
+
+_DIFFERENT = [verdict for verdict in Verdict if verdict.is_difference]
+
+
+def _total(counts: Sequence[VerdictCount], *verdicts: Verdict) -> int:
+    """Return how many deliveries have one of some verdicts, by default all."""
+    return sum(each.deliveries for each in counts if each.verdict in (verdicts or Verdict))
+
+
+def _parts(
+    counts: Sequence[VerdictCount], differences: Sequence[FirstDifference], *, is_clean: bool
+) -> Iterator[RenderableType]:
+    """Yield what was found for people: counts, examples of what differs, and what to do about it."""
+    columns = ("handler", "type", "revision", "verdict", "deliveries", "streams")
+    rows = [asdict(each) | {"handler": each.handler or "(none)"} for each in counts]
+    yield make_table("What today's code gives for these deliveries", columns, rows)
+    yield ""
+    if differences:
+        streams = sum(each.streams for each in counts if each.verdict.is_difference)
+        shown = len(differences)
+        more = f" ({shown} of {streams:,})" if streams > shown else ""
+        names = ("handler", "business_id", "version", "message_id", "type", "revision", "what differs")
+        differing = [asdict(each) | {"what differs": f"{each.verdict}: {each.error}"} for each in differences]
+        yield make_table(f"The first version of each stream that differs{more}", names, differing)
+        yield ""
+    for verdict, sentence in {**_ADVICE, **_REMARKS}.items():
+        if any(each.verdict is verdict for each in counts):
+            yield f"{verdict}: {sentence}"
+    for each in counts:
+        for error, count in each.reasons:
+            yield f"  {count:,} x {error}"
+    matches, of_all = _total(counts, Verdict.MATCH), counted(_total(counts), "delivery")
+    if is_clean:
+        yield f"No stored version differs: {matches:,} of {of_all} match."
+    else:
+        different = _total(counts, *_DIFFERENT)
+        yield f"{different:,} of {of_all} would no longer give what they gave; {matches:,} match."

@@ -83,15 +83,3 @@ def _outcomes(folder: Folder, out: str, master: str, *, store: str, table: str) 
         )
         for row in rows
     )
-
-
-@pytest.mark.thorough
-def test_a_file_of_the_driver_is_refused_as_their_store(tmp_path: Path):
-    folder = Folder.make(tmp_path)
-    done = folder.consistent(
-        *("run", "--app", "bank:app", "--messages", "log.jsonl", "--store", "sqlite:///store.db"),
-        *("--table", "bank", "--out", "out", "--master", CLUSTER),
-    )
-    assert done.returncode == 2
-    assert "SQLite" in done.stderr
-    assert "Traceback" not in done.stderr

@@ -18,8 +18,8 @@ from runtime.clock import system_clock
 from runtime.errors import TargetError
 from runtime.ledger.ledger import Ledger
 from runtime.publishing import DeliverySettings
-from runtime.publishing.publisher import TargetOptions
-from runtime.publishing.runner import PublishOptions, publish
+from runtime.publishing.publisher import PublishOptions, TargetOptions
+from runtime.publishing.runner import publish
 from runtime.publishing.targets.function import FunctionTarget
 from runtime.spark import publish as publish_on_spark
 from tests.publishing.cases import AT_LEAST_ONCE as BOUNDLESS

@@ -23,7 +23,7 @@ from runtime.errors import UsageError
 from runtime.ledger.ledger import Ledger
 from runtime.messages.limits import MessageLimits
 from runtime.publishing import DeliverySettings
-from runtime.publishing.runner import PublishOptions
+from runtime.publishing.publisher import PublishOptions
 from runtime.publishing.targets.function import FunctionTarget
 from runtime.spark import PublishTo, published_outputs, redrive, run_stream
 from runtime.spark.session import cores_of

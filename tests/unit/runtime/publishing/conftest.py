@@ -14,8 +14,8 @@ import pytest
 
 from eventstore import connect
 from runtime.ledger.ledger import BatchRecord
-from runtime.publishing.publisher import Target, TargetOptions
-from runtime.publishing.runner import Published, PublishOptions, publish
+from runtime.publishing.publisher import PublishOptions, Target, TargetOptions
+from runtime.publishing.runner import Published, publish
 from runtime.publishing.targets.choice import open_target
 from tests.publishing.servers import HttpReceiver, http_receiver
 from tests.support.done_batches import TABLE, Rows, games, make_batch

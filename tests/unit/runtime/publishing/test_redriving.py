@@ -9,8 +9,8 @@ import pytest
 from eventstore import connect
 from runtime.errors import PermanentError, TargetError, TransientError, UsageError
 from runtime.publishing import DeliverySettings
-from runtime.publishing.publisher import TargetOptions
-from runtime.publishing.runner import PublishOptions, letters, redrive
+from runtime.publishing.publisher import PublishOptions, TargetOptions
+from runtime.publishing.runner import letters, redrive
 from runtime.publishing.targets.choice import open_target
 from tests.support.done_batches import TABLE
 

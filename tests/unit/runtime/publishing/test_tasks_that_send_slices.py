@@ -15,8 +15,9 @@ from runtime.clock import system_clock
 from runtime.errors import TransientError
 from runtime.publishing import DeliverySettings
 from runtime.publishing.outputs import slice_of
+from runtime.publishing.publisher import PublishOptions
 from runtime.publishing.records import Publications
-from runtime.publishing.runner import PublishOptions, begin
+from runtime.publishing.runner import begin
 from runtime.spark.publishing import RouteJob, SendJob
 from tests.support.done_batches import TABLE
 

@@ -18,10 +18,10 @@ from eventstore import Operation, drive
 from handlers import App, Context, Handler, Message, State, handles
 from handlers.guard import guarded
 from runtime.algorithms.choice import AlgorithmName
-from runtime.batch_options import TablePlace
+from runtime.batch_options import TablePlace, VerifyOptions
 from runtime.dead_letters import Selection, find_letters
 from runtime.ledger.batch import BatchContext
-from runtime.spark.verification import VerifyJob, VerifyOptions
+from runtime.spark.verification import VerifyJob
 from runtime.spark.worker import job as deliveries
 from runtime.spark.worker.connection import open_table
 from runtime.spark.worker.job import FoldJob, rare_collections

@@ -13,11 +13,11 @@ import pytest
 
 from benchmarks.games import by_game, routed_batches
 from eventstore import InterceptedTable, Table
-from runtime.batch_options import TablePlace
+from runtime.batch_options import TablePlace, VerifyOptions
 from runtime.ledger.batch import BatchContext
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome, Outcomes, Output, Status
-from runtime.spark.verification import VerifyJob, VerifyOptions
+from runtime.spark.verification import VerifyJob
 from runtime.spark.worker import connection as buffer
 from runtime.spark.worker import job as deliveries
 from runtime.spark.worker import outcomes as writing

@@ -14,9 +14,8 @@ from runtime.clock import system_clock
 from runtime.errors import PermanentError, TargetError, TransientError, UsageError
 from runtime.publishing import DeliverySettings, OutgoingMessage
 from runtime.publishing.last_hop import DeliveryKey, TableKeys, unended
-from runtime.publishing.publisher import Promise
+from runtime.publishing.publisher import Promise, PublishOptions
 from runtime.publishing.records import Publications
-from runtime.publishing.runner import PublishOptions
 from tests.support.done_batches import BATCH, TABLE, outcome, output
 
 AT_MOST_ONCE = DeliverySettings()

@@ -8,7 +8,7 @@ from email.utils import format_datetime
 import pytest
 
 from runtime.errors import TargetError
-from runtime.publishing.runner import PublishOptions
+from runtime.publishing.publisher import PublishOptions
 from runtime.publishing.targets.http import retry_after
 
 

@@ -11,8 +11,7 @@ import psycopg
 import pytest
 
 from runtime.errors import TargetError, UsageError
-from runtime.publishing.publisher import SliceName
-from runtime.publishing.runner import PublishOptions
+from runtime.publishing.publisher import PublishOptions, SliceName
 from runtime.publishing.targets.choice import open_target
 from tests.publishing.servers import postgres_server
 from tests.support.done_batches import outcome, output

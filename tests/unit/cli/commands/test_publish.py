@@ -46,7 +46,7 @@ def test_again_it_is_published_already(consistent, batch):
         (("--to", "ftp://x"), "A target is sqlite:///FILE"),
         (("--to", "env:NOWHERE"), "The environment variable NOWHERE is not set."),
         (("--to", "sqlite:///store.db"), "The target is the store itself"),
-        (("--to", "sqlite:///out.db", "--map", "Hit"), "--map is written NAME=VALUE, not 'Hit'."),
+        (("--to", "sqlite:///out.db", "--map", "Hit"), "written NAME=VALUE, not 'Hit'."),
         (
             ("--to", "sqlite:///out.db", "--out", "nowhere"),
             "Name the folder that the batch wrote to with --out.",

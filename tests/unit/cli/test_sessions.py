@@ -1,4 +1,4 @@
-"""Spark is started for a short life where a log is small, unless the user has said how Java is to be started."""
+"""Spark for small logs, and a machine without Java."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runtime.cli import sessions as short_lives
 from runtime.cli.checks import check_log
 from runtime.cli.sessions import SHORT_LIVED, SMALL_BYTES, settings_for
 from runtime.errors import UsageError
-from runtime.spark import session
+from runtime.spark import java, session
 
 LINE = json.dumps({"message_id": "1", "type": "Bought", "body": {}}) + "\n"
 
@@ -74,3 +74,16 @@ def test_commands_that_read_a_log_ask_for_it(log, monkeypatch, command, limit):
         main([*arguments, "--store", "sqlite:///store.db", "--table", "games"])
 
     assert asked == [SHORT_LIVED if limit == SMALL_BYTES else {}]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["demo"], ["truncate", "--older-than", "7d", "--store", "sqlite:///store.db", "--table", "games"]],
+)
+def test_what_to_install_is_said(consistent, store, monkeypatch, arguments):
+    monkeypatch.setattr(java, "find_java", lambda: None)
+
+    said = consistent(*arguments)
+
+    assert said.code == 1
+    assert said.err == f"Error: {java.JAVA_MISSING}\n"

@@ -1,4 +1,4 @@
-"""Commands that look at many streams: one that cannot be read is told with its place, and all others are done."""
+"""Commands that look at many streams: one that cannot be read is told with its place, all others are done."""
 
 import pytest
 
@@ -7,7 +7,11 @@ from tests.support.logs import GAME, OTHER_GAME
 from tests.unit.cli.stores import TABLE, on_store
 
 ON_STORE = ["--store", "sqlite:///store.db", "--table", TABLE]
+
+
 KEY = f"ShootingRange-{GAME}"
+
+
 PLACE = (f"stream {KEY}", "row SS-HEAD", f"table {TABLE}", "store.db")
 
 

@@ -1,0 +1,228 @@
+"""`consistent show` and `consistent streams`: versions of one business object, and the objects of a table."""
+
+import json
+from copy import copy
+from functools import partial
+
+import pytest
+
+from handlers import App, Context, Handler, Message, State, handles
+from runtime import Envelope, Processor
+from tests.support.logs import GAME, OTHER_GAME, message_id
+from tests.unit.cli.stores import TABLE, on_store
+
+ON_STORE = ["--store", "sqlite:///store.db", "--table", "games"]
+
+
+SHOW = ["show", *ON_STORE, "ShootingRange", GAME]
+
+
+def test_every_version_is_listed_with_its_message_and_state(consistent, store):
+    said = consistent(*SHOW)
+
+    assert said.code == 0
+    assert all(message_id(number) in said.out for number in (1, 2, 3))
+    assert '{"target_position": 40, "number_of_attempts": 1}' in said.out
+
+
+def test_the_same_as_json(consistent, store):
+    document = consistent(*SHOW, "--json").document
+
+    assert document["newest_version"] == 3
+    assert document["kept_from"] == 1
+    assert [each["version"] for each in document["versions"]] == [1, 2, 3]
+    assert document["versions"][1] == {
+        "version": 2,
+        "message_id": message_id(2),
+        "type": "FireAt",
+        "now": "2026-03-01T12:00:00Z",
+        "enqueued_at": None,
+        "batch": None,
+        "changed": True,
+        "state": {"target_position": 40, "number_of_attempts": 1},
+    }
+    assert document["state"] == document["versions"][-1]["state"]
+
+
+def test_the_newest_versions_are_shown_up_to_the_limit(consistent, store):
+    said = consistent(*SHOW, "--limit", "2")
+
+    assert "The newest 2 of 3 versions" in said.out
+    assert message_id(1) not in said.out
+    assert [each["version"] for each in consistent(*SHOW, "--limit", "1", "--json").document["versions"]] == [
+        3
+    ]
+
+
+@pytest.mark.parametrize(
+    "which", [["--version", "2"], ["--message", message_id(2)], ["--message", message_id(2).upper()]]
+)
+def test_one_version_with_all_that_is_recorded(consistent, store, which):
+    document = consistent(*SHOW, *which, "--json").document
+
+    assert document["version"] == 2
+    assert document["before"] == {"target_position": 40, "number_of_attempts": 0}
+    assert document["after"] == {"target_position": 40, "number_of_attempts": 1}
+    assert document["revision"] == 1
+    assert all(len(document[name]) == 32 for name in ("fingerprint", "outputs_digest", "state_digest"))
+    assert consistent(*SHOW, *which).out.count(document["fingerprint"]) == 1
+
+
+def test_what_a_version_changed(consistent, store):
+    document = consistent(*SHOW, "--version", "2", "--diff", "--json").document
+
+    assert document["changes"] == [{"field": "number_of_attempts", "before": 0, "after": 1}]
+    said = consistent(*SHOW, "--version", "2", "--diff").out
+    assert "number_of_attempts  0       1" in said
+    assert "\n\nChanges of the state\n" in said
+    assert "number_of_attempts: 0 → 1" in consistent(*SHOW, "--diff").out
+
+
+def test_a_business_id_in_another_spelling_is_found(consistent, store):
+    spelled = GAME.upper().replace("-", "")
+
+    said = consistent("show", *ON_STORE, "ShootingRange", spelled, "--json")
+
+    assert said.document["business_id"] == GAME
+
+
+@pytest.mark.parametrize(
+    ("which", "sentence"),
+    [
+        (["--version", "4"], "There is no version 4: the newest is 3."),
+        (["--message", "m9"], "No version that is kept was made by message m9."),
+    ],
+)
+def test_a_version_that_is_not_there(consistent, store, which, sentence):
+    said = consistent(*SHOW, *which)
+
+    assert (said.code, said.err) == (1, f"Error: {sentence}\n")
+
+
+VALUES = {
+    "nothing": (None, None),
+    "yes": (True, True),
+    "small": (49, 49),
+    "negative": (-1, -1),
+    "large": (2**64 - 1, 2**64 - 1),
+    "float": (0.25, 0.25),
+    "not a number": (float("nan"), {"float": "nan"}),
+    "infinite": (float("-inf"), {"float": "-inf"}),
+    "text": ("spring is 1", "spring is 1"),
+    "number as text": ("49", "49"),
+    "empty": ("", ""),
+    "bytes": (b"\x00\xff", {"base64": "AP8="}),
+    "list": ([1, "a", b"a", [None]], [1, "a", {"base64": "YQ=="}, [None]]),
+    "tuple": ((1, 2), [1, 2]),
+    "dict": ({"rate": 1.5, "of": {"day": 3}}, {"rate": 1.5, "of": {"day": 3}}),
+    "dict by number": ({1: "one", "1": "text"}, {"items": [[1, "one"], ["1", "text"]]}),
+}
+
+
+class Asked(Message):
+    about: str
+
+
+class Nothing(State):
+    pass
+
+
+class Oracle(Handler[Nothing]):
+    @handles(by="about")
+    def asked(self, state: Nothing, message: Asked, context: Context) -> Nothing:
+        for name, (value, _) in VALUES.items():
+            context.capture(name, partial(copy, value))
+        return state
+
+
+@pytest.fixture
+def shown(consistent, tmp_path):
+    url = f"sqlite:///{tmp_path}/store.db"
+
+    async def ask(table):
+        async def published(_):
+            raise AssertionError
+
+        await Processor(App(Oracle), table, published).process(
+            Envelope.of("m1", "Asked", '{"about": "weather"}')
+        )
+
+    on_store(url, ask)
+    arguments = ["show", "--store", url, "--table", TABLE, "Oracle", "weather", "--version", "1"]
+    return lambda *more: consistent(*arguments, *more)
+
+
+def test_each_value_is_in_the_document_as_it_was_captured(shown):
+    captured = shown("--json").document["captured"]
+
+    expected = {name: value for name, (_, value) in VALUES.items()}
+    assert json.dumps(captured) == json.dumps(expected)  # 1 and true are equal in Python
+
+
+def test_the_document_is_json_to_the_letter(shown):
+    def refused(constant):
+        raise AssertionError(constant)
+
+    assert json.loads(shown("--json").out, parse_constant=refused)
+
+
+def test_people_see_the_same(shown):
+    said = "".join(shown().out.split())
+
+    for name, (_, value) in VALUES.items():
+        assert "".join(f'"{name}": {json.dumps(value)}'.split()) in said
+
+
+def keys(said):
+    return [(each["handler"], each["business_id"]) for each in said.document["streams"]]
+
+
+def test_all_streams_are_listed_in_the_order_of_their_keys(consistent, store):
+    said = consistent("streams", *ON_STORE, "--json")
+
+    assert keys(said) == [("LeaderBoard", GAME), ("ShootingRange", OTHER_GAME), ("ShootingRange", GAME)]
+    assert not said.document["more"]
+
+
+def test_a_stream_is_described_by_its_header(consistent, store):
+    said = consistent("streams", *ON_STORE, "--handler", "ShootingRange", "--prefix", "7d44", "--json")
+
+    assert said.document["streams"] == [
+        {
+            "handler": "ShootingRange",
+            "business_id": GAME,
+            "versions": 3,
+            "kept_from": 1,
+            "runs": 1,
+            "newest": "2026-03-01T12:00:00Z",
+            "horizon": None,
+        }
+    ]
+
+
+def test_a_prefix_needs_no_handler(consistent, store):
+    assert keys(consistent("streams", *ON_STORE, "--prefix", "0000", "--json")) == [
+        ("ShootingRange", OTHER_GAME)
+    ]
+
+
+def test_what_is_over_the_limit_is_said_to_be_there(consistent, store):
+    said = consistent("streams", *ON_STORE, "--limit", "2")
+
+    assert said.out.count(GAME) + said.out.count(OTHER_GAME) == 2
+    assert "There are more than these 2" in said.out
+    assert consistent("streams", *ON_STORE, "--limit", "2", "--json").document["more"]
+
+
+def test_no_limit_shows_all(consistent, store):
+    assert len(keys(consistent("streams", *ON_STORE, "--limit", "0", "--json"))) == 3
+
+
+def test_a_table_without_such_streams_says_so(consistent, store):
+    said = consistent("streams", *ON_STORE, "--handler", "Nobody")
+
+    assert (said.code, said.out) == (0, "There are no such streams.\n")
+    assert consistent("streams", *ON_STORE, "--handler", "Nobody", "--json").document == {
+        "streams": [],
+        "more": False,
+    }

@@ -1,0 +1,312 @@
+"""What cannot be done is said in one sentence before Spark starts, and nothing is made for it.
+
+Exit code 2 is for what was asked for wrongly, 1 for what turned out to be impossible.
+"""
+
+import sqlite3
+import sys
+
+import pytest
+
+from runtime.cli import options
+from runtime.ledger.ledger import Ledger
+from tests.unit.cli.stores import NOW, on_store
+
+HEAD = """
+from dataclasses import dataclass
+
+from handlers import App, Context, Handler, Message, State, handles
+
+
+class Sold(Message):
+    shop: str
+
+
+class Sales(State):
+    count: int = 0
+
+
+@dataclass
+class Tally:
+    count: int = 0
+
+
+"""
+GOOD = """
+class Shop(Handler[Sales]):
+    @handles(by="shop")
+    def sold(self, state: Sales, message: Sold, context: Context) -> Sales:
+        return Sales(count=state.count + 1)
+
+
+app = App(Shop)
+"""
+SAMPLE = ["--app", "samples.shooting_range:app"]
+ON_STORE = ["--store", "sqlite:///store.db", "--table", "games"]
+LOG = ["--messages", "log.jsonl"]
+RUN = ["run", *SAMPLE, *LOG, *ON_STORE, "--out", "out"]
+VERIFY = ["verify", *SAMPLE, *LOG, *ON_STORE]
+SWEEP = ["sweep", *SAMPLE, *ON_STORE, "--algorithm", "outbox", "--out", "out"]
+LOOKS = [
+    ["streams"],
+    ["batches"],
+    ["show", "ShootingRange", "g1"],
+    ["stats"],
+    ["truncate", "--older-than", "7d"],
+    ["truncate", "--older-than", "7d", "--dry-run"],
+    ["verify", *SAMPLE, *LOG],
+]
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch, tmp_path):
+    """Give a folder with an app and logs, as a user has it, in which no Spark starts."""
+
+    def started(*_, **__):
+        pytest.fail("Spark would be started")
+
+    monkeypatch.setattr(options, "working", started)
+    (tmp_path / "shop.py").write_text(HEAD + GOOD)
+    (tmp_path / "log.jsonl").write_text("{}")
+    (tmp_path / "folder").mkdir()
+    for name, text in (("log.csv", "a,b"), ("array.json", "[{}]"), ("empty.jsonl", ""), ("log", "{}")):
+        (tmp_path / name).write_text(text)
+    yield tmp_path
+    for name in ("shop", "wrong", "other"):
+        sys.modules.pop(name, None)
+
+
+def told(said, code, sentence):
+    """Check the exit code, and that the error is one line on standard error."""
+    last = said.err.splitlines()[-1]
+    assert sentence in last, said.err
+    assert last.startswith("Error: ")
+    assert (said.code, said.out, "Traceback" in said.err) == (code, "", False)
+
+
+def tables(path):
+    with sqlite3.connect(path) as file:
+        return {name for (name,) in file.execute("select name from sqlite_master where type = 'table'")}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sentence"),
+    [
+        ('@handles(by="shop")', "@handles", 'write @handles(by="FIELD")'),
+        ('    @handles(by="shop")\n', "", "mark its methods with @handles(by=...)"),
+        ('    @handles(by="shop")\n', "    @staticmethod\n", "mark its methods with @handles(by=...)"),
+        ('by="shop"', 'by="store"', "Sold has no field 'store'"),
+        ('by="shop"', "by=7", "takes the name of the field that holds the business id, not 7"),
+        ("def sold", "async def sold", "It is async, and a handler waits for nothing: write def"),
+        ("return Sales", "yield Sales", "It yields: publish by context.publish(...)"),
+        (", context: Context", "", "must be a plain method (self, state, message, context)"),
+        ("message: Sold", "message", "(message: SomeMessage)"),
+        ("message: Sold", "message: Sold | None", "write a method for each message type"),
+        ("Sales", "Tally", "write class Tally(State), with the same fields and no @dataclass"),
+        ("Handler[Sales]", "Handler", "must name its state: class Shop(Handler[SomeState])"),
+        ("(Handler[Sales])", "", "write class Shop(Handler[SomeState])"),
+        ("App(Shop)", "App(Shop())", "write App(Shop), without brackets"),
+        ("App(Shop)", "App(Shop, Shop)", "give one of them another name"),
+        ("App(Shop)", "App()", "needs at least one handler"),
+        ("app = App(Shop)", "import no_such_package", "Install it, or correct the name."),
+        ("", "from other import number\n", "Two modules import each other: move what both need into a third"),
+    ],
+)
+@pytest.mark.parametrize("command", [[*RUN, "--app", "wrong:app"], ["lint", "wrong:app"]])
+def test_an_app_that_is_none(consistent, folder, command, before, after, sentence):
+    assert before in GOOD
+    (folder / "wrong.py").write_text(HEAD + GOOD.replace(before, after, -1 if before else 1))
+    (folder / "other.py").write_text("from wrong import app\nnumber = 1\n")
+
+    told(consistent(*command), 2, sentence)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["--app", "shop"], 2, "An app is named MODULE:ATTRIBUTE"),
+        (["--app", "shop.py:app"], 2, "write shop:ATTRIBUTE"),
+        (["--app", "shp:app"], 2, "There is no module shp"),
+        (
+            ["--messages", "b"],
+            2,
+            "--messages is given 2 times, and takes one value. A log may be a folder, or",
+        ),
+        (["--format", "parquet"], 1, "log.jsonl is no Parquet"),
+        (["--format", "jsno"], 2, "'jsno' is not one of 'parquet', 'json'"),
+        (["--store", "nowhere"], 2, "The store url has none of the forms that are known: sqlite:///"),
+        (["--store", "sqlite://store.db"], 2, "write sqlite:///relative.db"),
+        (["--store", "sqlite:///folder"], 2, "cannot be used as a store"),
+        (["--store", "memory:"], 2, "A memory: store is seen by one process only"),
+        (
+            ["--store", "env:NOT_SET_HERE"],
+            2,
+            "The environment variable NOT_SET_HERE that the store url names is",
+        ),
+        (
+            ["--store", "sqlite:///stor.db", "--must-exist"],
+            1,
+            "There is no table games in sqlite:///stor.db.",
+        ),
+        (["--table", "my-table"], 2, "it must be 3 to 63 ASCII letters and digits"),
+        (["--table", "g", "--table", "my-table"], 2, "The table name 'my-table' cannot be used"),
+        (["--table", "gmes", "--must-exist"], 1, "There is no table gmes in sqlite:///store.db."),
+        (["--out", "log.jsonl"], 1, "Outcomes cannot be written to log.jsonl: "),
+        (["--out", "log.jsonl/deeper"], 1, "Choose another --out."),
+        (["--out", "out*"], 2, "a pattern to Spark"),
+        (["--master", "nonsense"], 2, "'nonsense' is no master of Spark: write local[*]"),
+        (["--master", "local[x]"], 2, "'local[x]' is no master of Spark"),
+        (["--remote", "host:15002"], 2, "'host:15002' is no url of Spark Connect: write sc://HOST:PORT"),
+        (["--master", "yarn"], 2, "use a local master, or a store on the network"),
+        (["--source", "a:b"], 2, "--source a:b holds a colon, which ends the name in an id"),
+        (["--keep-large", "log.jsonl"], 1, "log.jsonl is a file. Choose another --keep-large."),
+        (["--publish", "nowhere"], 2, "A target is sqlite:///FILE, postgresql://"),
+        (["--rate", "5"], 2, "--rate says how outputs are published: add --publish URL."),
+        (
+            ["--handler-timeout", "0s"],
+            2,
+            "The time that a handler may take (handler_timeout) is more than none.",
+        ),
+        (["--partitions", "0"], 2, "greater than or equal to 1"),
+        (["--max-dead-letters", "lots"], 2, "write one such as 10, or a share such as 0.5%"),
+        (["--strict"], 2, "Say with --max-dead-letters"),
+        (["--late", "perhaps"], 2, "--late"),
+        (["--on-difference", "perhaps"], 2, "--on-difference"),
+        (["--algorithm", "outbox"], 1, "The table was processed with the algorithm state-based"),
+        (["--batch-id", "a/b"], 1, "The batch id 'a/b' is not usable"),
+        (["--batch-id", "given-up"], 1, "Batch given-up was abandoned"),
+        (["--batch-id", "begun", "--out", "elsewhere"], 1, "Batch begun has outcomes in "),
+        (["--log-file", "folder"], 2, "'folder' is a directory"),
+        (["--ouput", "other"], 2, "No such option: --ouput"),
+        (["extra"], 2, "unexpected extra argument"),
+    ],
+)
+def test_a_batch_that_cannot_begin(consistent, store, tmp_path, arguments, code, sentence):
+    async def begin(table):
+        ledger = Ledger(table, NOW)
+        await ledger.begin("given-up", "input", str(tmp_path / "out"))
+        await ledger.abandon("given-up")
+        await ledger.commit_round(await ledger.begin("begun", "input", str(tmp_path / "out")), 0, {}, 0)
+
+    on_store(store, begin)
+    before = tables(tmp_path / "store.db")
+
+    told(consistent(*RUN, *arguments), code, sentence)
+
+    assert tables(tmp_path / "store.db") == before
+    assert not (tmp_path / "stor.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("log", "code", "sentence"),
+    [
+        ("lgo.jsonl", 1, "There is no log at lgo.jsonl."),
+        ("", 2, "--messages is empty"),
+        ("folder", 1, "The log at folder holds no parquet files"),
+        ("log.csv", 1, "log.csv is no Parquet"),
+        ("empty.jsonl", 1, "holds no messages"),
+        ("log", 1, "log is no Parquet. If it holds JSON lines, say --format json."),
+    ],
+)
+@pytest.mark.parametrize("command", [RUN, VERIFY])
+def test_a_log_that_is_none(consistent, store, command, log, code, sentence):
+    told(consistent(*(log if word == "log.jsonl" else word for word in command)), code, sentence)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["nothing"], 2, "No such command"),
+        (["streams"], 2, "--store"),
+        (["streams", "--store", "sqlite:///store.db"], 2, "--table"),
+        (["streams", *ON_STORE, "--limit", "-1"], 2, "--limit"),
+        (["show", *ON_STORE, "ShootingRange", "1"], 1, "There is no stream of ShootingRange for 1"),
+        (["show", *ON_STORE, "ShootingRange", "1", "--version", "1", "--message", "m"], 2, "not both"),
+        (["truncate", *ON_STORE], 2, "--older-than AGE, --keep-last N"),
+        (["truncate", *ON_STORE, "--older-than", "soon"], 2, "30s, 15m, 24h, 7d or 2w"),
+        (["truncate", *ON_STORE, "--older-than", "3h"], 2, "--allow-young"),
+        (["truncate", *ON_STORE, "--keep-last", "0"], 2, "--keep-last"),
+        (["run", *SAMPLE, *LOG, *ON_STORE], 2, "--out"),
+        (["verify", *SAMPLE, *ON_STORE], 2, "--messages"),
+        ([*VERIFY, "--app", "samples.shooting_range"], 2, "MODULE:ATTRIBUTE"),
+        ([*VERIFY, "--sample", "0"], 2, "above 0 and up to 1"),
+        ([*VERIFY, "--sample", "many"], 2, "--sample"),
+        ([*VERIFY, "--master", "spark://host:7077"], 2, "SQLite"),
+        (["lint", "nowhere:app"], 2, "There is no module nowhere"),
+        (["lint", "runtime.clock"], 2, "There is no handler in runtime.clock"),
+        (["batches", *ON_STORE, "--abandon", "b7"], 1, "There is no batch b7"),
+        (["sample", "shooting-range", "--out", "store.db"], 1, "is there already"),
+        (["stats", *ON_STORE, "--master", "lokal"], 2, "'lokal' is no master of Spark: write local[*]"),
+        (["window", *ON_STORE, "--master", "lokal"], 2, "'lokal' is no master of Spark: write local[*]"),
+        (SWEEP, 1, "The table was processed with the algorithm state-based (batch b1)"),
+    ],
+)
+def test_what_other_commands_refuse(consistent, store, arguments, code, sentence):
+    on_store(store, lambda table: Ledger(table, NOW).begin("b1", "some input", "out"))
+
+    told(consistent(*arguments), code, sentence)
+
+
+@pytest.mark.parametrize("command", LOOKS)
+def test_looking_at_a_table_makes_neither_it_nor_its_store(consistent, store, tmp_path, command):
+    before = tables(tmp_path / "store.db")
+
+    no_table = consistent(*command, "--store", "sqlite:///store.db", "--table", "gmes")
+    no_store = consistent(*command, "--store", "sqlite:///stor.db", "--table", "games")
+
+    told(no_table, 1, "There is no table gmes in sqlite:///store.db.")
+    told(no_store, 1, f"There is no store at {tmp_path}/stor.db")
+    assert tables(tmp_path / "store.db") == before
+    assert not (tmp_path / "stor.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "sentence"),
+    [
+        ("--source", "nowhere", "There is no folder nowhere: --source names the one that files come into."),
+        ("--source", "folder*", "a pattern to Spark"),
+        ("--out", "folder/out", "--out folder/out is in the folder of --source, folder"),
+        ("--checkpoint", "folder/c", "choose another --checkpoint"),
+        ("--checkpoint", "log/c", "The checkpoint cannot be written to log/c: "),
+        ("--trigger", "5s", "leave it or --available-now out"),
+        ("--trigger", "soon", "'soon' is no duration"),
+        ("--query", "a b", "is not usable"),
+        ("--out", "out[1]", "a pattern to Spark"),
+        ("--compact-after", "0", "'--compact-after'"),
+        ("--max-dead-letters", "many", "'many'"),
+        ("--types", "Fire", "FireAt, Hit"),
+        ("--publish", "ftp://x", "A target is sqlite:///FILE"),
+        ("--map", "Hit=hits", "--map says how outputs are published: add --publish URL."),
+    ],
+)
+def test_a_stream_that_cannot_begin(consistent, option, value, sentence):
+    given = {"--source": "folder", "--query": "shots", "--checkpoint": "checkpoint", "--out": "out"}
+    words = [word for pair in {**given, option: value}.items() for word in pair]
+
+    said = consistent("stream", *SAMPLE, *ON_STORE, *words, "--format", "json", "--available-now")
+
+    assert said.code in (1, 2)
+    assert sentence in said.err
+    assert "Traceback" not in said.err
+
+
+def test_store_and_table_may_come_from_the_environment_and_options_count_more(consistent, store, monkeypatch):
+    monkeypatch.setenv("CONSISTENT_STORE", store)
+    monkeypatch.setenv("CONSISTENT_TABLE", "games")
+    assert consistent("streams").code == 0
+
+    monkeypatch.setenv("CONSISTENT_STORE", "nowhere")
+    assert consistent("streams", "--store", store).code == 0
+
+
+def test_a_secret_in_a_store_url_is_never_printed(consistent):
+    secret = "c2VjcmV0LXNlY3JldA"
+    for url in (
+        f"AccountName=a;AccountKey={secret}",
+        f"https://a.table.core.windows.net/?sig{secret}",
+        f"x:{secret}",
+    ):
+        said = consistent("streams", "--store", url, "--table", "no table")
+
+        assert said.code == 2
+        assert secret not in said.err + said.out
