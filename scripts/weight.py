@@ -19,12 +19,12 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("eventstore", "handlers", "runtime", "samples")
 
 CEILINGS = {
-    "product lines": 45_600,
-    "product modules": 191,
-    "import lines, % of product": 7.5,
-    "modules with a single importer": 30,
-    "modules that runtime.spark.batch imports": 81,
-    "test lines": 73_200,
+    "product lines": 42_400,
+    "product modules": 185,
+    "import lines, % of product": 7.7,
+    "modules with a single importer": 29,
+    "modules that runtime.spark.batch imports": 79,
+    "test lines": 68_900,
     "make targets": 11,
     "extras": 8,
 }
