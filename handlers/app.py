@@ -53,7 +53,7 @@ class HandlerDefinition:
 
     def _initial_state(self) -> bytes:
         try:
-            return self.codec.canonical(self.codec.encode(self.state_type()))[1]
+            return self.codec.encode(self.state_type())
         except ValidationError as error:
             missing = ", ".join(str(problem["loc"][0]) for problem in error.errors() if problem["loc"])
             raise AppError(

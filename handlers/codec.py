@@ -6,20 +6,23 @@ bytes gets the same. Two states are equal when their bytes are.
 
 from __future__ import annotations
 
+import re
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from operator import contains, is_
+from math import isfinite
+from operator import attrgetter, contains, is_
 from types import NoneType
 from typing import Annotated, Any, Generic, Literal, TypeGuard, TypeVar, Union, get_args, get_origin
 from uuid import UUID
+from weakref import WeakKeyDictionary
 
 import msgpack
 from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import PydanticSerializationError, TzInfo, to_json
 
 from handlers.errors import AppError, CodecError
 
@@ -254,6 +257,183 @@ def _types(field: Any) -> frozenset[type] | None:  # noqa: ANN401 - pydantic's s
     return optional | {_SCALARS[inner["type"]]}
 
 
+# Looks: which values come back from their bytes as they were.
+#
+# The bytes do not tell that they changed a value: of two models with the same fields the first is read, a subclass
+# loses its own fields, and all replays agree. So what is read back is compared with what was written, except for values
+# of which a look tells that pydantic brings them back.
+
+_Look = Callable[[Any], bool]
+_LIMITS = {"allow_inf_nan", "cls", "custom_init", "decimal_places", "expected", "ge", "gt", "items_schema", "le", "lt",
+           "max_digits", "max_length", "members", "metadata", "microseconds_precision", "min_length", "missing",
+           "multiple_of", "pattern", "ref", "root_model", "strict", "sub_type", "type",
+           "variadic_item_index"}  # fmt: skip
+"""What a schema may demand of a value without changing it."""
+_FIELD = {"metadata", "schema", "serialization_alias", "type", "validation_alias"}
+_KEPT = {"bool", "date", "float", "int", "none", "str", "timedelta", "uuid"}
+
+
+class _OddError(Exception):
+    """Raised for a schema whose values have to be compared each time."""
+
+
+_FLAT: WeakKeyDictionary[_Look, tuple[frozenset[type], frozenset[int]]] = WeakKeyDictionary()
+"""What is looked at by a look at a model that looks at no field: its type, and how many fields there are."""
+
+
+def _look_at_all(look: _Look) -> _Look:
+    if look not in _FLAT:
+        return lambda values: all(map(look, values))
+    kinds, sizes = _FLAT[look]
+    return lambda values: (
+        kinds.issuperset(map(type, values)) and sizes.issuperset(map(len, map(_fields_of, values)))
+    )
+
+
+_fields_of = attrgetter("__dict__")
+
+
+def _looks_of(schema: Any, definitions: Mapping[str, Any], known: dict[type, _Look]) -> _Look | None:  # noqa: ANN401, C901
+    """Return a look at the models of a core schema, None when none is needed. Raises `_OddError`."""
+    kind, config, content = schema["cls"], schema.get("config", {}), schema["schema"]
+    if schema.get("root_model"):
+        content = {"type": "model-fields", "fields": {"root": {"type": "model-field", "schema": content}}}
+    if (
+        set(schema) - _LIMITS - {"schema", "config"}
+        or schema.get("custom_init")
+        or kind.__private_attributes__
+        or set(config) - _HARMLESS_CONFIG - {"strict", "validate_by_alias", "validate_by_name"}
+        or content["type"] != "model-fields"
+        or content.get("computed_fields")
+    ):
+        raise _OddError
+    looks: list[tuple[str, _Look]] = []
+    size = len(content["fields"])
+
+    def look(model: Any) -> bool:  # noqa: ANN401
+        fields = model.__dict__
+        if type(model) is not kind or len(fields) != size:
+            return False
+        for name, look_at in looks:  # noqa: SIM110 - faster than all()
+            if not look_at(fields[name]):
+                return False
+        return True
+
+    known[kind] = look  # which may contain itself
+    for name, field in content["fields"].items():
+        if set(field) - _FIELD or field.get("validation_alias") != field.get("serialization_alias"):
+            raise _OddError
+        found = _look_at(field["schema"], config, definitions, known)
+        if found is not None:
+            looks.append((name, found))
+    if not looks:
+        _FLAT[look] = (frozenset({kind}), frozenset({size}))
+    return look
+
+
+def _look_at(  # noqa: C901, PLR0911, PLR0912 - a case for each kind of schema
+    schema: Any,  # noqa: ANN401 - pydantic's schema
+    config: Mapping[str, Any],
+    definitions: Mapping[str, Any],
+    known: dict[type, _Look],
+) -> _Look | None:
+    """Return a look at the values of a core schema, None when none is needed. Raises `_OddError`."""
+    kind, keys = schema["type"], set(schema) - _LIMITS
+    match kind:
+        case "default" if keys <= {"schema", "default", "default_factory", "default_factory_takes_data"}:
+            return _look_at(schema["schema"], config, definitions, known)
+        case "definition-ref" if keys == {"schema_ref"}:
+            return _look_at(definitions[schema["schema_ref"]], config, definitions, known)
+        case "nullable" if keys == {"schema"}:
+            inner = _look_at(schema["schema"], config, definitions, known)
+            return None if inner is None else lambda value: value is None or inner(value)
+        case "union" if keys == {"choices"} and config.get("ser_json_inf_nan") == "constants":
+            types = {_SCALARS.get(choice["type"]) for choice in schema["choices"] if set(choice) == {"type"}}
+            if len(types) == len(schema["choices"]) and None not in types:  # JSON tells these apart
+                return lambda value: type(value) in types
+        case "tuple" if not keys:
+            looks = [_look_at(each, config, definitions, known) for each in schema["items_schema"]]
+            if not any(looks):
+                return None
+            if len(looks) == 1 and "variadic_item_index" in schema:
+                return _look_at_all(looks[0] or _never)
+            if "variadic_item_index" not in schema:
+                return lambda values: all(
+                    look is None or look(value) for look, value in zip(looks, values, strict=False)
+                )
+        case "frozenset" if not keys:
+            look = _look_at(schema["items_schema"], config, definitions, known)
+            return look and _look_at_all(look)
+        case "model":
+            return known.get(schema["cls"]) or _looks_of(schema, definitions, known)
+        case "enum" if not keys and {type(member.value) for member in schema["members"]} <= {int, str}:
+            return None
+        case "literal" if not keys and {*map(type, schema["expected"])} <= {*_SCALARS.values(), NoneType}:
+            return None
+        case "float" if config.get("ser_json_inf_nan") != "constants" and not keys:
+            return lambda value: type(value) is float and isfinite(value)  # all others are written as null
+        case "bytes" if config.get("ser_json_bytes") == config.get("val_json_bytes") == "base64" and not keys:
+            return None
+        case "decimal" if not keys:
+            return lambda value: type(value) is Decimal and value.is_finite()
+        case "datetime" | "time" if not keys:  # of another zone the name, seconds, or all may be lost
+            type_ = datetime if kind == "datetime" else time
+            return lambda value: (
+                type(value) is type_ and (value.tzinfo is None or type(value.tzinfo) is TzInfo)
+            )
+        case _ if kind in _KEPT and not keys:
+            return None
+    raise _OddError
+
+
+def find_look(model_type: type[BaseModel]) -> _Look | None:
+    """Return a look at models of a type, None when none is needed: they come back as they were, or not at all."""
+    schema: Any = model_type.__pydantic_core_schema__
+    definitions = {each["ref"]: each for each in schema.get("definitions", ())}
+    schema = schema["schema"] if schema["type"] == "definitions" else schema
+    schema = definitions[schema["schema_ref"]] if schema["type"] == "definition-ref" else schema
+    try:
+        return _looks_of(schema, definitions, {}) if schema["type"] == "model" else _never
+    except _OddError:
+        return _never
+
+
+def _never(_: object) -> bool:
+    return False
+
+
+def _change(given: Any, back: Any, where: str) -> str | None:  # noqa: ANN401 - any field value
+    """Return what differs between a value and the one that came back, in words; None when they are the same."""
+    if type(given) is not type(back):
+        return f"{where} is a {type(given).__name__} and comes back as a {type(back).__name__}"
+    parts: Iterable[tuple[str, Any, Any]] = ()
+    match given:
+        case BaseModel():
+            if list(given.__dict__) != list(back.__dict__):
+                return f"{where} comes back with other fields"
+            parts = [
+                (f"{where}.{name}", value, back.__dict__[name]) for name, value in given.__dict__.items()
+            ]
+        case tuple() | frozenset():
+            is_same = len(given) == len(back)
+            pairs = zip(given, back, strict=False)
+            if type(given) is frozenset:
+                pairs = zip(sorted(given, key=_sort_key), sorted(back, key=_sort_key), strict=False)
+            parts = [(f"{where}[{number}]", *pair) for number, pair in enumerate(pairs)]
+        case float() | Decimal():
+            is_same = repr(given) == repr(back)
+        case datetime() | time():
+            naive, naive_back = (each.replace(tzinfo=None, fold=0) for each in (given, back))
+            has_zone = (given.tzinfo is None, given.utcoffset()) == (back.tzinfo is None, back.utcoffset())
+            is_same = has_zone and naive == naive_back
+        case _:
+            is_same = given == back
+    changed = next(filter(None, (_change(*part[1:], part[0]) for part in parts)), None)
+    return changed or (
+        None if isinstance(given, BaseModel) or is_same else f"{where} comes back as another value"
+    )
+
+
 JSON = ConfigDict(
     extra="ignore",
     ser_json_bytes="base64",
@@ -267,35 +447,75 @@ _SHOWN = 20
 
 M = TypeVar("M", bound=BaseModel)
 
+_MAYBE_LONG = re.compile(r"[0-9.](?:[0-9.]{15}|[eE][+-]?[0-9]{3})")
+_NUMBER = re.compile(r'"(?:[^"\\]|\\.)*"|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?')
+
+
+def _exact_number(token: re.Match[str]) -> str:
+    """Return a number of JSON as a string if a float, which pydantic makes of it, would lose digits."""
+    text = token[0]
+    if text[0] == '"' or text.lstrip("-").isdigit() or Decimal(repr(float(text))) == Decimal(text):
+        return text
+    return f'"{text}"'
+
 
 class Codec(Generic[M]):
     """Encode and decode models of one type. A call costs about a microsecond for a small model.
 
-    `decode` returns the model for its JSON, and raises pydantic's `ValidationError`. `plain` tells which models need no
-    second look, None when the type is not plain.
+    `encode` returns the JSON of a model: fields in declared order, sets sorted by the bytes of their members. It raises
+    `CodecError` for unknown or missing fields, which `model_copy(update=...)` lets pass, and for a model that would not
+    come back as it was. `decode` returns the model for its JSON, and raises pydantic's `ValidationError`. `plain` tells
+    which models need no second look, None when the type is not plain.
     """
 
-    __slots__ = ("_fields", "_sorted", "decode", "model_type", "plain", "serialize")
+    __slots__ = (
+        "_fields",
+        "_has_decimals",
+        "_look",
+        "_read",
+        "_sorted",
+        "decode",
+        "encode",
+        "model_type",
+        "plain",
+        "serialize",
+    )
 
     def __init__(self, model_type: type[M]) -> None:
         self.model_type = model_type
         self._fields = len(model_type.model_fields)
-        self._sorted = any(  # the order of a set differs between processes
-            frozenset in (part, get_origin(part))
+        parts = {
+            get_origin(part) or part
             for model in _models(model_type, {})
             for field in model.model_fields.values()
             for part in _parts(field.annotation)
-        )
+        }
+        self._sorted = frozenset in parts  # the order of a set differs between processes
+        self._has_decimals = Decimal in parts
         self.plain = find_plain(model_type)
-        self.decode: Callable[[bytes | str], M] = model_type.__pydantic_validator__.validate_json
+        look = None if self.plain is not None else find_look(model_type)
+        self._look = look
+        self.encode: Callable[[M], bytes] = self.write if look is None else self._encode_and_look
+        self._read: Callable[[bytes | str], M] = model_type.__pydantic_validator__.validate_json
+        self.decode = self._read_exactly if self._has_decimals else self._read
         self.serialize = model_type.__pydantic_serializer__.to_json
 
-    def encode(self, model: M) -> bytes:
-        """Return the JSON of a model: fields in declared order, sets sorted by the bytes of their members.
+    def exact(self, body: bytes | str) -> bytes | str:
+        """Return the JSON of a model that has decimals, with the numbers as text that have more digits than a float."""
+        if not self._has_decimals:
+            return body
+        text = body if isinstance(body, str) else body.decode(errors="surrogateescape")
+        return _NUMBER.sub(_exact_number, text) if _MAYBE_LONG.search(text) else body
 
-        Raises `CodecError` for a value that its field's type does not allow, and for unknown or missing fields:
-        `model_copy(update=...)` checks neither.
-        """
+    def _read_exactly(self, data: bytes | str) -> M:
+        return self._read(self.exact(data))
+
+    def _encode_and_look(self, model: M) -> bytes:
+        encoded = self.write(model)
+        return encoded if self._look(model) else self.canonical(model, encoded)[1]  # type: ignore[misc] # it has one
+
+    def write(self, model: M) -> bytes:
+        """Return the JSON of a model, whether or not it comes back as it was. Raises `CodecError`."""
         if type(model) is not self.model_type:
             raise CodecError(f"Expected {self.model_type.__name__}, got {type(model).__name__}.")
         if len(model.__dict__) != self._fields:
@@ -304,46 +524,53 @@ class Codec(Generic[M]):
             what = f"has no field {', '.join(strange)}" if strange else f"lacks {', '.join(missing)}"
             raise CodecError(f"{self.model_type.__name__} {what}.")
         try:
-            if self._sorted:
-                return _json(_sorted(model))
-            return self.serialize(model, by_alias=True, warnings=False)
-        except KeyError as error:
-            raise CodecError(
-                f"A model in {self.model_type.__name__} has no field {error.args[0]}."
-            ) from error
+            return self.serialize(_ordered(model) if self._sorted else model, by_alias=True, warnings=False)
         except (PydanticSerializationError, TypeError, ValueError) as error:
             raise CodecError(f"{self._place_of_failure(model)} cannot be encoded: {error}") from error
 
     def reread(self, data: bytes) -> M:
         """Decode what `encode` returned. Raises `CodecError` when it is not valid."""
         try:
-            return self.decode(data)
+            return self._read(data)
         except ValidationError as error:
-            raise CodecError(
-                f"{self.model_type.__name__} holds a value that its type does not allow: {all_problems(error)}"
-            ) from error
+            raise self._refusal(error) from error
 
-    def canonical(self, encoded: bytes) -> tuple[M, bytes]:
-        """Return what `encode` returned in canonical form: the model as storage returns it, and the bytes to store.
+    def canonical(self, model: M, encoded: bytes) -> tuple[M, bytes]:
+        """Return a model, which `write` has encoded, as storage returns it, and the bytes to store.
 
-        A value that was not validated may be encoded in another form than its type's: 1.0 in a field of type int, 0
-        in a Decimal. Decoded and encoded once more it would look changed. Raises `CodecError` when the bytes cannot be
-        decoded, or change with each decoding.
+        A value that was not validated counts as what pydantic would make of it: 1.0 in a field of type int, a list for
+        a tuple, 0 for a Decimal. Raises `CodecError` for one that its field's type does not allow, and for a model that
+        does not come back as it was.
         """
-        model = self.reread(encoded)
-        again = self.encode(model)
-        if again != encoded and self.encode(self.reread(again)) != again:
+        back = self.reread(encoded)
+        if self._look is None or self._look(model):
+            return back, self.write(back)
+        if _change(model, back, "") is None:
+            return back, encoded
+        name = self.model_type.__name__
+        try:
+            valid = self.model_type.model_validate(dict(model.__dict__), by_alias=False, by_name=True)
+        except ValidationError as error:
+            raise self._refusal(error) from error
+        encoded = self.write(valid)
+        back = self.reread(encoded)
+        change = _change(valid, back, name)
+        if change is not None:
             raise CodecError(
-                f"{self.model_type.__name__} changes with every encoding and decoding: check its validators."
+                f"{change}: a replay would get something else. Use a type that JSON brings back as it was."
             )
-        return model, again
+        return back, encoded
+
+    def _refusal(self, error: ValidationError) -> CodecError:
+        name = self.model_type.__name__
+        return CodecError(f"{name} holds a value that its type does not allow: {all_problems(error)}")
 
     def _place_of_failure(self, model: M) -> str:
         """Return the first field that cannot be encoded, with the name of the model."""
         name = self.model_type.__name__
         for field in self.model_type.model_fields:
             try:
-                _json(_sorted(getattr(model, field)))
+                _json(_ordered(getattr(model, field)))
             except (PydanticSerializationError, TypeError, ValueError):
                 return f"{name}.{field}"
         return name
@@ -360,18 +587,32 @@ def all_problems(error: ValidationError) -> str:
     return "; ".join([*lines, f"and {more} more"] if more else lines)
 
 
-def _sorted(value: Any) -> Any:  # noqa: ANN401 - any field value
-    """Return a value with models as dicts, and sets as lists sorted by the JSON of their members."""
+class _Ordered(frozenset[Any]):
+    """A set that is written sorted by the JSON of its members, each by the serializer of its type."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(sorted(super().__iter__(), key=_json))
+
+
+def _ordered(value: Any) -> Any:  # noqa: ANN401 - any field value
+    """Return a value in which sets are written sorted."""
     if isinstance(value, BaseModel):
-        fields = type(value).model_fields
-        return {
-            fields[name].serialization_alias or name: _sorted(item) for name, item in value.__dict__.items()
-        }
-    if isinstance(value, frozenset | set):
-        return sorted((_sorted(item) for item in value), key=_json)
-    if isinstance(value, tuple | list):
-        return [_sorted(item) for item in value]
+        fields = {name: _ordered(item) for name, item in value.__dict__.items()}
+        if all(map(is_, fields.values(), value.__dict__.values())):
+            return value
+        copied = value.__copy__()
+        copied.__dict__.update(fields)
+        return copied
+    if isinstance(value, frozenset):
+        return _Ordered(map(_ordered, value))
+    if type(value) in (tuple, list):
+        items = [*map(_ordered, value)]
+        return value if all(map(is_, items, value)) else type(value)(items)
     return value
+
+
+def _sort_key(value: Any) -> bytes:  # noqa: ANN401 - any field value
+    return _json(_ordered(value))
 
 
 def _json(value: Any) -> bytes:  # noqa: ANN401 - any field value

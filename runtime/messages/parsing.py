@@ -127,7 +127,8 @@ def is_copy(delivery: Prepared, recorded: bytes) -> bool:
     if delivery.fingerprint == recorded:
         return True
     names = [name for name in delivery.route.names if name != delivery.envelope.type]
-    return recorded in _fingerprints(delivery.envelope, names)
+    body = identity(delivery.route, delivery.envelope.body)
+    return recorded in _fingerprints(delivery.envelope._replace(body=body), names)
 
 
 def has_fingerprint(envelope: Envelope, names: Iterable[str], recorded: bytes) -> bool:
@@ -139,6 +140,11 @@ def has_fingerprint(envelope: Envelope, names: Iterable[str], recorded: bytes) -
         return recorded in _fingerprints(envelope, names)
     except Exception:  # noqa: BLE001 - a body may hold anything
         return False
+
+
+def identity(route: Route, body: str | bytes) -> str | bytes:
+    """Return a body of which the fingerprint tells all that a handler can see: also digits that no float holds."""
+    return body if isinstance(body, bytes) else message_codec(route.message_type).exact(body)
 
 
 def _fingerprints(envelope: Envelope, names: Iterable[str]) -> list[bytes]:
@@ -283,7 +289,7 @@ class _Parser:
                 continue
             self._read(route, places)
             self._refuse_others(route, places)
-            self._add_fingerprints(type_, places)
+            self._add_fingerprints(route, type_, places)
 
     def _read(self, route: Route, places: Sequence[int]) -> None:
         """Read the bodies of one type."""
@@ -339,13 +345,13 @@ class _Parser:
             return {each.int for each in ids} <= {int.from_bytes(ours) if isinstance(ours, bytes) else None}
         return set(map(str, ids)) <= {self._business_id or None}
 
-    def _add_fingerprints(self, type_: str, places: Sequence[int]) -> None:
+    def _add_fingerprints(self, route: Route, type_: str, places: Sequence[int]) -> None:
         """Compute the fingerprints of the messages of one type."""
         bodies, messages, fingerprints = self._envelopes.bodies, self.messages, self.fingerprints
         for place in places:
             if type(messages[place]) is not Outcome:
-                body = bodies[place]
                 try:
+                    body = identity(route, bodies[place])
                     fingerprints[place] = fingerprint(type_, body, packed=isinstance(body, bytes))
                 except Exception as error:  # noqa: BLE001 - the body may hold anything
                     self.refuse(place, Reason.INVALID_BODY, repr(error))
