@@ -6,9 +6,10 @@ bytes gets the same. Two states are equal when their bytes are.
 
 from __future__ import annotations
 
+import json
 import re
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -17,12 +18,11 @@ from operator import attrgetter, contains, is_
 from types import NoneType
 from typing import Annotated, Any, Generic, Literal, TypeGuard, TypeVar, Union, get_args, get_origin
 from uuid import UUID
-from weakref import WeakKeyDictionary
 
 import msgpack
 from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticSerializationError, TzInfo, to_json
+from pydantic_core import PydanticSerializationError, to_json
 
 from handlers.errors import AppError, CodecError
 
@@ -168,8 +168,9 @@ _HARMLESS_CONFIG = {
     "ser_json_inf_nan",
     "title",
     "val_json_bytes",
+    "validate_by_alias",
+    "validate_by_name",
 }
-_HARMLESS = {"type", "cls", "config", "custom_init", "metadata", "ref", "root_model", "schema"}
 _MAX_BYTES_WITH_INTEGERS = 4000
 """In a longer text an integer may have more than the 4,300 digits that pydantic reads."""
 _MAX_REMEMBERED = 1000
@@ -227,17 +228,7 @@ class Plain:
 def find_plain(model_type: type[BaseModel]) -> Plain | None:
     """Return what instances of a plain model are compared with, None for a model that is not plain."""
     schema: Any = model_type.__pydantic_core_schema__
-    is_plain = (
-        schema["type"] == "model"
-        and not model_type.__private_attributes__
-        and set(schema) <= _HARMLESS
-        and not schema.get("custom_init")
-        and not schema.get("root_model")
-        and set(schema.get("config", ())) <= _HARMLESS_CONFIG
-        and schema["schema"]["type"] == "model-fields"
-        and set(schema["schema"]) <= {"computed_fields", "fields", "model_name", "type"}
-        and not schema["schema"].get("computed_fields")
-    )
+    is_plain = schema["type"] == "model" and not schema.get("root_model") and _only_checks(schema)
     types = {name: _types(field) for name, field in schema["schema"]["fields"].items()} if is_plain else {}
     return Plain(types) if is_plain and None not in types.values() else None  # type: ignore[arg-type] # just compared
 
@@ -257,181 +248,110 @@ def _types(field: Any) -> frozenset[type] | None:  # noqa: ANN401 - pydantic's s
     return optional | {_SCALARS[inner["type"]]}
 
 
-# Looks: which values come back from their bytes as they were.
+# Which values come back from their bytes as they were.
 #
 # The bytes do not tell that they changed a value: of two models with the same fields the first is read, a subclass
-# loses its own fields, and all replays agree. So what is read back is compared with what was written, except for values
-# of which a look tells that pydantic brings them back.
+# loses its own fields, and all replays agree. So what is read back is compared with what was written: always, if
+# pydantic does more to a type than check it, and else for odd values in the fields that may hold some.
 
-_Look = Callable[[Any], bool]
-_LIMITS = {"allow_inf_nan", "cls", "custom_init", "decimal_places", "expected", "ge", "gt", "items_schema", "le", "lt",
-           "max_digits", "max_length", "members", "metadata", "microseconds_precision", "min_length", "missing",
-           "multiple_of", "pattern", "ref", "root_model", "strict", "sub_type", "type",
-           "variadic_item_index"}  # fmt: skip
-"""What a schema may demand of a value without changing it."""
-_FIELD = {"metadata", "schema", "serialization_alias", "type", "validation_alias"}
-_KEPT = {"bool", "date", "float", "int", "none", "str", "timedelta", "uuid"}
-
-
-class _OddError(Exception):
-    """Raised for a schema whose values have to be compared each time."""
-
-
-_FLAT: WeakKeyDictionary[_Look, tuple[frozenset[type], frozenset[int]]] = WeakKeyDictionary()
-"""What is looked at by a look at a model that looks at no field: its type, and how many fields there are."""
+_CERTAIN = {bool, bytes, date, float, int, str, timedelta, NoneType, UUID}
+"""Types of which each value comes back, as long as the configuration of its model has all floats and bytes written."""
+_CHECKS = {"bool", "bytes", "date", "datetime", "decimal", "default", "definition-ref", "definitions",
+           "enum", "float", "frozenset", "int", "literal", "model", "model-field", "model-fields", "none",
+           "nullable", "str", "time", "timedelta", "tuple", "union", "uuid"}  # fmt: skip
+_LIMITS = {"allow_inf_nan", "choices", "cls", "computed_fields", "config", "custom_init",
+           "decimal_places", "default", "default_factory", "default_factory_takes_data", "definitions",
+           "expected", "fields", "frozen", "ge", "generic_origin", "gt", "items_schema", "le", "lt",
+           "max_digits", "max_length", "members", "metadata", "microseconds_precision", "min_length",
+           "missing", "model_name", "multiple_of", "pattern", "ref", "root_model", "schema", "schema_ref",
+           "serialization_alias", "strict", "sub_type", "type", "validation_alias", "variadic_item_index"}  # fmt: skip
+"""What a core schema may say of a value without changing it."""
 
 
-def _look_at_all(look: _Look) -> _Look:
-    if look not in _FLAT:
-        return lambda values: all(map(look, values))
-    kinds, sizes = _FLAT[look]
-    return lambda values: (
-        kinds.issuperset(map(type, values)) and sizes.issuperset(map(len, map(_fields_of, values)))
-    )
-
-
-_fields_of = attrgetter("__dict__")
-
-
-def _looks_of(schema: Any, definitions: Mapping[str, Any], known: dict[type, _Look]) -> _Look | None:  # noqa: ANN401, C901
-    """Return a look at the models of a core schema, None when none is needed. Raises `_OddError`."""
-    kind, config, content = schema["cls"], schema.get("config", {}), schema["schema"]
-    if schema.get("root_model"):
-        content = {"type": "model-fields", "fields": {"root": {"type": "model-field", "schema": content}}}
-    if (
-        set(schema) - _LIMITS - {"schema", "config"}
-        or schema.get("custom_init")
-        or kind.__private_attributes__
-        or set(config) - _HARMLESS_CONFIG - {"strict", "validate_by_alias", "validate_by_name"}
-        or content["type"] != "model-fields"
-        or content.get("computed_fields")
-    ):
-        raise _OddError
-    looks: list[tuple[str, _Look]] = []
-    size = len(content["fields"])
-
-    def look(model: Any) -> bool:  # noqa: ANN401
-        fields = model.__dict__
-        if type(model) is not kind or len(fields) != size:
+def _only_checks(schema: Any) -> bool:  # noqa: ANN401 - pydantic's schema
+    """Return whether pydantic changes no value of a core schema, neither when it writes nor when it reads it."""
+    inner = [schema[name] for name in ("schema", "items_schema") if isinstance(schema.get(name), dict)]
+    match schema["type"]:
+        case "model" if (
+            schema.get("custom_init")
+            or schema["cls"].__private_attributes__
+            or not set(schema.get("config", ())) <= _HARMLESS_CONFIG
+        ):
             return False
-        for name, look_at in looks:  # noqa: SIM110 - faster than all()
-            if not look_at(fields[name]):
-                return False
-        return True
-
-    known[kind] = look  # which may contain itself
-    for name, field in content["fields"].items():
-        if set(field) - _FIELD or field.get("validation_alias") != field.get("serialization_alias"):
-            raise _OddError
-        found = _look_at(field["schema"], config, definitions, known)
-        if found is not None:
-            looks.append((name, found))
-    if not looks:
-        _FLAT[look] = (frozenset({kind}), frozenset({size}))
-    return look
-
-
-def _look_at(  # noqa: C901, PLR0911, PLR0912 - a case for each kind of schema
-    schema: Any,  # noqa: ANN401 - pydantic's schema
-    config: Mapping[str, Any],
-    definitions: Mapping[str, Any],
-    known: dict[type, _Look],
-) -> _Look | None:
-    """Return a look at the values of a core schema, None when none is needed. Raises `_OddError`."""
-    kind, keys = schema["type"], set(schema) - _LIMITS
-    match kind:
-        case "default" if keys <= {"schema", "default", "default_factory", "default_factory_takes_data"}:
-            return _look_at(schema["schema"], config, definitions, known)
-        case "definition-ref" if keys == {"schema_ref"}:
-            return _look_at(definitions[schema["schema_ref"]], config, definitions, known)
-        case "nullable" if keys == {"schema"}:
-            inner = _look_at(schema["schema"], config, definitions, known)
-            return None if inner is None else lambda value: value is None or inner(value)
-        case "union" if keys == {"choices"} and config.get("ser_json_inf_nan") == "constants":
+        case "model-fields":
+            inner = [*schema["fields"].values()]
+        case "tuple":
+            inner = schema["items_schema"]
+        case "definitions":
+            inner += schema["definitions"]
+        case "union":  # JSON tells scalars apart
             types = {_SCALARS.get(choice["type"]) for choice in schema["choices"] if set(choice) == {"type"}}
-            if len(types) == len(schema["choices"]) and None not in types:  # JSON tells these apart
-                return lambda value: type(value) in types
-        case "tuple" if not keys:
-            looks = [_look_at(each, config, definitions, known) for each in schema["items_schema"]]
-            if not any(looks):
-                return None
-            if len(looks) == 1 and "variadic_item_index" in schema:
-                return _look_at_all(looks[0] or _never)
-            if "variadic_item_index" not in schema:
-                return lambda values: all(
-                    look is None or look(value) for look, value in zip(looks, values, strict=False)
-                )
-        case "frozenset" if not keys:
-            look = _look_at(schema["items_schema"], config, definitions, known)
-            return look and _look_at_all(look)
-        case "model":
-            return known.get(schema["cls"]) or _looks_of(schema, definitions, known)
-        case "enum" if not keys and {type(member.value) for member in schema["members"]} <= {int, str}:
-            return None
-        case "literal" if not keys and {*map(type, schema["expected"])} <= {*_SCALARS.values(), NoneType}:
-            return None
-        case "float" if config.get("ser_json_inf_nan") != "constants" and not keys:
-            return lambda value: type(value) is float and isfinite(value)  # all others are written as null
-        case "bytes" if config.get("ser_json_bytes") == config.get("val_json_bytes") == "base64" and not keys:
-            return None
-        case "decimal" if not keys:
-            return lambda value: type(value) is Decimal and value.is_finite()
-        case "datetime" | "time" if not keys:  # of another zone the name, seconds, or all may be lost
-            type_ = datetime if kind == "datetime" else time
-            return lambda value: (
-                type(value) is type_ and (value.tzinfo is None or type(value.tzinfo) is TzInfo)
-            )
-        case _ if kind in _KEPT and not keys:
-            return None
-    raise _OddError
-
-
-def find_look(model_type: type[BaseModel]) -> _Look | None:
-    """Return a look at models of a type, None when none is needed: they come back as they were, or not at all."""
-    schema: Any = model_type.__pydantic_core_schema__
-    definitions = {each["ref"]: each for each in schema.get("definitions", ())}
-    schema = schema["schema"] if schema["type"] == "definitions" else schema
-    schema = definitions[schema["schema_ref"]] if schema["type"] == "definition-ref" else schema
-    try:
-        return _looks_of(schema, definitions, {}) if schema["type"] == "model" else _never
-    except _OddError:
-        return _never
-
-
-def _never(_: object) -> bool:
-    return False
-
-
-def _change(given: Any, back: Any, where: str) -> str | None:  # noqa: ANN401 - any field value
-    """Return what differs between a value and the one that came back, in words; None when they are the same."""
-    if type(given) is not type(back):
-        return f"{where} is a {type(given).__name__} and comes back as a {type(back).__name__}"
-    parts: Iterable[tuple[str, Any, Any]] = ()
-    match given:
-        case BaseModel():
-            if list(given.__dict__) != list(back.__dict__):
-                return f"{where} comes back with other fields"
-            parts = [
-                (f"{where}.{name}", value, back.__dict__[name]) for name, value in given.__dict__.items()
-            ]
-        case tuple() | frozenset():
-            is_same = len(given) == len(back)
-            pairs = zip(given, back, strict=False)
-            if type(given) is frozenset:
-                pairs = zip(sorted(given, key=_sort_key), sorted(back, key=_sort_key), strict=False)
-            parts = [(f"{where}[{number}]", *pair) for number, pair in enumerate(pairs)]
-        case float() | Decimal():
-            is_same = repr(given) == repr(back)
-        case datetime() | time():
-            naive, naive_back = (each.replace(tzinfo=None, fold=0) for each in (given, back))
-            has_zone = (given.tzinfo is None, given.utcoffset()) == (back.tzinfo is None, back.utcoffset())
-            is_same = has_zone and naive == naive_back
-        case _:
-            is_same = given == back
-    changed = next(filter(None, (_change(*part[1:], part[0]) for part in parts)), None)
-    return changed or (
-        None if isinstance(given, BaseModel) or is_same else f"{where} comes back as another value"
+            if len(types) < len(schema["choices"]) or None in types:
+                return False
+    return (
+        schema["type"] in _CHECKS
+        and set(schema) <= _LIMITS
+        and not schema.get("computed_fields")
+        and schema.get("validation_alias") == schema.get("serialization_alias")
+        and all(map(_only_checks, inner))
     )
+
+
+def _may_be_odd(part: Any, config: ConfigDict) -> bool:  # noqa: ANN401 - a type expression
+    """Return whether a field with this part may hold a value that does not come back."""
+    origin = get_origin(part)
+    if origin is Literal:
+        return not {*map(type, get_args(part))} <= {bool, int, str, NoneType}
+    if part is float:
+        return config.get("ser_json_inf_nan") != "constants"
+    is_enum = isinstance(part, type) and issubclass(part, Enum)
+    return part not in _CERTAIN and not is_enum and origin not in (tuple, frozenset, Union, types.UnionType)
+
+
+def _find_odd(
+    model_type: type[BaseModel], models: Collection[type[BaseModel]], parts: set[Any]
+) -> dict[type, tuple[int, tuple[str, ...]]]:
+    """Return how many fields the models within a type have, and which of those may hold odd values.
+
+    There are no models if all values have to be compared.
+    """
+    enums = [part for part in parts if isinstance(part, type) and issubclass(part, Enum)]
+    if (
+        not _only_checks(model_type.__pydantic_core_schema__)
+        or any(issubclass(one, other) for one in models for other in models if one is not other)
+        or not {type(member.value) for enum in enums for member in enum} <= {int, str}
+        or (bytes in parts and any(model.model_config.get("ser_json_bytes") != "base64" for model in models))
+    ):
+        return {}
+    return {
+        model: (
+            len(model.model_fields),
+            tuple(
+                name
+                for name, field in model.model_fields.items()
+                if any(_may_be_odd(part, model.model_config) for part in _parts(field.annotation))
+            ),
+        )
+        for model in models
+    }
+
+
+def _exact(value: Any) -> Any:  # noqa: ANN401 - any field value
+    """Return something that equals that of another value only if a handler cannot tell the two apart."""
+    match value:
+        case BaseModel():
+            return type(value), tuple((name, _exact(item)) for name, item in value.__dict__.items())
+        case tuple():
+            return tuple, tuple(map(_exact, value))
+        case frozenset():
+            return frozenset, frozenset(map(_exact, value))
+        case float() | Decimal():
+            return isinstance(value, float), str(value)  # with the sign of a zero, and NaN equals itself
+        case datetime() | time():
+            return value.replace(tzinfo=None, fold=0), value.tzinfo is None, value.utcoffset()
+        case bool() | Enum():
+            return type(value), value
+    return next((kind for kind in SCALARS if isinstance(value, kind)), type(value)), value
 
 
 JSON = ConfigDict(
@@ -446,17 +366,32 @@ JSON = ConfigDict(
 _SHOWN = 20
 
 M = TypeVar("M", bound=BaseModel)
+_fields_of = attrgetter("__dict__")
+_UNKNOWN = (0, ("all",))
 
-_MAYBE_LONG = re.compile(r"[0-9.](?:[0-9.]{15}|[eE][+-]?[0-9]{3})")
-_NUMBER = re.compile(r'"(?:[^"\\]|\\.)*"|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?')
+_MAYBE_LONG = re.compile(r"[:,\[]\s*-?[0-9](?:[0-9.]{15}|[0-9.]*[eE][+-]?[0-9]{3})")
 
 
-def _exact_number(token: re.Match[str]) -> str:
-    """Return a number of JSON as a string if a float, which pydantic makes of it, would lose digits."""
-    text = token[0]
-    if text[0] == '"' or text.lstrip("-").isdigit() or Decimal(repr(float(text))) == Decimal(text):
-        return text
-    return f'"{text}"'
+class _Number(float):
+    """A number of JSON of which a float does not hold all digits."""
+
+    text: str
+
+    @classmethod
+    def of(cls, text: str) -> float:
+        """Return a number, with its text if that says more."""
+        number = cls(text)
+        number.text = text
+        try:
+            return float(number) if Decimal(repr(float(number))) == Decimal(text) else number
+        except ArithmeticError:
+            return number  # it is beyond all decimals
+
+
+def _as_text(value: Any) -> Any:  # noqa: ANN401 - parsed JSON
+    if isinstance(value, list):
+        return [*map(_as_text, value)]
+    return value.text if isinstance(value, _Number) else value
 
 
 class Codec(Generic[M]):
@@ -468,51 +403,79 @@ class Codec(Generic[M]):
     which models need no second look, None when the type is not plain.
     """
 
-    __slots__ = (
-        "_fields",
-        "_has_decimals",
-        "_look",
-        "_read",
-        "_sorted",
-        "decode",
-        "encode",
-        "model_type",
-        "plain",
-        "serialize",
-    )
+    __slots__ = ("_decimals", "_fields", "_has_odd", "_odd", "_read", "_sorted", "decode", "encode", "model_type",
+                 "plain", "serialize")  # fmt: skip
 
     def __init__(self, model_type: type[M]) -> None:
         self.model_type = model_type
         self._fields = len(model_type.model_fields)
-        parts = {
-            get_origin(part) or part
-            for model in _models(model_type, {})
-            for field in model.model_fields.values()
-            for part in _parts(field.annotation)
+        models = _models(model_type, {})
+        fields = [field for model in models for field in model.model_fields.items()]
+        parts = {part for _, field in fields for part in _parts(field.annotation)}
+        self._sorted = any(
+            frozenset in (part, get_origin(part)) for part in parts
+        )  # their order differs by process
+        self._decimals = {
+            key
+            for name, field in fields
+            if Decimal in _parts(field.annotation)
+            for key in getattr(field.validation_alias or name, "choices", [field.validation_alias or name])
         }
-        self._sorted = frozenset in parts  # the order of a set differs between processes
-        self._has_decimals = Decimal in parts
         self.plain = find_plain(model_type)
-        look = None if self.plain is not None else find_look(model_type)
-        self._look = look
-        self.encode: Callable[[M], bytes] = self.write if look is None else self._encode_and_look
+        self._odd = _find_odd(model_type, models, parts)
+        self._has_odd = self._odd.get(model_type, _UNKNOWN)[1] != ()
+        self.encode: Callable[[M], bytes] = self._encode_and_compare if self._has_odd else self.write
         self._read: Callable[[bytes | str], M] = model_type.__pydantic_validator__.validate_json
-        self.decode = self._read_exactly if self._has_decimals else self._read
+        self.decode = self._read_exactly if self._decimals else self._read
         self.serialize = model_type.__pydantic_serializer__.to_json
 
-    def exact(self, body: bytes | str) -> bytes | str:
-        """Return the JSON of a model that has decimals, with the numbers as text that have more digits than a float."""
-        if not self._has_decimals:
+    @property
+    def exact(self) -> Callable[[str | bytes], str | bytes] | None:
+        """What gives bodies in which numbers are text that would lose digits of a Decimal; None if there is none."""
+        return self._with_all_digits if self._decimals else None
+
+    def _with_all_digits(self, body: str | bytes) -> str | bytes:
+        text = body if isinstance(body, str) else body.decode(errors="replace")
+        if not _MAYBE_LONG.search(text):
             return body
-        text = body if isinstance(body, str) else body.decode(errors="surrogateescape")
-        return _NUMBER.sub(_exact_number, text) if _MAYBE_LONG.search(text) else body
+        try:
+            return json.dumps(json.loads(body, parse_float=_Number.of, object_pairs_hook=self._with_decimals))
+        except (ValueError, RecursionError):
+            return body  # of which pydantic tells what is wrong
+
+    def _with_decimals(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        return {key: _as_text(value) if key in self._decimals else value for key, value in pairs}
 
     def _read_exactly(self, data: bytes | str) -> M:
-        return self._read(self.exact(data))
+        return self._read(self._with_all_digits(data))
 
-    def _encode_and_look(self, model: M) -> bytes:
+    def _encode_and_compare(self, model: M) -> bytes:
         encoded = self.write(model)
-        return encoded if self._look(model) else self.canonical(model, encoded)[1]  # type: ignore[misc] # it has one
+        return encoded if self._comes_back(model) else self.canonical(model, encoded)[1]
+
+    def _comes_back(self, value: Any) -> bool:  # noqa: ANN401 - any field value
+        """Return whether it takes no comparison to see that a value comes back as it was."""
+        kind = type(value)
+        if kind in _CERTAIN and kind is not float:
+            return True
+        if kind in self._odd:
+            size, names = self._odd[kind]
+            fields = value.__dict__
+            return len(fields) == size and all(map(self._comes_back, map(fields.get, names)))
+        if kind is tuple or kind is frozenset:
+            kinds = set(map(type, value))
+            size, names = self._odd.get(kinds.pop(), _UNKNOWN) if len(kinds) == 1 else _UNKNOWN
+            if not names:
+                return {*map(len, map(_fields_of, value))} == {size}
+            return all(map(self._comes_back, value))
+        if kind is datetime or kind is time:  # of another zone seconds, or all may be lost
+            offset = value.utcoffset()
+            return value.tzinfo is None or (
+                offset is not None and offset.seconds % 60 == offset.microseconds == 0
+            )
+        if kind is float:
+            return isfinite(value)
+        return value.is_finite() if kind is Decimal else isinstance(value, Enum)
 
     def write(self, model: M) -> bytes:
         """Return the JSON of a model, whether or not it comes back as it was. Raises `CodecError`."""
@@ -543,22 +506,21 @@ class Codec(Generic[M]):
         does not come back as it was.
         """
         back = self.reread(encoded)
-        if self._look is None or self._look(model):
+        if not self._has_odd or self._comes_back(model):
             return back, self.write(back)
-        if _change(model, back, "") is None:
+        if _exact(model) == _exact(back):
             return back, encoded
-        name = self.model_type.__name__
         try:
             valid = self.model_type.model_validate(dict(model.__dict__), by_alias=False, by_name=True)
         except ValidationError as error:
             raise self._refusal(error) from error
         encoded = self.write(valid)
         back = self.reread(encoded)
-        change = _change(valid, back, name)
-        if change is not None:
-            raise CodecError(
-                f"{change}: a replay would get something else. Use a type that JSON brings back as it was."
-            )
+        for name, value in valid.__dict__.items():
+            if _exact(value) != _exact(back.__dict__[name]):
+                raise CodecError(
+                    f"{self.model_type.__name__}.{name} would change when stored or sent: use a type that JSON keeps."
+                )
         return back, encoded
 
     def _refusal(self, error: ValidationError) -> CodecError:
@@ -596,6 +558,8 @@ class _Ordered(frozenset[Any]):
 
 def _ordered(value: Any) -> Any:  # noqa: ANN401 - any field value
     """Return a value in which sets are written sorted."""
+    if type(value) in _CERTAIN:
+        return value
     if isinstance(value, BaseModel):
         fields = {name: _ordered(item) for name, item in value.__dict__.items()}
         if all(map(is_, fields.values(), value.__dict__.values())):
@@ -603,16 +567,12 @@ def _ordered(value: Any) -> Any:  # noqa: ANN401 - any field value
         copied = value.__copy__()
         copied.__dict__.update(fields)
         return copied
-    if isinstance(value, frozenset):
-        return _Ordered(map(_ordered, value))
+    if isinstance(value, frozenset | set):
+        return _Ordered(value if _CERTAIN.issuperset(map(type, value)) else map(_ordered, value))
     if type(value) in (tuple, list):
         items = [*map(_ordered, value)]
         return value if all(map(is_, items, value)) else type(value)(items)
     return value
-
-
-def _sort_key(value: Any) -> bytes:  # noqa: ANN401 - any field value
-    return _json(_ordered(value))
 
 
 def _json(value: Any) -> bytes:  # noqa: ANN401 - any field value

@@ -348,7 +348,7 @@ def test_an_unknown_field_is_refused_in_a_model_with_sets():
 def test_an_unknown_field_in_a_nested_model_of_one_with_sets_is_refused():
     nested = Nested().model_copy(update={"nmae": "x"})
 
-    with pytest.raises(CodecError, match=r"^DataWithSet.nested comes back with other fields"):
+    with pytest.raises(CodecError, match=r"^DataWithSet.nested would change"):
         Codec(DataWithSet).encode(DataWithSet(nested=nested))
 
 
@@ -377,7 +377,7 @@ def test_a_model_that_comes_back_as_something_else_each_time_is_refused():
         def one_more(cls, value: int) -> int:
             return value + 1
 
-    with pytest.raises(CodecError, match=r"^Growing.rings comes back as another value: "):
+    with pytest.raises(CodecError, match=r"^Growing.rings would change"):
         settled(Growing(rings=1))
 
 
@@ -482,9 +482,9 @@ def test_a_value_that_comes_back_is_taken_and_written_alike_beside_a_set(kind, v
 
     encoded = codec.encode(model)
 
-    assert codec.reread(encoded) == model
+    assert codec.encode(codec.reread(encoded)) == encoded
     assert json.loads(encoded)["value"] == json.loads(Codec(type(alone)).encode(alone))["value"]
-    assert settled(model) == (model, encoded)
+    assert settled(model)[1] == encoded
 
 
 def test_a_set_leaves_the_serializers_of_the_other_fields_as_they_are():
