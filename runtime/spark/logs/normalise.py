@@ -17,7 +17,18 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
-from pyspark.sql.types import BinaryType, DataType, MapType, NullType, StringType, StructType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DecimalType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from runtime.clock import EARLIEST, to_microseconds
 from runtime.errors import LogError, UsageError
@@ -255,8 +266,10 @@ def _check_columns(log: DataFrame) -> DataFrame:
         *[name for name in OPTIONAL if name in log.columns and log.schema[name].dataType == NullType()]
     )
     for name in ("body", "headers"):
-        if name in log.columns and isinstance(log.schema[name].dataType, StructType):
-            log = log.withColumn(name, sf.to_json(name, _TIMES))  # without fields that are null
+        if name in log.columns and isinstance(kind := log.schema[name].dataType, StructType):
+            # Headers are read as text, by a parser for which numbers are floats; a body is read by its message's codec.
+            column = sf.col(name).cast(_with_decimals_as_text(kind)) if name == "headers" else sf.col(name)
+            log = log.withColumn(name, sf.to_json(column, _TIMES))  # without fields that are null
     for name, (expected, *allowed) in _EXPECTED.items():
         found = log.schema[name].dataType.simpleString() if name in log.columns else "string"
         if found.partition(" ")[0] not in allowed:  # of a text, its collation follows
@@ -271,6 +284,21 @@ def _check_columns(log: DataFrame) -> DataFrame:
     ]
     whole = sf.struct(*(sf.col(_quoted(name)) for name in log.columns))
     return log.select(*REQUIRED, *given, whole.alias(_GIVEN))
+
+
+def _with_decimals_as_text(kind: DataType) -> Any:  # noqa: ANN401 - Spark's types are untyped
+    match kind:
+        case DecimalType():
+            return StringType()
+        case StructType():
+            return StructType(
+                [StructField(each.name, _with_decimals_as_text(each.dataType)) for each in kind]
+            )
+        case ArrayType():
+            return ArrayType(_with_decimals_as_text(kind.elementType))
+        case MapType():
+            return MapType(kind.keyType, _with_decimals_as_text(kind.valueType))
+    return kind
 
 
 def _line(types: _Types) -> Column:
