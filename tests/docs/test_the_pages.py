@@ -27,7 +27,7 @@ from tests.unit.cli.stores import on_store, play
 OTHERS = {"docs/event-store.md"}
 """The page whose programs tests/unit/eventstore/test_the_documentation.py runs, without Spark."""
 
-QUICK = {"README.md", "docs/determinism.md"}
+QUICK = {"docs/determinism.md"}
 
 
 def played(place: Workplace) -> None:
