@@ -47,6 +47,8 @@ def test_again_it_is_published_already(consistent, batch):
         (("--to", "env:NOWHERE"), "The environment variable NOWHERE is not set."),
         (("--to", "sqlite:///store.db"), "The target is the store itself"),
         (("--to", "sqlite:///out.db", "--map", "Hit"), "written NAME=VALUE, not 'Hit'."),
+        (("--to", "sqlite:///out.db", "--types", "Typo"), "--types takes some of Hit, Missed"),
+        (("--to", "sqlite:///out.db", "--types", "Hit", "--types", "missed"), "of the type missed:"),
         (
             ("--to", "sqlite:///out.db", "--out", "nowhere"),
             "Name the folder that the batch wrote to with --out.",
@@ -72,13 +74,16 @@ def send(message):
 def test_what_was_refused_is_listed_and_sent_again(consistent, batch, tmp_path):
     (tmp_path / "posting.py").write_text(POST)
     to = (*batch, "--to", "posting:send", "--strategy", "at-least-once")
-    said = consistent(*to)
-    assert said.code == 0, said.err
+    said, again = consistent(*to), consistent(*to, "--json")
+    assert (said.code, again.code) == (3, 3), said.err
+    assert "sent now, with 16 outputs." in said.out
     assert "The same command with --letters lists all of them, and with --redrive sends them" in said.out
 
     before = consistent(*to, "--letters", "--json").document["refused"]
+    assert consistent(*to, "--redrive").code == 3
     (tmp_path / "mended").touch()
     redriven = consistent(*to, "--redrive")
+    assert redriven.code == 0
     after = consistent(*to, "--letters")
 
     assert {(each["type"], each["why"]) for each in before} == {("Missed", "PermanentError: no such topic")}
