@@ -301,17 +301,23 @@ async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
         from redis.asyncio import Redis  # noqa: PLC0415 - its extra
         from redis.asyncio.retry import Retry  # noqa: PLC0415 - its extra
         from redis.backoff import NoBackoff  # noqa: PLC0415 - its extra
-        from redis.exceptions import AuthenticationError, ConnectionError, TimeoutError  # noqa: A004, PLC0415 - its extra
+        from redis.exceptions import AuthenticationError, ConnectionError, RedisError, TimeoutError  # noqa: A004, PLC0415 - its extra
     except ModuleNotFoundError as error:
         message = f"Keys in Redis need {error.name}: pip install 'consistent-messaging[publish]'."
         raise MissingExtraError(message) from error
-    redis = Redis.from_url(
-        url,
-        decode_responses=True,
-        socket_timeout=_SECONDS,
-        socket_connect_timeout=_SECONDS,
-        retry=Retry(NoBackoff(), 0),
-    )
+    try:
+        redis = Redis.from_url(
+            url,
+            decode_responses=True,
+            socket_timeout=_SECONDS,
+            socket_connect_timeout=_SECONDS,
+            retry=Retry(NoBackoff(), 0),
+        )
+    except ValueError:  # whose text may hold the password
+        raise UsageError(
+            "--keys is no url of a Redis: it is written redis://USER:PASSWORD@HOST:PORT/0, with %25 for %, %40 for @, "
+            "%2F for / and %20 for a blank in a user or password."
+        ) from None
     async with redis:
         try:
             ping: Any = redis.ping()
@@ -326,6 +332,8 @@ async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
                 f"--keys, or leave it out to keep the keys in the table."
             )
             raise UsageError(message) from error
+        except RedisError as error:
+            raise UsageError(f"Redis refuses the url of --keys: {error}.") from error
         yield RedisKeys(redis, prefix)
 
 
