@@ -145,9 +145,9 @@ class KafkaTarget(Target):
         with _explained(self.name):
             try:
                 producer = Producer(self.settings)
-            except KafkaException as error:
+            except KafkaException as refused:
                 # The text may hold a value.
-                names = ", ".join(name for name in self.settings if name in error.args[0].str())
+                names = ", ".join(name for name in self.settings if name in refused.args[0].str())
                 raise UsageError(
                     f"{self.name}: librdkafka refuses a setting{f' ({names})' if names else ''}."
                 ) from None
