@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -126,6 +126,17 @@ class BatchOutputs:
         for folder in rounds:
             _check(folder, record.token)
         return cls(rounds, types)
+
+    def check_types(self) -> None:
+        """Raise `UsageError` when a type that is asked for is that of no output, but there are outputs. Reads all."""
+        there: set[str] = set()
+        for table in replace(self, types=()).tables():
+            there.update(pc.unique(table["type"]).to_pylist())
+        unknown = sorted({*self.types} - there) if there else []
+        if unknown:
+            raise UsageError(
+                f"No output is of the type {', '.join(unknown)}: --types takes some of {', '.join(sorted(there))}."
+            )
 
     def default_slices(self) -> int:
         """Return into how many slices the outputs are cut by default: one for each 1,000 deliveries, at most 256."""

@@ -97,7 +97,7 @@ PRINTED: dict[str, tuple[str, ...]] = {
         re.escape(json.dumps({"total": 512})),
         r"^table +180d +- +- +kept +- +- +20",
         r"^LeaderBoard +30d +1 +- +kept +- +- +20",
-        r"^LeaderBoard spring +- +- +- +- +- +held +20",
+        r"^LeaderBoard 7d444840-9dc0-11d1-b245-5ffdce74fad2 +- +- +- +- +- +held +20",
         r"2 streams by that of the table",
         r"are recognised for certain",
         r"kept from +1\b",

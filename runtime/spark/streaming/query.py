@@ -186,7 +186,7 @@ def _move(folder: Folder, target: Folder) -> None:
 
 _START_AGAIN = "start the query again"
 
-PublishEpoch = Callable[[SparkSession, str, str], None]
+PublishEpoch = Callable[[SparkSession, str, str], object]
 """Publishes what is unpublished of a batch whose outcomes are in a folder."""
 
 
