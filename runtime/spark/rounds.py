@@ -15,7 +15,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -45,11 +45,13 @@ class Work(NamedTuple):
     """What gives the outcomes of a round: rows, and the fold that workers run over each partition of them.
 
     `is_planned_once` says that nothing that Spark could learn between its stages would change how the rest is run.
+    `check` raises when the rows may have changed while they were read.
     """
 
     rows: DataFrame
     fold: Fold
     is_planned_once: bool = False
+    check: Callable[[], None] = lambda: None
 
 
 _KNOWN = (Status.PROCESSED.value, Status.DUPLICATE.value)
@@ -180,6 +182,7 @@ class Rounds:
             planned_once(self.spark) if work.is_planned_once else nullcontext(),
         ):
             parts = _written(work.rows, job)
+        work.check()
         counts, _ = totals(parts)
         count, seconds = sum(counts.values()) - counts["outputs"], time.monotonic() - began
         rate = count / max(seconds, 0.001)

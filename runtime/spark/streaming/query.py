@@ -33,7 +33,6 @@ from runtime.spark.schemas import ARROW_OUTCOME, OUTCOMES
 from runtime.spark.session import cores_of, explain, failing_as, is_connect, job_settings, keep_job_settings
 from runtime.spark.streaming.admission import Admission, Checkpoint
 from runtime.spark.worker.connection import Connection, check_reach, open_table
-from runtime.spark.worker.job import FoldJob
 from runtime.spark.worker.outcomes import SUFFIX, PartFile
 
 if TYPE_CHECKING:
@@ -346,12 +345,15 @@ class Stream:
             self.places.check_unused(epoch)
         elif record.status is BatchStatus.ABANDONED:
             self.show_rest()  # nothing comes after it that would
+        check = partial(self.admission.check_files, epoch, planned)
         if record is None or not (record.is_finished or record.rounds):
-            self.admission.check_files(epoch, planned)
+            check()
         if record is None or record.status is not BatchStatus.PUBLISHED:
             what = self.admission.what(epoch, planned.content)
             begun = rounds.enter(self.admission.batch_id(epoch), what)
-            record = rounds.end(begun, self._work(rounds, messages, rounds.job(begun)))
+            job = replace(rounds.job(begun), types=self.options.types_of(self.app))
+            work = Work(group(messages, rounds.partitions), job.fold, is_planned_once=True, check=check)
+            record = rounds.end(begun, work)
         if self.publish is not None and (place := self.places.place_of(epoch)) is not None:
             self.publish(messages.sparkSession, record.batch_id, place)
         self.places.show(epoch)
@@ -370,10 +372,6 @@ class Stream:
         if places is not None:
             self._show_all(places, epoch)
         self._is_prepared = True
-
-    def _work(self, rounds: Rounds, messages: DataFrame, job: FoldJob) -> Work:
-        job = replace(job, types=self.options.types_of(self.app))
-        return Work(group(messages, rounds.partitions), job.fold, is_planned_once=True)
 
     def _rounds(self, messages: DataFrame) -> Rounds:
         spark = messages.sparkSession
