@@ -27,12 +27,11 @@ from pyspark.sql import functions as sf
 from handlers import App
 from handlers.guard import guarded
 from runtime.batch_options import BatchOptions, TablePlace
-from runtime.documents.store import portable_url
 from runtime.errors import BatchFailedError, BatchHeldBackError
 from runtime.ledger.batch import BatchContext
 from runtime.ledger.ledger import BatchRecord, Ledger
 from runtime.messages.outcome import Status
-from runtime.spark.commit import MERGED_UP_TO, BatchFolders, absolute_folder, check_unused
+from runtime.spark.commit import MERGED_UP_TO, BatchFolders, check_unused
 from runtime.spark.logs.route import route
 from runtime.spark.preflight import Probe, check_folder, check_workers
 from runtime.spark.session import cores_of, failing_as, planned_once
@@ -83,6 +82,7 @@ def partitions_of(spark: SparkSession, options: BatchOptions) -> int:
 class Rounds:
     """Runs the rounds of batches of one app into one table, given by its place and a connection to it.
 
+    Place and folder mean the same in every working directory, and on workers.
     `begin` a batch, `end` it with the work of its first round, and return the `result`. `again` says what the user does
     to resume a batch that has failed.
     """
@@ -113,9 +113,8 @@ class Rounds:
 
     def check_place(self) -> None:
         """Raise `UsageError` when outcomes cannot be written, or the workers cannot do their work."""
-        other = self.options.other_table
-        check_folder(absolute_folder(self.out))
-        check_workers(self.spark, Probe(self.app, self.place.for_workers(), other and other.for_workers()))
+        check_folder(self.out)
+        check_workers(self.spark, Probe(self.app, self.place, self.options.other_table))
 
     def find(self, batch_id: str) -> BatchRecord | None:
         """Return what the ledger has of a batch."""
@@ -126,7 +125,7 @@ class Rounds:
         self.check_table()
         begun = None if batch_id is None else self.find(batch_id)
         if batch_id is not None and begun is None:
-            check_unused(absolute_folder(self.out), batch_id)
+            check_unused(self.out, batch_id)
         if begun is None or not begun.is_finished:
             self.check_place()
         return self.enter(batch_id or new_batch_id(), what)
@@ -135,7 +134,7 @@ class Rounds:
         """Begin or resume a batch in the ledger. Assumes that `check_table` and `check_place` have passed."""
         input_ = f"{what}; handlers {', '.join(sorted(self.app.handlers))}; {self.options.described()}"
         algorithm, claim = self.options.described_algorithm(), self.options.claim(self.app)
-        begin = self.ledger.begin(batch_id, input_, absolute_folder(self.out), algorithm, claim)
+        begin = self.ledger.begin(batch_id, input_, self.out, algorithm, claim)
         return self.connection.run(begin)
 
     def end(self, record: BatchRecord, first: Work, messages: int | None = None) -> BatchRecord:
@@ -253,19 +252,18 @@ class Rounds:
             limits=options.limits,
         )
         app = (guarded(self.app) if options.guard else self.app).keyed(settings.draw_key)
-        states, other = self.place.for_workers(), options.other_table
         return FoldJob(
             app,
-            states.store,
-            states.table,
+            self.place.store,
+            self.place.table,
             batch,
             options.clock,
             options.in_flight,
             options.wrap,
             options.algorithm,
-            other and other.for_workers(),
+            options.other_table,
             supervision=Supervision(options.handler_timeout.total_seconds(), options.worker_memory),
-            documents=options.documents and portable_url(options.documents),
+            documents=options.documents,
         )
 
     def _next_round(self, record: BatchRecord) -> Work:

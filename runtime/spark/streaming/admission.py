@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 from eventstore import connect
+from eventstore.connect import portable_url
 from runtime.errors import BatchRefusedError, UsageError
 from runtime.file_systems import Folder, open_folder, path_and_options
 from runtime.ledger.ledger import EPOCH, BatchRecord
@@ -290,6 +291,8 @@ class Admission:
         us = Owner(self.query, connect(rounds.place.store).url, rounds.place.table)
         owner = self.checkpoint.owner()
         self._check_owner(owner)
+        if owner is not None:  # a path that was noted as it was written, relative
+            owner = owner._replace(store=portable_url(owner.store))
         if epoch:
             before = rounds.find(self.batch_id(epoch - 1))
             if before is None:

@@ -26,11 +26,19 @@ from runtime.file_systems import Folder, open_folder, within
 from runtime.ledger.ledger import BatchRecord, BatchStatus, Ledger, check_id
 from runtime.spark.commit import absolute_folder
 from runtime.spark.logs.normalise import normalise
-from runtime.spark.logs.read import lines_of
+from runtime.spark.logs.read import is_on_disk, lines_of
 from runtime.spark.logs.route import find_routes, group
 from runtime.spark.rounds import Rounds, Work
 from runtime.spark.schemas import ARROW_OUTCOME, OUTCOMES
-from runtime.spark.session import cores_of, explain, failing_as, is_connect, job_settings, keep_job_settings
+from runtime.spark.session import (
+    cores_of,
+    explain,
+    failing_as,
+    is_connect,
+    job_settings,
+    keep_job_settings,
+    master_of,
+)
 from runtime.spark.streaming.admission import Admission, Checkpoint
 from runtime.spark.worker.connection import Connection, check_reach, open_table
 from runtime.spark.worker.outcomes import SUFFIX, PartFile
@@ -226,7 +234,7 @@ def run_stream(
     Raises `UsageError` for what cannot be run, as on a session of Spark Connect, and `BatchRefusedError` for the
     checkpoint of another query. Spark reports what stops the query later: `query.exception()`.
     """
-    place, send = TablePlace(store, table), None
+    place, send = TablePlace(store, table).for_workers(), None
     if publish is not None:
         # It needs an event loop, which workers that load this module do without.
         from runtime.spark.publishing import PublishTo  # noqa: PLC0415 - see above
@@ -268,6 +276,7 @@ class Stream:
             raise UsageError(
                 "A stream keeps only notes of messages that are too large: leave keep_large out."
             )
+        self.place = self.place.for_workers()
         self.admission = Admission(self.query, Checkpoint(absolute_folder(self.checkpoint)))
         self.places = EpochPlaces(absolute_folder(self.out), self.query, self.compact_after)
 
@@ -448,6 +457,8 @@ def open_source(
     `max_files` is how many files a micro-batch takes at most. Raises `LogError` when the folder is not there, or has no
     Parquet file yet, whose columns would be those of all.
     """
+    if is_on_disk(folder, master_of(spark)):
+        folder = absolute_folder(folder)  # Java stays in the directory that this process began in
     reader = spark.readStream.option("maxFileAge", _ANY_AGE)
     if format_ != "outcomes":
         reader = reader.option("recursiveFileLookup", True)
