@@ -27,7 +27,7 @@ from pyspark.sql import functions as sf
 from handlers import App
 from handlers.guard import guarded
 from runtime.batch_options import BatchOptions, TablePlace
-from runtime.errors import BatchFailedError, BatchHeldBackError
+from runtime.errors import BatchFailedError, BatchHeldBackError, BatchRefusedError
 from runtime.ledger.batch import BatchContext
 from runtime.ledger.ledger import BatchRecord, Ledger
 from runtime.messages.outcome import Status
@@ -142,6 +142,7 @@ class Rounds:
 
         `first` is the work of the first round, which has so many messages, if that is known.
         """
+        record = self._whole(record)
         self._finish(record)
         while record.rounds == 0 or (self.options.cascade and record.last_routable):
             number = record.rounds
@@ -159,6 +160,11 @@ class Rounds:
             if record.rounds == number:
                 record = self._commit(record)
             self._finish(record)
+        damaged = self._folders(record).damaged()
+        if damaged is not None:
+            raise BatchFailedError(
+                f"Outcomes in {damaged} were deleted or changed. {self._how_to_resume(record)}"
+            )
         self._folders(record).release()
         record = self.connection.run(self.ledger.publish(record))
         self._folders(record).remove_staging()
@@ -168,7 +174,33 @@ class Rounds:
         """Return what came of a batch that has ended; `begun` is its record as `begin` returned it."""
         if begun.is_finished:  # its driver may have died when it had published, and not yet swept up
             self._folders(ended).remove_staging()
+            damaged = self._folders(ended).damaged()
+            if damaged is not None:
+                raise BatchRefusedError(
+                    f"Batch {ended.batch_id} is published, and its outcomes in {damaged} were deleted or changed "
+                    f"since: put them back, or run its input under another id. Its messages are duplicates then, and "
+                    f"give the same outputs."
+                )
         return BatchResult(ended, self._folders(ended).outcomes(), begun.is_finished)
+
+    def _whole(self, record: BatchRecord) -> BatchRecord:
+        """Return a batch whose committed rounds are in OUT; without any, to be run again, when outcomes of one are not.
+
+        Replays give them again. With an outbox nothing does: what a round has published is deleted.
+        """
+        folders = self._folders(record)
+        damaged = folders.damaged()
+        if damaged is None:
+            return record
+        if self.options.has_outbox:
+            raise BatchFailedError(
+                f"Outcomes in {damaged} were deleted or changed, and with the algorithm {self.options.algorithm} they "
+                f"cannot be made again: put back what was there, and run the batch again with its id; or abandon it."
+            )
+        self.options.step(f"Outcomes in {damaged} were deleted or changed: all rounds are run again")
+        record = self.connection.run(self.ledger.begin_again(record))
+        folders.remove_rounds()
+        return record
 
     def _handle(self, record: BatchRecord, work: Work) -> tuple[str, Sequence[Part]]:
         """Have workers write the outcomes of the next round; return the attempt and its files."""

@@ -515,8 +515,8 @@ def test_a_store_is_known_by_what_its_url_means_and_not_by_what_it_says(tmp_path
         monkeypatch.setenv("STORE", f"sqlite:///{folder}/store.db")
 
         # When a table is opened by the same words in another one, then it is that of another store
-        stores = (name, "games") if kept == "states" else (f"sqlite:///{tmp_path}/states.db", "games")
-        opened.append(open_table(*stores, TablePlace(name, "others")))
+        states = name if kept == "states" else f"sqlite:///{tmp_path}/states.db"
+        opened.append(open_table(states, "games", TablePlace(name, "others")))
         assert (folder / "store.db").exists()
 
     # And the first one is still open
