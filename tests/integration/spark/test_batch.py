@@ -33,6 +33,24 @@ from tests.support.outcomes import Left, by_status, entities, heads, left, publi
 from tests.unit.handlers import onlooker
 
 
+def test_batches_of_one_process_use_the_store_that_a_name_means_when_they_begin(place, monkeypatch):
+    # Given a log, a store and a folder that are named as seen from a working directory, which holds others later
+    for number, folder in enumerate((place.folder / "first", place.folder / "second")):
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        write_lines(folder / "log.jsonl", [start(number, 40)])
+        where = {"store": "sqlite:///store.db", "out": "out", "batch_id": "night"}
+
+        # When a batch runs there
+        outcomes = place.run("log.jsonl", **where)
+
+        # Then its message, its versions and its batch are there
+        assert statuses(outcomes) == {message_id(number): ["processed"]}
+        assert len(heads(f"sqlite:///{folder}/store.db", place.table)) == 1
+        assert (folder / "out" / "batch_id=night").exists()
+        assert published(place.run("log.jsonl", **where)) == published(outcomes)
+
+
 @pytest.mark.connect
 @pytest.mark.parametrize(
     "any_place", ["azurite", pytest.param("sqlite", marks=pytest.mark.thorough)], indirect=True
