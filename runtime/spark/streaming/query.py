@@ -23,7 +23,7 @@ from handlers import App
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.errors import BatchFailedError, BatchRefusedError, LogError, UsageError
 from runtime.file_systems import Folder, open_folder, within
-from runtime.ledger.ledger import BatchRecord, BatchStatus, Ledger, check_id
+from runtime.ledger.ledger import HIDDEN_EPOCHS, BatchRecord, BatchStatus, Ledger, check_id
 from runtime.spark.commit import absolute_folder
 from runtime.spark.logs.normalise import normalise
 from runtime.spark.logs.read import is_on_disk, lines_of
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from runtime.spark.publishing import PublishTo
 
 
-_HIDDEN = "_epochs"
 _MERGED = "_batch-merged"
 
 
@@ -80,7 +79,7 @@ class EpochPlaces:
     @property
     def working(self) -> str:
         """Where micro-batches write: OUT itself on an object store, which cannot move a folder."""
-        return f"{self.out}/{_HIDDEN}" if self._moves_whole else self.out
+        return f"{self.out}/{HIDDEN_EPOCHS}" if self._moves_whole else self.out
 
     def check_unused(self, epoch: int) -> None:
         """Raise `BatchRefusedError` when OUT has outcomes of an epoch that the ledger does not have."""
@@ -101,7 +100,7 @@ class EpochPlaces:
 
     def where(self, working: str) -> EpochPlaces | None:
         """Return the places of the query in another OUT, where its epochs were written before; None when it is this."""
-        out = working.removesuffix(f"/{_HIDDEN}")
+        out = working.removesuffix(f"/{HIDDEN_EPOCHS}")
         return None if out in (working, self.out) else EpochPlaces(out, self.query)
 
     def show(self, epoch: int) -> None:
