@@ -113,7 +113,7 @@ def test_the_algorithm_and_where_its_store_is(consistent, begun, tmp_path):
     assert begun.options.deduplication_store is None
 
     consistent(*REQUIRED, "--algorithm", "deduplication-store", "--deduplication-store", "sqlite:///ids.db")
-    assert begun.options.deduplication_store == TablePlace("sqlite:///ids.db", "games")
+    assert begun.options.deduplication_store == TablePlace(f"sqlite:///{tmp_path}/ids.db", "games")
     assert begun.options.token_store is None
 
     consistent(*REQUIRED, "--algorithm", "tokens", "--token-store", "sqlite:///store.db")
