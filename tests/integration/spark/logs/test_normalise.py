@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter as Tally
 from datetime import UTC, datetime
+from decimal import Decimal
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from pydantic import StrictInt, field_validator
 
 from handlers import App, Context, Handler, Message, State, handles
+from handlers.context import message_codec
 from runtime.errors import BatchFailedError, UsageError
 from runtime.messages.envelope import Envelope, Envelopes
 from runtime.messages.limits import MessageLimits, find_excesses
@@ -251,6 +253,26 @@ def test_each_line_is_one_message_or_a_problem(spark):
     assert {text for text, row in found.items() if row["problem"]} == set(REFUSED)
     assert found["a"]["message_id"] == "a"
     assert len(normalise(log).where("problem is null").collect()) == len(READ)
+
+
+class Paid(Message):
+    amount: Decimal
+    parts: tuple[Decimal, ...]
+
+
+def test_decimals_of_structs_keep_their_digits(spark):
+    number = "12345678901234567890.123456789012345678"
+    amount = f"CAST('{number}' AS DECIMAL(38,18))"
+    (found,) = normalise(
+        spark.sql(f"""SELECT 'a' AS message_id, 'Paid' AS type,
+        named_struct('amount', {amount}, 'parts', array({amount}, CAST('1.50' AS DECIMAL(5,2)))) AS body,
+        named_struct('total', {amount}, 'all', array(struct({amount} AS one))) AS headers""")
+    ).collect()
+
+    assert message_codec(Paid).decode(found["body"]) == Paid(
+        amount=Decimal(number), parts=(Decimal(number), Decimal("1.5"))
+    )
+    assert found["headers"] == {"total": number, "all": f'[{{"one":"{number}"}}]'}
 
 
 def test_a_column_of_any_name_is_kept(spark):
