@@ -10,6 +10,8 @@ Expressions are SQL text: Java is called once for the text, where columns take s
 
 from __future__ import annotations
 
+import json
+import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -17,18 +19,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    DecimalType,
-    MapType,
-    NullType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import BinaryType, DataType, MapType, NullType, StringType, StructType, TimestampType
 
 from runtime.clock import EARLIEST, to_microseconds
 from runtime.errors import LogError, UsageError
@@ -48,6 +39,7 @@ _TIMES = {
 }
 """How times are written, to the microsecond."""
 
+_DECIMALS = re.compile(r'"(type|elementType|valueType)":"decimal\(\d+,\d+\)"')
 _FIELDS = ",".join(f"{name}:string" for name in (*REQUIRED, *OPTIONAL))
 _NUMBER = r"^-?[0-9]{1,19}\z"
 _TIME = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:?\d{2})?\z"
@@ -268,7 +260,8 @@ def _check_columns(log: DataFrame) -> DataFrame:
     for name in ("body", "headers"):
         if name in log.columns and isinstance(kind := log.schema[name].dataType, StructType):
             # Headers are read as text, by a parser for which numbers are floats; a body is read by its message's codec.
-            column = sf.col(name).cast(_with_decimals_as_text(kind)) if name == "headers" else sf.col(name)
+            as_text = StructType.fromJson(json.loads(_DECIMALS.sub(r'"\1":"string"', kind.json())))
+            column = sf.col(name).cast(as_text) if name == "headers" else sf.col(name)
             log = log.withColumn(name, sf.to_json(column, _TIMES))  # without fields that are null
     for name, (expected, *allowed) in _EXPECTED.items():
         found = log.schema[name].dataType.simpleString() if name in log.columns else "string"
@@ -284,21 +277,6 @@ def _check_columns(log: DataFrame) -> DataFrame:
     ]
     whole = sf.struct(*(sf.col(_quoted(name)) for name in log.columns))
     return log.select(*REQUIRED, *given, whole.alias(_GIVEN))
-
-
-def _with_decimals_as_text(kind: DataType) -> Any:  # noqa: ANN401 - Spark's types are untyped
-    match kind:
-        case DecimalType():
-            return StringType()
-        case StructType():
-            return StructType(
-                [StructField(each.name, _with_decimals_as_text(each.dataType)) for each in kind]
-            )
-        case ArrayType():
-            return ArrayType(_with_decimals_as_text(kind.elementType))
-        case MapType():
-            return MapType(kind.keyType, _with_decimals_as_text(kind.valueType))
-    return kind
 
 
 def _line(types: _Types) -> Column:
