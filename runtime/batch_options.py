@@ -106,7 +106,7 @@ class BatchOptions:
     )
     algorithm: AlgorithmName = option(
         "How a message takes effect exactly once; the same for all batches of a table. With tokens, the log comes from "
-        "`consistent tokens issue`.",
+        "`consistent tokens`.",
         default="state-based",
     )
     deduplication_store: TablePlace | None = None
