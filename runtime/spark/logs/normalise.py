@@ -11,7 +11,8 @@ Expressions are SQL text: Java is called once for the text, where columns take s
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -231,7 +232,14 @@ def _parse_lines(log: DataFrame, limits: MessageLimits) -> DataFrame:
     wrapped = sf.expr(f"concat('[', line, {mark})")
     schema = f"array<struct<{_FIELDS},{end}:boolean>>"
     items = sf.from_json(wrapped, schema, _JSON_OPTIONS)
-    parsed = _without_long_lines(log, limits).select("*", items.alias("items"))
+    if log.schema["line"].dataType != StringType():
+        found = log.schema["line"].dataType.simpleString()
+        raise LogError(
+            f"The column line of the log is of type {found}; text is expected: cast(line as string)."
+        )
+    # A line that is null is no message, and is kept as what it is in JSON.
+    given = _without_long_lines(log.select(sf.coalesce("line", sf.lit("null")).alias("line")), limits)
+    parsed = given.select("*", items.alias("items"))
     # the line, and the mark
     envelope = f"CASE WHEN size(items) = 2 AND items[1].{end} THEN items[0] END AS envelope"
     return parsed.selectExpr("line", _EXCESS, envelope).selectExpr(
@@ -243,13 +251,25 @@ def _parse_lines(log: DataFrame, limits: MessageLimits) -> DataFrame:
     )
 
 
+def lacks(where: str, missing: Collection[str], names: Iterable[str]) -> LogError:
+    """Return what is said of a log that lacks columns, and of what it has."""
+    at, lacking = f" at {where}" if where else "", ", ".join(name for name in REQUIRED if name in missing)
+    has = ", ".join(names) or "none"
+    return LogError(
+        f"The log{at} lacks the column {lacking}. A log has {', '.join(REQUIRED)}; this one: {has}."
+    )
+
+
 def _check_columns(log: DataFrame) -> DataFrame:
     missing = [name for name in REQUIRED if name not in log.columns]
     if missing:
-        has = ", ".join(log.columns) or "none"
-        raise LogError(
-            f"The log lacks the column {', '.join(missing)}. A log has {', '.join(REQUIRED)}; this one: {has}."
-        )
+        raise lacks("", missing, log.columns)
+    names = Counter(map(str.lower, log.columns))
+    for name in (*REQUIRED, *OPTIONAL):
+        if names[name] > 1:
+            raise LogError(
+                f"The log has two columns {name}, in small letters and others: leave one of them out."
+            )
     # A column of a table in memory that holds nothing has no type.
     log = log.drop(
         *[name for name in OPTIONAL if name in log.columns and log.schema[name].dataType == NullType()]

@@ -26,11 +26,19 @@ from runtime.file_systems import Folder, open_folder, within
 from runtime.ledger.ledger import BatchRecord, BatchStatus, Ledger, check_id
 from runtime.spark.commit import absolute_folder
 from runtime.spark.logs.normalise import normalise
-from runtime.spark.logs.read import lines_of
+from runtime.spark.logs.read import find_on_disk, is_on_disk, lines_of, literal, open_log, with_later_columns
 from runtime.spark.logs.route import find_routes, group
 from runtime.spark.rounds import Rounds, Work
 from runtime.spark.schemas import ARROW_OUTCOME, OUTCOMES
-from runtime.spark.session import cores_of, explain, failing_as, is_connect, job_settings, keep_job_settings
+from runtime.spark.session import (
+    cores_of,
+    explain,
+    failing_as,
+    is_connect,
+    job_settings,
+    keep_job_settings,
+    master_of,
+)
 from runtime.spark.streaming.admission import Admission, Checkpoint
 from runtime.spark.worker.connection import Connection, check_reach, open_table
 from runtime.spark.worker.job import FoldJob
@@ -447,19 +455,26 @@ def open_source(
     """Return the messages of the files that come into a folder, or into folders in it.
 
     They are JSON lines, Parquet, or outcomes of another stream, whatever their age.
-    `max_files` is how many files a micro-batch takes at most. Raises `LogError` when the folder is not there, or has no
-    Parquet file yet, whose columns would be those of all.
+    `max_files` is how many files a micro-batch takes at most. Raises `LogError` for what `open_log` refuses; Parquet
+    needs a file, whose columns have the types of all. Files to come may have optional columns that none has yet.
     """
+    path, files = folder, None
+    if is_on_disk(folder, master_of(spark)):
+        as_ = "json" if format_ == "json" else "parquet"
+        files = find_on_disk([folder], as_, may_be_empty=format_ != "parquet")
+        path = literal(files.paths[0])
     reader = spark.readStream.option("maxFileAge", _ANY_AGE)
-    if format_ != "outcomes":
-        reader = reader.option("recursiveFileLookup", True)
     if max_files is not None:
         reader = reader.option("maxFilesPerTrigger", max_files)
     where = f"The folder {folder} cannot be read as a stream of {format_} files"
     with failing_as(lambda sentence: LogError(f"{where}: {sentence}")):
-        if format_ == "json":
-            return lines_of(reader.text(folder))
         if format_ == "outcomes":
-            return published_outputs(reader.schema(OUTCOMES).parquet(folder))
-        schema = spark.read.option("recursiveFileLookup", True).parquet(folder).schema
-        return reader.schema(schema).parquet(folder)
+            return published_outputs(reader.schema(OUTCOMES).parquet(path))
+        if format_ == "json":
+            if files is not None and files.files:
+                open_log(spark, folder, format_)  # looks at the first lines
+            return lines_of(reader.option("recursiveFileLookup", True).text(path))
+        found = open_log(spark, folder, format_)
+        is_partitioned = found.files is not None and found.files.is_partitioned
+        schema = with_later_columns(found.rows.schema)
+        return reader.option("recursiveFileLookup", not is_partitioned).schema(schema).parquet(path)

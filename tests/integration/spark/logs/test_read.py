@@ -7,12 +7,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import StructType
 
 from runtime.errors import LogError, UsageError
-from runtime.spark.logs import read as reading
 from runtime.spark.logs.normalise import normalise
 from runtime.spark.logs.read import Input, _schema_of, describe_input, find_on_disk, open_log
+from runtime.spark.streaming.query import open_source
 from tests.support.logs import fire, start, write_lines
 from tests.support.outcomes import by_status
 
@@ -286,7 +287,9 @@ _TIME = 1_767_225_600_000_000
 
 
 def found(path) -> StructType | None:
-    return _schema_of(find_on_disk([str(path)], "parquet"))
+    files = find_on_disk([str(path)], "parquet")
+    schema = pq.read_schema(files.files[0])
+    return _schema_of(list(zip(schema.names, schema.types, strict=True)), files)
 
 
 def written(path, **columns: pa.Array):
@@ -346,25 +349,126 @@ def test_other_types_are_left_to_spark(tmp_path, column):
     assert found(written(tmp_path / "log", message_id=pa.array(["a"]), column=column)) is None
 
 
-def test_files_that_differ_are_left_to_spark(tmp_path):
-    written(tmp_path / "log" / "a", message_id=pa.array(["a"]))
-    assert found(tmp_path / "log") is not None
-    written(tmp_path / "log" / "b", message_id=pa.array(["a"]), type=pa.array(["T"]))
-    assert found(tmp_path / "log") is None
-
-
-def test_partitions_names_that_differ_in_case_and_very_many_files_are_left_to_spark(tmp_path, monkeypatch):
+def test_partitions_and_names_that_differ_in_case_are_left_to_spark(tmp_path):
     written(tmp_path / "partitioned" / "dt=1" / "a", message_id=pa.array(["a"]))
     assert found(tmp_path / "partitioned") is None
     assert found(written(tmp_path / "log", id=pa.array(["a"]), ID=pa.array(["a"]))) is None
-    monkeypatch.setattr(reading, "_MOST_FILES", 0)
-    assert found(written(tmp_path / "one", id=pa.array(["a"]))) is None
 
 
-def test_a_file_that_is_cut_short_is_left_to_spark(tmp_path):
+PLAIN = {"message_id": ["a"], "type": ["FireAt"], "body": ["{}"]}
+TEXTS = pa.map_(pa.string(), pa.string())
+MORE = {
+    "handler": pa.array(["ShootingRange"]),
+    "sequence": pa.array([7]),
+    "headers": pa.array([[("k", "v")]], TEXTS),
+}
+UNTYPED = dict.fromkeys(MORE, pa.nulls(1))
+DOORS = ["folder", "list", "pattern", "partitions", "stream"]
+
+
+def through(spark, door, folder, *files):
+    """Return the rows of a log whose files have these columns beside the required ones, read through a door."""
+    for number, columns in enumerate(files):
+        place = folder / (f"dt={number}" if door == "partitions" else "") / f"{number}.parquet"
+        written(place, **{**PLAIN, "message_id": pa.array([str(number)]), **columns})
+    if door == "stream":
+        stream = open_source(spark, str(folder), "parquet")
+        query = (
+            stream.writeStream.format("memory").queryName(f"read_{folder.name}").trigger(availableNow=True)
+        )
+        query.start().awaitTermination()
+        rows = spark.table(f"read_{folder.name}")
+    else:
+        log = {"list": sorted(map(str, folder.glob("*"))), "pattern": f"{folder}/*.parquet"}.get(door, folder)
+        rows = open_log(spark, log).rows
+    return normalise(rows).orderBy("message_id").collect()
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        ({}, MORE),
+        pytest.param((MORE, {}), marks=pytest.mark.thorough),
+        pytest.param((MORE, {**MORE, "sequence": pa.array([7], pa.int16())}, {}), marks=pytest.mark.thorough),
+        pytest.param((UNTYPED, MORE, {}), id="untyped"),
+        pytest.param(
+            (
+                {"body": pa.array([b"{}"])},
+                {**MORE, "body": pa.array([b"{}"]), "business_id": pa.array(["g"])},
+            ),
+            marks=pytest.mark.thorough,
+            id="bytes",
+        ),
+    ],
+)
+@pytest.mark.parametrize("door", DOORS)
+def test_the_columns_of_a_log_are_those_of_all_its_files(spark, tmp_path, door, files):
+    # Spark reads them in one relation: it is to stop, and not to leave values out.
+    if (door == "pattern" and len(files) == 3) or (door == "stream" and files[0] is UNTYPED):
+        with pytest.raises((LogError, StreamingQueryException)):
+            through(spark, door, tmp_path, *files)
+        return
+    rows = through(spark, door, tmp_path, *files)
+    has = ["ShootingRange" if columns.get("handler") is MORE["handler"] else None for columns in files]
+    assert [row["handler"] for row in rows] == has
+    assert [row["sequence"] for row in rows] == [each and 7 for each in has]
+    assert [row["headers"] for row in rows] == [each and {"k": "v"} for each in has]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"enqueued_at": pa.array([_TIME], pa.timestamp("us", "UTC"))}, {"enqueued_at": pa.array(["2026"])}),
+        (
+            {"enqueued_at": pa.array([_TIME], pa.timestamp("us", "UTC"))},
+            {"enqueued_at": pa.array([_TIME], pa.timestamp("us"))},
+        ),
+        ({"sequence": pa.array([1])}, {"sequence": pa.array(["1"])}),
+        ({"headers": MORE["headers"]}, {"headers": pa.array(["{}"])}),
+        ({"body": pa.array([{"a": 1}])}, {"body": pa.array([{"a": "1"}])}),
+        ({"body": pa.array([{"a": 1}])}, {}),
+    ],
+)
+@pytest.mark.parametrize(
+    "door", ["folder", *(pytest.param(door, marks=pytest.mark.thorough) for door in DOORS[1:])]
+)
+def test_files_that_contradict_each_other_are_no_log(spark, tmp_path, door, one, other):
+    with pytest.raises(LogError, match=r"contradict|cannot be read as parquet"):
+        through(spark, door, tmp_path, one, other)
+
+
+def test_a_body_of_a_file_may_have_fields_that_others_lack(spark, tmp_path):
+    rows = through(
+        spark,
+        "folder",
+        tmp_path,
+        {"body": pa.array([{"a": 1}])},
+        {"body": pa.array([{"b": {"c": "x"}, "a": 2}])},
+    )
+    assert [json.loads(row["body"]) for row in rows] == [{"a": 1}, {"a": 2, "b": {"c": "x"}}]
+
+
+def test_a_stream_reads_columns_that_come_later(spark, tmp_path):
+    written(tmp_path / "source" / "0.parquet", **PLAIN)
+    stream = (
+        open_source(spark, str(tmp_path / "source"), "parquet")
+        .writeStream.format("memory")
+        .queryName("later")
+    )
+    query = stream.start()
+    query.processAllAvailable()
+    written(tmp_path / "source" / "1.parquet", **{**PLAIN, "message_id": ["b"]}, **MORE)
+    query.processAllAvailable()
+    query.stop()
+    rows = spark.table("later").orderBy("message_id").select(*MORE).collect()
+    assert [tuple(row) for row in rows] == [(None, None, None), ("ShootingRange", 7, {"k": "v"})]
+
+
+def test_a_file_that_is_cut_short_is_no_log(spark, tmp_path):
     log = written(tmp_path / "log", message_id=pa.array(["a"]))
     log.write_bytes(log.read_bytes()[:-1])
-    assert found(log) is None
+    with pytest.raises(LogError, match="cannot be read"):
+        open_log(spark, log)
 
 
 CONTENT = [
@@ -422,3 +526,116 @@ def test_files_that_spark_has_written_are_read_here_unless_they_were_changed_sin
     (file,) = (tmp_path / "log.jsonl").glob("part-*")
     assert file.with_name(f".{file.name}.crc").exists()
     assert named(tmp_path / "log.jsonl").name.startswith("digest ")
+
+
+def source(spark, path, format_):
+    return open_source(spark, str(path), format_)
+
+
+def log(spark, path, format_):
+    return open_log(spark, path, format_).rows
+
+
+ENTRANCES = pytest.mark.parametrize("opened", [log, source])
+
+
+@ENTRANCES
+@pytest.mark.parametrize("lacking", ["message_id", "type", "body"])
+def test_lines_that_all_lack_what_parquet_is_refused_for_are_no_log(spark, tmp_path, opened, lacking):
+    lines = [{**{name: value for name, value in row.items() if name != lacking}, "id": "m"} for row in ROWS]
+    write_lines(tmp_path / "log" / "a.jsonl", lines)
+    with pytest.raises(LogError, match=f"lacks the column {lacking}"):
+        opened(spark, tmp_path / "log", "json")
+    # ... while one that has it makes the others dead letters
+    write_lines(tmp_path / "log" / "b.jsonl", ROWS[:1])
+    assert opened(spark, tmp_path / "log", "json").columns == ["line"]
+
+
+@ENTRANCES
+@pytest.mark.parametrize("at", ["", "dt=1", "dt=1/a.parquet"])
+@pytest.mark.parametrize("mark", ["_delta_log", ".hoodie"])
+def test_tables_with_deleted_rows_are_no_logs(spark, tmp_path, opened, at, mark):
+    if at.endswith(".parquet") and opened is source:
+        at = "dt=1"
+    written(tmp_path / "table" / "dt=1" / "a.parquet", **PLAIN)
+    (tmp_path / "table" / mark).mkdir()
+    (tmp_path / "table" / mark / "0.json").write_text("{}")
+    with pytest.raises(LogError, match="table: read it with its own reader"):
+        opened(spark, tmp_path / "table" / at, "parquet")
+    with pytest.raises(LogError, match="table: read it with its own reader"):
+        open_log(spark, f"{tmp_path}/table/dt=*/*.parquet")
+
+
+@pytest.mark.parametrize("name", ["a[1]", "a?", "a*", "a{}", "a{b,c}", "a\\b", "a b%20#"])
+def test_a_name_that_is_there_is_no_pattern(spark, tmp_path, name):
+    write(tmp_path / f"{name}.jsonl", ROWS[:1])
+    for other in ("a1", "ab", "ac", "axx"):
+        write(tmp_path / f"{other}.jsonl", [start(9, 1)])
+    write(tmp_path / name / "x.jsonl", ROWS[:1])
+    for path in (tmp_path / f"{name}.jsonl", str(tmp_path / f"{name}.jsonl"), tmp_path / name):
+        assert ids(spark, path) == (IDS[:1], [])
+    query = (
+        source(spark, tmp_path / name, "json")
+        .writeStream.format("memory")
+        .queryName("named")
+        .trigger(availableNow=True)
+    )
+    query.start().awaitTermination()
+    assert spark.table("named").count() == 1
+
+
+@ENTRANCES
+def test_a_colon_in_the_name_of_a_file_is_refused(spark, tmp_path, opened):
+    write(tmp_path / "a:b.jsonl", ROWS)
+    with pytest.raises(LogError, match="colon"):
+        opened(spark, tmp_path, "json")
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        {"sequence": pa.array([7], pa.uint64())},
+        {"handler": pa.array(["x"]).cast(pa.string_view())},
+        {"enqueued_at": pa.array([_TIME * 1000], pa.timestamp("ns", "UTC"))},
+        {"enqueued_at": pa.array([_TIME * 1000], pa.timestamp("ns"))},
+    ],
+    ids=lambda column: str([each.type for each in column.values()]),
+)
+def test_columns_of_arrow_that_spark_has_no_type_for_are_cast(spark, column):
+    table = pa.table({**PLAIN, **column})
+    (row,) = normalise(open_log(spark, table).rows).collect()
+    assert row["problem"] is None
+    ((name, values),) = column.items()
+    expected = values.cast(pa.timestamp("us")).to_pylist() if name == "enqueued_at" else values.to_pylist()
+    assert [row[name]] == expected
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        {"sequence": pa.array([2**63], pa.uint64())},
+        {"enqueued_at": pa.array([1], pa.timestamp("ns", "UTC"))},
+        {"Body": pa.array(["{}"])},
+    ],
+    ids=["too large", "finer than a microsecond", "twice"],
+)
+def test_columns_of_arrow_that_cannot_be_cast(spark, column):
+    with pytest.raises(LogError, match=next(iter(column)).lower()):
+        normalise(open_log(spark, pa.table({**PLAIN, **column})).rows)
+
+
+COLUMNS = f"{SCHEMA}, business_id string, sequence bigint, enqueued_at timestamp, handler string"
+NULLS = [each.split()[0] for each in COLUMNS.split(", ")]
+
+
+@pytest.mark.parametrize("name", ["line", *NULLS])
+def test_a_null_in_a_column_that_is_needed_is_a_dead_letter(place, name):
+    values = [
+        None if each == name else {"message_id": "m", "type": "Other", "body": "{}"}.get(each)
+        for each in NULLS
+    ]
+    schema, row = ("line string", (None,)) if name == "line" else (COLUMNS, tuple(values))
+    (found,) = place.run(place.spark.createDataFrame([row], schema)).collect()
+    is_needed = name in ("message_id", "type", "body", "line")
+    assert found.reason == ("invalid_envelope" if is_needed else "unknown_type")
+    assert found.delivery
