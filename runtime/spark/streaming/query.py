@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,12 +21,12 @@ from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from handlers import App
-from runtime.batch_options import BatchOptions, TablePlace
+from runtime.batch_options import BatchOptions, TablePlace, remark
 from runtime.errors import BatchFailedError, BatchRefusedError, LogError, UsageError
 from runtime.file_systems import Folder, open_folder, within
 from runtime.ledger.ledger import BatchRecord, BatchStatus, Ledger, check_id
 from runtime.spark.commit import absolute_folder
-from runtime.spark.logs.normalise import normalise
+from runtime.spark.logs.normalise import normalise, tell_of_struct
 from runtime.spark.logs.read import find_on_disk, is_on_disk, lines_of, literal, open_log, with_later_columns
 from runtime.spark.logs.route import find_routes, group
 from runtime.spark.rounds import Rounds, Work
@@ -296,8 +297,12 @@ class Stream:
         check_reach(open_table(self.place.store, self.place.table, self.options.other_table), spark)
         self.admission.check_start()
         with job_settings(spark):  # of which the query has a copy
-            log = normalise(df, self.options.source, self.options.limits)
-            routed = find_routes(log, self.app, self.options.types_of(self.app))
+            log, types = (
+                normalise(df, self.options.source, self.options.limits),
+                self.options.types_of(self.app),
+            )
+            tell_of_struct(df, self.app, types, partial(remark, self.options.step))
+            routed = find_routes(log, self.app, types)
             checkpoint = self.admission.checkpoint.url
             writer = routed.writeStream.queryName(self.query).option("checkpointLocation", checkpoint)
             writer = writer.foreachBatch(self)
@@ -471,7 +476,7 @@ def open_source(
         if format_ == "outcomes":
             return published_outputs(reader.schema(OUTCOMES).parquet(path))
         if format_ == "json":
-            if files is not None and files.files:
+            if files is not None and any(map(os.path.getsize, files.files)):
                 open_log(spark, folder, format_)  # looks at the first lines
             return lines_of(reader.option("recursiveFileLookup", True).text(path))
         found = open_log(spark, folder, format_)
