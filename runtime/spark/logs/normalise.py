@@ -74,7 +74,7 @@ _Types = Mapping[str, DataType]
 _EXPECTED = {
     **dict.fromkeys(("message_id", "type", "business_id", "handler"), ("text", "string")),
     "body": ("JSON text (of a map: to_json(body)) or msgpack bytes", "string", "binary"),
-    "sequence": ("a 64-bit integer", "string", "bigint", "int", "smallint", "tinyint"),
+    "sequence": ("a 64-bit integer", "string", "bigint", "int", "smallint", "tinyint", "decimal(20,0)"),
     "enqueued_at": ("a timestamp", "string", "timestamp", "timestamp_ntz"),
     "headers": ("map<string,string>", "string", "map<string,string>"),
 }
@@ -290,12 +290,9 @@ def _check_columns(log: DataFrame) -> DataFrame:
     missing = [name for name in REQUIRED if name not in log.columns]
     if missing:
         raise lacks("", missing, log.columns)
-    names = Counter(map(str.lower, log.columns))
-    for name in (*REQUIRED, *OPTIONAL):
-        if names[name] > 1:
-            raise LogError(
-                f"The log has two columns {name}, in small letters and others: leave one of them out."
-            )
+    for name, count in Counter(map(str.lower, log.columns)).items():
+        if count > 1:
+            raise LogError(f"The log has two columns {name}, to Spark at least: leave one of them out.")
     # A column of a table in memory that holds nothing has no type.
     log = log.drop(
         *[name for name in OPTIONAL if name in log.columns and log.schema[name].dataType == NullType()]
@@ -392,7 +389,7 @@ def _quoted(name: str) -> str:
 def _number(found: DataType) -> str:
     """Return sequence as a number, null where it is none."""
     if not isinstance(found, StringType):
-        return "CAST(sequence AS BIGINT)"
+        return "try_cast(sequence AS BIGINT)"  # an unsigned one is a decimal
     return f"CASE WHEN sequence RLIKE {text(_NUMBER)} THEN try_cast(sequence AS BIGINT) END"
 
 

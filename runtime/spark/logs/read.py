@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial, reduce
 from hashlib import file_digest, sha256
 from itertools import islice, product
@@ -23,9 +22,11 @@ from typing import Any, NamedTuple
 import msgpack
 import pyarrow as pa
 from pyarrow import parquet
+from pydantic_core import to_jsonable_python
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegralType, MapType, StringType, StructType
 
 from runtime.errors import LogError, UsageError
@@ -62,7 +63,7 @@ def write_log(rows: Iterable[LogRow], path: Path) -> int:
         if path.suffix.lower() in JSON_SUFFIXES:
             with unfinished.open("w", encoding="utf-8") as file:
                 for row in rows:
-                    file.write(f"{json.dumps(row, ensure_ascii=False, default=datetime.isoformat)}\n")
+                    file.write(f"{json.dumps(row, ensure_ascii=False, default=_in_json)}\n")
                     count += 1
         else:
             group = list(islice(rows, _ROWS_IN_A_GROUP))
@@ -182,15 +183,18 @@ def find_on_disk(paths: Sequence[str], format_: str | None = None, *, may_be_emp
             format_ or "json", roots, (), (), is_partitioned=False, is_on_disk=True, skipped=remark
         )
     files = _log_files(where, roots, found, format_, is_on_disk=True, remark=remark)
+    colon = [file for file in files.files if ":" in os.path.basename(file)]  # noqa: PTH119 - there may be many
+    if colon:
+        raise LogError(f"{colon[0]} has a colon in its name, which Spark does not read: rename it.")
     for file in files.files[:_MOST_FILES]:
-        if ":" in Path(file).name:
-            raise LogError(f"{file} has a colon in its name, which Spark does not read: rename it.")
         with Path(file).open("rb") as opened:
             is_parquet = opened.read(len(_MAGIC[0])) in _MAGIC
-        if is_parquet and files.format == "json":
-            raise LogError(f"{file} is Parquet: leave out --format, or say --format parquet.")
-        if not is_parquet and files.format == "parquet":
-            raise LogError(f"{file} is no Parquet. If it holds JSON lines, say --format json.")
+        if is_parquet != (files.format == "parquet"):
+            raise LogError(
+                f"{file} is Parquet: leave out --format, or say --format parquet."
+                if is_parquet
+                else f"{file} is no Parquet. If it holds JSON lines, say --format json."
+            )
     if not may_be_empty and not any(map(os.path.getsize, files.files)):
         raise LogError(f"The log at {where} holds no messages: its files are empty.")
     return files
@@ -214,31 +218,57 @@ def open_log(
         if files.skipped:
             say(f"Reading the log without {files.skipped}")
         return _checked(OpenedLog(_read(spark, files, ", ".join(paths)), ", ".join(paths), files))
-    if type(log).__module__.partition(".")[0] == "pandas":
-        log = _of_pandas(log)
-    elif not hasattr(log, "__arrow_c_stream__"):
+    if not hasattr(log, "__arrow_c_stream__"):
         raise UsageError(
             f"A log is a path, a list of paths, a DataFrame of Spark or pandas, or an Arrow table, not "
             f"{type(log).__name__}."
         )
-    return _checked(OpenedLog(spark.createDataFrame(_castable(pa.table(log)))))
+    what = "The log cannot be read"
+    try:
+        table = _of_pandas(log) if type(log).__module__.partition(".")[0] == "pandas" else pa.table(log)
+        for place, field in enumerate(table.schema):
+            what = f"The column {field.name} of the log, of type {field.type}, cannot be read"
+            to = _type_in_spark(field.type)
+            from_arrow_type(to)  # raises when there is none
+            table = table.set_column(place, field.name, table.column(place).cast(to))
+        what = "The log cannot be read"
+        rows = spark.createDataFrame(table)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise LogError(f"{what}: {'; '.join(map(str, error.args)) or error}.") from error
+    return _checked(OpenedLog(rows))
 
 
-def _castable(table: pa.Table) -> pa.Table:
-    """Return a table with the types that Spark has. Raises `LogError` for a value that would be another one there."""
-    for place, field in enumerate(table.schema):
-        found = field.type
-        to = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary(), pa.uint64(): pa.int64()}.get(
-            found
-        )
-        if pa.types.is_timestamp(found) and found.unit == "ns":
-            to = pa.timestamp("us", found.tz)
-        if to is not None:
-            try:
-                table = table.set_column(place, field.name, table.column(place).cast(to))
-            except pa.ArrowInvalid as error:
-                raise LogError(f"The column {field.name} of the log is of type {found}: {error}.") from error
-    return table
+_IN_SPARK = {
+    pa.string_view(): pa.string(),
+    pa.binary_view(): pa.binary(),
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.int64(),
+    pa.float16(): pa.float32(),
+    pa.date64(): pa.date32(),
+    pa.duration("ns"): pa.duration("us"),
+    pa.time64("ns"): pa.time64("us"),
+}
+
+
+def _type_in_spark(found: pa.DataType) -> pa.DataType:
+    """Return a type that Spark has, to which what fits is cast without a loss, at any depth."""
+    if pa.types.is_timestamp(found):
+        return pa.timestamp("us", found.tz)
+    if pa.types.is_struct(found):
+        return pa.struct([field.with_type(_type_in_spark(field.type)) for field in found])
+    if pa.types.is_map(found):
+        return pa.map_(_type_in_spark(found.key_type), _type_in_spark(found.item_type))
+    if pa.types.is_dictionary(found) or isinstance(found, pa.RunEndEncodedType):
+        return _type_in_spark(found.value_type)
+    if str(found).partition("<")[0] in (
+        "list",
+        "large_list",
+        "fixed_size_list",
+    ):  # a view of one is cast amiss
+        return pa.list_(_type_in_spark(found.value_type))
+    return found.storage_type if isinstance(found, pa.BaseExtensionType) else _IN_SPARK.get(found, found)
 
 
 def _checked(log: OpenedLog) -> OpenedLog:
@@ -420,7 +450,7 @@ def _read(spark: SparkSession, files: LogFiles, where: str) -> DataFrame:
         name = (error.getCondition() or "") if isinstance(error, PySparkException) else ""
         hint = ""
         if name == "PARQUET_TYPE_ILLEGAL" and "NANOS" in str(error):
-            hint = " Write its times in microseconds."
+            hint = ' Write its times in microseconds: of pandas, to_parquet(..., coerce_timestamps="us").'
         elif files.format == "parquet" and not files.is_on_disk:
             hint = " If it holds JSON lines, say --format json."
         raise LogError(
@@ -487,8 +517,6 @@ def literal(path: str) -> str:
 
 def with_later_columns(schema: StructType) -> StructType:
     """Return the columns of a log to which files will be added, with the optional ones that none of them has yet."""
-    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - not needed for lines
-
     has = {name.lower(): field.dataType for name, field in zip(schema.names, schema, strict=True)}
     if has.get("body") == BinaryType():
         has.setdefault("business_id", StringType())  # which such a log may not lack
@@ -506,8 +534,6 @@ def _schema_of(columns: Sequence[tuple[str, pa.DataType]], files: LogFiles) -> S
     Spark is to look at bytes, which a setting of the session may make text, and at times that it may not be able to
     read.
     """
-    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - not needed for lines
-
     schema = pa.schema(columns)
     is_plain = not re.search(r"binary|timestamp\[(ns|us\]|ms\])", str(schema))
     if files.is_partitioned or not is_plain or len({name.lower() for name, _ in columns}) < len(columns):
@@ -568,7 +594,7 @@ def _of_pandas(log: Any) -> pa.Table:  # noqa: ANN401 - pandas may not be there
     """Return a DataFrame of pandas as Arrow's: missing values are null, and dicts are JSON text with all they hold."""
 
     def as_json(value: object) -> object:
-        return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
+        return json.dumps(value, ensure_ascii=False, default=_in_json) if isinstance(value, dict) else value
 
     changed = {}
     for name in ("body", "headers"):
@@ -577,3 +603,15 @@ def _of_pandas(log: Any) -> pa.Table:  # noqa: ANN401 - pandas may not be there
     if "sequence" in log.columns and log["sequence"].dtype.kind == "f":
         changed["sequence"] = log["sequence"].convert_dtypes()  # pandas has whole numbers with gaps as floats
     return pa.Table.from_pandas(log.assign(**changed), preserve_index=False)
+
+
+def _in_json(value: Any) -> object:  # noqa: ANN401 - also of numpy and pandas
+    """Return what JSON has for a value, as pydantic reads it: to the nanosecond, and to the last digit."""
+    if hasattr(value, "isoformat"):
+        return None if value != value else value.isoformat()  # noqa: PLR0124 - so is a time that is missing
+    kind = value.dtype.kind if hasattr(value, "dtype") else ""
+    if kind == "m":
+        raise TypeError("a timedelta64 has no JSON: give a timedelta")
+    if kind == "M":
+        return value.astype(str).tolist()
+    return value.tolist() if kind else to_jsonable_python(value, inf_nan_mode="constants")

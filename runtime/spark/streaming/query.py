@@ -6,6 +6,7 @@ import math
 import os
 import re
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from handlers import App
-from runtime.batch_options import BatchOptions, TablePlace, remark
+from runtime.batch_options import BatchOptions, Step, TablePlace, remark
 from runtime.errors import BatchFailedError, BatchRefusedError, LogError, UsageError
 from runtime.file_systems import Folder, open_folder, within
 from runtime.ledger.ledger import BatchRecord, BatchStatus, Ledger, check_id
@@ -246,6 +247,7 @@ def run_stream(
         send = partial(to.publish, place)
     chosen = BatchOptions(**options)
     stream = Stream(app, place, out, query, checkpoint, compact_after, chosen, publish=send)
+    stream.say = partial(remark, chosen.step)
     return stream.start(df, trigger)
 
 
@@ -254,7 +256,8 @@ class Stream:
     """A query over one app and one table, whose micro-batches are batches with the ids QUERY-EPOCH.
 
     `publish` is called with each epoch that is committed, once more when Spark hands that over again. `done` is called
-    with what the ledger has of an epoch that is done. `failure` is what stopped the query: Spark has only its text.
+    with what the ledger has of an epoch that is done, `say` with what the user should know of the log. `failure` is
+    what stopped the query: Spark has only its text.
     """
 
     app: App
@@ -266,6 +269,7 @@ class Stream:
     options: BatchOptions = field(default_factory=BatchOptions)
     done: Callable[[BatchRecord], None] = lambda _: None
     publish: PublishEpoch | None = None
+    say: Step = warnings.warn
     failure: Exception | None = field(default=None, init=False)
     _is_prepared: bool = field(default=False, init=False)
     _partitions: int = field(default=0, init=False)
@@ -301,7 +305,7 @@ class Stream:
                 normalise(df, self.options.source, self.options.limits),
                 self.options.types_of(self.app),
             )
-            tell_of_struct(df, self.app, types, partial(remark, self.options.step))
+            tell_of_struct(df, self.app, types, self.say)
             routed = find_routes(log, self.app, types)
             checkpoint = self.admission.checkpoint.url
             writer = routed.writeStream.queryName(self.query).option("checkpointLocation", checkpoint)
@@ -455,7 +459,11 @@ def published_outputs(outcomes: DataFrame) -> DataFrame:
 
 
 def open_source(
-    spark: SparkSession, folder: str, format_: SourceFormat, max_files: int | None = None
+    spark: SparkSession,
+    folder: str,
+    format_: SourceFormat,
+    max_files: int | None = None,
+    say: Step = warnings.warn,
 ) -> DataFrame:
     """Return the messages of the files that come into a folder, or into folders in it.
 
@@ -468,6 +476,8 @@ def open_source(
         as_ = "json" if format_ == "json" else "parquet"
         files = find_on_disk([folder], as_, may_be_empty=format_ != "parquet")
         path = literal(files.paths[0])
+        if files.skipped and format_ != "outcomes":
+            say(f"Reading the log without {files.skipped}")
     reader = spark.readStream.option("maxFileAge", _ANY_AGE)
     if max_files is not None:
         reader = reader.option("maxFilesPerTrigger", max_files)

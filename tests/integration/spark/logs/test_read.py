@@ -2,7 +2,14 @@
 
 import gzip
 import json
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+from uuid import UUID
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,10 +17,12 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import StructType
 
+from runtime.cli.checks import check_log, check_source_folder
 from runtime.errors import LogError, UsageError
+from runtime.spark import run_stream, verify
 from runtime.spark.logs.normalise import normalise
-from runtime.spark.logs.read import Input, _schema_of, describe_input, find_on_disk, open_log
-from runtime.spark.streaming.query import open_source
+from runtime.spark.logs.read import Input, _schema_of, describe_input, find_on_disk, open_log, write_log
+from runtime.spark.streaming.query import SourceFormat, open_source
 from tests.support.logs import fire, start, write_lines
 from tests.support.outcomes import by_status
 
@@ -566,22 +575,23 @@ def test_tables_with_deleted_rows_are_no_logs(spark, tmp_path, opened, at, mark)
         open_log(spark, f"{tmp_path}/table/dt=*/*.parquet")
 
 
-@pytest.mark.parametrize("name", ["a[1]", "a?", "a*", "a{}", "a{b,c}", "a\\b", "a b%20#"])
+ODD = ["a[1]", "a?", "a*", "a{}", "a{b,c}", "a\\b", "a b%20#", "ä;=+&"]
+
+
+@pytest.mark.parametrize("name", ODD)
 def test_a_name_that_is_there_is_no_pattern(spark, tmp_path, name):
     write(tmp_path / f"{name}.jsonl", ROWS[:1])
     for other in ("a1", "ab", "ac", "axx"):
         write(tmp_path / f"{other}.jsonl", [start(9, 1)])
-    write(tmp_path / name / "x.jsonl", ROWS[:1])
-    for path in (tmp_path / f"{name}.jsonl", str(tmp_path / f"{name}.jsonl"), tmp_path / name):
+    for path in (tmp_path / f"{name}.jsonl", str(tmp_path / f"{name}.jsonl")):
         assert ids(spark, path) == (IDS[:1], [])
-    query = (
-        source(spark, tmp_path / name, "json")
-        .writeStream.format("memory")
-        .queryName("named")
-        .trigger(availableNow=True)
-    )
-    query.start().awaitTermination()
-    assert spark.table("named").count() == 1
+
+
+def test_a_stream_may_begin_with_empty_files(spark, tmp_path):
+    (tmp_path / "a.jsonl").touch()
+    (tmp_path / "_b.jsonl").touch()
+    with pytest.warns(UserWarning, match="_b"):
+        assert source(spark, tmp_path, "json").columns == ["line"]
 
 
 @ENTRANCES
@@ -591,23 +601,40 @@ def test_a_colon_in_the_name_of_a_file_is_refused(spark, tmp_path, opened):
         opened(spark, tmp_path, "json")
 
 
-@pytest.mark.parametrize(
-    "column",
-    [
-        {"sequence": pa.array([7], pa.uint64())},
-        {"handler": pa.array(["x"]).cast(pa.string_view())},
-        {"enqueued_at": pa.array([_TIME * 1000], pa.timestamp("ns", "UTC"))},
-        {"enqueued_at": pa.array([_TIME * 1000], pa.timestamp("ns"))},
-    ],
-    ids=lambda column: str([each.type for each in column.values()]),
+_NS = pa.array([_TIME * 1000], pa.timestamp("ns", "UTC"))
+_AT = pa.array([_TIME], pa.timestamp("us", "UTC"))
+_STRUCT = pa.StructArray.from_arrays(
+    [pa.array([7], pa.uint64()), _NS, pa.array(["x"]).cast(pa.string_view())], "abc"
 )
-def test_columns_of_arrow_that_spark_has_no_type_for_are_cast(spark, column):
-    table = pa.table({**PLAIN, **column})
-    (row,) = normalise(open_log(spark, table).rows).collect()
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        ({"sequence": pa.array([7], pa.uint64())}, 7),
+        ({"sequence": pa.array([7], pa.uint8())}, 7),
+        ({"handler": pa.array(["x"]).cast(pa.string_view())}, "x"),
+        ({"handler": pa.array(["x"]).dictionary_encode()}, "x"),
+        ({"handler": pa.array(["x"], pa.large_string())}, "x"),
+        ({"enqueued_at": _NS}, _AT[0].as_py().astimezone(UTC)),
+        ({"enqueued_at": _NS.cast(pa.timestamp("ns"))}, _AT[0].as_py().astimezone(UTC)),
+        ({"enqueued_at": _AT.cast(pa.timestamp("s", "UTC"))}, _AT[0].as_py().astimezone(UTC)),
+        ({"headers": pa.array([[("k", "v")]], pa.map_(pa.large_string(), pa.string_view()))}, {"k": "v"}),
+        ({"headers": pa.nulls(1)}, None),
+        ({"body": _STRUCT}, {"a": 7, "b": "2026-01-01T00:00:00.000000Z", "c": "x"}),
+        ({"body": pa.array([{"a": [{"b": 1}]}])}, {"a": [{"b": 1}]}),
+        ({"more": pa.array([[1]], pa.large_list(pa.uint64()))}, None),
+    ],
+)
+def test_columns_of_arrow_that_spark_has_no_type_for_are_cast(spark, column, expected):
+    (row,) = normalise(open_log(spark, pa.table({**PLAIN, **column})).rows).collect()
     assert row["problem"] is None
-    ((name, values),) = column.items()
-    expected = values.cast(pa.timestamp("us")).to_pylist() if name == "enqueued_at" else values.to_pylist()
-    assert [row[name]] == expected
+    found = row.asDict().get(next(iter(column)))
+    if "body" in column:
+        found = json.loads(row["body"])
+    if "enqueued_at" in column:
+        found = row["enqueued_at"].astimezone(UTC)
+    assert found == expected
 
 
 @pytest.mark.parametrize(
@@ -615,13 +642,66 @@ def test_columns_of_arrow_that_spark_has_no_type_for_are_cast(spark, column):
     [
         {"sequence": pa.array([2**63], pa.uint64())},
         {"enqueued_at": pa.array([1], pa.timestamp("ns", "UTC"))},
+        {"body": pa.array([{"a": 2**63}], pa.struct([("a", pa.uint64())]))},
         {"Body": pa.array(["{}"])},
+        {"more": pa.array(["{}"]), "More": pa.array(["{}"])},
+        {"body": pa.array([None], pa.month_day_nano_interval())},
+        {"more": pa.array([[1]], pa.list_view(pa.int64()))},
     ],
-    ids=["too large", "finer than a microsecond", "twice"],
+    ids=["too large", "too fine", "in a struct", "twice", "twice, of others", "no type", "a view of a list"],
 )
 def test_columns_of_arrow_that_cannot_be_cast(spark, column):
     with pytest.raises(LogError, match=next(iter(column)).lower()):
         normalise(open_log(spark, pa.table({**PLAIN, **column})).rows)
+
+
+def test_unsigned_numbers_of_a_file(spark, tmp_path):
+    written(
+        tmp_path / "log",
+        **{name: 2 * each for name, each in PLAIN.items()},
+        sequence=pa.array([7, 2**63], pa.uint64()),
+    )
+    rows = normalise(open_log(spark, tmp_path / "log").rows).collect()
+    assert [(row["sequence"], row["problem"] is None) for row in rows] == [(7, True), (None, False)]
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (Decimal("0.12345678901234567890"), "0.12345678901234567890"),
+        (datetime(2026, 1, 1, tzinfo=UTC), "2026-01-01T00:00:00+00:00"),
+        (pd.Timestamp(1, tz="UTC"), "1970-01-01T00:00:00.000000001+00:00"),
+        (pd.NaT, None),
+        (date(2026, 1, 1), "2026-01-01"),
+        (timedelta(seconds=1), "PT1S"),
+        (UUID(int=1), str(UUID(int=1))),
+        (Colour.RED, "red"),
+        (frozenset({1}), [1]),
+        (2**70, 2**70),
+        (np.int64(7), 7),
+        (np.float32(0.5), 0.5),
+        (np.bool_(1), True),
+        (np.datetime64("2026-01-01T00:00:00.000000001"), "2026-01-01T00:00:00.000000001"),
+        (np.array([[1, 2]]), [[1, 2]]),
+        (np.array([{"a": Decimal(1)}]), [{"a": "1"}]),
+    ],
+)
+def test_what_dicts_of_pandas_hold_is_json(spark, tmp_path, value, expected):
+    row = {"message_id": "a", "type": "T", "body": {"x": [value]}}
+    write_log([row], tmp_path / "log.jsonl")
+    for log in (pd.DataFrame([row]), tmp_path / "log.jsonl"):
+        (found,) = normalise(open_log(spark, log).rows).collect()
+        assert (found["problem"], json.loads(found["body"])) == (None, {"x": [expected]})
+
+
+@pytest.mark.parametrize("value", [object(), np.timedelta64(1, "ns"), pd.NA])
+def test_what_is_no_json_in_a_dict_of_pandas(spark, value):
+    with pytest.raises(LogError, match="cannot be read"):
+        open_log(spark, pd.DataFrame([{"message_id": "a", "type": "T", "body": {"x": value}}]))
 
 
 COLUMNS = f"{SCHEMA}, business_id string, sequence bigint, enqueued_at timestamp, handler string"
@@ -639,3 +719,138 @@ def test_a_null_in_a_column_that_is_needed_is_a_dead_letter(place, name):
     is_needed = name in ("message_id", "type", "body", "line")
     assert found.reason == ("invalid_envelope" if is_needed else "unknown_type")
     assert found.delivery
+
+
+# Each door makes the checks of all others.
+
+
+def lines(folder, **changes):
+    """Make a log of one line, in which None leaves a column out."""
+    row = {name: value for name, value in {**ROWS[0], **changes}.items() if value is not None}
+    write(folder / "a.jsonl", [row])
+
+
+def rows_with(folder, **columns):
+    written(folder / "a.parquet", **{**PLAIN, **columns})
+
+
+def hide(folder, name):
+    written(folder / "a.parquet", **PLAIN)
+    (folder / name).mkdir()
+
+
+def touch(folder, name):
+    folder.mkdir()
+    (folder / name).touch()
+
+
+ON_DISK = {
+    "Delta": lambda folder: hide(folder, "_delta_log"),
+    "Hudi": lambda folder: hide(folder, ".hoodie"),
+    "a colon": lambda folder: write(folder / "a:b.jsonl", ROWS),
+    "hidden": lambda folder: rows_with(folder / "_a"),
+    "no files": Path.mkdir,
+    "two formats": lambda folder: (lines(folder), rows_with(folder)),
+    "no Parquet": lambda folder: touch(folder, "a.parquet"),
+    "no folder": lambda folder: None,
+}
+COLUMNS_AMISS = {
+    "no type": lambda folder: written(folder / "a.parquet", message_id=["m"], body=["{}"]),
+    "floats": lambda folder: rows_with(folder, sequence=pa.array([1.5])),
+    "dates": lambda folder: rows_with(folder, enqueued_at=pa.array([1], pa.date32())),
+    "headers of numbers": lambda folder: rows_with(
+        folder, headers=pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64()))
+    ),
+    "numbers for texts": lambda folder: rows_with(folder, message_id=pa.array([1])),
+    "a list": lambda folder: rows_with(folder, body=pa.array([["{}"]])),
+    "msgpack without ids": lambda folder: rows_with(folder, body=pa.array([b"\x80"])),
+    "a line of bytes": lambda folder: written(folder / "a.parquet", line=pa.array([b"{}"])),
+}
+BOTH = {
+    "Body": lambda folder: rows_with(folder, Body=pa.array(["{}"])),
+    "lines without type": lambda folder: lines(folder, type=None),
+    "contradicting": lambda folder: [
+        rows_with(folder / name, sequence=pa.array([value])) for name, value in [("a", 1), ("b", "1")]
+    ],
+}
+
+
+def command(place, log):
+    check_log(str(log), "local[2]", None)
+
+
+def command_of_streams(place, log):
+    format_: SourceFormat = "json" if any(log.rglob("*.jsonl")) else "parquet"
+    check_source_folder(str(log), "local[2]", {})
+    streamed(place, open_source(place.spark, str(log), format_))
+
+
+def streamed(place, df):
+    where = {"store": place.store, "table": place.table, "out": place.out, "query": "q"}
+    query = run_stream(
+        df, place.app, **where, checkpoint=str(place.folder / "checkpoint"), trigger="available-now"
+    )
+    query.awaitTermination()
+
+
+def read_as(place, log, reader):
+    return reader.schema(place.spark.read.parquet(str(log)).schema).parquet(str(log))
+
+
+OF_PATHS = {
+    "run_batch": lambda place, log: place.run(log),
+    "verify": lambda place, log: verify(
+        place.spark, str(log), place.app, store=place.store, table=place.table
+    ),
+    "issue": lambda place, log: place.issue(log),
+    "stream": command_of_streams,
+}
+OF_TABLES = {
+    "DataFrame": lambda place, log: place.run(read_as(place, log, place.spark.read)),
+    "streaming DataFrame": lambda place, log: streamed(place, read_as(place, log, place.spark.readStream)),
+    "Arrow": lambda place, log: place.run(pq.read_table(log)),
+    "pandas": lambda place, log: place.run(pq.read_table(log).to_pandas()),
+}
+
+
+OFTEN = {"command", "run_batch", "stream", "streaming DataFrame"}
+
+
+@pytest.mark.parametrize(
+    ("door", "make"),
+    [
+        pytest.param(door, make, marks=[] if name in OFTEN else pytest.mark.thorough, id=f"{name}-{what}")
+        for doors, makes in [
+            ({"command": command}, ON_DISK | {"nothing": lambda folder: touch(folder, "a.jsonl")}),
+            (OF_PATHS, ON_DISK | COLUMNS_AMISS | BOTH),
+            (OF_TABLES, COLUMNS_AMISS),
+        ]
+        for name, door in doors.items()
+        for what, make in makes.items()
+    ],
+)
+def test_what_is_no_log_is_refused_at_each_door_before_the_ledger(place, door, make):
+    make(place.folder / "log")
+    with pytest.raises(LogError):
+        door(place, place.folder / "log")
+    assert not Path(place.out).exists()
+    assert place.batches() == []
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", pytest.param("parquet", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("folder", ["odd[1]{a}?*\\ ä%20", pytest.param("a:b", marks=pytest.mark.thorough)])
+def test_files_and_folders_may_have_any_names_at_each_door(place, suffix, folder):
+    log = place.folder / folder
+    for number, name in enumerate(ODD):
+        write(log / f"{name}.{suffix}", [start(number, number % 7)])
+    (place.folder / "odd1a??").mkdir()
+
+    assert place.run(log).where("status = 'processed'").count() == len(ODD)
+    assert place.run([str(file) for file in log.iterdir()]).where("status = 'duplicate'").count() == len(ODD)
+    found = verify(place.spark, log, place.app, store=place.store, table=place.table)
+    assert found.deliveries == len(ODD)
+    assert place.issue(str(log)).deliveries == len(ODD)
+    check_log(str(log), "local[2]", None)
+    (place.folder / "streamed").mkdir()
+    OF_PATHS["stream"](replace(place, folder=place.folder / "streamed"), log)
+    assert place.spark.read.parquet(f"{place.folder}/streamed/out").count() == len(ODD)
