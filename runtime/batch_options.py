@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -55,6 +56,14 @@ class TablePlace:
 
 
 def _silent(_: str) -> None: ...
+
+
+def remark(step: Step, sentence: str) -> None:
+    """Tell `step` what the user should know of a log, and warn where that is the default, which says nothing."""
+    if step is _silent:
+        warnings.warn(sentence, stacklevel=3)
+    else:
+        step(sentence)
 
 
 @dataclass(frozen=True)

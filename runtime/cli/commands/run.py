@@ -229,12 +229,14 @@ def stream(
         options,
         done=say,
         publish=publisher,
+        say=screen.note,
     )
     again = f"Stopped. Nothing is lost: the same command goes on with the query {choices.query}."
     with batch.spark.working(again) as (spark, progress):
         progress.done()
         new.run(
-            open_source(spark, choices.source, choices.source_format, choices.max_files), choices.how_often
+            open_source(spark, choices.source, choices.source_format, choices.max_files, screen.note),
+            choices.how_often,
         )
     screen.show(f"The query {choices.query} has handled all that was in {choices.source}.")
 
