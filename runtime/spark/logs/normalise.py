@@ -302,9 +302,10 @@ def _check_columns(log: DataFrame) -> DataFrame:
     )
     for name in ("body", "headers"):
         if name in log.columns and isinstance(kind := log.schema[name].dataType, StructType):
-            # Headers are read as text, by a parser for which numbers are floats; a body is read by its message's codec.
-            as_text = StructType.fromJson(json.loads(_DECIMALS.sub(r'"\1":"string"', kind.json())))
-            column = sf.col(name).cast(as_text) if name == "headers" else sf.col(name)
+            column = sf.col(name)
+            if name == "headers":  # which are read as text, by a parser for which numbers are floats
+                as_text = _DECIMALS.sub(r'"\1":"string"', kind.json())
+                column = column.cast(StructType.fromJson(json.loads(as_text)))
             log = log.withColumn(name, sf.to_json(column, _TIMES))  # without fields that are null
     for name, (expected, *allowed) in _EXPECTED.items():
         found = log.schema[name].dataType.simpleString() if name in log.columns else "string"

@@ -256,7 +256,7 @@ def test_each_line_is_one_message_or_a_problem(spark):
     assert len(normalise(log).where("problem is null").collect()) == len(READ)
 
 
-class Paid(Message):
+class Priced(Message):
     amount: Decimal
     parts: tuple[Decimal, ...]
 
@@ -265,12 +265,12 @@ def test_decimals_of_structs_keep_their_digits(spark):
     number = "12345678901234567890.123456789012345678"
     amount = f"CAST('{number}' AS DECIMAL(38,18))"
     (found,) = normalise(
-        spark.sql(f"""SELECT 'a' AS message_id, 'Paid' AS type,
+        spark.sql(f"""SELECT 'a' AS message_id, 'Priced' AS type,
         named_struct('amount', {amount}, 'parts', array({amount}, CAST('1.50' AS DECIMAL(5,2)))) AS body,
         named_struct('total', {amount}, 'all', array(struct({amount} AS one))) AS headers""")
     ).collect()
 
-    assert message_codec(Paid).decode(found["body"]) == Paid(
+    assert message_codec(Priced).decode(found["body"]) == Priced(
         amount=Decimal(number), parts=(Decimal(number), Decimal("1.5"))
     )
     assert found["headers"] == {"total": number, "all": f'[{{"one":"{number}"}}]'}
