@@ -17,16 +17,18 @@ import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from functools import wraps
+from functools import partial, wraps
+from io import BytesIO
 from pathlib import Path
 from random import Random
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 from weakref import WeakSet
 
 import msgpack
 
 from eventstore.errors import (
+    DamagedRowError,
     EventStoreError,
     RowChangedError,
     RowExistsError,
@@ -63,6 +65,8 @@ T = TypeVar("T")
 LARGE_BYTES = 512
 """A binary property over this size is a large one."""
 
+_NAMES = frozenset({str})
+_KINDS = frozenset({str, bool, int, Int64, float, datetime, UUID, bytes})
 _INT64, _DATETIME, _UUID = 1, 2, 3
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -99,9 +103,14 @@ def unpack_small(small: bytes) -> tuple[dict[str, Value], dict[str, int]]:
         max_map_len=MAX_PROPERTIES,
         max_ext_len=16,
     )
-    if type(unpacked) is dict:
-        return unpacked, {}
-    properties, lengths = unpacked
+    properties, lengths = (unpacked, {}) if type(unpacked) is dict else unpacked
+    if not (
+        type(properties) is type(lengths) is dict
+        and _NAMES.issuperset(map(type, [*properties, *lengths]))
+        and _KINDS.issuperset(map(type, properties.values()))
+        and all(type(length) is int and length > LARGE_BYTES for length in lengths.values())
+    ):
+        raise TypeError("It holds something else than properties.")
     return properties, lengths
 
 
@@ -128,7 +137,7 @@ def select_from(
 ) -> dict[str, Value]:
     """Return the properties named, given as much of the large part as `large_bytes` asks for."""
     selected = {name: properties[name] for name in select if name in properties}
-    if large:
+    if lengths:
         _add_large(selected, lengths, large, select)
     return selected
 
@@ -140,7 +149,7 @@ def _add_large(
     for name, length in lengths.items():
         if name in select:
             value = large[start : start + length]
-            if len(value) < length:
+            if len(value) < length or type(value) is not bytes:
                 raise ValueError(f"The large property {name!r} is cut short.")
             properties[name] = value
         start += length
@@ -390,7 +399,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 _DAMAGED = (ValueError, TypeError, OverflowError, msgpack.exceptions.UnpackException)
-_Found = list[tuple[str, int, datetime | None, dict[str, Value]]]
+_Found = list[tuple[str, int, datetime, dict[str, Value]]]
 """Rows as key, ETag, time and properties. The key is that of the row, or in a scan both keys."""
 
 _BETWEEN_KEYS = "\t"
@@ -537,10 +546,10 @@ class Changes:
             if operation.verb is Verb.MERGE:
                 raise RowNotFoundError(operation.row_key, index)
             return False
-        _, etag, _, small, large = found
+        _, etag, _, stored = _found((self._partition,), found)
         if operation.verb is Verb.MERGE and operation.etag not in (ANY_ETAG, str(etag)):
             raise RowChangedError(operation.row_key, index)
-        return self._update(ANY_ETAG, row, merge(unpack(small, large), properties))
+        return self._update(ANY_ETAG, row, merge(stored, properties))
 
     def _refusal(self, index: int, operation: Operation, row: str) -> RowChangedError | RowNotFoundError:
         found = self._execute(self._sql.get, (self._partition, row)).fetchone()
@@ -559,7 +568,7 @@ def _number(etag: str | None) -> int:
 def _translating(
     read: Callable[Concatenate[SqliteTable, P], T],
 ) -> Callable[Concatenate[SqliteTable, P], T]:
-    """Raise the store's errors instead of those of SQLite, and of a row that cannot be decoded."""
+    """Raise the store's errors instead of those of SQLite."""
 
     @wraps(read)
     def call(self: SqliteTable, /, *args: P.args, **named: P.kwargs) -> T:
@@ -567,10 +576,6 @@ def _translating(
             return read(self, *args, **named)
         except sqlite3.Error as error:
             raise self._file.explained(error) from error
-        except _DAMAGED as error:
-            raise StoreUnavailableError(
-                f"The file {self._file.path} is damaged: a row at {args[1:]} cannot be read."
-            ) from error
 
     return call
 
@@ -587,9 +592,8 @@ class SqliteTable(Table):
         self._sql = Statements(name)
 
     async def get(self, partition_key: str, row_key: str) -> Row | None:
-        for _, etag, written, properties in self._read(
-            self._sql.get, (escape(partition_key), escape(row_key))
-        ):
+        key = (escape(partition_key), escape(row_key))
+        for _, etag, written, properties in self._read(self._sql.get, key):
             return Row(partition_key, row_key, str(etag), properties, written)
         return None
 
@@ -701,10 +705,7 @@ class SqliteTable(Table):
     @_translating
     def _read(self, sql: str, bounds: tuple[str, ...]) -> _Found:
         found = self._file.connection().statement.execute(sql, bounds).fetchall()
-        return [
-            (key, etag, _as_datetime(written), unpack(small, large))
-            for key, etag, written, small, large in found
-        ]
+        return [_found(bounds, row) for row in found]
 
     @_translating
     def _read_some(self, sql: str, bounds: tuple[str, ...]) -> tuple[_Found, str | None]:
@@ -713,11 +714,11 @@ class SqliteTable(Table):
         size = 0
         # A cursor of its own: closing it ends the read, of which the rest is left.
         with closing(self._file.connection().execute(sql, bounds)) as cursor:
-            for key, etag, written, small, large in cursor:
+            for row in cursor:
                 if len(found) == PAGE_SIZE or size >= _PAGE_BYTES:
-                    return found, key
-                size += len(small) + len(large or b"")
-                found.append((key, etag, _as_datetime(written), unpack(small, large)))
+                    return found, row[0]
+                found.append(_found(bounds, row))
+                size += len(row[3]) + len(row[4] or b"")
         return found, None
 
     @_translating
@@ -729,12 +730,11 @@ class SqliteTable(Table):
         """
         rows: _Found = []
         found = self._file.connection().statement.execute(sql, (bounds[1], *bounds))
-        for key, etag, written, small, along in found.fetchall():
-            properties, places = unpack_small(small)
-            large = along or b""
-            if places and large_bytes(places, select) > len(large):
-                return None
-            rows.append((key, etag, _as_datetime(written), select_from(properties, places, large, select)))
+        for row in found.fetchall():
+            try:
+                rows.append(_found(bounds, row, select, BytesIO(row[-1] or b"").read))
+            except DamagedRowError:
+                return None  # reading it otherwise tells, if it is damaged and not only cut
         return rows
 
     @_translating
@@ -745,26 +745,50 @@ class SqliteTable(Table):
         try:
             # One transaction, because large parts are read after the small ones.
             execute("BEGIN")
-            for key, etag, written, small, row_id in execute(sql, bounds).fetchall():
-                properties, places = unpack_small(small)
-                needed = large_bytes(places, select) if places else 0
-                large = self._read_large(connection, row_id, needed) if needed else b""
-                rows.append(
-                    (key, etag, _as_datetime(written), select_from(properties, places, large, select))
-                )
+            for row in execute(sql, bounds).fetchall():
+                rows.append(_found(bounds, row, select, partial(self._read_large, connection, row[-1])))
         finally:
             connection.roll_back()
         return rows
 
     def _read_large(self, connection: SqliteConnection, row_id: int, length: int) -> bytes:
         """Read the first bytes of a row's large part, and only the pages that they are on."""
-        with connection.blobopen(self._sql.rows_table, "large", row_id, readonly=True) as blob:
-            return blob.read(length)
+        try:
+            with connection.blobopen(self._sql.rows_table, "large", row_id, readonly=True) as blob:
+                return blob.read(length)
+        except sqlite3.OperationalError as error:
+            if "cannot open value" in str(error):
+                raise ValueError("Its large properties are gone.") from error
+            raise
 
     @_translating
     def _last_partition(self) -> str:
         (last,) = self._file.connection().statement.execute(self._sql.last_partition).fetchone()
         return last or ""
+
+
+def _found(
+    bounds: Sequence[str],
+    row: tuple[str, int, int, bytes, Any],
+    select: Sequence[str] | None = None,
+    read_large: Callable[[int], bytes] | None = None,
+) -> tuple[str, int, datetime, dict[str, Value]]:
+    """Return a row that was read between some bounds, of its large part what is selected.
+
+    Raises `DamagedRowError`.
+    """
+    key, etag, written, small, large = row
+    try:
+        if select is None or read_large is None:
+            return key, etag, _as_datetime(written), unpack(small, large)
+        properties, places = unpack_small(small)
+        needed = large_bytes(places, select) if places else 0
+        selected = select_from(properties, places, read_large(needed) if needed else b"", select)
+        return key, etag, _as_datetime(written), selected
+    except _DAMAGED as error:
+        partition, _, key = str(key).rpartition(_BETWEEN_KEYS)
+        place = (unescape(partition or bounds[0]), unescape(key))
+        raise DamagedRowError(*place, f"cannot be read: {error or type(error).__name__}") from error
 
 
 def _cut(found: _Found) -> tuple[_Found, str | None]:
