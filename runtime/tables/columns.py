@@ -99,7 +99,7 @@ class Buffer:
                 pa.scalar(value, type_)
             except _UNFIT:
                 of = ("handler", "business_id")
-                parts = [self._values[each][position] for each in of if each in self._values]
+                parts = [str(self._values[each][position]) for each in of if each in self._values]
                 return f" of {'-'.join(parts)}" if parts else ""
         return ""
 

@@ -111,7 +111,7 @@ def report(error: StoredDataError) -> None:
 class reading:  # noqa: N801 - used as the functions beside it; a class, as each stream that is read enters some
     """Raise `StoredDataError` instead of what reading a row raises; `what` begins the sentence.
 
-    With a `table`, its name and its store are added, and corruption that the event store finds is translated too.
+    Corruption that the event store finds is translated too. With a `table`, its name and its store are added.
     """
 
     __slots__ = ("_row", "_stream", "_table", "_what")
@@ -132,7 +132,7 @@ class reading:  # noqa: N801 - used as the functions beside it; a class, as each
     def _found(self, error: BaseException) -> StoredDataError | None:
         if isinstance(error, StoredDataError):
             found = error.at(row=self._row, stream=self._stream)
-        elif self._table is not None and isinstance(error, DamagedRowError):
+        elif isinstance(error, DamagedRowError):
             found = StoredDataError(f"{error}", error.row_key, error.partition_key)
         elif self._what and isinstance(error, UNREADABLE):
             found = StoredDataError(f"{self._what} cannot be read: {shown(error)}.", self._row, self._stream)
