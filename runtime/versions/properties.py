@@ -133,7 +133,7 @@ class reading:  # noqa: N801 - used as the functions beside it; a class, as each
         if isinstance(error, StoredDataError):
             found = error.at(row=self._row, stream=self._stream)
         elif isinstance(error, DamagedRowError):
-            found = StoredDataError(f"{error}", error.row_key, error.partition_key)
+            found = StoredDataError(f"The row {error.problem}.", error.row_key, error.partition_key)
         elif self._what and isinstance(error, UNREADABLE):
             found = StoredDataError(f"{self._what} cannot be read: {shown(error)}.", self._row, self._stream)
         else:
