@@ -449,9 +449,11 @@ def _ranges(sample: list[str], parts: int, prefix: str) -> list[KeyRange]:
     ]
 
 
-def read_headers(table: Table, keys: KeyRange, select: Sequence[str] | None) -> AsyncIterator[Row]:
+def read_headers(
+    table: Table, keys: KeyRange, select: Sequence[str] | None, substitute: Substitute | None = None
+) -> AsyncIterator[Row]:
     """Yield the rows with the key of a header, those of deleted streams among them. One request for each 1,000."""
-    return read_range(table, HEADER, keys, select)
+    return read_range(table, HEADER, keys, select, substitute)
 
 
 async def read_range(

@@ -26,7 +26,7 @@ from eventstore import (
     pages,
 )
 from eventstore.header import HEADER, HEADER_NAMES, is_tombstone
-from eventstore.stream import read_headers
+from eventstore.stream import read_headers, read_range
 from runtime.algorithms.outbox.entity import ENTITY, read_entity, store_entity, with_letters
 from runtime.clock import Clock, shown_time, to_microseconds
 from runtime.errors import StoredDataError, UsageError
@@ -46,7 +46,7 @@ from runtime.versions.dead_letters import (
     read_letter_row,
     read_letters,
 )
-from runtime.versions.properties import expect, number, one_of_many, placed, reading, reading_row
+from runtime.versions.properties import expect, left_out, number, one_of_many, placed, reading, reading_row
 from runtime.versions.stream import Append, append, find_versions
 
 
@@ -368,14 +368,12 @@ async def _holders(table: Table, selection: Selection) -> AsyncIterator[tuple[st
                 yield key, entity.properties, True
         return
     prefix = "" if selection.handler is None else f"{selection.handler}-"
-    async for row in read_headers(table, KeyRange(prefix), (*HEADER_NAMES, *_COUNTS)):
+    keys, substitute = KeyRange(prefix), left_out(table)
+    async for row in read_headers(table, keys, (*HEADER_NAMES, *_COUNTS), substitute):
         if not is_tombstone(row):
             yield row.partition_key, row.properties, False
-    after = None if selection.handler is None else f"{selection.handler}."  # "." follows "-"
-    async for page in pages(partial(table.scan, ENTITY, prefix, after, select=_COUNTS)):
-        for row in page.rows:
-            if row.partition_key.startswith(prefix):
-                yield row.partition_key, row.properties, True
+    async for row in read_range(table, ENTITY, keys, _COUNTS, substitute):
+        yield row.partition_key, row.properties, True
 
 
 async def letters_of_stream(table: Table, stream: StreamLetters) -> Sequence[FoundLetter]:

@@ -13,7 +13,7 @@ import msgpack
 import zstandard
 
 from eventstore import DamagedRowError, Properties, Row, Table, Value
-from eventstore.port import place_of
+from eventstore.port import Substitute, place_of
 from runtime.clock import to_microseconds
 from runtime.errors import StoredDataError
 
@@ -171,6 +171,17 @@ class one_of_many(reading):  # noqa: N801 - as above
         if found is not None:
             damaged.add(found)
         return found is not None
+
+
+def left_out(table: Table) -> Substitute:
+    """Return what gives an empty row for one that cannot be decoded; it raises it or, within `collecting`, notes it."""
+
+    def substitute(error: DamagedRowError) -> Row:
+        with one_of_many(table, error.partition_key):
+            raise error
+        return Row(error.partition_key, error.row_key, "", {})
+
+    return substitute
 
 
 def expect(value: Any, *kinds: type | None) -> Any:  # noqa: ANN401 - what was stored

@@ -39,7 +39,7 @@ from runtime.versions import dead_letters, index, limits
 from runtime.versions.columns import Made, MadeColumns, StateVersion, columns_of
 from runtime.versions.dead_letters import NO_LETTERS, Letter, Letters
 from runtime.versions.index import IndexRow, Place, candidates, index_changes, key_after, read_index_row
-from runtime.versions.properties import one_of_many, placed, reading
+from runtime.versions.properties import left_out, one_of_many, placed, reading
 from runtime.versions.run import (
     DATA_PROPERTIES,
     ID_PROPERTIES,
@@ -509,7 +509,7 @@ async def state_streams(table: Table, keys: KeyRange, header: Sequence[str]) -> 
     One whose header cannot be read is skipped within `collecting`.
     """
     selection = Selection.of((), [*header, "StateVersions", "StateSchema"])
-    async for row in read_headers(table, keys, selection.query):
+    async for row in read_headers(table, keys, selection.query, left_out(table)):
         stream = None
         if _is_of_state(row):
             with one_of_many(table, row.partition_key):
