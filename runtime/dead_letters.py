@@ -47,7 +47,7 @@ from runtime.versions.dead_letters import (
     read_letters,
 )
 from runtime.versions.properties import expect, left_out, number, one_of_many, placed, reading, reading_row
-from runtime.versions.stream import Append, append, find_versions
+from runtime.versions.stream import Append, append, find_versions, stream_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,8 @@ class Selection:
     refused_until: int | None = None
 
     def __post_init__(self) -> None:
+        for name in filter(None, (self.handler, self.stream and self.stream[0])):
+            stream_key(name)
         if self.reason is not None and self.reason not in set(Reason):
             raise UsageError(f"There is no reason {self.reason!r}: use one of {', '.join(Reason)}.")
 
@@ -101,7 +103,7 @@ class Selection:
         if self.stream is None:
             return None
         handler, business_id = self.stream
-        return [f"{handler}-{spelling}" for spelling in dict.fromkeys([business_id, canonical(business_id)])]
+        return [stream_key(handler, each) for each in dict.fromkeys([business_id, canonical(business_id)])]
 
     def takes(self, handler: str | None, letter: Letter) -> bool:
         """Return whether a letter of a stream that is meant, or of the table, is meant."""
@@ -367,8 +369,8 @@ async def _holders(table: Table, selection: Selection) -> AsyncIterator[tuple[st
             if entity is not None:
                 yield key, entity.properties, True
         return
-    prefix = "" if selection.handler is None else f"{selection.handler}-"
-    keys, substitute = KeyRange(prefix), left_out(table)
+    keys = KeyRange() if selection.handler is None else KeyRange(stream_key(selection.handler))
+    substitute = left_out(table)
     async for row in read_headers(table, keys, (*HEADER_NAMES, *_COUNTS), substitute):
         if not is_tombstone(row):
             yield row.partition_key, row.properties, False

@@ -33,7 +33,7 @@ from runtime.versions.run import (
     read_index,
     read_run,
 )
-from runtime.versions.stream import is_state_stream
+from runtime.versions.stream import is_state_stream, stream_key
 from runtime.versions.tail import HEAD_PROPERTIES, Head, read_head
 
 RUN = [*INDEX_PROPERTIES, *ID_PROPERTIES, *DATA_PROPERTIES]
@@ -297,6 +297,7 @@ class Wanted:
     """Which rows and columns are asked for: None stands for all.
 
     `since` and `until` are times in microseconds since 1970 UTC, both included: of a version, or of the newest one.
+    Raises `UsageError` for what is no handler's name.
     """
 
     handler: str | None = None
@@ -305,23 +306,22 @@ class Wanted:
     until: int | None = None
     columns: tuple[str, ...] | None = None
 
+    def __post_init__(self) -> None:
+        if self.handler is not None:
+            stream_key(self.handler)
+
     @property
     def keys(self) -> Sequence[str] | None:
-        """The partition keys of the one stream that is meant, by the spellings of its business id; None for many.
-
-        A name with a hyphen is of no handler: it would begin keys of another one.
-        """
-        if self.handler is not None and "-" in self.handler:
-            return []
+        """The partition keys of the one stream that is meant, by the spellings of its business id; None for many."""
         if self.handler is None or self.business_id is None:
             return None
         spellings = dict.fromkeys([self.business_id, canonical(self.business_id)])
-        return [f"{self.handler}-{spelling}" for spelling in spellings]
+        return [stream_key(self.handler, spelling) for spelling in spellings]
 
     @property
     def prefix(self) -> str:
         """What the keys of the streams begin with."""
-        return "" if self.handler is None else f"{self.handler}-"
+        return "" if self.handler is None else stream_key(self.handler)
 
     def within(self, keys: KeyRange) -> KeyRange:
         """Return the part of a range in which the streams are."""

@@ -32,7 +32,8 @@ from eventstore.keys import escape
 from eventstore.reading import Selection, stream_read
 from eventstore.stream import read_headers
 from handlers.app import HandlerDefinition
-from runtime.errors import StoredDataError
+from handlers.message import NAME
+from runtime.errors import StoredDataError, UsageError
 from runtime.messages.envelope import IdKey, pack_ids
 from runtime.messages.parsing import Deliveries
 from runtime.versions import dead_letters, index, limits
@@ -341,9 +342,24 @@ class Append:
     letters: Sequence[Letter] | None = None
 
 
+def stream_key(handler: str, business_id: str = "") -> str:
+    """Return the partition key of the stream of a business object, or what those of a handler begin with.
+
+    Raises `UsageError` for what is no handler's name: the key might be that of another handler's object.
+    """
+    if not NAME.fullmatch(handler):
+        raise UsageError(
+            f"{handler!r} is no handler's name: it has letters, digits and _ only, and the business id is apart."
+        )
+    return f"{handler}-{business_id}"
+
+
 def stream_partition(table: Table, handler: str, business_id: str) -> Partition:
-    """Return where the stream of a business object is. Raises `InvalidKeyError` for a key that is too long."""
-    key = f"{handler}-{business_id}"
+    """Return where the stream of a business object is.
+
+    Raises `InvalidKeyError` for a key that is too long, and `UsageError` as `stream_key` does.
+    """
+    key = stream_key(handler, business_id)
     escape(key)
     return Partition.exact(table, key)
 
@@ -492,7 +508,7 @@ async def summaries(
     `prefix` is what their business ids begin with; without a handler, all headers are read for it. One request for each
     1,000 streams. A corrupt one is skipped within `collecting`.
     """
-    keys = KeyRange(f"{handler}-{prefix}") if handler else KeyRange()
+    keys = KeyRange() if handler is None else KeyRange(stream_key(handler, prefix))
     async for stream in state_streams(table, keys, HEAD_PROPERTIES):
         head = None
         with one_of_many(table, stream.partition.key):

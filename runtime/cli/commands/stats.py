@@ -40,6 +40,7 @@ from runtime.maintenance.statistics import (
 )
 from runtime.messages.envelope import canonical
 from runtime.options import option
+from runtime.versions.stream import stream_key
 
 
 def sql(
@@ -256,7 +257,7 @@ def window(
     screen = Screen(as_json)
     if handler is None or business_id is None:
         found = Windows(limit)
-        prefix = f"{handler}-" if handler else ""
+        prefix = "" if handler is None else stream_key(handler)
         read = partial(windows, limit=limit)
         scan.scan(states, read, found.merge, step="Looking at the streams", prefix=prefix)
         _show_windows(screen, f"{handler or 'all streams'} of {states.table}", found)

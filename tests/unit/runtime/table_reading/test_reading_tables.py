@@ -268,18 +268,15 @@ def test_a_state_that_its_columns_cannot_hold_is_named(read, columns):
             "is to be an App, not 'module:app'",
         ),
         (lambda url: read_state(url, "games", columns="state"), "a list of names, such as .'state'."),
+        *(
+            (lambda url, read=read: read(url, "games", handler="ShootingRange-7d444840"), "no handler's name")
+            for read in (read_state, read_versions, read_letters)
+        ),
     ],
 )
 def test_what_is_asked_for_wrongly_is_refused(games, read, sentence):
     with pytest.raises(UsageError, match=sentence):
         read(games)
-
-
-def test_a_name_with_a_hyphen_is_of_no_handler(games):
-    (first, *_) = read_state(games, "games", handler="ShootingRange")["business_id"].to_pylist()
-
-    for read in (read_state, read_versions):
-        assert read(games, "games", handler=f"ShootingRange-{first.partition('-')[0]}").num_rows == 0
 
 
 def test_a_table_that_is_not_there_is_not_made(tmp_path):
