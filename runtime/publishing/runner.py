@@ -190,6 +190,8 @@ async def begin(
         if not begun.waiting:
             return begun
     outputs = BatchOutputs.of(record, out, options.types)
+    if found is None and not options.any_types:
+        outputs.check_types()
     publication = await publications.begin(key, target.name, options.slices, outputs.default_slices())
     return Begun(publication, await publications.slices(publication), outputs)
 
@@ -300,8 +302,8 @@ class Runner:
             outputs = islice(self._cut.outputs(claim.number), position, None)
             while chunk := list(islice(outputs, self._target.chunk)):
                 position += len(chunk)
-                sent += len(chunk)
                 records = await publisher.send(chunk)
+                sent += len(chunk) - sum(each.result is not Result.SENT for each in records)
                 if records or not is_transactional:
                     await claim.note(position, records)
                 self._show(claim, position)

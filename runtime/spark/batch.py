@@ -193,8 +193,8 @@ class Batch:
     def _rounds(self) -> Rounds:
         connection = open_table(self.store, self.table, self.options.other_table)
         check_reach(connection, self.spark)
-        place = TablePlace(self.store, self.table)
-        return Rounds(self.spark, self.app, place, self.out, self.options, connection)
+        place = TablePlace(self.store, self.table).for_workers()
+        return Rounds(self.spark, self.app, place, absolute_folder(self.out), self.options, connection)
 
 
 async def _unfinished(job: FoldJob) -> list[tuple[str, str]]:

@@ -63,6 +63,8 @@ def resolved(text: str) -> str:
     if not text.startswith("env:"):
         return text
     name = text.removeprefix("env:")
+    if not name.isidentifier():  # may be a url, with its password
+        raise UsageError("env: is followed by the name of an environment variable, not by what it holds.")
     found = os.environ.get(name)
     if not found:
         raise UsageError(f"The environment variable {name} is not set.")

@@ -8,6 +8,7 @@ one that still runs. Then the markers are read: a slice whose marker is committe
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,6 +37,13 @@ TRANSACTION_SECONDS = 60
 
 _POLL_SECONDS = 1.0
 _WAIT_SECONDS = 3 * TRANSACTION_SECONDS
+
+
+_BROKER = re.compile(r"([^\s:/]+|\[[0-9a-fA-F:]+\])(:\d+)?")
+_FORM = (
+    "A Kafka cluster is written kafka://HOST:PORT, or kafka://USER:PASSWORD@HOST:PORT?setting=value, with %25 for %, "
+    "%2F for / and %20 for a blank in a user or password."
+)
 
 
 class Markers:
@@ -106,10 +114,13 @@ class KafkaTarget(Target):
     promise = Promise.EXACTLY_ONCE
 
     def __init__(self, url: str, names: Mapping[str, str]) -> None:
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError:  # whose text may hold the password
+            raise UsageError(_FORM) from None
         credentials, _, brokers = parts.netloc.rpartition("@")
-        if not brokers:
-            raise UsageError("A Kafka cluster is written kafka://HOST:PORT.")
+        if not all(map(_BROKER.fullmatch, brokers.split(","))) or parts.path.strip("/") or parts.fragment:
+            raise UsageError(_FORM)
         self.name = f"kafka://{brokers}"
         self.identity = f"{self.name} {sorted(names.items())}"
         self.settings: dict[str, Any] = {"bootstrap.servers": brokers, **dict(parse_qsl(parts.query))}
@@ -132,7 +143,14 @@ class KafkaTarget(Target):
         """Look for the topics; the cluster makes those that are not there, if it is configured so."""
         topics = sorted({MARKERS, *map(self.topic_of, types)})
         with _explained(self.name):
-            producer = Producer(self.settings)
+            try:
+                producer = Producer(self.settings)
+            except KafkaException as refused:
+                # The text may hold a value.
+                names = ", ".join(name for name in self.settings if name in refused.args[0].str())
+                raise UsageError(
+                    f"{self.name}: librdkafka refuses a setting{f' ({names})' if names else ''}."
+                ) from None
             for topic in topics:
                 for _ in range(_LOOKS):
                     found = await asyncio.to_thread(producer.list_topics, topic, timeout=_SECONDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
@@ -20,6 +21,12 @@ _NO_TEXT = "\x00"
 _NOT_TEXT = "PostgreSQL has no text with the character NUL, which stands in its business id or message id."
 
 
+_FORM = (
+    "The url of the PostgreSQL database cannot be read: it is written postgresql://USER:PASSWORD@HOST:PORT/DATABASE, "
+    "with %25 for %, %40 for @, %2F for / and %20 for a blank in a user or password."
+)
+
+
 class PostgresTarget(SqlTarget):
     """A PostgreSQL database."""
 
@@ -31,8 +38,12 @@ class PostgresTarget(SqlTarget):
     def __init__(self, url: str, names: Mapping[str, str], batch_id: str) -> None:
         try:
             parts = conninfo_to_dict(url)
-        except psycopg.ProgrammingError as error:
-            raise UsageError(f"The url of the PostgreSQL database cannot be read: {error}") from error
+        except psycopg.ProgrammingError:  # whose text may hold the password
+            raise UsageError(_FORM) from None
+        # A password with `/`, `#` or `@` that is not encoded ends up in one of these.
+        places = [str(parts.get(each, "")) for each in ("host", "port", "dbname")]
+        if any("@" in each for each in places) or re.search("[^0-9,]", places[1]):
+            raise UsageError(_FORM)
         place = ":".join(str(parts[name]) for name in ("host", "port") if name in parts)
         super().__init__(f"postgresql://{place}/{parts.get('dbname', '')}", names, batch_id)
         self.url = url

@@ -97,7 +97,10 @@ class ServiceBusPublisher(Publisher):
 
     def _sender(self, entity: str) -> ServiceBusSender:
         if self._client is None:
-            self._client = ServiceBusClient.from_connection_string(self._target.connection, retry_total=0)
+            try:
+                self._client = ServiceBusClient.from_connection_string(self._target.connection, retry_total=0)
+            except ValueError:  # whose text may hold the key
+                raise UsageError(f"The connection string of {self._target.name} cannot be read.") from None
         if entity not in self._senders:
             self._senders[entity] = self._client.get_queue_sender(entity)  # a topic is addressed alike
         return self._senders[entity]
