@@ -538,7 +538,7 @@ async def stream_keys(table: Table, keys: KeyRange) -> AsyncIterator[list[str]]:
     """Yield the partition keys of the state streams in a range, up to 1,000 at a time, with one request for each."""
     found: list[str] = []
     selection = Selection.of((), ["StateVersions", "StateSchema"])
-    async for row in read_headers(table, keys, selection.query):
+    async for row in read_headers(table, keys, selection.query, left_out(table)):
         if _is_of_state(row):
             found.append(row.partition_key)
         if len(found) == PAGE_SIZE:
@@ -546,6 +546,21 @@ async def stream_keys(table: Table, keys: KeyRange) -> AsyncIterator[list[str]]:
             found = []
     if found:
         yield found
+
+
+async def made_by(table: Table, key: str) -> tuple[int, list[IdKey]]:
+    """Return the first version of a stream that is kept, and the ids of the messages that made it and those after it.
+
+    One request for each 1,000 runs.
+    """
+    with placed(table, key):
+        select = [*INDEX_PROPERTIES, *ID_PROPERTIES]
+        slice_ = await Stream.try_read(Partition.exact(table, key), select=select, header=HEAD_PROPERTIES)
+        if slice_ is None:
+            return 1, []
+        head = read_head(slice_.stream.properties or {})
+        ids = [id_ for event in slice_.events for id_ in read_ids(event)]
+        return head.kept_from, ids + (head.tail.ids() if head.tail is not None else [])
 
 
 async def versions(table: Table, handler: str, business_id: str) -> list[Version] | None:
