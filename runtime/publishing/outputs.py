@@ -26,6 +26,9 @@ from runtime.file_systems import Folder, open_folder
 from runtime.ledger.ledger import HIDDEN_EPOCHS, MARK, BatchRecord, BatchStatus, mark_of
 from runtime.publishing.publisher import CommittedOutput
 
+_NO_JSON = re.compile(r'"(?:[^"\\]|\\.)*"|NaN|-?Infinity')
+"""Floats in bodies that JSON has no form for, and all strings, which may hold these words."""
+
 _IN_ORDER = [("business_id", "ascending"), ("handler", "ascending"), ("sequence", "ascending")]
 _ROWS_AT_ONCE = 1_000
 
@@ -75,7 +78,15 @@ class Slices:
                 for row in batch.to_pylist():
                     if row["message_id"] not in known:
                         known.add(row["message_id"])
-                        yield CommittedOutput(**{**row, "headers": dict(row["headers"] or ())})
+                        body = row["body"]
+                        if "NaN" in body or "Infinity" in body:
+                            body = _NO_JSON.sub(_as_json, body)
+                        yield CommittedOutput(**{**row, "body": body, "headers": dict(row["headers"] or ())})
+
+
+def _as_json(found: re.Match[str]) -> str:
+    """Return a float that is not finite as the string that protobuf and pydantic know for it."""
+    return found[0] if found[0].startswith('"') else f'"{found[0]}"'
 
 
 def slice_of(business_id: str, count: int) -> int:

@@ -223,7 +223,7 @@ class Runner:
     async def run(self, dead: Collection[str] = ()) -> None:
         """Send until the slices are sent. Claims with the tokens `dead` are those of runners that run no more."""
         target, concurrency = self._target, self._options.concurrency
-        await target.prepare(self._cut.types)
+        await until_available(self._options.attempts, partial(target.prepare, self._cut.types))
         workers = min(concurrency, target.publishers or concurrency)
         async with aclosing(self._claimed(dead)) as claimed:
             await all_or_first_error([self._work(claimed) for _ in range(workers)])
@@ -359,7 +359,7 @@ async def redrive(
     if found:
         outputs = BatchOutputs.of(record, out, options.types)
         with cut(outputs.with_ids(list(found)), 1) as only:
-            await target.prepare(only.types)
+            await until_available(options.attempts, partial(target.prepare, only.types))
             tally = Tally(len(found), show)
             again = _Again(publications, publication, target, options, found, tally)
             await again.run(only.outputs(0))

@@ -101,7 +101,10 @@ class FunctionTarget(OneByOneTarget):
 
     def message_of(self, output: CommittedOutput) -> OutgoingMessage:
         """Return what the function is given. Raises `ValueError` when the body names no customer."""
-        body, customer = json.loads(output.body), DEFAULT_CUSTOMER
+        try:
+            body, customer = json.loads(output.body), DEFAULT_CUSTOMER
+        except RecursionError as error:
+            raise ValueError("Its body is nested too deeply for Python's json.") from error
         if self.options.customer is not None:
             value = body.get(self.options.customer) if isinstance(body, dict) else None
             customer = str(value)

@@ -33,7 +33,7 @@ _LONGEST_PAUSE = 120.0
 _ERRORS = (
     aiohttp.ClientConnectionError,
     aiohttp.ClientPayloadError,
-    aiohttp.ServerTimeoutError,
+    aiohttp.ClientResponseError,
     TimeoutError,
 )
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import closing
 
 import pytest
@@ -217,7 +220,7 @@ def test_no_part_of_a_password_is_shown_and_the_hint_names_its_option(
 
     assert (said.code in {1, 2}, "Something unexpected" in said.err) == (True, False)
     assert not any(part in said.out + said.err for part in ("hun", "ter2"))
-    assert (f"write {to[-2]} env:VARIABLE" in said.err) is not place.startswith("env:")
+    assert (f"write {to[-2]} env:NAME" in said.err) is not place.startswith("env:")
 
 
 @pytest.mark.parametrize(
@@ -234,6 +237,32 @@ def test_a_secret_in_a_wrong_place_is_not_shown(consistent, batch, option, value
 
     assert said.code in {1, 2}
     assert "hunter2" not in said.out + said.err
+
+
+BUS = "Endpoint=sb://{};SharedAccessKeyName=n;SharedAccessKey=c2VjcmV0;UseDevelopmentEmulator=true"
+
+
+@pytest.mark.parametrize(
+    "to",
+    [
+        "kafka://{}",
+        *(pytest.param(to, marks=pytest.mark.thorough) for to in ("postgresql://{}/x", "http://{}", BUS)),
+    ],
+)
+def test_a_target_that_never_answers_is_left_in_time_and_with_one_sentence(batch, tmp_path, to):
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it takes connections, and says nothing
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        words = ("--to", "env:TARGET", "--timeout", "1s", "--attempts", "2", "--slices", "1")
+        began = time.monotonic()
+        said = subprocess.run(
+            [sys.executable, "-m", "runtime", *batch, *words],
+            cwd=tmp_path, env={**os.environ, "TARGET": to.format(address)}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    assert (said.returncode, time.monotonic() - began < 30) == (1, True)
+    lines = [line for line in said.stderr.splitlines() if line and not line.startswith(("Publishing", " "))]
+    assert len(lines) == 1, said.stderr
+    assert "the same command goes on with the rest" in lines[0]
 
 
 def test_the_command_to_go_on_with_shows_no_password_and_no_header():

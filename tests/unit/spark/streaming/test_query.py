@@ -11,6 +11,7 @@ from runtime.batch_options import BatchOptions, TablePlace
 from runtime.errors import BatchRefusedError, UsageError
 from runtime.file_systems import Folder, open_folder
 from runtime.publishing.publisher import TargetOptions
+from runtime.publishing.targets.sql import SqliteTarget
 from runtime.spark.publishing import PublishTo
 from runtime.spark.streaming.admission import Owner
 from runtime.spark.streaming.query import EpochPlaces, Stream
@@ -309,6 +310,9 @@ def test_what_a_stream_is_told_means_the_same_wherever_the_process_goes(tmp_path
     assert stream.places.out == f"{tmp_path}/out"
     assert with_documents.documents == f"{tmp_path}/invoices"
     publish.check()
-    assert publish.to(publish.target).path == tmp_path / "published.db"
+    assert callable(publish.to)
+    opened = publish.to(publish.target)
+    assert isinstance(opened, SqliteTarget)
+    assert opened.path == tmp_path / "published.db"
     assert publish.target.keys == f"sqlite:///{tmp_path}/keys.db"
     assert str(tmp_path) not in repr(publish)
