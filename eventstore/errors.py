@@ -155,12 +155,14 @@ class PartialWriteError(EventStoreError):
 
 @dataclass(eq=False, repr=False)
 class DamagedRowError(EventStoreError):
-    """Raised when a row of a stream is not what was written, or is missing although its header promises it."""
+    """Raised when a row is not what was written, or is missing although the header of its stream promises it."""
 
     text = "The row {self.row_key!r} of {self.partition_key!r} {self.problem}."
     partition_key: str
     row_key: str
     problem: str
+    continuation: str | None = None
+    """Of a page: asks for the rows behind it, None for none."""
 
 
 @dataclass(eq=False, repr=False)

@@ -22,6 +22,8 @@ from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, Self, TypeVar, runtime_checkable
 from uuid import UUID
 
+from eventstore.errors import DamagedRowError
+
 ANY_ETAG = "*"
 """In place of an ETag: whatever the row has now."""
 
@@ -62,23 +64,37 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Up to 1,000 rows in key order, fewer when they are large; `continuation` asks for the rest, None for none."""
+    """Up to 1,000 rows in key order; `continuation` asks for the rest, None for none.
+
+    There are fewer when they are large, or before one that is damaged: the page that it is the first of is an error.
+    """
 
     rows: tuple[Row, ...]
     continuation: str | None = None
 
 
-async def pages(read: Callable[..., Awaitable[Page]]) -> AsyncIterator[Page]:
+Substitute = Callable[[DamagedRowError], Row]
+"""Gives a row to read in place of one that is damaged."""
+
+
+async def pages(
+    read: Callable[..., Awaitable[Page]], substitute: Substitute | None = None
+) -> AsyncIterator[Page]:
     """Yield the pages of a query or a scan, from the first to the last. Costs one request for each.
 
         async for page in pages(partial(table.query, "orders", "A", "Z")):
             ...
 
-    `read` takes the keyword `continuation`, None for the first page.
+    `read` takes the keyword `continuation`, None for the first page. Without a `substitute`, raises `DamagedRowError`.
     """
     continuation = None
     while True:
-        page = await read(continuation=continuation)
+        try:
+            page = await read(continuation=continuation)
+        except DamagedRowError as error:
+            if substitute is None:
+                raise
+            page = Page((substitute(error),), error.continuation)
         yield page
         continuation = page.continuation
         if continuation is None:

@@ -29,7 +29,7 @@ from eventstore.header import (
     stream_written,
 )
 from eventstore.keys import PLAIN_CHARACTERS, escape
-from eventstore.port import Operation, Row, Table, Value, pages
+from eventstore.port import Operation, Row, Substitute, Table, Value, pages
 from eventstore.reading import (
     EVERYTHING,
     Reader,
@@ -449,18 +449,24 @@ def _ranges(sample: list[str], parts: int, prefix: str) -> list[KeyRange]:
     ]
 
 
-def read_headers(table: Table, keys: KeyRange, select: Sequence[str] | None) -> AsyncIterator[Row]:
+def read_headers(
+    table: Table, keys: KeyRange, select: Sequence[str] | None, substitute: Substitute | None = None
+) -> AsyncIterator[Row]:
     """Yield the rows with the key of a header, those of deleted streams among them. One request for each 1,000."""
-    return read_range(table, HEADER, keys, select)
+    return read_range(table, HEADER, keys, select, substitute)
 
 
 async def read_range(
-    table: Table, row_key: str | None, keys: KeyRange, select: Sequence[str] | None = None
+    table: Table,
+    row_key: str | None,
+    keys: KeyRange,
+    select: Sequence[str] | None = None,
+    substitute: Substitute | None = None,
 ) -> AsyncIterator[Row]:
     """Yield the rows with this row key in a range of partitions, with None all rows. One request for each 1,000."""
     first = keys.first or keys.prefix
     last = _bound_after(keys.prefix) if keys.before is None else keys.before
-    async for page in pages(partial(table.scan, row_key, first, last, select=select)):
+    async for page in pages(partial(table.scan, row_key, first, last, select=select), substitute):
         for row in page.rows:
             key = row.partition_key
             if key.startswith(keys.prefix) and key != keys.before:

@@ -12,7 +12,8 @@ from pydantic import BaseModel, ConfigDict
 from handlers.codec import JSON, Codec
 from handlers.errors import AppError, CodecError
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""What a name in keys and on the wire is like."""
 
 
 def stable_name(name: str, owner: str) -> str:
@@ -21,7 +22,7 @@ def stable_name(name: str, owner: str) -> str:
     Raises `AppError` otherwise: in a key, a handler's name is followed by "-" and the business id, so it consists of
     letters, digits and underscores. `owner` is what the error calls the class.
     """
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         raise AppError(
             f"{owner} is named {name!r}: use ASCII letters, digits and _ only, and no digit first."
         )

@@ -26,7 +26,7 @@ from eventstore import (
     pages,
 )
 from eventstore.header import HEADER, HEADER_NAMES, is_tombstone
-from eventstore.stream import read_headers
+from eventstore.stream import read_headers, read_range
 from runtime.algorithms.outbox.entity import ENTITY, read_entity, store_entity, with_letters
 from runtime.clock import Clock, shown_time, to_microseconds
 from runtime.errors import StoredDataError, UsageError
@@ -46,8 +46,8 @@ from runtime.versions.dead_letters import (
     read_letter_row,
     read_letters,
 )
-from runtime.versions.properties import expect, number, one_of_many, placed, reading, reading_row
-from runtime.versions.stream import Append, append, find_versions
+from runtime.versions.properties import expect, left_out, number, one_of_many, placed, reading, reading_row
+from runtime.versions.stream import Append, append, find_versions, stream_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,8 @@ class Selection:
     refused_since: int | None = None
 
     def __post_init__(self) -> None:
+        for name in filter(None, (self.handler, self.stream and self.stream[0])):
+            stream_key(name)
         for reason in self.reasons:
             if reason not in set(Reason):
                 raise UsageError(f"There is no reason {reason!r}: use one of {', '.join(Reason)}.")
@@ -108,7 +110,7 @@ class Selection:
         if self.stream is None:
             return None
         handler, business_id = self.stream
-        return [f"{handler}-{spelling}" for spelling in dict.fromkeys([business_id, canonical(business_id)])]
+        return [stream_key(handler, each) for each in dict.fromkeys([business_id, canonical(business_id)])]
 
     def takes(self, handler: str | None, letter: Letter) -> bool:
         """Return whether a letter of a stream that is meant, or of the table, is meant."""
@@ -365,15 +367,13 @@ async def _holders(table: Table, selection: Selection) -> AsyncIterator[tuple[st
             if entity is not None:
                 yield key, entity.properties, True
         return
-    prefix = "" if selection.handler is None else f"{selection.handler}-"
-    async for row in read_headers(table, KeyRange(prefix), (*HEADER_NAMES, *_COUNTS)):
+    keys = KeyRange() if selection.handler is None else KeyRange(stream_key(selection.handler))
+    substitute = left_out(table)
+    async for row in read_headers(table, keys, (*HEADER_NAMES, *_COUNTS), substitute):
         if not is_tombstone(row):
             yield row.partition_key, row.properties, False
-    after = None if selection.handler is None else f"{selection.handler}."  # "." follows "-"
-    async for page in pages(partial(table.scan, ENTITY, prefix, after, select=_COUNTS)):
-        for row in page.rows:
-            if row.partition_key.startswith(prefix):
-                yield row.partition_key, row.properties, True
+    async for row in read_range(table, ENTITY, keys, _COUNTS, substitute):
+        yield row.partition_key, row.properties, True
 
 
 async def letters_of_stream(table: Table, stream: StreamLetters) -> Sequence[FoundLetter]:

@@ -14,19 +14,21 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from functools import wraps
+from functools import partial, wraps
+from math import inf
 from pathlib import Path
 from random import Random
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 from weakref import WeakSet
 
 import msgpack
 
 from eventstore.errors import (
+    DamagedRowError,
     EventStoreError,
     RowChangedError,
     RowExistsError,
@@ -63,6 +65,8 @@ T = TypeVar("T")
 LARGE_BYTES = 512
 """A binary property over this size is a large one."""
 
+_NAMES = frozenset({str})
+_KINDS = frozenset({str, bool, int, Int64, float, datetime, UUID, bytes})
 _INT64, _DATETIME, _UUID = 1, 2, 3
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -99,9 +103,14 @@ def unpack_small(small: bytes) -> tuple[dict[str, Value], dict[str, int]]:
         max_map_len=MAX_PROPERTIES,
         max_ext_len=16,
     )
-    if type(unpacked) is dict:
-        return unpacked, {}
-    properties, lengths = unpacked
+    properties, lengths = unpacked if type(unpacked) is list else (unpacked, {})
+    if not (
+        type(properties) is type(lengths) is dict
+        and _NAMES.issuperset(map(type, [*properties, *lengths]))
+        and _KINDS.issuperset(map(type, properties.values()))
+        and all(type(length) is int and length > LARGE_BYTES for length in lengths.values())
+    ):
+        raise TypeError("no properties are there")
     return properties, lengths
 
 
@@ -128,7 +137,7 @@ def select_from(
 ) -> dict[str, Value]:
     """Return the properties named, given as much of the large part as `large_bytes` asks for."""
     selected = {name: properties[name] for name in select if name in properties}
-    if large:
+    if lengths:
         _add_large(selected, lengths, large, select)
     return selected
 
@@ -140,8 +149,8 @@ def _add_large(
     for name, length in lengths.items():
         if name in select:
             value = large[start : start + length]
-            if len(value) < length:
-                raise ValueError(f"The large property {name!r} is cut short.")
+            if len(value) < length or type(value) is not bytes:
+                raise ValueError(f"the large property {name!r} is cut short")
             properties[name] = value
         start += length
 
@@ -390,8 +399,8 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 _DAMAGED = (ValueError, TypeError, OverflowError, msgpack.exceptions.UnpackException)
-_Found = list[tuple[str, int, datetime | None, dict[str, Value]]]
-"""Rows as key, ETag, time and properties. The key is that of the row, or in a scan both keys."""
+_Found = tuple[str, int, int, bytes, Any]
+"""A row as key, ETag, time, small and large part. The key is that of the row, or in a scan both keys."""
 
 _BETWEEN_KEYS = "\t"
 """Separates a partition key and a row key; within a stored key it is escaped."""
@@ -537,10 +546,10 @@ class Changes:
             if operation.verb is Verb.MERGE:
                 raise RowNotFoundError(operation.row_key, index)
             return False
-        _, etag, _, small, large = found
-        if operation.verb is Verb.MERGE and operation.etag not in (ANY_ETAG, str(etag)):
+        stored = _row((self._partition,), found)
+        if operation.verb is Verb.MERGE and operation.etag not in (ANY_ETAG, stored.etag):
             raise RowChangedError(operation.row_key, index)
-        return self._update(ANY_ETAG, row, merge(unpack(small, large), properties))
+        return self._update(ANY_ETAG, row, merge(stored.properties, properties))
 
     def _refusal(self, index: int, operation: Operation, row: str) -> RowChangedError | RowNotFoundError:
         found = self._execute(self._sql.get, (self._partition, row)).fetchone()
@@ -559,7 +568,7 @@ def _number(etag: str | None) -> int:
 def _translating(
     read: Callable[Concatenate[SqliteTable, P], T],
 ) -> Callable[Concatenate[SqliteTable, P], T]:
-    """Raise the store's errors instead of those of SQLite, and of a row that cannot be decoded."""
+    """Raise the store's errors instead of those of SQLite."""
 
     @wraps(read)
     def call(self: SqliteTable, /, *args: P.args, **named: P.kwargs) -> T:
@@ -567,10 +576,6 @@ def _translating(
             return read(self, *args, **named)
         except sqlite3.Error as error:
             raise self._file.explained(error) from error
-        except _DAMAGED as error:
-            raise StoreUnavailableError(
-                f"The file {self._file.path} is damaged: a row at {args[1:]} cannot be read."
-            ) from error
 
     return call
 
@@ -587,11 +592,8 @@ class SqliteTable(Table):
         self._sql = Statements(name)
 
     async def get(self, partition_key: str, row_key: str) -> Row | None:
-        for _, etag, written, properties in self._read(
-            self._sql.get, (escape(partition_key), escape(row_key))
-        ):
-            return Row(partition_key, row_key, str(etag), properties, written)
-        return None
+        rows = self._read(self._sql.get, (escape(partition_key), escape(row_key))).rows
+        return rows[0] if rows else None
 
     async def query(
         self,
@@ -605,16 +607,9 @@ class SqliteTable(Table):
         stored_key, low, high = escape(partition_key), escape_bound(first), escape_bound(last)
         bounds = (stored_key, low if continuation is None else continuation, high)
         if select is None:
-            found = self._read(self._sql.query, bounds)
-        else:
-            along = self._project_first(self._sql.project_first, bounds, select)
-            found = self._project(self._sql.project, bounds, select) if along is None else along
-        found, following = _cut(found)
-        rows = [
-            Row(partition_key, unescape(key), str(etag), values, written)
-            for key, etag, written, values in found
-        ]
-        return Page(tuple(rows), following)
+            return self._read(self._sql.query, bounds)
+        along = self._project_first(self._sql.project_first, bounds, select)
+        return along or self._project(self._sql.project, bounds, select)
 
     async def scan(
         self,
@@ -632,15 +627,7 @@ class SqliteTable(Table):
             whole, part, bounds = sql.scan_all, sql.project_scan_all, (high, low, low_row)
         else:
             whole, part, bounds = sql.scan, sql.project_scan, (escape(row_key), low, high)
-        if select is None:
-            found, following = self._read_some(whole, bounds)
-        else:
-            found, following = _cut(self._project(part, bounds, select))
-        rows = []
-        for both, etag, written, values in found:
-            partition_key, key = map(unescape, both.split(_BETWEEN_KEYS))
-            rows.append(Row(partition_key, key, str(etag), values, written))
-        return Page(tuple(rows), following)
+        return self._read_some(whole, bounds) if select is None else self._project(part, bounds, select)
 
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
         changes = Changes(self._sql, partition_key, operations)
@@ -699,67 +686,50 @@ class SqliteTable(Table):
         return self._file.path.exists() and self._file.has_table(self._sql.rows_table)
 
     @_translating
-    def _read(self, sql: str, bounds: tuple[str, ...]) -> _Found:
-        found = self._file.connection().statement.execute(sql, bounds).fetchall()
-        return [
-            (key, etag, _as_datetime(written), unpack(small, large))
-            for key, etag, written, small, large in found
-        ]
+    def _read(self, sql: str, bounds: tuple[str, ...]) -> Page:
+        return _page(bounds, self._file.connection().statement.execute(sql, bounds).fetchall())
 
     @_translating
-    def _read_some(self, sql: str, bounds: tuple[str, ...]) -> tuple[_Found, str | None]:
-        """Read rows until they fill a page; return also the key of the next row, None when there is none."""
-        found: _Found = []
-        size = 0
+    def _read_some(self, sql: str, bounds: tuple[str, ...]) -> Page:
         # A cursor of its own: closing it ends the read, of which the rest is left.
         with closing(self._file.connection().execute(sql, bounds)) as cursor:
-            for key, etag, written, small, large in cursor:
-                if len(found) == PAGE_SIZE or size >= _PAGE_BYTES:
-                    return found, key
-                size += len(small) + len(large or b"")
-                found.append((key, etag, _as_datetime(written), unpack(small, large)))
-        return found, None
+            return _page(bounds, cursor, most=_PAGE_BYTES)
 
     @_translating
-    def _project_first(self, sql: str, bounds: tuple[str, str, str], select: Sequence[str]) -> _Found | None:
+    def _project_first(self, sql: str, bounds: tuple[str, str, str], select: Sequence[str]) -> Page | None:
         """Read rows in one statement, if that gives all large properties that are asked for, else None.
 
         It gives those of the row with the lowest key, the header of a stream or the first of some events, unless they
         are very large.
         """
-        rows: _Found = []
-        found = self._file.connection().statement.execute(sql, (bounds[1], *bounds))
-        for key, etag, written, small, along in found.fetchall():
-            properties, places = unpack_small(small)
-            large = along or b""
-            if places and large_bytes(places, select) > len(large):
-                return None
-            rows.append((key, etag, _as_datetime(written), select_from(properties, places, large, select)))
-        return rows
+        found = self._file.connection().statement.execute(sql, (bounds[1], *bounds)).fetchall()
+        with suppress(DamagedRowError):  # reading it otherwise tells, if it is damaged and not only cut
+            page = _page(bounds, found, select, lambda along, length: (along or b"")[:length])
+            if page.continuation is None or len(page.rows) == PAGE_SIZE:
+                return page
+        return None
 
     @_translating
-    def _project(self, sql: str, bounds: tuple[str, ...], select: Sequence[str]) -> _Found:
+    def _project(self, sql: str, bounds: tuple[str, ...], select: Sequence[str]) -> Page:
         connection = self._file.connection()
         execute = connection.statement.execute
-        rows: _Found = []
         try:
             # One transaction, because large parts are read after the small ones.
             execute("BEGIN")
-            for key, etag, written, small, row_id in execute(sql, bounds).fetchall():
-                properties, places = unpack_small(small)
-                needed = large_bytes(places, select) if places else 0
-                large = self._read_large(connection, row_id, needed) if needed else b""
-                rows.append(
-                    (key, etag, _as_datetime(written), select_from(properties, places, large, select))
-                )
+            found = execute(sql, bounds).fetchall()
+            return _page(bounds, found, select, partial(self._read_large, connection))
         finally:
             connection.roll_back()
-        return rows
 
     def _read_large(self, connection: SqliteConnection, row_id: int, length: int) -> bytes:
         """Read the first bytes of a row's large part, and only the pages that they are on."""
-        with connection.blobopen(self._sql.rows_table, "large", row_id, readonly=True) as blob:
-            return blob.read(length)
+        try:
+            with connection.blobopen(self._sql.rows_table, "large", row_id, readonly=True) as blob:
+                return blob.read(length)
+        except sqlite3.OperationalError as error:
+            if "cannot open value" in str(error):
+                raise ValueError("its large properties are gone") from error
+            raise
 
     @_translating
     def _last_partition(self) -> str:
@@ -767,9 +737,61 @@ class SqliteTable(Table):
         return last or ""
 
 
-def _cut(found: _Found) -> tuple[_Found, str | None]:
-    """Return the rows of a page, and the key of the next row."""
-    return found[:PAGE_SIZE], found[PAGE_SIZE][0] if len(found) > PAGE_SIZE else None
+_ReadLarge = Callable[[Any, int], bytes]
+"""Reads the first bytes of a large part, given what was selected in its place."""
+
+
+def _page(
+    bounds: Sequence[str],
+    found: Iterable[_Found],
+    select: Sequence[str] | None = None,
+    read_large: _ReadLarge | None = None,
+    most: float = inf,
+) -> Page:
+    """Return the rows that fill a page, in number or in bytes; a damaged one ends it.
+
+    Raises `DamagedRowError` when the first one is damaged.
+    """
+    rows: list[Row] = []
+    size, left = 0, iter(found)
+    for row in left:
+        if len(rows) == PAGE_SIZE or size >= most:
+            return Page(tuple(rows), row[0])
+        try:
+            rows.append(_row(bounds, row, select, read_large))
+        except DamagedRowError as error:
+            if rows:
+                return Page(tuple(rows), row[0])
+            place, after = (error.partition_key, error.row_key), next(left, None)
+            raise DamagedRowError(*place, error.problem, after and after[0]) from error.__cause__
+        if read_large is None:
+            size += len(row[3]) + len(row[4] or b"")
+    return Page(tuple(rows))
+
+
+def _row(
+    bounds: Sequence[str],
+    found: _Found,
+    select: Sequence[str] | None = None,
+    read_large: _ReadLarge | None = None,
+) -> Row:
+    """Return a row that was read between some bounds, of its large part what is selected.
+
+    Raises `DamagedRowError`.
+    """
+    keys, etag, written, small, large = found
+    partition, _, key = keys.rpartition(_BETWEEN_KEYS)
+    place = unescape(partition or bounds[0]), unescape(key)
+    try:
+        if select is None or read_large is None:
+            properties = unpack(small, large)
+        else:
+            stored, lengths = unpack_small(small)
+            needed = large_bytes(lengths, select) if lengths else 0
+            properties = select_from(stored, lengths, read_large(large, needed) if needed else b"", select)
+        return Row(*place, str(etag), properties, datetime.fromtimestamp(written / 1_000_000, UTC))
+    except _DAMAGED as error:
+        raise DamagedRowError(*place, f"cannot be read: {error or type(error).__name__}") from error
 
 
 def _attempt(changes: Changes, connection: SqliteConnection) -> TransactionResult:
@@ -791,10 +813,6 @@ def _attempt(changes: Changes, connection: SqliteConnection) -> TransactionResul
     if several:
         execute("RELEASE one")
     return result
-
-
-def _as_datetime(microseconds: int) -> datetime:
-    return datetime.fromtimestamp(microseconds / 1_000_000, UTC)
 
 
 class SqliteStore(Store):

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
-from eventstore import ConcurrencyConflictError, Operation, Row, RowError, Table, Value, pages
+from eventstore import ConcurrencyConflictError, Operation, Partition, Row, RowError, Table, Value, pages
+from eventstore.reading import read_rows
 from handlers import App
 from runtime.errors import UsageError
 from runtime.retries import RetryPolicy, until_undisturbed
@@ -155,8 +156,8 @@ class Claim:
 
 
 async def _claimed(table: Table, claim: Claim) -> TableSettings:
-    page = await table.query(LEDGER, "!", OF_TABLE)
-    rows = {row.row_key: row for row in page.rows}
+    first = await read_rows(Partition.exact(table, LEDGER), "!", OF_TABLE, None)
+    rows = {row.row_key: row for row in first}
     own = rows.pop(OF_TABLE, None)
     found = TableSettings() if own is None else read_settings(own)
     after = await claim.made_on(table, found, has_batches=bool(rows))

@@ -36,7 +36,7 @@ from runtime.algorithms.outbox.stores import Token, check_processed
 from runtime.archives import MARK as IMPORT
 from runtime.documents.protocol import MARKER, read_registration
 from runtime.documents.protocol import PREFIX as REGISTRATION
-from runtime.errors import BatchRefusedError, StoredDataError, UsageError
+from runtime.errors import StoredDataError, UsageError
 from runtime.leases import read_lease
 from runtime.ledger import ledger
 from runtime.ledger.batch import OpenBatches
@@ -49,7 +49,7 @@ from runtime.publishing import records
 from runtime.retries import READ_AGAIN
 from runtime.versions import dead_letters as dead_letters_storage
 from runtime.versions import index
-from runtime.versions.check import Fault, LettersCheck, RowsCheck, StreamCheck, with_changes
+from runtime.versions.check import DamagedRow, Fault, LettersCheck, RowsCheck, StreamCheck, with_changes
 from runtime.versions.properties import number, reading_row, shown, text
 from runtime.versions.tail import is_of_state
 
@@ -114,7 +114,7 @@ async def check_table(table: Table, keys: KeyRange = _ALL, *, repair: bool = Fal
     """
     checked, used = Checked(), []
     check: PartitionCheck | None = None
-    async for row in read_range(table, None, keys):
+    async for row in read_range(table, None, keys, substitute=DamagedRow.of):
         if check is None or check.key != row.partition_key:
             if check is not None:
                 await _finish(table, check, checked, repair=repair)
@@ -136,7 +136,7 @@ async def _finish(table: Table, check: PartitionCheck, checked: Checked, *, repa
     if not faults:
         return
     again = PartitionCheck(check.key)
-    async for page in pages(partial(table.query, check.key, "!", "~")):
+    async for page in pages(partial(table.query, check.key, "!", "~"), DamagedRow.of):
         for row in page.rows:
             again.add(row)
     found, guard = again.compared(), again.guard
@@ -186,7 +186,7 @@ class PartitionCheck(RowsCheck):
 
     def add(self, row: Row) -> None:
         """Read a row, and report it when that fails."""
-        if self.of_object is None:
+        if self.of_object is None and not isinstance(row, DamagedRow):
             if row.row_key == HEADER and is_of_state(row.properties):
                 self.of_object = StreamCheck(row)
                 return
@@ -198,7 +198,7 @@ class PartitionCheck(RowsCheck):
             self.of_object.add(row)
             return
         super().add(row)
-        if "-" in self.key:
+        if "-" in self.key and self.unreadable.isdisjoint((HEADER, ENTITY)):
             self._find_owner(row, is_separate=is_separate)
 
     def take(self, row: Row) -> None:
@@ -316,34 +316,28 @@ class LedgerCheck(RowsCheck):
         self._counter: ledger.Counter | None = None
         self._markers: dict[str, Properties] = {}
         self._batches: dict[str, _Batch] = {}
-        self._unreadable: set[str] = set()
 
     def take(self, row: Row) -> None:
         """Read a row. Raises `StoredDataError`."""
-        try:
-            if row.row_key == ledger.COUNTER:
-                self.guard = row
-                self._counter = ledger.read_counter(row)
-            elif row.row_key == OF_TABLE:
-                read_settings(row)
-            elif row.row_key.startswith((ledger.OPEN, ledger.PAST)):
-                self._markers[row.row_key] = row.properties
-            else:
-                record = read_record(row)
-                marker = ledger.past_marker(record) if record.is_finished else ledger.began(record)
-                batch = _Batch(marker.row_key, marker.properties, record.number, record.algorithm)
-                self._batches[row.row_key] = batch
-        except (StoredDataError, BatchRefusedError) as error:
-            self._unreadable.add(row.row_key)
-            problem = error.problem if isinstance(error, StoredDataError) else str(error)
-            raise StoredDataError(problem, row.row_key, row.partition_key) from error
+        if row.row_key == ledger.COUNTER:
+            self.guard = row
+            self._counter = ledger.read_counter(row)
+        elif row.row_key == OF_TABLE:
+            read_settings(row)
+        elif row.row_key.startswith((ledger.OPEN, ledger.PAST)):
+            self._markers[row.row_key] = row.properties
+        else:
+            record = read_record(row)
+            marker = ledger.past_marker(record) if record.is_finished else ledger.began(record)
+            batch = _Batch(marker.row_key, marker.properties, record.number, record.algorithm)
+            self._batches[row.row_key] = batch
 
     def compare(self) -> None:
         """Report what only all rows together show."""
         if self._counter is not None:
             self._compare_counter(self._counter)
             self._compare_markers()
-        elif ledger.COUNTER not in self._unreadable and (self._markers or self._batches):
+        elif ledger.COUNTER not in self.unreadable and (self._markers or self._batches):
             self.report(ledger.COUNTER, "is missing, and there are batches")
 
     def _compare_counter(self, counter: ledger.Counter) -> None:
@@ -366,6 +360,8 @@ class LedgerCheck(RowsCheck):
         marked = {ledger.id_of(marker) for marker in left}
         for batch_id, batch in self._batches.items():
             marker = left.pop(batch.marker, None)
+            if batch.marker in self.unreadable:
+                continue
             if marker is None:
                 self.report(batch_id, f"has no marker {batch.marker}", repair=batch_id not in marked)
             elif _typed(marker) != _typed(batch.properties):
@@ -378,7 +374,7 @@ class LedgerCheck(RowsCheck):
             batch_id = ledger.id_of(row_key)
             if batch_id in self._batches:
                 self.report(row_key, f"is not the marker of the batch {batch_id}")
-            elif batch_id not in self._unreadable:
+            elif batch_id not in self.unreadable:
                 is_past = row_key.startswith(ledger.PAST)
                 self.report(row_key, f"is the marker of no batch, {batch_id!r}", repair=is_past)
                 self.rebuilt[row_key] = None
@@ -394,32 +390,27 @@ class PublishingCheck(RowsCheck):
     def __init__(self) -> None:
         super().__init__(records.PARTITION)
         self._slices: dict[str, int] = {}
-        self._unreadable: set[str] = set()
         self._parts: list[tuple[str, str, int]] = []
 
     def take(self, row: Row) -> None:
         """Read a row. Raises `StoredDataError`."""
         kind, key = row.row_key[:2], row.row_key[2:]
-        try:
-            if kind == records.PUBLICATION:
-                self._slices[key] = records.read_publication(row).slices
-            elif kind == records.SLICE:
-                records.read_slice(row)
-                self._parts.append((row.row_key, key.rpartition(":")[0], records.number_of_slice(row)))
-            elif kind == records.RECORD:
-                records.read_record(row)
-                self._parts.append((row.row_key, key.partition(":")[0], 0))
-            else:
-                self.report(row.row_key, "is no row of a publication")
-        except StoredDataError:
-            self._unreadable.add(key if kind == records.PUBLICATION else key.rpartition(":")[0])
-            raise
+        if kind == records.PUBLICATION:
+            self._slices[key] = records.read_publication(row).slices
+        elif kind == records.SLICE:
+            records.read_slice(row)
+            self._parts.append((row.row_key, key.rpartition(":")[0], records.number_of_slice(row)))
+        elif kind == records.RECORD:
+            records.read_record(row)
+            self._parts.append((row.row_key, key.partition(":")[0], 0))
+        else:
+            self.report(row.row_key, "is no row of a publication")
 
     def compare(self) -> None:
         """Report what only all rows together show."""
         for row_key, key, slice_ in self._parts:
             slices = self._slices.get(key)
-            if slices is None and key not in self._unreadable:
+            if slices is None and records.PUBLICATION + key not in self.unreadable:
                 self.report(row_key, f"belongs to a publication that is not there, {key!r}")
             elif slices is not None and slice_ >= slices:
                 self.report(row_key, f"is a slice of a publication that has {slices}")
@@ -506,7 +497,7 @@ async def _orphaned_tokens(table: Table, used: Sequence[Row]) -> list[Fault]:
     incoming: set[Token] = set()
     handlers: set[str] = set()
     unknown: set[str] = set()
-    async for row in read_range(table, ENTITY, _ALL):
+    async for row in read_range(table, ENTITY, _ALL, substitute=DamagedRow.of):
         handler = row.partition_key.partition("-")[0]
         try:
             entity = read_entity(row)

@@ -30,6 +30,7 @@ from runtime.ledger.settings import TableSettings
 from runtime.messages.envelope import canonical
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions.properties import INT32, INT64, expect, number, reading_row, time
+from runtime.versions.stream import stream_key
 
 PARTITION = "_policies"
 """The partition of the policies: no stream's key is like it, as theirs hold a hyphen after the handler."""
@@ -172,7 +173,9 @@ class Policies:
         return await self._change(scope, hold=False)
 
     async def get(self, scope: Scope) -> Policy:
-        """Return the policy of a scope, an empty one when there is none. One request."""
+        """Return the policy of a scope, an empty one when there is none. One request. Raises `UsageError`."""
+        if scope.business_id is not None:
+            stream_key(scope.handler or "")
         row = await self._table.get(PARTITION, scope.row_key)
         return Policy(scope) if row is None else read_policy(row)
 
@@ -192,6 +195,8 @@ class Policies:
             if found.etag:
                 await self._table.transact(PARTITION, [Operation.delete(scope.row_key, found.etag)])
             return replace(wanted, etag="")
+        if scope.handler is not None:
+            stream_key(scope.handler)
         operation = Operation.insert(scope.row_key, _properties(wanted))
         if found.etag:
             operation = Operation.replace(scope.row_key, operation.properties or {}, found.etag)

@@ -16,7 +16,7 @@ from runtime.algorithms.outbox.entity import ENTITY
 from runtime.clock import shown_time
 from runtime.ledger.ledger import STATE_BASED
 from runtime.messages.envelope import FIRST
-from runtime.versions.properties import number, one_of_many, placed, reading_row, text
+from runtime.versions.properties import left_out, number, one_of_many, placed, reading_row, text
 from runtime.versions.run import INDEX_PROPERTIES, read_index
 from runtime.versions.stream import state_streams, stream_partition
 from runtime.versions.tail import HEAD_PROPERTIES, Head, is_of_state, read_head
@@ -111,7 +111,7 @@ async def count_rows(table: Table, keys: KeyRange = ALL) -> TableCount:
     """
     found = TableCount()
     stream, first_event = "", 0
-    async for row in read_range(table, None, keys):
+    async for row in read_range(table, None, keys, substitute=left_out(table)):
         with one_of_many(table, row.partition_key):
             if row.row_key == HEADER:
                 count = _of_header(row)
@@ -126,8 +126,8 @@ async def count_objects(table: Table, keys: KeyRange = ALL) -> TableCount:
     """Count the streams and entities of a range of partitions. Costs two requests for each 1,000 of them."""
     found = TableCount()
     for rows, count_of in (
-        (read_headers(table, keys, _OF_HEADERS), _of_header),
-        (read_range(table, ENTITY, keys, _OF_ENTITIES), _of_entity),
+        (read_headers(table, keys, _OF_HEADERS, left_out(table)), _of_header),
+        (read_range(table, ENTITY, keys, _OF_ENTITIES, left_out(table)), _of_entity),
     ):
         async for row in rows:
             with one_of_many(table, row.partition_key):

@@ -16,9 +16,12 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
+from eventstore import KeyRange
+from eventstore.keys import Shard
+from eventstore.stream import split_keys
 from handlers import App
 from runtime.algorithms.state_based.verification import Finding, Verdict, Verifier
 from runtime.archives.versions import ExportedVersions
@@ -27,13 +30,16 @@ from runtime.clock import system_clock
 from runtime.errors import BatchFailedError, LogError, StoredDataError, UsageError
 from runtime.ledger.ledger import STATE_BASED, Ledger
 from runtime.ledger.settings import TableSettings
+from runtime.maintenance.statistics import object_keys
+from runtime.messages.envelope import id_text
 from runtime.messages.outcome import VARYING, Outcome, Outputs, without_values
 from runtime.messages.parsing import prepare_all, unroutable
-from runtime.retries import RetryPolicy
+from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.logs.normalise import normalise, tell_of_struct
 from runtime.spark.logs.read import Log, open_log
-from runtime.spark.logs.route import Sample, route
+from runtime.spark.logs.route import Sample, find_routes, route
 from runtime.spark.preflight import Probe, check_workers
+from runtime.spark.scan import RANGES_OF_A_CORE, Documents, Task, scanned
 from runtime.spark.schemas import ARROW_FOUND, FOUND
 from runtime.spark.session import cores_of, failing_as, job_settings
 from runtime.spark.worker.connection import (
@@ -46,6 +52,8 @@ from runtime.spark.worker.connection import (
 )
 from runtime.spark.worker.job import Group, groups, rare_collections
 from runtime.spark.worker.outcomes import MAX_BYTES, outputs_array, outputs_bytes
+from runtime.versions.properties import Damaged, collecting
+from runtime.versions.stream import made_by, stream_keys
 
 _MAX_ROWS = 4096
 _MAX_COUNTS = 1024
@@ -53,6 +61,12 @@ _KIND = ("handler", "type", "revision", "verdict")
 _Kind = tuple[str | None, str | None, int | None, Verdict]
 
 _numbers = itertools.count(1)
+
+_SHARES = 1_000_000
+_IDS_AT_ONCE = 10_000
+_STORED = "handler string, business_id string, first int, ids array<string>, error string"
+_ELSEWHERE = "Today's app does not look here for the message that made the version."
+_NO_HANDLER = "Today's app has no handler of this name."
 
 
 @dataclass(frozen=True)
@@ -313,10 +327,11 @@ def verify(
         check_reach(connection, spark)
         check_workers(spark, Probe(app, place, None))
         _check_versions(connection)
-        keyed = app.keyed(connection.run(TableSettings.of(connection.table)).draw_key)
+        settings = connection.run(TableSettings.of(connection.table))
+        keyed = app.keyed(settings.draw_key)
         export = None if chosen.export is None else str(Path(chosen.export).absolute())
         job = VerifyJob(keyed, place, replace(chosen, export=export, step=VerifyOptions.step))
-        rounds = [_found(log, job, 0, chosen)]
+        logs, rounds = [log], [_found(log, job, 0, chosen)]
         while chosen.cascade:
             outputs = rounds[-1].select(sf.explode("outputs").alias("output")).select("output.*")
             outputs = outputs.where(sf.col("type").isin(list(app.message_types)))
@@ -328,10 +343,17 @@ def verify(
                 )
             nothing = sf.lit(None).cast("string")
             in_form = dict.fromkeys(("business_id", "handler", "problem", "line"), nothing)
-            rounds.append(_found(outputs.withColumns(in_form), job, len(rounds), chosen))
+            logs.append(outputs.withColumns(in_form))
+            rounds.append(_found(logs[-1], job, len(rounds), chosen))
         chosen.step("Counting what was found")
         found = reduce(DataFrame.unionByName, rounds).where(sf.col("verdict").isNotNull())
         counts = _count(found)
+        owner = settings.owner
+        are_all_known = owner is not None and owner.handlers <= app.handlers.keys()
+        if counts and (not are_all_known or any(each.verdict in _WITHOUT_VERSION for each in counts)):
+            chosen.step("Looking for streams that are lost")
+            found = found.unionByName(_lost(logs, job, connection))
+            counts = _count(found)
         if not counts:
             raise LogError(
                 "The log holds no messages: there is nothing to verify."
@@ -361,6 +383,94 @@ def _found(messages: DataFrame, job: VerifyJob, number: int, options: VerifyOpti
         found = routed.mapInArrow(replace(job, number=next(_numbers)).verify, FOUND)
         found.persist(StorageLevel.DISK_ONLY).count()
     return found
+
+
+_WITHOUT_VERSION = (Verdict.UNKNOWN, Verdict.NOT_KEPT)
+
+
+@dataclass(frozen=True)
+class _StoredIds:
+    """Reads which messages made the versions that are kept, of a share of the streams. Is sent to the workers."""
+
+    options: VerifyOptions
+
+    def __call__(self, connection: Connection, ranges: Iterable[KeyRange]) -> Documents:
+        """Yield documents in the form of `_STORED`: of a stream some ids in order, or why it cannot be read."""
+        options, concurrency = self.options, ConcurrencyLimit(self.options.in_flight)
+        table = connection.measured(connection.table, concurrency, options.wrap)
+
+        async def keys_in(keys: KeyRange) -> list[str]:
+            found = [key async for page in stream_keys(connection.table, keys) for key in page]
+            share = options.sample * _SHARES
+            return [key for key in found if Shard.resolve(f"{options.seed}{key}", _SHARES) < share]
+
+        async def read(key: str) -> Sequence[Any]:
+            try:
+                first, ids = await until_undisturbed(
+                    RetryPolicy().beside(table), partial(made_by, table, key)
+                )
+            except StoredDataError as error:
+                return [_stored(key, error=str(error))]
+            texts, places = list(map(id_text, ids)), range(0, len(ids), _IDS_AT_ONCE)
+            return [_stored(key, first + at, texts[at : at + _IDS_AT_ONCE]) for at in places]
+
+        for keys in ranges:
+            damaged = Damaged()
+            with collecting(damaged):
+                found = connection.run(keys_in(keys))
+            yield [_stored(error.stream, error=str(error)) for error in damaged.errors]
+            yield from connection.run_all(map(read, found), concurrency)
+
+
+def _stored(key: str, first: int = 1, ids: Sequence[str] = (), error: str | None = None) -> dict[str, Any]:
+    handler, _, business_id = key.partition("-")
+    return {"handler": handler, "business_id": business_id, "first": first, "ids": ids, "error": error}
+
+
+def _lost(logs: Sequence[DataFrame], job: VerifyJob, connection: Connection) -> DataFrame:
+    """Return what is found of streams that today's app does not look for: rows of `FOUND`, one for each stream.
+
+    They are those of handlers that it has not, and those with versions that messages of the log have made which it
+    looks for elsewhere, or nowhere. Costs a request for each stream of the table, or of the sample.
+    """
+    spark, is_of_app = logs[0].sparkSession, sf.col("handler").isin(list(job.app.handlers))
+    ranges = connection.run(split_keys(object_keys(connection.table), RANGES_OF_A_CORE * cores_of(spark)))
+    with failing_as(BatchFailedError):
+        documents = scanned(spark, Task(_StoredIds(job.options), job.place), ranges)
+        documents.persist(StorageLevel.DISK_ONLY).count()
+    stored = documents.select(sf.from_json("found", _STORED).alias("stored")).select("stored.*")
+    versions = stored.selectExpr("handler", "business_id", "first", "posexplode(ids) AS (at, message_id)")
+    sent = reduce(
+        DataFrame.union, [each.selectExpr("message_id AS id", "handler AS wanted") for each in logs]
+    )
+    keys = ["message_id", "handler", "business_id"]
+    looked_for = reduce(DataFrame.union, [find_routes(each, job.app).select(keys) for each in logs])
+    is_sent = sf.expr("message_id = id AND coalesce(wanted, handler) = handler")
+    moved = versions.where(is_of_app).join(sent, is_sent, "left_semi").join(looked_for, keys, "left_anti")
+    streams = looked_for.select("handler", "business_id").distinct()
+    damaged = stored.where("error IS NOT NULL").join(streams, ["handler", "business_id"], "left_anti")
+    found = [
+        _finding_of(moved, Verdict.STREAM_LOST, sf.lit(_ELSEWHERE)),
+        _finding_of(versions.where(~is_of_app), Verdict.STREAM_LOST, sf.lit(_NO_HANDLER)),
+        _finding_of(
+            damaged.selectExpr("*", "0 AS at", "NULL AS message_id"), Verdict.STREAM_DAMAGED, sf.col("error")
+        ),
+    ]
+    return reduce(DataFrame.union, found)
+
+
+def _finding_of(versions: DataFrame, verdict: Verdict, error: Column) -> DataFrame:
+    """Return a row of `FOUND` for each stream of these versions, with the first of them. It counts no delivery."""
+    first = sf.min(
+        sf.struct((sf.col("first") + sf.col("at")).alias("version"), "message_id", error.alias("error"))
+    )
+    grouped = versions.groupBy("handler", "business_id").agg(first.alias("first")).select("*", "first.*")
+    values = {"verdict": sf.lit(verdict.value), "deliveries": sf.lit(0), "streams": sf.lit(1)}
+    columns = [
+        values.get(name, sf.col(name) if name in grouped.columns else sf.lit(None)) for name in FOUND.names
+    ]
+    typed = [column.cast(each.dataType).alias(each.name) for column, each in zip(columns, FOUND, strict=True)]
+    return grouped.select(*typed)
 
 
 def _first_of_each_stream(found: DataFrame) -> DataFrame:

@@ -14,7 +14,7 @@ from handlers import App, CodecError
 from handlers.app import HandlerDefinition
 from runtime.errors import StoredDataError, UsageError
 from runtime.messages.envelope import IdKey, id_text
-from runtime.versions.properties import shown
+from runtime.versions.properties import UNREADABLE, shown
 
 TEXT = pa.string()
 TIME = pa.timestamp("us", tz="UTC")
@@ -99,7 +99,7 @@ class Buffer:
                 pa.scalar(value, type_)
             except _UNFIT:
                 of = ("handler", "business_id")
-                parts = [self._values[each][position] for each in of if each in self._values]
+                parts = [str(self._values[each][position]) for each in of if each in self._values]
                 return f" of {'-'.join(parts)}" if parts else ""
         return ""
 
@@ -183,14 +183,7 @@ class ModelColumns:
             else:
                 try:
                     values.append(self._kind.read(from_json(self._codec.upcast(state, schema))))
-                except (
-                    CodecError,
-                    ValueError,
-                    TypeError,
-                    LookupError,
-                    AttributeError,
-                    ArithmeticError,
-                ) as error:
+                except (CodecError, *UNREADABLE) as error:
                     raise StoredDataError(f"A state cannot be read as {self._name}: {error}") from error
             last = state
         return values
@@ -232,14 +225,10 @@ def _text(value: Any) -> str | None:  # noqa: ANN401 - any JSON value
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _real(value: Any) -> float | None:  # noqa: ANN401 - a JSON number, or the name of one that JSON has not
-    return None if value is None else float(value)
-
-
 _TEXT = _Kind(pa.string(), _text)
 _SIMPLE = {
     "integer": _Kind(pa.int64(), _integer),
-    "number": _Kind(pa.float64(), _real),
+    "number": _Kind(pa.float64(), lambda value: None if value is None else float(value)),
     "boolean": _Kind(pa.bool_(), _same),
     "string": _Kind(pa.string(), _same),
 }

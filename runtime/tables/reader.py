@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -33,6 +34,7 @@ from runtime.tables.versions import (
     states,
     versions,
 )
+from runtime.versions.properties import placed
 
 if TYPE_CHECKING:
     from eventstore.sync import BlockingStore
@@ -115,6 +117,8 @@ def letter_row(found: FoundLetter) -> Mapping[str, Any]:
     row = {name: _text(described[name]) for name in LETTER_COLUMNS}
     headers = described["headers"] or {}
     return row | {
+        # A sender in Python may have given it as anything.
+        "body": row["body"] if isinstance(row["body"], str | None) else json.dumps(row["body"], default=str),
         "enqueued_at": enqueued_at if enqueued_at is not None and is_in_calendar(enqueued_at) else None,
         "refused_at": letter.refused_at,
         "headers": [(_text(str(name)), _text(str(value))) for name, value in headers.items()],
@@ -193,7 +197,12 @@ class Request:
         return replace(self, wanted=replace(self.wanted, columns=tuple(names)))
 
     async def batches(self, table: Table, keys: KeyRange = ALL) -> AsyncIterator[pa.RecordBatch]:
-        """Yield what is asked for of a range of streams."""
+        """Yield what is asked for of a range of streams. Raises `StoredDataError` for a row that cannot be read."""
+        with placed(table):
+            async for batch in self._batches(table, keys):
+                yield batch
+
+    async def _batches(self, table: Table, keys: KeyRange) -> AsyncIterator[pa.RecordBatch]:
         wanted, columns = self.wanted, self.columns
         match self.kind:
             case Kind.STATE:

@@ -1,8 +1,9 @@
-"""SQL over a store, on DuckDB in this process: the tables `state`, `versions`, `batches` and `letters`."""
+"""SQL over a store, on DuckDB in this process: the tables of `runtime.tables`, and the outcomes of batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -15,22 +16,44 @@ from runtime.tables.reader import Kind, Request, scan
 _SETTINGS = "set TimeZone = 'UTC'; set python_enable_replacements = false"
 """Times are in UTC wherever the machine is, and variables of this module are no tables."""
 
+_CLOSED = "set enable_external_access = false; set lock_configuration = true"
+"""No file is read or written, and no extension is loaded."""
+
+_OUTPUTS = """
+    create temp view outputs as select o.*, published_by, cause, batch_id, round from (
+        select handler as published_by, message_id as cause, batch_id, round, unnest(outputs) as o from outcomes
+    ) qualify row_number() over (partition by o.message_id order by batch_id, round) = 1
+"""
+"""The outputs of outcomes, each once, as `consistent outcomes` has them."""
+
+_HINTS = {
+    "name outcomes does not exist": " `outcomes` and `outputs` are tables with --out.",
+    "name outputs does not exist": " `outcomes` and `outputs` are tables with --out.",
+    "Permission Error": " Files and extensions are for queries with --allow-files.",
+}
+
+Read = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
+"""Reads some columns of a table, in record batches."""
+
 
 class TableDataset(ds.Dataset):  # type: ignore[misc] # Arrow has no types
-    """One kind of table of a store as a dataset of Arrow, which an engine scans for the columns that it names.
+    """A table as a dataset of Arrow, which an engine scans for the columns that it names.
 
-    `failure` is what a scan met, which engines tell in words of their own.
+    `failure` is what a scan met, which engines tell in words of their own. Raises `UsageError` for columns that SQL
+    cannot tell apart.
     """
 
-    def __init__(self, store: str, table: str, request: Request) -> None:
-        self._place = store, table
-        self._request = request
+    def __init__(self, schema: pa.Schema, read: Read) -> None:
+        for column in schema:
+            _check_fields(column.name, column.type)
+        self._schema = schema
+        self._read = read
         self.failure: Exception | None = None
 
     @property
     def schema(self) -> pa.Schema:
         """The columns."""
-        return self._request.schema
+        return self._schema
 
     def scanner(
         self,
@@ -41,15 +64,15 @@ class TableDataset(ds.Dataset):  # type: ignore[misc] # Arrow has no types
         """Return what reads some columns of the rows that meet a condition."""
         schema, text = self.schema, "" if filter is None else str(filter)
         # Arrow tells the columns of a condition in its text alone. One that is read in vain costs time, no more.
-        names = [name for name in schema.names if columns is None or name in columns or name in text]
-        request = self._request.with_columns(names or schema.names[:1])
+        named = [each for each in schema if columns is None or each.name in columns or each.name in text]
+        schema = pa.schema(named or [schema.field(0)])
         return ds.Scanner.from_batches(
-            self._batches(request), schema=request.schema, columns=columns, filter=filter
+            self._batches(schema.names), schema=schema, columns=columns, filter=filter
         )
 
-    def _batches(self, request: Request) -> Iterator[pa.RecordBatch]:
+    def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         try:
-            yield from scan(*self._place, request)
+            yield from self._read(names)
         except Exception as error:
             self.failure = error
             raise
@@ -62,36 +85,71 @@ class Answer(NamedTuple):
     rows: Sequence[Sequence[Any]]
 
 
-def query(store: str, table: str, statement: str, requests: Mapping[Kind, Request]) -> Answer:
+def query(
+    store: str,
+    table: str,
+    statement: str,
+    requests: Mapping[Kind, Request],
+    outcomes: TableDataset | None = None,
+    *,
+    allow_files: bool = False,
+) -> Answer:
     """Return what a statement gives: it reads the tables that it names, and of those what it asks for.
 
-    Raises `UsageError` for a statement that DuckDB refuses, `MissingExtraError` without DuckDB, and what reading
-    raises.
+    Raises `UsageError` for a statement that DuckDB refuses, or that is not one, `MissingExtraError` without DuckDB, and
+    what reading raises.
     """
     try:
         import duckdb  # noqa: PLC0415 - an extra brings it
     except ModuleNotFoundError as error:
         raise MissingExtraError("SQL needs duckdb: pip install 'consistent-messaging[sql]'.") from error
-    datasets = {kind: TableDataset(store, table, request) for kind, request in requests.items()}
-    for request in requests.values():
-        request.with_columns(())
+
+    def read(request: Request, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        return scan(store, table, request.with_columns(names))
+
+    datasets = {kind.value: TableDataset(each.schema, partial(read, each)) for kind, each in requests.items()}
+    if outcomes is not None:
+        datasets["outcomes"] = outcomes
     with duckdb.connect() as connection:
         connection.execute(_SETTINGS)
-        for kind, dataset in datasets.items():
-            connection.register(kind.value, dataset)
+        for name, dataset in datasets.items():
+            connection.register(name, dataset)
+        if outcomes is not None:
+            connection.execute(_OUTPUTS)
+        if not allow_files:
+            connection.execute(_CLOSED)
         try:
+            count = len(connection.extract_statements(statement))
+            if count != 1:
+                raise UsageError(f"Give one statement: there {'are ' + str(count) if count else 'is none'}.")
             found = connection.sql(statement)
             if found is None:
                 return Answer([], [])
             arrow = found.to_arrow_table()
             return Answer(arrow.column_names, list(zip(*map(_values, arrow.columns), strict=True)))
         except duckdb.Error as error:
-            for dataset in datasets.values():
-                if dataset.failure is not None:
-                    raise dataset.failure from error
-            # On one line, without the statement and the marks below it.
-            told, _, _ = str(error).partition("\n\nLINE ")
-            raise UsageError(f"The statement cannot be run: {' '.join(told.split())}") from error
+            failures = [each.failure for each in datasets.values() if each.failure is not None]
+            raise (failures[0] if failures else _refusal(error)) from error
+
+
+def _refusal(error: Exception) -> UsageError:
+    """Return what DuckDB says on one line, without the statement and the marks below it."""
+    told, _, _ = str(error).partition("\n\nLINE ")
+    hint = "".join({text for sign, text in _HINTS.items() if sign in told})
+    return UsageError(f"The statement cannot be run: {' '.join(told.split())}{hint}")
+
+
+def _check_fields(place: str, type_: pa.DataType) -> None:
+    """Raise `UsageError` for fields whose names DuckDB, which takes ASCII letters of both cases for one, confuses."""
+    known: dict[bytes, str] = {}
+    for field in map(type_.field, range(type_.num_fields)):
+        other = known.setdefault(field.name.encode().lower(), field.name)
+        if other != field.name:
+            raise UsageError(
+                f"SQL cannot tell the fields {other} and {field.name} of {place} apart: leave --app out, and states "
+                f"are JSON."
+            )
+        _check_fields(f"{place}.{field.name}", field.type)
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:

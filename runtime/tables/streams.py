@@ -17,10 +17,10 @@ import pyarrow as pa
 from eventstore import KeyRange, Partition, Properties, RecordedEvent, Row, Stream, Table, pages
 from eventstore.header import EVENT, HEADER, HEADER_NAMES, is_header, versions_of
 from eventstore.stream import read_headers, read_range
-from runtime.errors import StoredDataError
 from runtime.messages.envelope import IdKey, canonical
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.tables.columns import TEXT, TIME, Makers, StateColumns, id_texts
+from runtime.versions.properties import reading
 from runtime.versions.readable import readable
 from runtime.versions.run import (
     DATA_PROPERTIES,
@@ -33,7 +33,7 @@ from runtime.versions.run import (
     read_index,
     read_run,
 )
-from runtime.versions.stream import is_state_stream
+from runtime.versions.stream import is_state_stream, stream_key
 from runtime.versions.tail import HEAD_PROPERTIES, Head, read_head
 
 RUN = [*INDEX_PROPERTIES, *ID_PROPERTIES, *DATA_PROPERTIES]
@@ -80,10 +80,8 @@ def head_of_stream(stream: Stream) -> StreamHead:
 
 
 def _head(key: str, properties: Properties, version: int, first: int) -> StreamHead:
-    try:
+    with reading("", stream=key):
         return StreamHead(key, read_head(properties), version if version >= first else 0)
-    except StoredDataError as error:
-        raise error.at(stream=key) from error
 
 
 async def parts_in(table: Table, keys: KeyRange, select: Sequence[str]) -> AsyncIterator[Part]:
@@ -126,23 +124,23 @@ class _Reading:
 
 async def _parts(table: Table, rows: AsyncIterator[Row], select: Sequence[str]) -> AsyncIterator[Part]:
     """Yield the parts of the streams to which rows belong. The rows of a partition come in their order."""
-    reading: _Reading | None = None
+    current: _Reading | None = None
     async for row in rows:
-        if reading is None or row.partition_key != reading.stream.key:
-            if reading is not None:
-                for part in await _rest(table, reading, select):
+        if current is None or row.partition_key != current.stream.key:
+            if current is not None:
+                for part in await _rest(table, current, select):
                     yield part
-            reading = None
+            current = None
             if row.row_key == HEADER and is_stream(row):
                 version, first = versions_of(row)
                 head = _head(row.partition_key, row.properties, version, first)
-                reading = _Reading(head, first, version)
+                current = _Reading(head, first, version)
         # One beyond the last was appended after the header was read, whose tail holds the same versions.
-        elif reading.next_event <= reading.last_event and row.row_key == f"{EVENT}{reading.next_event:010d}":
-            yield Part(reading.stream, RecordedEvent(reading.next_event, row.properties))
-            reading.next_event += 1
-    if reading is not None:
-        for part in await _rest(table, reading, select):
+        elif current.next_event <= current.last_event and row.row_key == f"{EVENT}{current.next_event:010d}":
+            yield Part(current.stream, RecordedEvent(current.next_event, row.properties))
+            current.next_event += 1
+    if current is not None:
+        for part in await _rest(table, current, select):
             yield part
 
 
@@ -165,13 +163,11 @@ async def _rest(table: Table, reading: _Reading, select: Sequence[str]) -> list[
 
 def run_of(stream: StreamHead, event: RecordedEvent | None) -> Run:
     """Return the versions in an event, or those of the tail. Raises `StoredDataError`, which names the stream."""
-    try:
+    with reading("", stream=stream.key):
         if event is not None:
             return read_run(event)
         if stream.head.tail is not None:
             return stream.head.tail.run()
-    except StoredDataError as error:
-        raise error.at(stream=stream.key) from error
     raise AssertionError("A part without an event is the tail.")
 
 
@@ -301,6 +297,7 @@ class Wanted:
     """Which rows and columns are asked for: None stands for all.
 
     `since` and `until` are times in microseconds since 1970 UTC, both included: of a version, or of the newest one.
+    Raises `UsageError` for what is no handler's name.
     """
 
     handler: str | None = None
@@ -309,23 +306,22 @@ class Wanted:
     until: int | None = None
     columns: tuple[str, ...] | None = None
 
+    def __post_init__(self) -> None:
+        if self.handler is not None:
+            stream_key(self.handler)
+
     @property
     def keys(self) -> Sequence[str] | None:
-        """The partition keys of the one stream that is meant, by the spellings of its business id; None for many.
-
-        A name with a hyphen is of no handler: it would begin keys of another one.
-        """
-        if self.handler is not None and "-" in self.handler:
-            return []
+        """The partition keys of the one stream that is meant, by the spellings of its business id; None for many."""
         if self.handler is None or self.business_id is None:
             return None
         spellings = dict.fromkeys([self.business_id, canonical(self.business_id)])
-        return [f"{self.handler}-{spelling}" for spelling in spellings]
+        return [stream_key(self.handler, spelling) for spelling in spellings]
 
     @property
     def prefix(self) -> str:
         """What the keys of the streams begin with."""
-        return "" if self.handler is None else f"{self.handler}-"
+        return "" if self.handler is None else stream_key(self.handler)
 
     def within(self, keys: KeyRange) -> KeyRange:
         """Return the part of a range in which the streams are."""

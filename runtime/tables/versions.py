@@ -11,12 +11,13 @@ from typing import Any
 import pyarrow as pa
 
 from eventstore import PAGE_SIZE, KeyRange, Partition, Stream, Table
+from eventstore.header import EVENT, HEADER
 from handlers import App, CodecError
 from handlers.app import HandlerDefinition
 from runtime.algorithms.algorithm import HandlerFailedError
 from runtime.algorithms.state_based.replay import Replayer, find_difference
 from runtime.clock import system_clock, to_microseconds
-from runtime.errors import StoredDataError, UsageError
+from runtime.errors import UsageError
 from runtime.ledger.ledger import BatchRecord, Ledger
 from runtime.messages.digests import NO_OUTPUTS
 from runtime.messages.envelope import Envelope
@@ -50,6 +51,7 @@ from runtime.tables.streams import (
     parts_of,
     run_of,
 )
+from runtime.versions.properties import reading
 from runtime.versions.run import DATA_PROPERTIES, Commit, Run, RunVersions, Version
 from runtime.versions.tail import HEAD_PROPERTIES, Head
 
@@ -293,11 +295,8 @@ async def states(
         async for row in _rows(table, wanted, as_of, keys, with_state="state" in columns):
             if row["now"] is not None and not wanted.has(row["now"]):
                 continue
-            try:
+            with reading("", stream=f"{row['handler']}-{row['business_id']}"):
                 (state,) = model.read(row["schema"], [row["state"]])
-            except StoredDataError as error:
-                key = f"{row['handler']}-{row['business_id']}"
-                raise StoredDataError(f"The stream {key} cannot be read: {error}") from error
             yield {**row, "state": state}, len(row["state"] or b"")
 
     async for batch in in_batches(columns, rows()):
@@ -518,15 +517,14 @@ class _Reader:
         """Add the versions of a part, and give what is full."""
         some = Decoded(part, self._model, whole=self._whole)
         is_first, self._key = part.stream.key != self._key, part.stream.key
-        try:
+        row_key = HEADER if part.event is None else f"{EVENT}{part.event.version:010d}"
+        with reading("", row_key, part.stream.key):
             if is_first and self._feed is not None and not self._has_time:
                 snapshot = self._feed.snapshot(some)
                 if snapshot is not None:
                     row = {name: [snapshot.get(name)] for name in self._columns}
                     yield from self._put(row, 1, len(some.run.before))
             yield from self._put_each(some, self._positions(some))
-        except StoredDataError as error:
-            raise StoredDataError(f"The stream {part.stream.key} cannot be read: {error}") from error
 
     def _positions(self, some: Decoded) -> Sequence[int]:
         positions: Sequence[int] = range(some.count)

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from eventstore import Properties, RecordedEvent, Row, Value
+from eventstore import DamagedRowError, Properties, RecordedEvent, Row, Value
 from eventstore.header import EVENT, FIRST_VERSION, HEADER, VERSION
-from runtime.errors import StoredDataError
+from runtime.errors import BatchRefusedError, StoredDataError
 from runtime.messages.digests import digest_state
 from runtime.versions import index, limits
 from runtime.versions.dead_letters import (
@@ -42,6 +42,18 @@ class Fault:
     repair: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class DamagedRow(Row):
+    """What stands for a row that cannot be decoded."""
+
+    problem: str = ""
+
+    @classmethod
+    def of(cls, error: DamagedRowError) -> DamagedRow:
+        """Return what stands for the row that an error names."""
+        return cls(error.partition_key, error.row_key, "", {}, problem=error.problem)
+
+
 class RowsCheck:
     """Compares the rows of one object, which are added in the order of their keys.
 
@@ -53,14 +65,20 @@ class RowsCheck:
         self.key = key
         self.guard = guard
         self.faults: list[Fault] = []
+        self.unreadable: set[str] = set()
         self.rebuilt: dict[str, Mapping[str, Value] | None] = {}
 
     def add(self, row: Row) -> None:
         """Read a row, and report it when that fails."""
+        problem = row.problem if isinstance(row, DamagedRow) else ""
         try:
-            self.take(row)
-        except StoredDataError as error:
-            self.report(row.row_key, error.problem)
+            if not problem:
+                self.take(row)
+        except (StoredDataError, BatchRefusedError) as error:
+            problem = error.problem if isinstance(error, StoredDataError) else str(error)
+        if problem:
+            self.unreadable.add(row.row_key)
+            self.report(row.row_key, problem)
 
     def take(self, row: Row) -> None:
         """Read a row. Raises `StoredDataError`."""
@@ -141,11 +159,16 @@ class StreamCheck(RowsCheck):
             self.report(HEADER, error.problem)
         self._event = self._first - 1
 
-    def take(self, row: Row) -> None:
-        """Read a row. Raises `StoredDataError`."""
+    def add(self, row: Row) -> None:
+        """Read a row, and report it when that fails, but one of the index at the end."""
         if row.row_key.startswith(index.PREFIX):
             self._index.add_row(row)
-        elif row.row_key.startswith(PREFIX):
+        else:
+            super().add(row)
+
+    def take(self, row: Row) -> None:
+        """Read another row. Raises `StoredDataError`."""
+        if row.row_key.startswith(PREFIX):
             self._letters.take(row)
         elif row.row_key.startswith(EVENT):
             with reading_row("The key of an event", row):
@@ -166,6 +189,7 @@ class StreamCheck(RowsCheck):
             return
         if event != self._event + 1:
             self._report_missing()
+            self._newest = None
         before, self._newest, self._event = self._newest, None, event
         recorded = RecordedEvent(event, row.properties)
         run = read_run(recorded)
@@ -182,7 +206,9 @@ class StreamCheck(RowsCheck):
         self._newest, self._next_version = run, run.last + 1
 
     def _report_missing(self) -> None:
-        self.report(f"{EVENT}{self._event + 1:010d}", "is missing, and the header promises it")
+        row_key = f"{EVENT}{self._event + 1:010d}"
+        if row_key not in self.unreadable:
+            self.report(row_key, "is missing, and the header promises it")
 
     def compare(self) -> None:
         """Report what only all rows together show."""
@@ -275,7 +301,7 @@ class IndexCheck:
         try:
             self._rows.append(read_index_row(row))
         except StoredDataError as error:
-            self._unreadable[row.row_key] = error.problem
+            self._unreadable[row.row_key] = row.problem if isinstance(row, DamagedRow) else error.problem
 
     def add_run(self, event: int, run: Run) -> None:
         """Compare a run with the rows, which have all been read."""

@@ -23,6 +23,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from eventstore import Include, Int64, Partition, Row, Value
+from eventstore.reading import read_rows
 from runtime.errors import StoredDataError
 from runtime.messages.envelope import IdKey
 from runtime.versions import limits
@@ -259,5 +260,5 @@ def index_changes(
 
 async def index_below(partition: Partition, kept_from: int) -> list[Row]:
     """Read the index rows whose versions are all below `kept_from`. One request."""
-    page = await partition.table.query(partition.key, PREFIX, LAST)
-    return [row for row in page.rows if read_index_row(row).last < kept_from]
+    rows = await read_rows(partition, PREFIX, LAST, None)
+    return [row for row in rows if read_index_row(row).last < kept_from]

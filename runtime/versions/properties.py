@@ -13,7 +13,7 @@ import msgpack
 import zstandard
 
 from eventstore import DamagedRowError, Properties, Row, Table, Value
-from eventstore.port import place_of
+from eventstore.port import Substitute, place_of
 from runtime.clock import to_microseconds
 from runtime.errors import StoredDataError
 
@@ -111,7 +111,7 @@ def report(error: StoredDataError) -> None:
 class reading:  # noqa: N801 - used as the functions beside it; a class, as each stream that is read enters some
     """Raise `StoredDataError` instead of what reading a row raises; `what` begins the sentence.
 
-    With a `table`, its name and its store are added, and corruption that the event store finds is translated too.
+    Corruption that the event store finds is translated too. With a `table`, its name and its store are added.
     """
 
     __slots__ = ("_row", "_stream", "_table", "_what")
@@ -132,8 +132,8 @@ class reading:  # noqa: N801 - used as the functions beside it; a class, as each
     def _found(self, error: BaseException) -> StoredDataError | None:
         if isinstance(error, StoredDataError):
             found = error.at(row=self._row, stream=self._stream)
-        elif self._table is not None and isinstance(error, DamagedRowError):
-            found = StoredDataError(f"{error}", error.row_key, error.partition_key)
+        elif isinstance(error, DamagedRowError):
+            found = StoredDataError(f"The row {error.problem}.", error.row_key, error.partition_key)
         elif self._what and isinstance(error, UNREADABLE):
             found = StoredDataError(f"{self._what} cannot be read: {shown(error)}.", self._row, self._stream)
         else:
@@ -171,6 +171,17 @@ class one_of_many(reading):  # noqa: N801 - as above
         if found is not None:
             damaged.add(found)
         return found is not None
+
+
+def left_out(table: Table) -> Substitute:
+    """Return what gives an empty row for one that cannot be decoded; it raises it or, within `collecting`, notes it."""
+
+    def substitute(error: DamagedRowError) -> Row:
+        with one_of_many(table, error.partition_key):
+            raise error
+        return Row(error.partition_key, error.row_key, "", {})
+
+    return substitute
 
 
 def expect(value: Any, *kinds: type | None) -> Any:  # noqa: ANN401 - what was stored

@@ -32,14 +32,15 @@ from eventstore.keys import escape
 from eventstore.reading import Selection, stream_read
 from eventstore.stream import read_headers
 from handlers.app import HandlerDefinition
-from runtime.errors import StoredDataError
+from handlers.message import NAME
+from runtime.errors import StoredDataError, UsageError
 from runtime.messages.envelope import IdKey, pack_ids
 from runtime.messages.parsing import Deliveries
 from runtime.versions import dead_letters, index, limits
 from runtime.versions.columns import Made, MadeColumns, StateVersion, columns_of
 from runtime.versions.dead_letters import NO_LETTERS, Letter, Letters
 from runtime.versions.index import IndexRow, Place, candidates, index_changes, key_after, read_index_row
-from runtime.versions.properties import one_of_many, placed, reading
+from runtime.versions.properties import left_out, one_of_many, placed, reading
 from runtime.versions.run import (
     DATA_PROPERTIES,
     ID_PROPERTIES,
@@ -341,9 +342,24 @@ class Append:
     letters: Sequence[Letter] | None = None
 
 
+def stream_key(handler: str, business_id: str = "") -> str:
+    """Return the partition key of the stream of a business object, or what those of a handler begin with.
+
+    Raises `UsageError` for what is no handler's name: the key might be that of another handler's object.
+    """
+    if not NAME.fullmatch(handler):
+        raise UsageError(
+            f"{handler!r} is no handler's name: it has letters, digits and _ only, and the business id is apart."
+        )
+    return f"{handler}-{business_id}"
+
+
 def stream_partition(table: Table, handler: str, business_id: str) -> Partition:
-    """Return where the stream of a business object is. Raises `InvalidKeyError` for a key that is too long."""
-    key = f"{handler}-{business_id}"
+    """Return where the stream of a business object is.
+
+    Raises `InvalidKeyError` for a key that is too long, and `UsageError` as `stream_key` does.
+    """
+    key = stream_key(handler, business_id)
     escape(key)
     return Partition.exact(table, key)
 
@@ -492,7 +508,7 @@ async def summaries(
     `prefix` is what their business ids begin with; without a handler, all headers are read for it. One request for each
     1,000 streams. A corrupt one is skipped within `collecting`.
     """
-    keys = KeyRange(f"{handler}-{prefix}") if handler else KeyRange()
+    keys = KeyRange() if handler is None else KeyRange(stream_key(handler, prefix))
     async for stream in state_streams(table, keys, HEAD_PROPERTIES):
         head = None
         with one_of_many(table, stream.partition.key):
@@ -509,7 +525,7 @@ async def state_streams(table: Table, keys: KeyRange, header: Sequence[str]) -> 
     One whose header cannot be read is skipped within `collecting`.
     """
     selection = Selection.of((), [*header, "StateVersions", "StateSchema"])
-    async for row in read_headers(table, keys, selection.query):
+    async for row in read_headers(table, keys, selection.query, left_out(table)):
         stream = None
         if _is_of_state(row):
             with one_of_many(table, row.partition_key):
@@ -522,7 +538,7 @@ async def stream_keys(table: Table, keys: KeyRange) -> AsyncIterator[list[str]]:
     """Yield the partition keys of the state streams in a range, up to 1,000 at a time, with one request for each."""
     found: list[str] = []
     selection = Selection.of((), ["StateVersions", "StateSchema"])
-    async for row in read_headers(table, keys, selection.query):
+    async for row in read_headers(table, keys, selection.query, left_out(table)):
         if _is_of_state(row):
             found.append(row.partition_key)
         if len(found) == PAGE_SIZE:
@@ -530,6 +546,21 @@ async def stream_keys(table: Table, keys: KeyRange) -> AsyncIterator[list[str]]:
             found = []
     if found:
         yield found
+
+
+async def made_by(table: Table, key: str) -> tuple[int, list[IdKey]]:
+    """Return the first version of a stream that is kept, and the ids of the messages that made it and those after it.
+
+    One request for each 1,000 runs.
+    """
+    with placed(table, key):
+        select = [*INDEX_PROPERTIES, *ID_PROPERTIES]
+        slice_ = await Stream.try_read(Partition.exact(table, key), select=select, header=HEAD_PROPERTIES)
+        if slice_ is None:
+            return 1, []
+        head = read_head(slice_.stream.properties or {})
+        ids = [id_ for event in slice_.events for id_ in read_ids(event)]
+        return head.kept_from, ids + (head.tail.ids() if head.tail is not None else [])
 
 
 async def versions(table: Table, handler: str, business_id: str) -> list[Version] | None:

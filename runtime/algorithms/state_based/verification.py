@@ -44,6 +44,7 @@ class Verdict(StrEnum):
     STATE_UNREADABLE = "state_unreadable"
     REFUSED = "refused"
     STREAM_DAMAGED = "stream_damaged"
+    STREAM_LOST = "stream_lost"
     ID_REUSED = "id_reused"
     NOT_KEPT = "not_kept"
     UNKNOWN = "unknown"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate, islice
 from pathlib import Path
@@ -32,6 +32,7 @@ from runtime.publishing.records import prune_publications
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 # `consistent batches`: what the ledger of a table says.
 
@@ -230,17 +231,38 @@ class OutcomeFiles:
                         known.add(output["message_id"])
                         yield {**where, "published_by": row["handler"], "cause": row["message_id"], **output}
 
+    def table(self) -> tuple[pa.Schema, Callable[[Sequence[str]], Iterator[pa.RecordBatch]]]:
+        """Return the columns of outcomes, with batch and round, and what reads some of them."""
+        import pyarrow as pa
+
+        def read(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+            for batch, where in self._batches(names):
+                columns = [
+                    pa.array([where[name]] * len(batch), of_round[name]) if name in where else batch[name]
+                    for name in names
+                ]
+                yield pa.RecordBatch.from_arrays(columns, list(names))
+
+        of_round = {"batch_id": pa.string(), "round": pa.int32()}
+        stored = next((file.schema_arrow for file, _ in self._files()), None)
+        if stored is None:
+            raise NotPossibleError("There are no files of outcomes yet.")
+        return pa.schema([*of_round.items(), *stored]), read
+
     def _batches(self, columns: Sequence[str] = ()) -> Iterator[tuple[pa.RecordBatch, Row]]:
         """Yield the rows that are asked for, with some columns at least, or else all."""
+        names = list({*columns, *_KINDS, "message_id", "business_id"}) if columns else None
+        for file, where in self._files():
+            for batch in file.iter_batches(columns=names):
+                yield self.wanted.of(batch), where
+
+    def _files(self) -> Iterator[tuple[pq.ParquetFile, Row]]:
         import pyarrow.parquet as pq
 
-        names = list({*columns, *_KINDS, "message_id", "business_id"}) if columns else None
         for batch_id, number, folder in self.rounds:
-            where = {"batch_id": batch_id, "round": number}
             for name in sorted(each for each in folder.sizes() if each.endswith(".parquet")):
                 with folder.read(name) as opened, pq.ParquetFile(opened) as file:
-                    for batch in file.iter_batches(columns=names):
-                        yield self.wanted.of(batch), where
+                    yield file, {"batch_id": batch_id, "round": number}
 
 
 def _id(folder: Folder) -> str:

@@ -24,7 +24,7 @@ from runtime.messages.envelope import canonical
 from runtime.options import option
 from runtime.versions.readable import changes, decode, readable
 from runtime.versions.run import Version
-from runtime.versions.stream import StreamSummary, stream_partition, summaries, versions
+from runtime.versions.stream import StreamSummary, stream_key, stream_partition, summaries, versions
 from runtime.versions.tail import Head, is_of_state, read_head
 
 _OF_PLACE = {each.name: each.metadata for each in TablePlace.__dataclass_fields__.values()}
@@ -65,6 +65,7 @@ def show(
     """
     if version is not None and message is not None:
         raise UsageError("Give --version or --message, not both.")
+    stream_key(handler)
     if export is not None:
         business_id, head, kept = _read_export(export, handler, business_id)
     else:

@@ -7,6 +7,7 @@ import csv
 import sys
 from collections.abc import Iterator
 from datetime import datetime
+from decimal import Decimal
 from functools import partial
 from math import isfinite
 from typing import Annotated, Any
@@ -19,6 +20,8 @@ from runtime.algorithms.choice import described_algorithm
 from runtime.algorithms.outbox.stores import TokenStore
 from runtime.batch_options import TablePlace
 from runtime.cli.checks import load_app, on_table, require_table
+from runtime.cli.commands.outcomes import OutcomeFiles
+from runtime.cli.commands.outcomes import Wanted as Outcomes
 from runtime.cli.console import Screen, compact_json, counted, iso, make_facts, make_table, moment
 from runtime.cli.failures import NotPossibleError
 from runtime.cli.options import AsJson, Limit, OtherStores, ScanOptions, only
@@ -37,6 +40,7 @@ from runtime.maintenance.statistics import (
 )
 from runtime.messages.envelope import canonical
 from runtime.options import option
+from runtime.versions.stream import stream_key
 
 
 def sql(
@@ -58,22 +62,31 @@ def sql(
         default=None,
         metavar="MODULE:ATTRIBUTE",
     ),
+    out: str | None = option(
+        "The folder or url of outcomes, to read as the tables `outcomes` and `outputs` too.",
+        default=None,
+        metavar="DIR",
+    ),
+    allow_files: bool = option(
+        "Let the query read and write files, and load extensions of DuckDB.", default=False
+    ),
     as_json: AsJson = False,
     as_csv: bool = option("Print comma-separated values.", default=False, name="--csv"),
 ) -> None:
-    r"""Ask a table in SQL: its tables are `state`, `versions`, `batches` and `letters`.
+    r"""Ask a table in SQL: its tables are `state`, `versions`, `batches` and `letters`, with --out also `outcomes`.
 
         consistent sql "select handler, count(*) from versions group by 1" \
             --store sqlite:///store.db --table games
 
-    It runs in this process on DuckDB. Tables and columns that the query does not name are not read, nor streams
-    that --handler and --id exclude; a condition of the query is tried on each row.
-    States, and what reads them, are described in docs/tables.md.
+    It is one statement, and runs in this process on DuckDB. Tables and columns that it does not name are not read, nor
+    streams that --handler and --id exclude; a condition of the query is tried on each row. States, and what reads them,
+    are described in docs/tables.md.
     """
     if as_json and as_csv:
         raise UsageError("Give --json or --csv, not both.")
     require_table(states)
     from runtime.tables import reader
+    from runtime.tables.sql import TableDataset
     from runtime.tables.sql import query as run
     from runtime.tables.streams import Wanted
 
@@ -90,6 +103,8 @@ def sql(
             reader.Kind.BATCHES: reader.Request(reader.Kind.BATCHES),
             reader.Kind.LETTERS: reader.Request(reader.Kind.LETTERS, wanted),
         },
+        None if out is None else TableDataset(*OutcomeFiles.open(out, None, Outcomes()).table()),
+        allow_files=allow_files,
     )
     if as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -120,6 +135,8 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - a value of a column, and of JSO
             return [_plain(item) for item in value]
         case float() if not isfinite(value):
             return None  # JSON has no such number
+        case Decimal() if value.as_tuple().exponent == 0:
+            return int(value)  # a sum of integers
         case None | bool() | int() | float() | str():
             return value
     return str(value)
@@ -240,7 +257,7 @@ def window(
     screen = Screen(as_json)
     if handler is None or business_id is None:
         found = Windows(limit)
-        prefix = f"{handler}-" if handler else ""
+        prefix = "" if handler is None else stream_key(handler)
         read = partial(windows, limit=limit)
         scan.scan(states, read, found.merge, step="Looking at the streams", prefix=prefix)
         _show_windows(screen, f"{handler or 'all streams'} of {states.table}", found)

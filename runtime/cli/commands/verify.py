@@ -79,6 +79,8 @@ _ADVICE = {
     Verdict.STATE_UNREADABLE: "A changed state needs a new schema version, and an upcaster from each one before.",
     Verdict.REFUSED: "Today's message types no longer take these messages: give new fields defaults.",
     Verdict.STREAM_DAMAGED: "These streams cannot be read, and nothing of them was compared: see `consistent check`.",
+    Verdict.STREAM_LOST: "Today's app does not look for these streams, so that their messages would be handled again: "
+    'keep what `by` names, and the handler\'s name (class New(Handler[...], name="Old")).',
 }
 _REMARKS = {
     Verdict.ID_REUSED: "Messages with the id of another one were not compared: they are dead letters in a batch.",

@@ -93,8 +93,9 @@ def _envelope(data: bytes) -> bool:
 def _codec(data: bytes) -> bool:
     """Expect a state that is refused, or has one form from then on."""
     with suppress(ValidationError, CodecError):
-        _, encoded = _CODEC.canonical(_CODEC.encode(_CODEC.decode(data)))
-        assert _CODEC.canonical(encoded)[1] == encoded
+        model = _CODEC.decode(data)
+        model, encoded = _CODEC.canonical(model, _CODEC.encode(model))
+        assert _CODEC.canonical(model, encoded)[1] == encoded
         return True
     return False
 

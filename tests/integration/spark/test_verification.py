@@ -16,6 +16,7 @@ from runtime.errors import LogError, UsageError
 from runtime.spark import Verification, verify
 from samples.shooting_range import app as shooting_range
 from tests.support.logs import generated, row, write_lines
+from tests.support.names import new_name
 
 pytestmark = pytest.mark.connect
 
@@ -68,11 +69,47 @@ class LettersTwice(Handler[Count], name="Letters"):
         return Count(count=state.count + 2)
 
 
+class PaidBy(Message, name="Paid"):
+    owner: str
+    payer: str = ""
+    amount: int
+
+
+class Purse(Account):
+    """As `Account`, under another name."""
+
+
+class Post(Letters):
+    """As `Letters`, under another name."""
+
+
+class OfOwner(Handler[Total], name="Account"):
+    @handles(by="owner")
+    def paid(self, state: Total, message: PaidBy, context: Context) -> Total:
+        return state
+
+
+class OfPayer(Handler[Total], name="Account"):
+    """Its business id is in no message of the log."""
+
+    @handles(by="payer")
+    def paid(self, state: Total, message: PaidBy, context: Context) -> Total:
+        return state
+
+
+class OfBookings(Handler[Total], name="Account"):
+    """It no longer takes what its streams were made of."""
+
+    @handles(by="account")
+    def booked(self, state: Total, message: Booked, context: Context) -> Total:
+        return state
+
+
 BEFORE, CHARGED = App(Account, Letters), App(Charged, Letters)
 
 
 def paid(number: int, account: str, amount: int):
-    return row(number, "Paid", {"account": account, "amount": amount})
+    return row(number, "Paid", {"account": account, "amount": amount, "owner": f"o{amount}"})
 
 
 class ReadOnlyTable(InterceptedTable):
@@ -224,6 +261,40 @@ def test_messages_that_were_never_handled_are_told_and_no_difference(lasting_pla
         (None, "Gone", None, "unknown", 1, 1),
     ]
     assert "No handler takes messages of type Gone." in {each.error for each in found.counts}
+
+
+ACCOUNTS, LETTERS = {("Account", "a"), ("Account", "b")}, {("Letters", "a"), ("Letters", "b")}
+
+
+@pytest.mark.parametrize(
+    ("handlers", "rows", "lost"),
+    [
+        ((OfOwner, Letters), None, ACCOUNTS),
+        *(
+            pytest.param(*case, marks=pytest.mark.thorough)
+            for case in [
+                ((OfOwner, Letters), [paid(3, "b", 5), paid(9, "b", 5)], {("Account", "b")}),
+                ((OfPayer, Letters), None, ACCOUNTS),
+                ((OfBookings, Letters), None, ACCOUNTS),
+                ((Purse, Letters), None, ACCOUNTS),
+                ((Account, Post), None, LETTERS),
+                ((Purse, Post), [paid(9, "b", 5)], ACCOUNTS | LETTERS),
+                ((Account, Letters, Purse), None, set()),
+                ((Account, Letters), [paid(9, "a", 10), {**paid(1, "a", 10), "handler": "Account"}], set()),
+            ]
+        ),
+    ],
+)
+def test_streams_that_todays_app_does_not_look_for_are_differences(lasting_place, log, handlers, rows, lost):
+    given = log if rows is None else write_lines(lasting_place.folder / f"{new_name()}.jsonl", rows)
+
+    found = found_by(lasting_place, given, App(*handlers, name="bank"))
+
+    assert found.is_clean == (not lost)
+    assert {(each.handler, each.business_id) for each in found.first_differences()} == lost
+    assert {each.verdict.value for each in found.first_differences()} <= {"stream_lost"}
+    assert sum(each.streams for each in found.counts if each.verdict.is_difference) == len(lost)
+    assert found.deliveries == len(rows or range(5)) * (1 + (Purse in handlers and Account in handlers))
 
 
 @pytest.mark.thorough

@@ -71,6 +71,50 @@ def test_who_won(consistent, out):
     assert "Nobody" not in said.out
 
 
+@pytest.mark.parametrize(
+    ("statement", "rows"),
+    [
+        (
+            "select batch_id, round, status, count(*) from outcomes group by all order by all",
+            [
+                ["first", 0, "dead_letter", 4],
+                ["first", 0, "processed", 2],
+                ["first", 1, "dead_letter", 1],
+                ["second", 0, "duplicate", 1],
+                ["second", 0, "processed", 1],
+            ],
+        ),
+        ("select round from outcomes where batch_id = 'first' and round = 1", [[1]]),
+        (
+            "select message_id, body->>'name', headers['from'], cause, batch_id from outputs order by 1",
+            [["w1", "Ada", "raffle", "m1", "first"], ["w2", "Grace", "raffle", "m3", "second"]],
+        ),
+        ("select enqueued_at from outputs limit 1", [["2026-03-01T12:00:00Z"]]),
+        (
+            "select count(*) from outputs join state on outputs.published_by = state.handler",
+            [[0]],
+        ),
+    ],
+)
+def test_outcomes_and_outputs_are_tables_of_sql(consistent, store, out, statement, rows):
+    write(out, "fourth", 0, [processed(5, won(4, "Edsger"))])
+    (out / "batch_id=fourth" / "_held-back").touch()
+
+    said = consistent("sql", statement, "--store", store, "--table", "games", "--out", str(out), "--json")
+
+    assert (said.code, said.document["rows"]) == (0, rows)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(["--out", "nowhere"], 1), ([], 2)], ids=["nothing there", "no folder named"]
+)
+def test_outcomes_in_sql_need_a_folder(consistent, store, arguments, code):
+    said = consistent("sql", "select * from outputs", "--store", store, "--table", "games", *arguments)
+
+    assert (said.code, said.out) == (code, "")
+    assert "--out" in said.err
+
+
 def test_what_is_held_back_is_left_out_and_shown_by_its_name_as_what_is_not_published(consistent, out):
     write(out, "fourth", 0, [processed(5, won(4, "Edsger"))])
     (out / "batch_id=fourth" / "_held-back").touch()

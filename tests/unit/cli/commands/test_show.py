@@ -1,6 +1,8 @@
 """`consistent show` and `consistent streams`: versions of one business object, and the objects of a table."""
 
 import json
+import sqlite3
+from contextlib import closing
 from copy import copy
 from functools import partial
 
@@ -8,8 +10,9 @@ import pytest
 
 from handlers import App, Context, Handler, Message, State, handles
 from runtime import Envelope, Processor
+from runtime.maintenance.policies import Policies, Scope
 from tests.support.logs import GAME, OTHER_GAME, message_id
-from tests.unit.cli.stores import TABLE, on_store
+from tests.unit.cli.stores import NOW, TABLE, on_store
 
 ON_STORE = ["--store", "sqlite:///store.db", "--table", "games"]
 
@@ -226,3 +229,43 @@ def test_a_table_without_such_streams_says_so(consistent, store):
         "streams": [],
         "more": False,
     }
+
+
+FIRST, _, REST = GAME.partition("-")
+OF_ANOTHER = f"ShootingRange-{FIRST}"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(("show", name, REST) for name in (OF_ANOTHER, "", " ShootingRange", "Shooting.Range", "7", "É")),
+        ("forget", OF_ANOTHER, REST, "--yes"),
+        ("forget", OF_ANOTHER, REST, "--dry-run"),
+        ("streams", "--handler", OF_ANOTHER),
+        ("streams", "--handler", ""),
+        ("window", OF_ANOTHER),
+        ("window", OF_ANOTHER, REST),
+        ("sql", "select * from state", "--handler", OF_ANOTHER),
+        ("sql", "select * from versions", "--handler", OF_ANOTHER, "--id", REST),
+        ("letters", "--handler", OF_ANOTHER),
+        ("letters", "--stream", f"{OF_ANOTHER}/{REST}"),
+        ("discard", "--stream", f"{OF_ANOTHER}/{REST}", "--yes"),
+        ("policy", "set", "--handler", OF_ANOTHER, "--older-than", "9d"),
+        ("policy", "set", "--handler", OF_ANOTHER, "--stream", REST, "--hold"),
+        ("policy", "remove", "--handler", OF_ANOTHER, "--stream", REST, "--hold"),
+    ],
+    ids=" ".join,
+)
+def test_what_is_no_handlers_name_is_refused_and_never_that_of_another(consistent, store, command):
+    on_store(store, lambda table: Policies(table, NOW).hold(Scope("ShootingRange", GAME)))
+
+    def dump():
+        with closing(sqlite3.connect("store.db")) as connection:
+            return list(connection.iterdump())
+
+    before = dump()
+    said = consistent(*command, *ON_STORE)
+
+    assert (said.code, said.out) == (2, "")
+    assert "no handler's name" in said.err
+    assert dump() == before

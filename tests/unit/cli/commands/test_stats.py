@@ -7,7 +7,10 @@ import io
 
 import pytest
 
+from handlers import App, Context, Handler, Message, State, handles
+from runtime import Envelope, Processor
 from runtime.algorithms.state_based.truncation import DAY, TruncationRules, truncate_stream
+from runtime.cli.commands import stats
 from runtime.ledger.batch import OpenBatches
 from runtime.retries import RetryPolicy
 from runtime.tables import sql as datasets
@@ -164,6 +167,117 @@ def test_numbers_that_json_has_not_are_null(consistent, store):
     statement = "select 'nan'::double, [1, '-inf'::double]"
 
     assert consistent("sql", statement, *ON_STORE, "--json").document["rows"] == [[None, [1, None]]]
+
+
+@pytest.mark.parametrize(
+    ("expression", "number"),
+    [
+        ("sum(version)", 7),
+        ("sum(version)::hugeint * 10**18::hugeint", 7 * 10**18),
+        ("170141183460469231731687303715884105727::hugeint", 2**127 - 1),
+        ("[sum(version), 1]", [7, 1]),
+        ("{'a': {'b': sum(version)}}", {"a": {"b": 7}}),
+        ("count(*)::uhugeint", 4),
+        ("1.50::decimal(4, 2)", "1.50"),
+    ],
+)
+def test_integers_of_any_size_are_numbers(consistent, store, expression, number):
+    statement = f"select {expression} from versions where handler = 'ShootingRange' limit 1"
+
+    assert consistent("sql", statement, *ON_STORE, "--json").document["rows"] == [[number]]
+
+
+class Looks(State):
+    total: int = 1
+    Total: int = 2
+
+
+class Inside(State):
+    within: tuple[Looks, ...] = ()
+
+
+class Seen(Message):
+    place: str
+
+
+class Eyes(Handler[Looks]):
+    @handles(by="place")
+    def see(self, state: Looks, message: Seen, context: Context) -> Looks:
+        return state
+
+
+class Rooms(Handler[Inside]):
+    @handles(by="place")
+    def see(self, state: Inside, message: Seen, context: Context) -> Inside:
+        return state
+
+
+@pytest.mark.parametrize("handler", [Eyes, Rooms])
+def test_fields_that_sql_takes_for_one_are_refused_and_json_tells_them_apart(
+    consistent, store, monkeypatch, handler
+):
+    monkeypatch.setattr(stats, "load_app", lambda _name: App(handler))
+    seen = Envelope.of("m", "Seen", '{"place": "x"}')
+
+    async def ignore(_output):
+        """Nothing is published."""
+
+    on_store(store, lambda table: Processor(App(handler), table, ignore).process(seen))
+    options = [*ON_STORE, "--handler", handler.__name__, "--json"]
+
+    refused = consistent("sql", "select 1", *options, "--app", "eyes:app")
+
+    assert (refused.code, refused.out) == (2, "")
+    assert "total and Total" in refused.err
+    if handler is Eyes:
+        statement = "select state::json->>'total', state::json->>'Total' from state"
+        assert consistent("sql", statement, *options).document["rows"] == [["1", "2"]]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "",
+        "  ",
+        ";",
+        "/* nothing */",
+        "select 1; select 2",
+        "set threads = 1; select 1",
+        "from state;;from state",
+    ],
+)
+def test_what_is_not_one_statement_is_refused(consistent, store, statement):
+    said = consistent("sql", statement, *ON_STORE)
+
+    assert (said.code, said.out) == (2, "")
+    assert "one statement" in said.err
+
+
+@pytest.mark.parametrize(
+    ("statement", "is_allowed"),
+    [
+        ("copy (select 1) to 'written.csv'", True),
+        ("select * from 'there.csv'", True),
+        ("select * from read_text('there.csv')", True),
+        ("select * from glob('*')", True),
+        ("attach 'written.db'", True),
+        ("export database 'written'", True),
+        ("load spatial", False),
+        ("install spatial from 'nowhere'", False),
+        ("set enable_external_access = true", False),
+    ],
+)
+def test_files_and_extensions_are_for_queries_that_may(consistent, store, tmp_path, statement, is_allowed):
+    (tmp_path / "there.csv").write_text("a,b\n1,2\n", encoding="utf-8")
+    before = sorted(tmp_path.iterdir())
+
+    refused = consistent("sql", statement, *ON_STORE)
+
+    assert (refused.code, refused.out) == (2, "")
+    assert sorted(tmp_path.iterdir()) == before
+    if is_allowed:
+        said = consistent("sql", statement, *ON_STORE, "--allow-files")
+        assert (said.code, said.err) == (0, "")
 
 
 def test_times_are_in_utc_wherever_the_machine_is(consistent, store, monkeypatch):

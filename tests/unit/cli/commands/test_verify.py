@@ -1,10 +1,14 @@
 """Commands that look at many streams: one that cannot be read is told with its place, all others are done."""
 
+import sqlite3
+from contextlib import closing
+
 import pytest
 
 from eventstore import Operation
+from runtime.ledger.ledger import Ledger
 from tests.support.logs import GAME, OTHER_GAME
-from tests.unit.cli.stores import TABLE, on_store
+from tests.unit.cli.stores import NOW, TABLE, on_store
 
 ON_STORE = ["--store", "sqlite:///store.db", "--table", TABLE]
 
@@ -15,9 +19,19 @@ KEY = f"ShootingRange-{GAME}"
 PLACE = (f"stream {KEY}", "row SS-HEAD", f"table {TABLE}", "store.db")
 
 
-@pytest.fixture
-def damaged(store):
+def spoil(key, row_key):
+    """Give a row bytes that no backend writes."""
+    with closing(sqlite3.connect("store.db")) as connection, connection:
+        this = f"id = (SELECT id FROM {TABLE}_keys WHERE partition = ? AND row = ?)"
+        connection.execute(f"UPDATE {TABLE}_rows SET small = x'07' WHERE {this}", (key, row_key))
+
+
+@pytest.fixture(params=["properties", "bytes"])
+def damaged(request, store):
     """Damage the header of one of three streams: it lacks its schema version, and says that it has letters."""
+    if request.param == "bytes":
+        spoil(KEY, "SS-HEAD")
+        return
 
     async def damage(table):
         row = await table.get(KEY, "SS-HEAD")
@@ -77,3 +91,30 @@ def test_a_check_of_a_sound_table_says_what_it_read(consistent, store):
 
     assert said.code == 0
     assert "3 streams" in said.out
+
+
+@pytest.mark.parametrize(
+    ("row_key", "command"),
+    [
+        ("b", ("batches",)),
+        ("b", ("sql", "select * from batches")),
+        ("b", ("export", "--to", "exported")),
+        ("SS-HEAD", ("show", "ShootingRange", GAME)),
+        ("SS-HEAD", ("window", "ShootingRange", GAME)),
+        ("SS-HEAD", ("forget", "ShootingRange", GAME, "--yes")),
+        ("SS-HEAD", ("sql", "select * from state")),
+        ("SS-HEAD", ("sql", "select * from versions")),
+    ],
+)
+def test_a_row_that_cannot_be_decoded_is_told_by_one_sentence(consistent, store, command, row_key):
+    async def begin(table):
+        await Ledger(table, NOW).begin("b", "input", "/out")
+
+    on_store(store, begin)
+    spoil("_batches" if row_key == "b" else KEY, row_key)
+
+    said = consistent(*command, *ON_STORE)
+
+    assert (said.code, said.out) == (1, "")
+    assert said.err.splitlines()[-1].startswith("Error: The row cannot be read: ")
+    assert f"row {row_key}, stream " in said.err

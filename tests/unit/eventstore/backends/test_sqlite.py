@@ -13,6 +13,8 @@ import msgpack
 import pytest
 
 from eventstore import (
+    ANY_ETAG,
+    DamagedRowError,
     EventData,
     Int64,
     InvalidKeyError,
@@ -287,17 +289,48 @@ def test_an_interrupted_transaction_is_undone(table, monkeypatch):
     insert(table, "a")
 
 
-def test_a_damaged_row_is_an_error_and_not_a_wrong_value(store, table):
-    insert(table, V=b"x" * 2000)
-    store._file.connection().execute('UPDATE "games_rows" SET large = substr(large, 1, 1999)')
+OF_ANOTHER_SHAPE = {
+    "no msgpack": b"\xc1",
+    "a text": msgpack.packb("ab"),
+    "a number": msgpack.packb(7),
+    "two numbers": msgpack.packb([1, 2]),
+    "a list for lengths": msgpack.packb([{"V": 1}, []]),
+    "a length that is too small": msgpack.packb([{}, {"V": 1}]),
+    "a length that is no number": msgpack.packb([{}, {"V": "x"}]),
+    "a name that is bytes": msgpack.packb({b"V": 1}),
+    "nothing as a value": msgpack.packb({"V": None}),
+    "a list as a value": msgpack.packb({"V": [1]}),
+    "a mapping as a value": msgpack.packb({"V": {"A": 1}}),
+    "a time of msgpack": msgpack.packb({"V": msgpack.Timestamp(1)}),
+}
 
-    with pytest.raises(StoreUnavailableError, match="damaged"):
-        drive(table.get("p", "r"))
-    with pytest.raises(StoreUnavailableError, match="damaged"):
-        drive(table.query("p", "r", "r", select=["V"]))
-    store._file.connection().execute("UPDATE \"games_rows\" SET small = x'c1'")
-    with pytest.raises(StoreUnavailableError, match="damaged"):
-        drive(table.get("p", "r"))
+
+@pytest.mark.parametrize("shape", [*OF_ANOTHER_SHAPE, "cut", "gone", "no time"])
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda table: table.get("p~", "r/1"),
+        lambda table: table.query("p~", "r/1", "r/1"),
+        lambda table: table.query("p~", "r/1", "r/1", select=["V"]),
+        lambda table: table.scan(None),
+        lambda table: table.scan("r/1", select=["V"]),
+        lambda table: table.transact("p~", [Operation.merge("r/1", {"W": 1}, ANY_ETAG)]),
+    ],
+    ids=["get", "query", "projection", "scan", "scan of a row key", "merge"],
+)
+def test_a_damaged_row_is_named_by_one_error_and_never_a_wrong_value(store, table, read, shape):
+    drive(table.transact("p~", [Operation.insert("r/1", {"V": b"x" * 2000})]))
+    change = {
+        "cut": "large = substr(large, 1, 1999)",
+        "gone": "large = NULL",
+        "no time": "time = 'now'",
+    }.get(shape, f"small = x'{OF_ANOTHER_SHAPE.get(shape, b'').hex()}'")
+    store._file.connection().execute(f'UPDATE "games_rows" SET {change}')
+
+    with pytest.raises(DamagedRowError) as raised:
+        drive(read(table))
+
+    assert (raised.value.partition_key, raised.value.row_key) == ("p~", "r/1")
 
 
 def test_a_projected_read_leaves_large_properties_on_the_disk(table, monkeypatch):
@@ -481,7 +514,6 @@ def test_a_large_part_that_is_cut_short_is_an_error():
     "damaged",
     [
         b"",
-        b"\xc1",
         msgpack.packb({"A": msgpack.ExtType(99, b"x")}),
         msgpack.packb({"A": msgpack.ExtType(3, b"short")}),
         msgpack.packb({"A": msgpack.ExtType(2, b"x" * 17)}),
@@ -489,6 +521,7 @@ def test_a_large_part_that_is_cut_short_is_an_error():
         msgpack.packb({"A": b"x" * 65537}),
         msgpack.packb({1: 2}),
         msgpack.packb({"A": 1}) + b"more",
+        *OF_ANOTHER_SHAPE.values(),
     ],
 )
 def test_damaged_bytes_are_an_error(damaged):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -11,7 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from eventstore import Int64, Operation, drive
+from eventstore import Int64, Operation, Table, connect, drive
+from eventstore.keys import escape
 from runtime.algorithms.outbox.stores import FIRST_IN_CHAIN as FIRST
 from runtime.algorithms.outbox.stores import Token, TokenStore, first_name
 from runtime.errors import StoredDataError
@@ -241,4 +244,46 @@ def test_streams_that_are_written_to_and_truncated_have_no_faults():
     assert drive(check_table(table)).faults == []
     assert rows(table)
     drive(table.transact("other", [Operation.insert("row", {})]))
+    assert drive(check_table(table)).faults == []
+
+
+def spoilt(folder: Path, found: Rows, *places: Place) -> Table:
+    """Return a table in an SQLite file, some of whose rows hold bytes that no backend writes."""
+    store = connect(f"sqlite:///{folder}/store.db")
+    table = drive(store.table("states"))
+    for key in {key for key, _ in found}:
+        inserts = [Operation.insert(place[1], row) for place, row in found.items() if place[0] == key]
+        drive(table.transact(key, inserts))
+    execute = store._file.connection().execute
+    for place in places:
+        this = "id = (SELECT id FROM states_keys WHERE partition = ? AND row = ?)"
+        execute(f"UPDATE states_rows SET small = x'07' WHERE {this}", tuple(map(escape, place)))
+    return table
+
+
+EVERY = {**{place: row for place, row in sound().items() if place[0] != "_batches"}, **kept()}
+OF_KINDS = {(re.sub(r"[0-9a-f]{32}", "", key), row_key[:6]): (key, row_key) for key, row_key in EVERY}
+
+
+@pytest.mark.parametrize("place", OF_KINDS.values(), ids="-".join)
+def test_a_row_that_cannot_be_decoded_is_a_fault_and_the_others_are_read(tmp_path, place):
+    table = spoilt(tmp_path, EVERY, place)
+
+    told = drive(check_table(table, repair=place != INDEX))
+
+    assert place in {(each.stream, each.row) for each in told.faults}
+    assert {each.stream for each in told.faults} == {place[0]}
+    assert (told.rows, told.repaired) == (len(EVERY), [])
+
+
+def test_all_rows_that_cannot_be_decoded_are_faults(tmp_path):
+    told = drive(check_table(spoilt(tmp_path, EVERY, *EVERY)))
+
+    assert {(each.stream, each.row) for each in told.faults} == set(EVERY)
+
+
+def test_rows_of_the_index_that_cannot_be_decoded_are_rebuilt(tmp_path):
+    table = spoilt(tmp_path, sound(), INDEX)
+
+    assert [each.row for each in drive(check_table(table, repair=True)).repaired] == [INDEX[1]]
     assert drive(check_table(table)).faults == []

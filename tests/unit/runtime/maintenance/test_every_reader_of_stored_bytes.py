@@ -23,10 +23,13 @@ from runtime.errors import BatchRefusedError, LeaseHeldError, ReplayFailedError,
 from runtime.leases import Leases
 from runtime.ledger.batch import OpenBatches
 from runtime.ledger.ledger import Ledger
+from runtime.maintenance.check import check_table
 from runtime.maintenance.forget import Tables, look
 from runtime.maintenance.policies import Policies, PolicyReader
 from runtime.maintenance.statistics import count_objects, count_rows, window_of, windows
 from runtime.messages.parsing import prepare
+from runtime.tables.reader import Kind, Request
+from runtime.tables.streams import Wanted
 from runtime.versions.stream import summaries, versions
 from tests.unit.runtime import diary
 from tests.unit.runtime.diary import write
@@ -73,6 +76,13 @@ def _verify(business_id: str, ids: str) -> Read:
     return verify
 
 
+def _table(request: Request) -> Read:
+    async def read(table: Table) -> None:
+        await _all(request.batches(table))
+
+    return read
+
+
 READERS: dict[str, Read] = {
     "new messages": _handle("d-1", "xyz"),
     "known messages": _handle("d-1", "".join(KNOWN)),
@@ -106,6 +116,16 @@ READERS: dict[str, Read] = {
     "policies": lambda table: Policies(table, CLOCK, PATIENCE).all(),
     "decisions": lambda table: PolicyReader(table).decide([STREAM]),
     "lease": lambda table: Leases(table, CLOCK).find(),
+    "check": check_table,
+    "repair": lambda table: check_table(table, repair=True),
+    **{f"table of {kind}": _table(Request(kind)) for kind in Kind},
+    "states as of a time": _table(Request(Kind.STATE, as_of=NOW - DAY)),
+    "states as of a batch": _table(Request(Kind.STATE, batch_id="b")),
+    "states as structs": _table(Request(Kind.STATE, Wanted("Diary"), app=diary.app)),
+    "versions as structs": _table(Request(Kind.VERSIONS, Wanted("Diary"), app=diary.app)),
+    "versions since a time": _table(Request(Kind.VERSIONS, Wanted(since=NOW - DAY))),
+    "change feed": _table(Request(Kind.VERSIONS, change_feed=True, change_start="b")),
+    "some columns": _table(Request(Kind.VERSIONS, Wanted(columns=("batch", "message_id")))),
 }
 
 
@@ -128,6 +148,7 @@ READERS_OF_ENTITIES: dict[str, Read] = {
     "letters": lambda table: _all(find_letters(table, Selection())),
     "discard": lambda table: discard(table, Selection(), PATIENCE),
     "forget": lambda table: look(Tables(table, table, table), "Diary", "d-1"),
+    **{name: READERS[name] for name in ("check", "repair", "table of letters")},
 }
 
 
@@ -142,9 +163,10 @@ def _tell(read: Read, table: Table) -> StoredDataError | None:
     return None
 
 
-def _is_told(read: Read, table: Table) -> None:
+def _is_told(name: str, read: Read, table: Table) -> None:
+    """Check that what is told names its place; a state that its model refuses may be in the header or in a run."""
     told = _tell(read, table)
-    assert told is None or (told.row and told.stream), told
+    assert told is None or (told.stream and (told.row or name == "states as structs")), (name, told)
 
 
 @pytest.mark.parametrize("reader", READERS)
@@ -167,8 +189,8 @@ def test_a_sound_entity_is_read(reader):
 def test_damage_is_told_by_one_error_whoever_reads_it(data):
     found = data.draw(damage(sound()))
 
-    for read in READERS.values():
-        _is_told(read, table_of(found))
+    for name, read in READERS.items():
+        _is_told(name, read, table_of(found))
 
 
 @given(st.data())
@@ -178,5 +200,5 @@ def test_damage_is_told_by_one_error_whoever_reads_it(data):
 def test_damage_of_an_entity_is_told_by_one_error_whoever_reads_it(data):
     found = data.draw(damage(with_an_outbox()))
 
-    for read in READERS_OF_ENTITIES.values():
-        _is_told(read, table_of(found))
+    for name, read in READERS_OF_ENTITIES.items():
+        _is_told(name, read, table_of(found))

@@ -20,7 +20,7 @@ from eventstore import connect, drive
 from runtime.cli import main
 from runtime.clock import to_datetime, to_microseconds
 from runtime.tables import read_batches, read_letters, read_state, read_versions
-from runtime.tables.reader import Kind, Request, read
+from runtime.tables.reader import Kind, Request, read, scan
 from runtime.tables.sql import TableDataset
 from tests.support.names import new_name
 from tests.unit.runtime.table_reading.random_worlds import DIARIES, World, steps
@@ -185,7 +185,11 @@ def test_some_columns_of_some_rows_are_those_of_the_whole_table(happened, data):
         )
         condition = data.draw(conditions(kind, world), label=f"{kind} condition")
 
-        found = TableDataset(store, TABLE, request).to_table(columns=columns, filter=condition)
+        dataset = TableDataset(
+            request.schema,
+            lambda names, request=request: scan(store, TABLE, request.with_columns(names)),
+        )
+        found = dataset.to_table(columns=columns, filter=condition)
 
         expected = whole if condition is None else whole.filter(condition)
         assert found.num_rows == expected.num_rows

@@ -86,7 +86,6 @@ def test_a_damaged_run_is_named_with_its_stream(table):
     damaged = {**row.properties, "Data": b"nothing"}
     drive(table.transact(row.partition_key, [Operation.replace(row.row_key, damaged)]))
 
-    with pytest.raises(
-        StoredDataError, match=rf"The stream Diary-{DIARY} cannot be read: The run in event 1"
-    ):
+    with pytest.raises(StoredDataError) as raised:
         numbers(table)
+    assert (raised.value.stream, raised.value.row) == (row.partition_key, row.row_key)
