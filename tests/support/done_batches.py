@@ -65,7 +65,8 @@ async def _make(store: str, out: Path, rounds: Sequence[Rows], batch_id: str, *,
         record = await ledger.begin(batch_id, "a log", str(out))
         for number, rows in enumerate(rounds):
             write_round(out, record, number, rows)
-            record = await ledger.commit_round(record, number, {}, 0)
+            counts = {"outputs": sum(len(row["outputs"]) for row in rows)}
+            record = await ledger.commit_round(record, number, counts, 0)
         return await ledger.publish(record) if ends else record
 
 

@@ -14,9 +14,11 @@ from rich.console import RenderableType
 
 from eventstore import Table
 from runtime.batch_options import BatchOptions, TablePlace
-from runtime.cli.batch_command import OF_ANY_BATCH, BatchChoices, table_of_dead_letters
+from runtime.cli.batch_command import OF_ANY_BATCH, BatchChoices, command_on, table_of_dead_letters
 from runtime.cli.checks import check_file, load_app, on_table, require_table
+from runtime.cli.commands.publish import PublishTo, publish_done
 from runtime.cli.console import Screen, counted, make_table, moment
+from runtime.cli.failures import TOO_MANY_DEAD_LETTERS
 from runtime.cli.options import AppSpec, AsJson, Limit, only
 from runtime.clock import system_clock
 from runtime.dead_letters import (
@@ -244,6 +246,7 @@ def redrive(
         exists=True,
     ),
     dry_run: bool = option("Write nothing, and say what would be redriven.", default=False),
+    publish: PublishTo,
     as_json: AsJson = False,
 ) -> None:
     r"""Handle letters again, once their cause is mended, each in its own handler.
@@ -253,7 +256,8 @@ def redrive(
 
     A redrive is a batch. A letter that is processed is a letter no more; one that is refused again stays, with the new
     reason. Letters of one stream are handled in the order in which they came. Which letters they are is decided once:
-    a redrive that was stopped goes on with the same ones when it is run again with its id.
+    a redrive that was stopped goes on with the same ones when it is run again with its id. With --publish URL its
+    outputs are published too.
     """
     is_chosen = all_ or edit is not None or batch.batch_id is not None
     selection = chosen.selection(must_choose=not is_chosen)
@@ -278,7 +282,17 @@ def redrive(
         screen.put(report.document(), *report.parts(), "Nothing was redriven: this is what would be.")
         return
     batch.check(loaded, options)
+    publish.find("", batch.states)  # what is no target is refused before the batch is announced
     batch = batch.announced(screen)
+    target = publish.find(batch.batch_id or "", batch.states)
     step = "Choosing the letters"
     with batch.carried_out(loaded, options, step, lambda new, id_: new.redrive(wanted, id_)) as done:
         screen.put(done.report.document(), *done.report.parts())
+        if target is None and done.report.record.counts.get("outputs"):
+            screen.show(
+                "Its outputs are in the outcomes only. To publish all outputs that a target has not got:",
+                f"  {command_on('publish', batch.states, '--to', 'URL')}",
+            )
+        is_refused = publish_done(target, done, screen)
+    if is_refused:
+        raise typer.Exit(TOO_MANY_DEAD_LETTERS)
