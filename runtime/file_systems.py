@@ -87,10 +87,10 @@ class Folder:
         """Return the paths of what is in it, and whether each is of a folder; nothing when it is not there."""
         return [(found.path, _is_folder(found)) for found in self._list()]
 
-    def missing(self, names: Sequence[str]) -> list[str]:
-        """Return those of some files in it that are not there."""
+    def times(self, names: Sequence[str]) -> list[int | None]:
+        """Return when files in it were written last, in milliseconds; None for one that is not there, -1 if unknown."""
         found = self.files.get_file_info([self.path_of(name) for name in names])
-        return [name for name, each in zip(names, found, strict=True) if _is_missing(each)]
+        return [None if _is_missing(each) else (each.mtime_ns or -1) // 10**6 for each in found]
 
     def is_folder(self) -> bool:
         """Return whether there is a folder of this name."""
@@ -134,15 +134,18 @@ class Folder:
         """Copy a file into another folder: an object store does it by itself."""
         self.files.copy_file(self.path_of(name), target.path_of(name))
 
-    def delete_file(self, name: str) -> None:
-        """Delete a file, if it is there; on an object store, one more request looks first.
+    def delete_file(self, name: str) -> bool:
+        """Delete a file, if it is there, and return whether it was; on an object store, one more request looks first.
 
         Azurite now and then cuts off the error that it answers with when it is to delete what is not there.
         """
         if not self.is_local and _is_missing(self.files.get_file_info(self.path_of(name))):
-            return
-        with suppress(FileNotFoundError):
+            return False
+        try:
             self.files.delete_file(self.path_of(name))
+        except FileNotFoundError:
+            return False
+        return True
 
     def touch(self, name: str) -> None:
         """Create an empty file."""

@@ -22,7 +22,7 @@ _OWNER_ONLY = 0o077
 
 _TYPED_IN = (
     "Warning: the command line holds a secret, which others see in the list of processes and in the history of the "
-    "shell. Put it into an environment variable, and write {}env:VARIABLE."
+    "shell. Put it into an environment variable, and write {}env:NAME."
 )
 
 

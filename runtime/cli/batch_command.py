@@ -121,7 +121,7 @@ def describe(record: BatchRecord) -> dict[str, Any]:
     return {
         **{name: getattr(record, name) for name in names},
         "counts": counts,
-        "out": record.out,
+        "out": record.shown_in,
         "input": record.input,
     }
 

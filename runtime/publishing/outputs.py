@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from runtime.errors import BatchRefusedError, OutcomesMissingError, UsageError
 from runtime.file_systems import Folder, open_folder
-from runtime.ledger.ledger import MARK, BatchRecord, BatchStatus, mark_of
+from runtime.ledger.ledger import HIDDEN_EPOCHS, MARK, BatchRecord, BatchStatus, mark_of
 from runtime.publishing.publisher import CommittedOutput
 
 _NO_JSON = re.compile(r'"(?:[^"\\]|\\.)*"|NaN|-?Infinity')
@@ -132,7 +132,7 @@ class BatchOutputs:
         Raises `BatchRefusedError` for a batch that has not ended, and `OutcomesMissingError`.
         """
         check_ended(record)
-        batch = open_folder(out).sub(f"batch_id={record.batch_id}")
+        batch = _folder(record, out)
         rounds = [batch.sub(f"round={number}") for number in range(record.rounds)]
         for folder in rounds:
             _check(folder, record.token)
@@ -189,6 +189,25 @@ def check_types(batches: Iterable[BatchOutputs], types: Collection[str]) -> None
         raise UsageError(
             f"No output is of the type {', '.join(unknown)}: --types takes some of {', '.join(sorted(there))}."
         )
+
+
+def _folder(record: BatchRecord, out: str) -> Folder:
+    """Return the folder of a batch: that of an epoch is moved from a hidden folder into OUT, alone or with others."""
+    name = f"batch_id={record.batch_id}"
+    if not record.is_epoch:
+        return open_folder(out).sub(name)
+    shown = open_folder(out.removesuffix(f"/{HIDDEN_EPOCHS}"))
+    found = [each for each in (shown.sub(HIDDEN_EPOCHS).sub(name), shown.sub(name)) if each.exists()]
+    query, _, epoch = record.batch_id.rpartition("-")
+    for merged in shown.names() if not found else ():
+        span = re.fullmatch(rf"batch_id={re.escape(query)}-(\d+)\.\.(\d+)", merged)
+        if span and int(span[1]) <= int(epoch) <= int(span[2]):
+            raise BatchRefusedError(
+                f"The outcomes of epoch {epoch} were merged with those of others, in {shown.path}/{merged}: which of "
+                f"them are its own is not known any more. `consistent stream --publish` publishes each epoch before it "
+                f"is merged."
+            )
+    return found[0] if found else shown.sub(name)
 
 
 def check_ended(record: BatchRecord) -> None:

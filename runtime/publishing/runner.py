@@ -33,7 +33,7 @@ from typing import Any
 from eventstore import Table
 from eventstore.port import pause_seconds
 from runtime.clock import Clock, system_clock, to_datetime
-from runtime.errors import LeaseLostError, OutcomesMissingError, UsageError
+from runtime.errors import BatchRefusedError, LeaseLostError, OutcomesMissingError, UsageError
 from runtime.ledger.ledger import BatchRecord, BatchStatus, records
 from runtime.publishing.outputs import BatchOutputs, Slices, check_ended, check_types, cut
 from runtime.publishing.publisher import (
@@ -212,7 +212,7 @@ async def find_unpublished(
         if begun is None:
             found.append((record, False))
             if types:
-                with suppress(OutcomesMissingError):  # which whoever publishes it tells of
+                with suppress(OutcomesMissingError, BatchRefusedError):  # which whoever publishes it tells of
                     new.append(BatchOutputs.of(record, out or record.out))
             continue
         is_refused = any(each.result.is_letter for each in await publications.records(begun))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate, islice
 from pathlib import Path
@@ -28,7 +28,7 @@ from runtime.ledger.ledger import STATE_BASED, BatchRecord, BatchStatus, Ledger
 from runtime.messages.envelope import canonical
 from runtime.messages.outcome import Reason, Status, group_dead_letters
 from runtime.options import option
-from runtime.publishing.records import Publication, prune_publications, publications_of
+from runtime.publishing.records import prune_publications, publications_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,31 +83,12 @@ def batches(
         return
     records = on_table(states, lambda table: Ledger(table, system_clock).batches(limit))
     known = on_table(states, lambda table: publications_of(table, {each.batch_id for each in records}))
-    described = [describe(record) | {"publications": _places(known, record)} for record in records]
+    described = [describe(record) | {"publications": known[record.batch_id]} for record in records]
     screen.put({"batches": described})
     if not records:
         screen.show(f"No batch was run into the table {states.table}.")
         return
-    columns = ("batch_id", "status", "rounds", "started_at", "updated_at", "outcomes", "out")
-    rows = [
-        each | {"outcomes": counts_text(record.counts) or None, "published to": _published_to(each)}
-        for record, each in zip(records, described, strict=True)
-    ]
-    screen.show(
-        make_table(f"Batches of {states.table}", (*columns, *(["published to"] if known else ())), rows)
-    )
-    unpublished = [
-        each["batch_id"]
-        for each in described
-        if each["status"] == BatchStatus.PUBLISHED
-        and each["counts"].get("outputs")
-        and not any(one["slices_sent"] == one["slices"] for one in each["publications"])
-    ]
-    if known and unpublished:
-        screen.show(
-            f"Outputs are not out of {', '.join(unpublished)}. To publish all that a target has not got:\n"
-            f"  {command_on('publish', states, '--to', 'URL')}"
-        )
+    _show_batches(screen, states, records, described)
     if len(records) == limit:
         screen.show(f"There may be more: these are the newest {limit:,}, --limit lists others.")
     for record in records:
@@ -122,22 +103,32 @@ def batches(
         )
 
 
-def _places(
-    known: Mapping[str, Sequence[tuple[Publication, int]]], record: BatchRecord
-) -> list[dict[str, Any]]:
-    return [
-        {"target": each.target, "slices": each.slices, "slices_sent": sent}
-        for each, sent in known.get(record.batch_id, ())
-    ]
-
-
-def _published_to(described: Mapping[str, Any]) -> str | None:
-    said = [
-        each["target"] + (f" ({sent} of {slices} slices)" if sent < slices else "")
-        for each in described["publications"]
-        for sent, slices in [(each["slices_sent"], each["slices"])]
-    ]
-    return ", ".join(said) or None
+def _show_batches(
+    screen: Screen, states: TablePlace, records: Sequence[BatchRecord], described: Sequence[dict[str, Any]]
+) -> None:
+    """Show batches as a table, and of which of them outputs are out nowhere."""
+    columns = ("batch_id", "status", "rounds", "started_at", "updated_at", "outcomes", "published to", "out")
+    rows, unpublished = [], []
+    for each, record in zip(described, records, strict=True):
+        places, is_out = [], False
+        for one in each["publications"]:
+            is_whole = one["slices_sent"] == one["slices"]
+            is_out = is_out or is_whole
+            part = "" if is_whole else f" ({one['slices_sent']} of {one['slices']} slices)"
+            places.append(one["target"] + part)
+        rows.append(
+            each | {"outcomes": counts_text(record.counts) or None, "published to": ", ".join(places) or None}
+        )
+        if record.status is BatchStatus.PUBLISHED and record.counts.get("outputs") and not is_out:
+            unpublished.append(record.batch_id)
+    is_published = any(each["publications"] for each in described)  # by anyone: most read outcomes
+    shown = [each for each in columns if is_published or each != "published to"]
+    screen.show(make_table(f"Batches of {states.table}", shown, rows))
+    if is_published and unpublished:
+        screen.show(
+            f"Outputs are not out of {', '.join(unpublished)}. To publish all that a target has not got:\n"
+            f"  {command_on('publish', states, '--to', 'URL')}"
+        )
 
 
 def _what_is_left(record: BatchRecord) -> str:

@@ -24,7 +24,7 @@ from runtime.cli.console import Screen, StepProgress, counted, make_table, notes
 from runtime.cli.failures import TOO_MANY_DEAD_LETTERS, NotPossibleError, needing
 from runtime.cli.options import AsJson, ScanOptions, only
 from runtime.clock import system_clock
-from runtime.errors import OutcomesMissingError, TargetError, UsageError
+from runtime.errors import BatchRefusedError, OutcomesMissingError, TargetError, UsageError
 from runtime.ledger.ledger import Ledger
 from runtime.options import option
 from runtime.publishing.last_hop import AT_LEAST_ONCE, DeliverySettings, unended
@@ -422,7 +422,7 @@ def publish(
         for each in found:
             try:
                 published, more = asked.work(each, on_spark)
-            except OutcomesMissingError as error:
+            except (OutcomesMissingError, BatchRefusedError) as error:
                 if batch is not None:
                     raise
                 screen.note(f"Batch {each.batch_id} is left out: {error}")
@@ -433,7 +433,7 @@ def publish(
     screen.put(documents[0] if batch is not None else {"batches": documents})
     if missing:
         raise NotPossibleError(
-            f"The outcomes of {counted(missing, 'batch')} are missing. All others are done."
+            f"The outcomes of {counted(missing, 'batch')} are missing or merged. All others are done."
         )
     if is_refused and not letters:
         raise typer.Exit(TOO_MANY_DEAD_LETTERS)

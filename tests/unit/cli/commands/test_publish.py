@@ -314,7 +314,7 @@ def test_no_part_of_a_password_is_shown_and_the_hint_names_its_option(
 
     assert (said.code in {1, 2}, "Something unexpected" in said.err) == (True, False)
     assert not any(part in said.out + said.err for part in ("hun", "ter2"))
-    assert (f"write {to[-2]} env:VARIABLE" in said.err) is not place.startswith("env:")
+    assert (f"write {to[-2]} env:NAME" in said.err) is not place.startswith("env:")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.errors import BatchRefusedError, UsageError
+from runtime.errors import BatchRefusedError, OutcomesMissingError
 from runtime.publishing.outputs import BatchOutputs, slice_of
 from tests.support.done_batches import games, make_batch, outcome, output
 
@@ -80,9 +80,43 @@ def test_a_batch_that_has_not_ended_is_refused(store, tmp_path):
         BatchOutputs.of(record, str(tmp_path / "out"))
 
 
+EPOCH = "batch_id=shots-1"
+
+
+@pytest.mark.parametrize("named", ["", "/_epochs"], ids=["by its OUT", "as the ledger has it"])
+@pytest.mark.parametrize("moved", [False, True], ids=["it waits", "readers see it"])
+def test_an_epoch_is_found_where_it_is_moved(store, tmp_path, named, moved):
+    out = tmp_path / "out"
+    record = make_batch(store, out / "_epochs", games(2, 4), batch_id="shots-1", input_="epoch 1")
+    assert (record.out, record.shown_in) == (f"{out}/_epochs", str(out))
+    if moved:
+        (out / "_epochs" / EPOCH).rename(out / EPOCH)
+
+    assert sum(map(len, slices(BatchOutputs.of(record, f"{out}{named}"), 2))) == 8
+
+
+@pytest.mark.parametrize(
+    ("left", "error"),
+    [
+        ("batch_id=shots-0..1", BatchRefusedError),
+        ("batch_id=shots-1..1", BatchRefusedError),
+        ("batch_id=shots-2..9", OutcomesMissingError),
+        ("batch_id=other-0..9", OutcomesMissingError),
+        ("batch_id=shots-12", OutcomesMissingError),
+    ],
+)
+def test_an_epoch_that_was_merged_is_told_from_one_that_is_gone(store, tmp_path, left, error):
+    out = tmp_path / "out"
+    record = make_batch(store, out / "_epochs", games(2, 2), batch_id="shots-1", input_="epoch 1")
+    (out / "_epochs" / EPOCH).rename(out / left)
+
+    with pytest.raises(error):
+        BatchOutputs.of(record, record.out)
+
+
 def test_outcomes_of_which_a_file_is_missing_are_refused(store, tmp_path):
     record = make_batch(store, tmp_path / "out", games(2, 2))
     next((tmp_path / "out").rglob("part-1.parquet")).unlink()
 
-    with pytest.raises(UsageError, match="files are missing"):
+    with pytest.raises(OutcomesMissingError):
         BatchOutputs.of(record, str(tmp_path / "out"))
