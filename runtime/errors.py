@@ -5,6 +5,7 @@ RuntimeFailure
 │   ├── LogError              the message log cannot be read as one
 │   ├── AppNotFoundError      `--app` names no App
 │   ├── BatchRefusedError     the ledger does not allow to run this batch
+│   ├── OutcomesMissingError  the outcomes of a batch are not where it wrote them
 │   └── LeaseHeldError        somebody else cleans this table up
 ├── RetriesExhaustedError     lost races or an unreachable store, too often in a row
 ├── ReplayFailedError         a version whose outputs are unpublished cannot be replayed: the batch must fail
@@ -49,6 +50,10 @@ class BatchRefusedError(UsageError):
     Its id is unusable, unknown, abandoned, or was begun with other input; or another algorithm has processed the
     table. A batch that is published is not refused: running it again shows its outcomes.
     """
+
+
+class OutcomesMissingError(UsageError):
+    """Raised when a folder does not hold the outcomes of a batch as the ledger has them."""
 
 
 class LeaseHeldError(UsageError):

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from runtime.errors import BatchRefusedError, UsageError
+from runtime.errors import BatchRefusedError, OutcomesMissingError, UsageError
 from runtime.file_systems import Folder, open_folder
 from runtime.ledger.ledger import HIDDEN_EPOCHS, MARK, BatchRecord, BatchStatus, mark_of
 from runtime.publishing.publisher import CommittedOutput
@@ -129,8 +129,7 @@ class BatchOutputs:
     def of(cls, record: BatchRecord, out: str, types: Sequence[str] = ()) -> BatchOutputs:
         """Return the outputs of a batch whose outcomes are in a folder.
 
-        Raises `BatchRefusedError` for a batch that has not ended, and `UsageError` when its outcomes are not in the
-        folder as the ledger has them.
+        Raises `BatchRefusedError` for a batch that has not ended, and `OutcomesMissingError`.
         """
         check_ended(record)
         batch = _folder(record, out)
@@ -138,17 +137,6 @@ class BatchOutputs:
         for folder in rounds:
             _check(folder, record.token)
         return cls(rounds, types)
-
-    def check_types(self) -> None:
-        """Raise `UsageError` when a type that is asked for is that of no output, but there are outputs. Reads all."""
-        there: set[str] = set()
-        for table in replace(self, types=()).tables():
-            there.update(pc.unique(table["type"]).to_pylist())
-        unknown = sorted({*self.types} - there) if there else []
-        if unknown:
-            raise UsageError(
-                f"No output is of the type {', '.join(unknown)}: --types takes some of {', '.join(sorted(there))}."
-            )
 
     def default_slices(self) -> int:
         """Return into how many slices the outputs are cut by default: one for each 1,000 deliveries, at most 256."""
@@ -190,6 +178,19 @@ class BatchOutputs:
         ]
 
 
+def check_types(batches: Iterable[BatchOutputs], types: Collection[str]) -> None:
+    """Raise `UsageError` when one of some types is that of no output, but there are outputs. Reads all."""
+    there: set[str] = set()
+    for batch in batches:
+        for table in replace(batch, types=()).tables():
+            there.update(pc.unique(table["type"]).to_pylist())
+    unknown = sorted({*types} - there) if there else []
+    if unknown:
+        raise UsageError(
+            f"No output is of the type {', '.join(unknown)}: --types takes some of {', '.join(sorted(there))}."
+        )
+
+
 def _folder(record: BatchRecord, out: str) -> Folder:
     """Return the folder of a batch: that of an epoch is moved from a hidden folder into OUT, alone or with others."""
     name = f"batch_id={record.batch_id}"
@@ -220,7 +221,7 @@ def check_ended(record: BatchRecord) -> None:
 
 
 def _check(folder: Folder, token: str) -> None:
-    """Raise `UsageError` unless a round is in place as a whole."""
+    """Raise `OutcomesMissingError` unless a round is in place as a whole."""
     sizes = folder.sizes()
     marks = [name for name in sizes if name.startswith(MARK)]
     if mark_of(token, {name: size for name, size in sizes.items() if name.endswith(_SUFFIX)}) not in marks:
@@ -228,7 +229,7 @@ def _check(folder: Folder, token: str) -> None:
             f"{folder.path} does not hold the outcomes that were committed: files are missing or were changed, "
             f"or they are another batch's. Name the folder that the batch wrote to with --out."
         )
-        raise UsageError(message)
+        raise OutcomesMissingError(message)
 
 
 def _flattened(batch: pa.RecordBatch) -> pa.Table:

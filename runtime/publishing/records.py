@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from eventstore import Int64, Operation, Row, RowError, RowExistsError, RowNotFoundError, Table, Value, pages
 from eventstore.limits import MAX_OPERATIONS
-from runtime.clock import Clock, to_datetime, to_microseconds
+from runtime.clock import Clock, system_clock, to_datetime, to_microseconds
 from runtime.errors import LeaseLostError, UsageError
 from runtime.leases import Lease, LeaseRow, read_lease
 from runtime.ledger.ledger import BatchRecord, Ledger
@@ -280,6 +280,21 @@ def _properties(record: Record) -> dict[str, Value]:
         "Why": record.why[:1000],
         "Customer": record.customer,
     }
+
+
+async def publications_of(table: Table, batch_ids: Collection[str]) -> dict[str, list[dict[str, Any]]]:
+    """Return the target of each publication of some batches, how many slices it has, and how many are sent.
+
+    A request for each 1,000 publications of the table, and one for each of these batches.
+    """
+    found: dict[str, list[dict[str, Any]]] = {batch_id: [] for batch_id in batch_ids}
+    async for row in rows_of(table, PUBLICATION):
+        each = read_publication(row)
+        if each.batch_id in found:
+            slices = await Publications(table, system_clock).slices(each)
+            sent = sum(one.is_sent for one in slices.values())
+            found[each.batch_id].append({"target": each.target, "slices": each.slices, "slices_sent": sent})
+    return found
 
 
 # What is kept of a publication is deleted with its batch, and a record with the business object that it names.

@@ -33,9 +33,9 @@ from typing import Any
 from eventstore import Table
 from eventstore.port import pause_seconds
 from runtime.clock import Clock, system_clock, to_datetime
-from runtime.errors import LeaseLostError, UsageError
-from runtime.ledger.ledger import BatchRecord
-from runtime.publishing.outputs import BatchOutputs, Slices, check_ended, cut
+from runtime.errors import BatchRefusedError, LeaseLostError, OutcomesMissingError, UsageError
+from runtime.ledger.ledger import BatchRecord, BatchStatus, records
+from runtime.publishing.outputs import BatchOutputs, Slices, check_ended, check_types, cut
 from runtime.publishing.publisher import (
     CommittedOutput,
     Promise,
@@ -191,9 +191,35 @@ async def begin(
             return begun
     outputs = BatchOutputs.of(record, out, options.types)
     if found is None and not options.any_types:
-        outputs.check_types()
+        check_types([outputs], options.types)
     publication = await publications.begin(key, target.name, options.slices, outputs.default_slices())
     return Begun(publication, await publications.slices(publication), outputs)
+
+
+async def find_unpublished(
+    table: Table, target: Target, types: Sequence[str], out: str | None
+) -> list[tuple[BatchRecord, bool]]:
+    """Return the batches that a target has not taken all outputs of, in their order, and whether it refused some.
+
+    Left out are batches that have not ended, or have no outputs. A request for each 1,000 batches, and three for each
+    with outputs. Raises `UsageError` for a type that is that of no output which is to be published for the first time.
+    """
+    publications, new, found = Publications(table, system_clock), [], []
+    async for record in records(table):
+        if record.status is not BatchStatus.PUBLISHED or not record.counts.get("outputs", record.rounds):
+            continue
+        begun = await publications.find(key_of(record, target, types))
+        if begun is None:
+            found.append((record, False))
+            if types:
+                with suppress(OutcomesMissingError, BatchRefusedError):  # which whoever publishes it tells of
+                    new.append(BatchOutputs.of(record, out or record.out))
+            continue
+        is_refused = any(each.result.is_letter for each in await publications.records(begun))
+        if is_refused or Begun(begun, await publications.slices(begun), None).waiting:
+            found.append((record, is_refused))
+    check_types(new, types)
+    return sorted(found, key=lambda each: each[0].number)
 
 
 class Runner:

@@ -73,7 +73,8 @@ async def _make(
         record = await ledger.begin(batch_id, input_, str(out))
         for number, rows in enumerate(rounds):
             write_round(out, record, number, rows)
-            record = await ledger.commit_round(record, number, {}, 0)
+            counts = {"outputs": sum(len(row["outputs"]) for row in rows)}
+            record = await ledger.commit_round(record, number, counts, 0)
         return await ledger.publish(record) if ends else record
 
 

@@ -14,9 +14,11 @@ from rich.console import RenderableType
 
 from eventstore import Table
 from runtime.batch_options import BatchOptions, TablePlace
-from runtime.cli.batch_command import OF_ANY_BATCH, BatchChoices, table_of_dead_letters
+from runtime.cli.batch_command import OF_ANY_BATCH, BatchChoices, command_on, table_of_dead_letters
 from runtime.cli.checks import check_file, load_app, on_table, require_table
+from runtime.cli.commands.publish import PublishTo, publish_done
 from runtime.cli.console import Screen, counted, make_table, moment
+from runtime.cli.failures import TOO_MANY_DEAD_LETTERS
 from runtime.cli.options import AppSpec, AsJson, Limit, only
 from runtime.clock import system_clock
 from runtime.dead_letters import (
@@ -256,6 +258,7 @@ def redrive(
         exists=True,
     ),
     dry_run: bool = option("Write nothing, and say what would be redriven.", default=False),
+    publish: PublishTo,
     as_json: AsJson = False,
 ) -> None:
     r"""Handle letters again, once their cause is mended, each in its own handler.
@@ -267,7 +270,7 @@ def redrive(
     reason. Letters of one stream are handled in the order in which they came. Which letters they are is decided once:
     a redrive that was stopped goes on with the same ones when it is run again with its id. Where there are none, it
     begins no batch and no Spark, and exits with 0: so a scheduler may call it after each batch, for letters whose
-    cause may come late (--reason handler_error --newer-than 3d).
+    cause may come late (--reason handler_error --newer-than 3d). With --publish URL its outputs are published too.
     """
     is_chosen = all_ or edit is not None or batch.batch_id is not None
     selection = chosen.selection(must_choose=not is_chosen)
@@ -295,7 +298,9 @@ def redrive(
             screen.put(report.document(), *report.parts(), *said)
             return
     batch.check(loaded, options)
+    publish.find("", batch.states)  # what is no target is refused before the batch is announced
     batch = batch.announced(screen)
+    target = publish.find(batch.batch_id or "", batch.states)
     step = "Choosing the letters"
 
     def redriven(of: Batch, batch_id: str | None) -> BatchResult:
@@ -305,3 +310,11 @@ def redrive(
 
     with batch.carried_out(loaded, options, step, redriven) as done:
         screen.put(done.report.document(), *done.report.parts())
+        if target is None and done.report.record.counts.get("outputs"):
+            screen.show(
+                "Its outputs are in the outcomes only. To publish all outputs that a target has not got:",
+                f"  {command_on('publish', batch.states, '--to', 'URL')}",
+            )
+        is_refused = publish_done(target, done, screen)
+    if is_refused:
+        raise typer.Exit(TOO_MANY_DEAD_LETTERS)

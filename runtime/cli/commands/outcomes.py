@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rich.console import RenderableType
 
 from runtime.batch_options import TablePlace
-from runtime.cli.batch_command import command_with, counts_text, describe, table_of_dead_letters
+from runtime.cli.batch_command import command_on, command_with, counts_text, describe, table_of_dead_letters
 from runtime.cli.checks import check_file, on_table
 from runtime.cli.console import Screen, compact_json, counted, make_table
 from runtime.cli.failures import NotPossibleError, needing
@@ -24,11 +24,11 @@ from runtime.clock import system_clock, to_datetime
 from runtime.errors import UsageError
 from runtime.file_systems import Folder, open_folder, path_and_options, within
 from runtime.ledger.batch import HELD_BACK_MARKER
-from runtime.ledger.ledger import STATE_BASED, BatchRecord, Ledger
+from runtime.ledger.ledger import STATE_BASED, BatchRecord, BatchStatus, Ledger
 from runtime.messages.envelope import canonical
 from runtime.messages.outcome import Reason, Status, group_dead_letters
 from runtime.options import option
-from runtime.publishing.records import prune_publications
+from runtime.publishing.records import prune_publications, publications_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,8 +59,8 @@ def batches(
         consistent batches --store sqlite:///store.db --table games
 
     A batch that died stands as started. Run it again with its id and it goes on where it was; until then its
-    versions are not cut, and a message of it that cannot be replayed fails any other batch. One request for
-    each batch that is listed.
+    versions are not cut, and a message of it that cannot be replayed fails any other batch. To which targets outputs
+    were published is listed too. One request for each batch that is listed, and for each publication of it.
 
     With --prune, the ledger forgets batches that ended long ago, never one that has not ended. Their versions and
     outcomes stay; what is kept of their publications goes with them, dead letters too. A forgotten id that is used
@@ -83,13 +83,13 @@ def batches(
         screen.put(describe(record), f"Batch {abandon} is abandoned. {_what_is_left(record)}")
         return
     records = on_table(states, lambda table: Ledger(table, system_clock).batches(limit))
-    screen.put({"batches": [describe(record) for record in records]})
+    known = on_table(states, lambda table: publications_of(table, {each.batch_id for each in records}))
+    described = [describe(record) | {"publications": known[record.batch_id]} for record in records]
+    screen.put({"batches": described})
     if not records:
         screen.show(f"No batch was run into the table {states.table}.")
         return
-    columns = ("batch_id", "status", "rounds", "started_at", "updated_at", "outcomes", "out")
-    rows = [describe(record) | {"outcomes": counts_text(record.counts) or None} for record in records]
-    screen.show(make_table(f"Batches of {states.table}", columns, rows))
+    _show_batches(screen, states, records, described)
     if len(records) == limit:
         screen.show(f"There may be more: these are the newest {limit:,}, --limit lists others.")
     for record in records:
@@ -101,6 +101,34 @@ def batches(
         screen.show(
             f"Batch {record.batch_id} has not ended. If nobody is running it, {again} to go on, or give it up:\n"
             f"  {command_with('--abandon', record.batch_id)}"
+        )
+
+
+def _show_batches(
+    screen: Screen, states: TablePlace, records: Sequence[BatchRecord], described: Sequence[dict[str, Any]]
+) -> None:
+    """Show batches as a table, and of which of them outputs are out nowhere."""
+    columns = ("batch_id", "status", "rounds", "started_at", "updated_at", "outcomes", "published to", "out")
+    rows, unpublished = [], []
+    for each, record in zip(described, records, strict=True):
+        places, is_out = [], False
+        for one in each["publications"]:
+            is_whole = one["slices_sent"] == one["slices"]
+            is_out = is_out or is_whole
+            part = "" if is_whole else f" ({one['slices_sent']} of {one['slices']} slices)"
+            places.append(one["target"] + part)
+        rows.append(
+            each | {"outcomes": counts_text(record.counts) or None, "published to": ", ".join(places) or None}
+        )
+        if record.status is BatchStatus.PUBLISHED and record.counts.get("outputs") and not is_out:
+            unpublished.append(record.batch_id)
+    is_published = any(each["publications"] for each in described)  # by anyone: most read outcomes
+    shown = [each for each in columns if is_published or each != "published to"]
+    screen.show(make_table(f"Batches of {states.table}", shown, rows))
+    if is_published and unpublished:
+        screen.show(
+            f"Outputs are not out of {', '.join(unpublished)}. To publish all that a target has not got:\n"
+            f"  {command_on('publish', states, '--to', 'URL')}"
         )
 
 

@@ -7,8 +7,9 @@ import inspect
 import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -17,18 +18,20 @@ from rich.console import RenderableType
 
 from eventstore import Table
 from runtime.batch_options import TablePlace
+from runtime.cli.batch_command import resumable
 from runtime.cli.checks import hint_at, kind, load_module, on_table, require_table
 from runtime.cli.console import Screen, StepProgress, counted, make_table, notes
-from runtime.cli.failures import TOO_MANY_DEAD_LETTERS, needing
+from runtime.cli.failures import TOO_MANY_DEAD_LETTERS, NotPossibleError, needing
 from runtime.cli.options import AsJson, ScanOptions, only
 from runtime.clock import system_clock
-from runtime.errors import TargetError, UsageError
+from runtime.errors import BatchRefusedError, OutcomesMissingError, TargetError, UsageError
 from runtime.ledger.ledger import Ledger
 from runtime.options import option
 from runtime.publishing.last_hop import AT_LEAST_ONCE, DeliverySettings, unended
 from runtime.publishing.publisher import PublishOptions, TargetOptions
 
 if TYPE_CHECKING:
+    from runtime.cli.batch_command import CarriedOut
     from runtime.publishing.publisher import Record, Target
     from runtime.publishing.runner import Published
     from runtime.spark.session import Session
@@ -211,6 +214,17 @@ def publish_on(found: Publishing, spark: Session, out: str | None, progress: Ste
         )
 
 
+def publish_done(target: Publishing | None, done: CarriedOut, screen: Screen) -> bool:
+    """Publish a batch that was carried out, if it has a target; return whether that has refused outputs."""
+    if target is None:
+        return False
+    with resumable(target.batch_id, target.states):
+        published = publish_on(target, done.spark, None, done.progress)
+    done.progress.done()
+    screen.show("", *published_parts(target.batch_id, published))
+    return bool(published.refused)
+
+
 def tell_of_keys(found: Publishing) -> None:
     """Say what a Redis may forget that keeps the keys. Raises `UsageError` when it does not answer."""
     from runtime.publishing.last_hop import weaknesses
@@ -245,26 +259,23 @@ def published_parts(batch_id: str, found: Published) -> Iterator[RenderableType]
         yield "Until then the exit code is 3."
 
 
-def _put_redriven(
-    screen: Screen, batch_id: str, found: Published, unended_keys: Sequence[tuple[str, str]] = ()
-) -> None:
-    """Show the dead letters of a publication, after a redrive or without one.
+def _redriven_parts(
+    batch_id: str, found: Published, unended_keys: Sequence[tuple[str, str]] = ()
+) -> Iterator[RenderableType]:
+    """Yield the dead letters of a publication, after a redrive or without one.
 
     `unended_keys` are the customers and messages of deliveries that died while they sent, or send now.
     """
     place = f"of batch {batch_id} at {found.publication.target}"
-    parts: list[RenderableType] = []
     if found.outputs:
-        parts.append(f"Sent again {place}: {counted(found.outputs, 'output')}.")
+        yield f"Sent again {place}: {counted(found.outputs, 'output')}."
     if found.refused:
-        parts.append(_table(found.refused, len(found.refused)))
+        yield _table(found.refused, len(found.refused))
     else:
-        parts.append(f"There are no dead letters {place}.")
+        yield f"There are no dead letters {place}."
     if unended_keys:
         title = f"Being sent, or left behind by processes that died: {counted(len(unended_keys), 'key')}"
-        parts.append(make_table(title, ("customer", "output"), unended_keys))
-    keys = [list(each) for each in unended_keys]
-    screen.put({**_document(batch_id, found), "keys_without_end": keys}, *parts)
+        yield make_table(title, ("customer", "output"), unended_keys)
 
 
 def _document(batch_id: str, found: Published) -> dict[str, Any]:
@@ -278,11 +289,6 @@ def _document(batch_id: str, found: Published) -> dict[str, Any]:
     }
 
 
-def _judge(found: Published) -> None:
-    if found.refused:
-        raise typer.Exit(TOO_MANY_DEAD_LETTERS)
-
-
 def _results(records: Sequence[Record]) -> dict[str, int]:
     return dict(sorted(Counter(each.result.value for each in records).items()))
 
@@ -292,10 +298,71 @@ def _table(refused: Sequence[Record], of: int) -> RenderableType:
     return make_table(f"Not sent: {counted(of, 'output')}", ("output", "type", "business id", "why"), rows)
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """What is asked for, of one batch or of all."""
+
+    out: str | None
+    letters: bool
+    redrive: bool
+    screen: Screen
+
+    def batches(self, target: Publishing) -> list[str]:
+        """Return the ids of all batches with outputs that are not out, or were refused."""
+        from runtime.publishing.runner import find_unpublished
+
+        found = on_table(
+            target.states,
+            lambda table: find_unpublished(table, target.target, target.options.types, self.out),
+        )
+        is_of_letters = self.letters or self.redrive
+        batch_ids = [record.batch_id for record, is_refused in found if is_refused or not is_of_letters]
+        if not batch_ids:
+            what = "has refused" if is_of_letters else "has not got"
+            self.screen.show(f"There are no outputs that {target.target.name} {what}.")
+        return batch_ids
+
+    def work(
+        self, found: Publishing, on_spark: tuple[Session, StepProgress] | None
+    ) -> tuple[Published, dict[str, Any]]:
+        """Do what is asked for with a batch, and show it; return what came of it, and more to document."""
+        from runtime.publishing import runner
+
+        batch_id = found.batch_id
+        if self.letters:
+
+            async def listing(opened: Table) -> Published:
+                record = await Ledger(opened, system_clock).get(batch_id)
+                return await runner.letters(opened, record, found.target, found.options.types)
+
+            of_target = found.of_target
+            left = asyncio.run(unended(of_target.keys, of_target.keys_table)) if of_target.send else []
+            published = on_table(found.states, listing)
+            self.screen.show(*_redriven_parts(batch_id, published, left))
+            return published, {"keys_without_end": [list(each) for each in left]}
+        if self.redrive:
+            doing = f"Sending again what was refused of batch {batch_id} by"
+            published = work_here(found, doing, self.out, runner.redrive)
+            self.screen.show(*_redriven_parts(batch_id, published))
+            return published, {"keys_without_end": []}
+        if on_spark is not None:
+            spark, progress = on_spark
+            published = publish_on(found, spark, self.out, progress)
+            progress.done()
+        else:
+            published = work_here(found, f"Publishing batch {batch_id} to", self.out, runner.publish)
+        self.screen.show(*published_parts(batch_id, published))
+        return published, {"slices": published.publication.slices, "slices_sent": published.slices}
+
+
 def publish(
     *,
     states: TablePlace,
-    batch: str = option("The batch; it must have ended.", metavar="ID"),
+    batch: str | None = option(
+        "The batch; it must have ended. By default all that have, in their order, of which outputs are not out.",
+        default=None,
+        metavar="ID",
+    ),
     out: str | None = option(
         "Where its outcomes are, if not where the batch wrote them.", default=None, metavar="DIR"
     ),
@@ -330,44 +397,43 @@ def publish(
     that honour the Idempotency-Key, which is the id of the output. A MODULE:FUNCTION, at most or at least once, by a
     key for each customer and message. Outputs of a business object are sent in order.
 
-    Stopped or killed at any moment, the same command goes on with what is not sent; several at once share the work.
-    What a receiver refuses for good is a dead letter with its reason, and costs the others nothing: --letters lists
-    these, --redrive sends them again. Reads the outcomes once; with --master or --remote they are read and sent by all
-    workers of Spark, in place of this process.
+    Without --batch it publishes all outputs that the target has not got: of runs, redrives, sweeps and epochs, batch by
+    batch. Stopped or killed at any moment, the same command goes on with what is not sent; several at once share the
+    work. What a receiver refuses for good is a dead letter with its reason, and costs the others nothing: --letters
+    lists these, --redrive sends them again. Reads the outcomes once; with --master or --remote they are read and sent
+    by all workers of Spark, in place of this process.
     """
     screen = Screen(as_json)
     if letters + redrive + bool(scan.place) > 1:
         raise UsageError(
             "--letters, --redrive and publishing on Spark are done one at a time: name one of them."
         )
-    found = find_target(to, batch, states, of_target=target, customers=customers, options=options)
+    if batch is None:
+        options = replace(options, any_types=True)
+    find = partial(find_target, to, states=states, of_target=target, customers=customers, options=options)
+    first = find(batch or "")
     require_table(states)
 
-    from runtime.publishing.runner import letters as list_letters
-    from runtime.publishing.runner import publish as publish_batch
-    from runtime.publishing.runner import redrive as redrive_letters
-
-    if letters:
-
-        async def listing(opened: Table) -> Published:
-            record = await Ledger(opened, system_clock).get(batch)
-            return await list_letters(opened, record, found.target, found.options.types)
-
-        of_target = found.of_target
-        left = asyncio.run(unended(of_target.keys, of_target.keys_table)) if of_target.send else []
-        _put_redriven(screen, batch, on_table(states, listing), left)
-        return
-    if redrive:
-        doing = f"Sending again what was refused of batch {batch} by"
-        redriven = work_here(found, doing, out, redrive_letters)
-        _put_redriven(screen, batch, redriven)
-        _judge(redriven)
-        return
-    if scan.place:
-        with scan.working(f"Stopped. {_RESUMED}") as (spark, progress):
-            published = publish_on(found, spark, out, progress)
-    else:
-        published = work_here(found, f"Publishing batch {batch} to", out, publish_batch)
-    slices = {"slices": published.publication.slices, "slices_sent": published.slices}
-    screen.put({**_document(batch, published), **slices}, *published_parts(batch, published))
-    _judge(published)
+    asked = _Asked(out, letters, redrive, screen)
+    found = [first] if batch is not None else [find(each) for each in asked.batches(first)]
+    documents, missing, is_refused = [], 0, False
+    is_on_spark = scan.place and found
+    with scan.working(f"Stopped. {_RESUMED}") if is_on_spark else nullcontext() as on_spark:
+        for each in found:
+            try:
+                published, more = asked.work(each, on_spark)
+            except (OutcomesMissingError, BatchRefusedError) as error:
+                if batch is not None:
+                    raise
+                screen.note(f"Batch {each.batch_id} is left out: {error}")
+                missing += 1
+                continue
+            documents.append({**_document(each.batch_id, published), **more})
+            is_refused = is_refused or bool(published.refused)
+    screen.put(documents[0] if batch is not None else {"batches": documents})
+    if missing:
+        raise NotPossibleError(
+            f"The outcomes of {counted(missing, 'batch')} are missing or merged. All others are done."
+        )
+    if is_refused and not letters:
+        raise typer.Exit(TOO_MANY_DEAD_LETTERS)

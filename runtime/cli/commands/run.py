@@ -16,10 +16,9 @@ from runtime.cli.batch_command import (
     BatchReport,
     command_on,
     counts_text,
-    resumable,
 )
 from runtime.cli.checks import check_folder, check_log, check_source_folder, load_app
-from runtime.cli.commands.publish import PublishTo, publish_on, published_parts, tell_of_keys
+from runtime.cli.commands.publish import PublishTo, publish_done, tell_of_keys
 from runtime.cli.console import Screen, counted
 from runtime.cli.failures import TOO_MANY_DEAD_LETTERS, NotPossibleError
 from runtime.cli.options import AppSpec, AsJson, Messages, OtherStores, SparkOptions, only
@@ -96,13 +95,9 @@ def run(
                 f"  {command_on('letters', batch.states)}",
                 f"  {command_on('redrive', batch.states, '--app', app, '--out', batch.out, '--all')}",
             )
-        if target is not None:
-            with resumable(target.batch_id, batch.states):
-                published = publish_on(target, done.spark, None, done.progress)
-            done.progress.done()
-            screen.show("", *published_parts(target.batch_id, published))
+        is_refused = publish_done(target, done, screen)
     _judge(screen, report, max_dead_letters)
-    if target is not None and published.refused:
+    if is_refused:
         raise typer.Exit(TOO_MANY_DEAD_LETTERS)
 
 

@@ -12,7 +12,6 @@ import re
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -213,10 +212,9 @@ class SqlitePublisher(ThreadedPublisher):
         await super().close()
 
     async def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        return await self.in_thread(partial(self._work, work))
+        def done() -> T:
+            with self._target.explained():
+                self._connection = self._connection or self._target.connected()
+                return work(self._connection)
 
-    def _work(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        with self._target.explained():
-            if self._connection is None:
-                self._connection = self._target.connected()
-            return work(self._connection)
+        return await self.in_thread(done)

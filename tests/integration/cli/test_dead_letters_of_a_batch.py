@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -83,3 +85,23 @@ def test_what_is_no_limit(place, options, sentence):
 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"Error: {sentence}")
+
+
+def test_the_outputs_of_a_redrive_are_published_and_then_all_others(place):
+    run, on_table = [*RUN, "--table", "third"], [*ON_STORE, "--table", "third"]
+    assert place.consistent(*run, "--batch-id", "t").returncode == 0
+    place.consistent("letters", *on_table, "--reason", "handler_error", "--export", "mended.jsonl")
+    mended = place.path / "mended.jsonl"
+    mended.write_text(mended.read_text().replace("-5", "5"))
+
+    def ids():
+        with closing(sqlite3.connect(place.path / "published.db")) as target:
+            return [row[0] for row in target.execute("SELECT batch_id FROM Credited ORDER BY rowid")]
+
+    to = "sqlite:///published.db"
+    redrive = ["redrive", *run[1:3], *run[5:], "--edit", "mended.jsonl"]
+    done = place.consistent(*redrive, "--batch-id", "r", "--publish", to)
+    assert (done.returncode, ids()) == (0, ["r"]), done.stderr
+    rest = place.consistent("publish", *on_table, "--to", to)
+
+    assert (rest.returncode, ids()) == (0, ["r", *["t"] * 9]), rest.stderr

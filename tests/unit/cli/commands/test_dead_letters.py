@@ -127,6 +127,13 @@ def test_what_names_no_stream_is_refused(consistent, refused, stream):
     assert (said.code, "write HANDLER/BUSINESS_ID" in said.err) == (2, True)
 
 
+@pytest.mark.parametrize("options", [["--publish", "ftp://x"], ["--map", "Hit=hits"]])
+def test_a_target_that_cannot_be_is_refused_before_a_redrive(consistent, refused, options):
+    said = consistent("redrive", *APP, *ON_STORE, "--out", "outcomes", "--all", *options)
+
+    assert (said.code, "Batch" in said.err) == (2, False), said.err
+
+
 def test_a_dry_run_of_a_redrive_says_what_would_be_redriven(consistent, refused, tmp_path):
     said = consistent("letters", "redrive", *APP, *ON_STORE, "--handler", "ShootingRange", "--dry-run")
 

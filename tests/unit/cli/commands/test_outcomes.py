@@ -367,6 +367,7 @@ def test_all_batches_are_listed(consistent, batches):
         "counts": {"duplicate": 1, "outputs": 2, "processed": 4},
         "out": "outcomes",
         "input": "some input",
+        "publications": [],
     }
 
 

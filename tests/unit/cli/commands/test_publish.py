@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import sqlite3
 import subprocess
@@ -13,7 +14,7 @@ from contextlib import closing
 import pytest
 
 from runtime.cli.batch_command import command_with, holds_secret, remember
-from tests.support.done_batches import BATCH, TABLE, games, make_batch
+from tests.support.done_batches import BATCH, TABLE, games, make_batch, outcome, output
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def test_again_it_is_published_already(consistent, batch):
 def test_what_cannot_be_is_told_in_a_sentence(consistent, batch, options, sentence):
     said = consistent(*batch, *options)
 
-    assert (said.code, sentence in said.err) == (2, True), said.err
+    assert (said.code, sentence in said.err) == (1 if "--out" in options else 2, True), said.err
 
 
 POST = """
@@ -115,6 +116,99 @@ def test_a_function_sends_each_message_once_to_its_customer(consistent, batch, t
     sent = [line.split() for line in (tmp_path / "sent").read_text().splitlines()]
     assert len(sent) == len({name for _, name in sent}) == 24
     assert {customer for customer, _ in sent} == {str(number) for number in range(6)}
+
+
+ORDERED = """
+from pathlib import Path
+from runtime.publishing import PermanentError
+
+def send(message):
+    if message.message_id == "y1" and not Path("mended").exists():
+        raise PermanentError("no such topic")
+    with open("sent", "a") as sent:
+        print(message.batch_id, message.message_id, file=sent)
+"""
+
+
+@pytest.fixture
+def batches(tmp_path):
+    """Return a table with batches whose ids are in another order than they are; some have nothing to publish."""
+    url = f"sqlite:///{tmp_path}/store.db"
+    for batch_id, names, ends in (
+        ("z", "z1", True),
+        ("m", "", True),
+        ("y", "y1 y2", True),
+        ("a", "a1", False),
+    ):
+        rows = [outcome("g", *(output(name, number) for number, name in enumerate(names.split())))]
+        make_batch(url, tmp_path / "out", [rows], batch_id=batch_id, ends=ends)
+    return ("--store", url, "--table", TABLE)
+
+
+def test_without_a_batch_all_that_is_not_out_is_published_in_the_order_of_batches(
+    consistent, batches, tmp_path
+):
+    (tmp_path / "ordered.py").write_text(ORDERED)
+    publish = ("publish", *batches, "--to", "ordered:send")
+
+    def unpublished():
+        listed = consistent("batches", *batches, "--json").document["batches"]
+        return {each["batch_id"] for each in listed if not each["publications"]}
+
+    assert unpublished() == {"z", "m", "y", "a"}
+    first = consistent(*publish, "--json")
+    sent = (tmp_path / "sent").read_text().splitlines()
+    assert (first.code, [each["batch_id"] for each in first.document["batches"]]) == (3, ["z", "y"])
+    assert sent == ["z z1", "y y2"]
+    assert unpublished() == {"m", "a"}
+    assert "ordered:send" in consistent("batches", *batches).out
+
+    # What was refused is told of until it is sent again; nothing else is looked at.
+    again, letters = consistent(*publish, "--json"), consistent(*publish, "--letters", "--json")
+    (tmp_path / "mended").touch()
+    redriven, after = consistent(*publish, "--redrive", "--json"), consistent(*publish, "--json")
+
+    assert [each.code for each in (again, letters, redriven, after)] == [3, 0, 0, 0]
+    assert [each.document["batches"][0]["batch_id"] for each in (again, letters, redriven)] == ["y"] * 3
+    assert [each["message_id"] for each in letters.document["batches"][0]["refused"]] == ["y1"]
+    assert after.document == {"batches": []}
+    assert "no outputs that ordered:send has not got" in consistent(*publish).out
+    assert (tmp_path / "sent").read_text().splitlines() == [*sent, "y y1"]
+
+
+def test_a_batch_that_is_half_out_or_nowhere_is_shown(consistent, batches, tmp_path):
+    (tmp_path / "down.py").write_text("def send(message): raise ConnectionError('down')")
+    publish = ("publish", *batches, "--to", "down:send", "--strategy", "at-least-once", "--attempts", "1")
+    assert consistent(*publish).code == 1
+
+    said = consistent("batches", *batches)
+
+    listed = consistent("batches", *batches, "--json").document["batches"]
+    assert {each["batch_id"]: each["publications"] for each in listed}["z"] == [
+        {"target": "down:send", "slices": 1, "slices_sent": 0}
+    ]
+    assert "0 of 1 slices" in " ".join(said.out.split())
+    assert "Outputs are not out of y, z." in said.out
+
+
+def test_a_batch_whose_outcomes_are_gone_holds_back_no_other_and_is_told(consistent, batches, tmp_path):
+    shutil.rmtree(tmp_path / "out" / "batch_id=z")
+    to = ("--to", "sqlite:///out.db")
+
+    said, one = (
+        consistent("publish", *batches, *to, "--json"),
+        consistent("publish", "--batch", "z", *batches, *to),
+    )
+
+    assert (said.code, one.code) == (1, 1)
+    assert "Batch z is left out" in said.err
+    assert [each["batch_id"] for each in said.document["batches"]] == ["y"]
+
+
+def test_types_without_a_batch_are_those_of_some_of_them(consistent, batches):
+    publish = ("publish", *batches, "--to", "sqlite:///out.db", "--types")
+
+    assert (consistent(*publish, "Typo").code, consistent(*publish, "Hit").code) == (2, 0)
 
 
 DYING = """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.errors import BatchRefusedError, UsageError
+from runtime.errors import BatchRefusedError, OutcomesMissingError
 from runtime.publishing.outputs import BatchOutputs, slice_of
 from tests.support.done_batches import games, make_batch, outcome, output
 
@@ -100,9 +100,9 @@ def test_an_epoch_is_found_where_it_is_moved(store, tmp_path, named, moved):
     [
         ("batch_id=shots-0..1", BatchRefusedError),
         ("batch_id=shots-1..1", BatchRefusedError),
-        ("batch_id=shots-2..9", UsageError),
-        ("batch_id=other-0..9", UsageError),
-        ("batch_id=shots-12", UsageError),
+        ("batch_id=shots-2..9", OutcomesMissingError),
+        ("batch_id=other-0..9", OutcomesMissingError),
+        ("batch_id=shots-12", OutcomesMissingError),
     ],
 )
 def test_an_epoch_that_was_merged_is_told_from_one_that_is_gone(store, tmp_path, left, error):
@@ -118,5 +118,5 @@ def test_outcomes_of_which_a_file_is_missing_are_refused(store, tmp_path):
     record = make_batch(store, tmp_path / "out", games(2, 2))
     next((tmp_path / "out").rglob("part-1.parquet")).unlink()
 
-    with pytest.raises(UsageError, match="files are missing"):
+    with pytest.raises(OutcomesMissingError):
         BatchOutputs.of(record, str(tmp_path / "out"))
