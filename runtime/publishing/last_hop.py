@@ -296,17 +296,20 @@ async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
         from redis.asyncio import Redis  # noqa: PLC0415 - its extra
         from redis.asyncio.retry import Retry  # noqa: PLC0415 - its extra
         from redis.backoff import NoBackoff  # noqa: PLC0415 - its extra
-        from redis.exceptions import AuthenticationError, ConnectionError, TimeoutError  # noqa: A004, PLC0415 - its extra
+        from redis.exceptions import AuthenticationError, ConnectionError, RedisError, TimeoutError  # noqa: A004, PLC0415 - its extra
     except ModuleNotFoundError as error:
         message = f"Keys in Redis need {error.name}: pip install 'consistent-messaging[publish]'."
         raise MissingExtraError(message) from error
-    redis = Redis.from_url(
-        url,
-        decode_responses=True,
-        socket_timeout=_SECONDS,
-        socket_connect_timeout=_SECONDS,
-        retry=Retry(NoBackoff(), 0),
-    )
+    try:
+        redis = Redis.from_url(
+            url,
+            decode_responses=True,
+            socket_timeout=_SECONDS,
+            socket_connect_timeout=_SECONDS,
+            retry=Retry(NoBackoff(), 0),
+        )
+    except ValueError:  # its text may repeat a password
+        raise UsageError("--keys is no url of a Redis, which is redis://HOST:PORT/DATABASE.") from None
     async with redis:
         try:
             ping: Any = redis.ping()
@@ -321,6 +324,8 @@ async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
                 f"--keys, or leave it out to keep the keys in the table."
             )
             raise UsageError(message) from error
+        except RedisError as error:  # such as a database that it has not
+            raise UsageError(f"Redis refuses --keys: {error}") from error
         yield RedisKeys(redis, prefix)
 
 

@@ -39,6 +39,7 @@ from runtime.messages.envelope import Envelope, pack_envelope
 from runtime.messages.limits import NOT_KEPT, is_note
 from runtime.messages.outcome import VARYING, DeadLetters, Reason, Status
 from runtime.messages.parsing import business_id_of
+from runtime.options import given
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.commit import absolute_folder, read_file
 from runtime.spark.logs.normalise import keep_large, normalise
@@ -72,7 +73,7 @@ def run_batch(
     Run a failed batch again with its id to resume it; a published batch returns its outcomes without running.
     Raises `UsageError` for what cannot be run, and `BatchFailedError` when the work stopped.
     """
-    return Batch(spark, app, store, table, out, BatchOptions(**options)).run(messages, batch_id).outcomes
+    return Batch(spark, app, store, table, out, given(BatchOptions, options)).run(messages, batch_id).outcomes
 
 
 def redrive(
@@ -93,7 +94,7 @@ def redrive(
     selection, they choose the letters. Which letters are redriven is decided once: run a redrive that failed again with
     its id to resume it. Raises `UsageError` when there are no such letters.
     """
-    batch = Batch(spark, app, store, table, out, BatchOptions(**options))
+    batch = Batch(spark, app, store, table, out, given(BatchOptions, options))
     mended = Edits(edits)
     wanted = Wanted(where, mended, only_edited=where.is_all and len(mended) > 0)
     return batch.redrive(wanted, batch_id).outcomes
@@ -114,17 +115,17 @@ class Batch:
         """Run the rounds that are not committed yet, publish, and return the outcomes."""
         with job_settings(self.spark, messages):
             options = self.options
-            given = open_log(self.spark, messages, options.log_format, options.step)
+            opened = open_log(self.spark, messages, options.log_format, options.step)
             if options.keep_large is not None:
                 batch_id = batch_id or new_batch_id()
                 options.step("Keeping what is too large")
-                keep_large(given.rows, options.limits, absolute_folder(options.keep_large), batch_id)
-            log = normalise(given.rows, options.source, options.limits)
+                keep_large(opened.rows, options.limits, absolute_folder(options.keep_large), batch_id)
+            log = normalise(opened.rows, options.source, options.limits)
             types, partitions = options.types_of(self.app), partitions_of(self.spark, options)
             # Java plans on one core, which is most of the time that a small log takes.
             with ThreadPoolExecutor(1, "planning") as beside:
                 planned = beside.submit(route, log, self.app, partitions, types=types)
-                what = describe_input(given)
+                what = describe_input(opened)
             rounds = self._rounds()
             begun = rounds.begin(batch_id, str(what))
             if begun.is_finished:

@@ -29,6 +29,7 @@ from runtime.ledger.ledger import STATE_BASED, Ledger
 from runtime.ledger.settings import TableSettings
 from runtime.messages.outcome import VARYING, Outcome, Outputs, without_values
 from runtime.messages.parsing import prepare_all, unroutable
+from runtime.options import given
 from runtime.retries import RetryPolicy
 from runtime.spark.logs.normalise import normalise
 from runtime.spark.logs.read import Log, open_log
@@ -301,12 +302,12 @@ def verify(
     Raises `UsageError` for what cannot be verified, `ArchiveError` for an export without versions,
     `TableNotFoundError` when there is no such table, and `BatchFailedError` when the job stopped.
     """
-    chosen, place = VerifyOptions(**options), TablePlace(store, table).for_workers()
+    chosen, place = given(VerifyOptions, options), TablePlace(store, table).for_workers()
     if chosen.export is not None:
         ExportedVersions(Path(chosen.export))  # raises when there are no versions
     with job_settings(spark, messages):
-        given = open_log(spark, messages, chosen.log_format, chosen.step).rows
-        log = normalise(given, chosen.source, chosen.limits)
+        rows = open_log(spark, messages, chosen.log_format, chosen.step).rows
+        log = normalise(rows, chosen.source, chosen.limits)
         connection = open_table(place.store, place.table, make=False)
         check_reach(connection, spark)
         check_workers(spark, Probe(app, place, None))
