@@ -6,8 +6,14 @@ command line of it.
 
 from __future__ import annotations
 
-from dataclasses import MISSING, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import MISSING, field, fields
+from difflib import get_close_matches
+from typing import Any, TypeVar, cast
+
+from runtime.errors import UsageError
+
+T = TypeVar("T")
 
 
 def option(text: str, *, default: Any = MISSING, is_secret: bool = False, **details: Any) -> Any:  # noqa: ANN401
@@ -20,3 +26,13 @@ def option(text: str, *, default: Any = MISSING, is_secret: bool = False, **deta
     if default is dict:
         return field(default_factory=dict, repr=not is_secret, metadata=metadata)
     return field(default=default, repr=not is_secret, metadata=metadata)
+
+
+def given(kind: type[T], values: Mapping[str, Any]) -> T:
+    """Return a dataclass made of keyword arguments. Raises `UsageError` for one that it has not."""
+    known = [each.name for each in fields(cast("Any", kind))]
+    for name in values.keys() - set(known):
+        meant = get_close_matches(name, known, 1)
+        hint = f"did you mean {meant[0]}?" if meant else f"there are {', '.join(known)}."
+        raise UsageError(f"There is no option {name}: {hint}")
+    return kind(**values)

@@ -18,6 +18,7 @@ from runtime.batch_options import BatchOptions, TablePlace, remark
 from runtime.clock import cut_off
 from runtime.errors import UsageError
 from runtime.messages.outcome import VARYING, DeadLetters, Status
+from runtime.options import given
 from runtime.spark.commit import absolute_folder
 from runtime.spark.logs.normalise import keep_large, normalise, tell_of_struct
 from runtime.spark.logs.read import Log, describe_input, open_log
@@ -49,7 +50,7 @@ def run_batch(
     Run a failed batch again with its id to resume it; a published batch returns its outcomes without running.
     Raises `UsageError` for what cannot be run, and `BatchFailedError` when the work stopped.
     """
-    return Batch(spark, app, store, table, out, BatchOptions(**options)).run(messages, batch_id).outcomes
+    return Batch(spark, app, store, table, out, given(BatchOptions, options)).run(messages, batch_id).outcomes
 
 
 @dataclass
@@ -67,18 +68,18 @@ class Batch:
         """Run the rounds that are not committed yet, publish, and return the outcomes."""
         with job_settings(self.spark, messages):
             options, say = self.options, partial(remark, self.options.step)
-            given = open_log(self.spark, messages, options.log_format, say)
+            opened = open_log(self.spark, messages, options.log_format, say)
             if options.keep_large is not None:
                 batch_id = batch_id or new_batch_id()
                 options.step("Keeping what is too large")
-                keep_large(given.rows, options.limits, absolute_folder(options.keep_large), batch_id)
-            log = normalise(given.rows, options.source, options.limits)
+                keep_large(opened.rows, options.limits, absolute_folder(options.keep_large), batch_id)
+            log = normalise(opened.rows, options.source, options.limits)
             types, partitions = options.types_of(self.app), partitions_of(self.spark, options)
-            tell_of_struct(given.rows, self.app, types, say)
+            tell_of_struct(opened.rows, self.app, types, say)
             # Java plans on one core, which is most of the time that a small log takes.
             with ThreadPoolExecutor(1, "planning") as beside:
                 planned = beside.submit(route, log, self.app, partitions, types=types)
-                what = describe_input(given)
+                what = describe_input(opened)
             rounds = self.rounds()
             begun = rounds.begin(batch_id, str(what))
             if begun.is_finished:

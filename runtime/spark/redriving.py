@@ -33,6 +33,7 @@ from runtime.messages.envelope import Envelope, pack_envelope
 from runtime.messages.limits import NOT_KEPT, is_note
 from runtime.messages.outcome import Reason
 from runtime.messages.parsing import business_id_of
+from runtime.options import given
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.batch import Batch
 from runtime.spark.commit import absolute_folder, read_file
@@ -61,7 +62,7 @@ def redrive(
     selection, they choose the letters. Which letters are redriven is decided once: run a redrive that failed again with
     its id to resume it. Raises `UsageError` when there are no such letters.
     """
-    batch = Batch(spark, app, store, table, out, BatchOptions(**options))
+    batch = Batch(spark, app, store, table, out, given(BatchOptions, options))
     wanted = Wanted(where, Edits(edits or ()), only_edited=where.is_all and edits is not None)
     return redrive_wanted(batch, wanted, batch_id).outcomes
 

@@ -45,7 +45,7 @@ def failing_as(failure: Callable[[str], Exception], what_to_do: str = "") -> Ite
     try:
         yield
     except Exception as error:
-        if not is_of_spark(error):
+        if not (is_of_spark(error) or isinstance(error, ConnectionError)):
             raise
         raise failure(explain(error, what_to_do)) from error
 
@@ -68,7 +68,11 @@ def explain(error: Exception, what_to_do: str = "") -> str:
     text = _CALLING.sub("", str(error), count=1)
     raised: list[tuple[str, str]] = _RAISED.findall(text)
     ours = [sentence for name, sentence in raised if name.startswith(_OURS)]
-    if ours:
+    if isinstance(error, ConnectionError) or type(error).__name__ == "Py4JNetworkError":
+        cause = (
+            "Java, in which Spark runs, has ended or does not answer: the machine may have too little memory."
+        )
+    elif ours:
         cause = ours[-1]
     elif raised:
         cause = f"A Spark task failed with {raised[-1][0]}: {raised[-1][1]}"
@@ -276,7 +280,10 @@ _LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress":
 
 
 def build_session(
-    master: str = DEFAULT_MASTER, *, log_file: Path | None = None, settings: Mapping[str, str] | None = None
+    master: str = DEFAULT_MASTER,
+    *,
+    log_file: Path | str | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Start Spark, or return the session that runs already, as it is.
 
@@ -294,6 +301,7 @@ def build_session(
     if log_file is None:
         SparkContext(conf=conf)
     else:
+        log_file = Path(log_file)
         log_file.parent.mkdir(parents=True, exist_ok=True)
         with log_file.open("ab") as log:
             gateway = launch_gateway(conf, popen_kwargs={"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
@@ -310,11 +318,12 @@ def connect_session(url: str) -> SparkSession:
     place = urlsplit(url)
     # PySpark would go on trying for ten minutes where nobody listens. Through a proxy only gRPC knows the way.
     if not any(os.environ.get(name) for name in _PROXIES):
-        address = (place.hostname or "", place.port or _PORT)
         try:
+            address = (place.hostname or "", place.port or _PORT)
             socket.create_connection(address, timeout=_PATIENCE_SECONDS).close()
-        except OSError as error:
-            raise UsageError(f"There is no Spark Connect at {url}: {error.strerror or error}.") from error
+        except (OSError, ValueError) as error:  # a port may be no number, or beyond the last one
+            reason = getattr(error, "strerror", None) or error
+            raise UsageError(f"There is no Spark Connect at {url}: {reason}.") from error
     try:
         spark = SparkSession.builder.remote(url).getOrCreate()
         spark.version  # noqa: B018 - the first thing that is asked of the server

@@ -34,6 +34,7 @@ from runtime.maintenance.statistics import object_keys
 from runtime.messages.envelope import id_text
 from runtime.messages.outcome import VARYING, Outcome, Outputs, without_values
 from runtime.messages.parsing import prepare_all, unroutable
+from runtime.options import given
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.logs.normalise import normalise, tell_of_struct
 from runtime.spark.logs.read import Log, open_log
@@ -315,14 +316,14 @@ def verify(
     Raises `UsageError` for what cannot be verified, `ArchiveError` for an export without versions,
     `TableNotFoundError` when there is no such table, and `BatchFailedError` when the job stopped.
     """
-    chosen, place = VerifyOptions(**options), TablePlace(store, table).for_workers()
+    chosen, place = given(VerifyOptions, options), TablePlace(store, table).for_workers()
     if chosen.export is not None:
         ExportedVersions(Path(chosen.export))  # raises when there are no versions
     with job_settings(spark, messages):
         say = partial(remark, chosen.step)
-        given = open_log(spark, messages, chosen.log_format, say).rows
-        log = normalise(given, chosen.source, chosen.limits)
-        tell_of_struct(given, app, None, say)
+        rows = open_log(spark, messages, chosen.log_format, say).rows
+        log = normalise(rows, chosen.source, chosen.limits)
+        tell_of_struct(rows, app, None, say)
         connection = open_table(place.store, place.table, make=False)
         check_reach(connection, spark)
         check_workers(spark, Probe(app, place, None))

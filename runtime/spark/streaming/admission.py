@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -236,17 +236,21 @@ class Admission:
         """Return what the ledger calls the input of an epoch."""
         return f"{EPOCH}{epoch} of the query {self.query}, {content}"
 
-    def check_start(self) -> None:
+    def check_start(self, us: Owner, find: Callable[[str], BatchRecord | None]) -> None:
         """Look at the checkpoint before Spark does, which would stop the query that it belongs to.
 
-        Raises `BatchRefusedError` when that is another one, or the checkpoint lacks what its last epoch needs, and
-        `UsageError` when it is no folder.
+        `find` looks for a batch in our ledger. Raises `BatchRefusedError` when the checkpoint is that of another query
+        or of a table that has not the last epochs, or lacks what its last epoch needs, and `UsageError` when it is no
+        folder.
         """
         self.checkpoint.check_is_folder()
-        self._check_owner(self.checkpoint.owner())
+        owner = self._owner()
         last = self.checkpoint.last_epoch()
         if last is not None:
             self.checkpoint.planned(last)
+            known = any(find(self.batch_id(each)) for each in range(max(0, last - 1), last + 1))
+            if owner not in (None, us) and not known:
+                raise self._not_ours(f"has epochs that the table {us.table} of this store does not know")
 
     def check_files(self, epoch: int, planned: Planned) -> None:
         """Raise `BatchRefusedError` when files of an epoch are gone, or other files have their names.
@@ -289,10 +293,7 @@ class Admission:
         Needed once: from then on Spark counts the epochs, and each one was done here.
         """
         us = Owner(self.query, connect(rounds.place.store).url, rounds.place.table)
-        owner = self.checkpoint.owner()
-        self._check_owner(owner)
-        if owner is not None:  # a path that was noted as it was written, relative
-            owner = owner._replace(store=portable_url(owner.store))
+        owner = self._owner()
         if epoch:
             before = rounds.find(self.batch_id(epoch - 1))
             if before is None:
@@ -304,9 +305,14 @@ class Admission:
         if owner != us:
             self.checkpoint.claim(us)
 
-    def _check_owner(self, owner: Owner | None) -> None:
-        if owner is not None and owner.query != self.query:
+    def _owner(self) -> Owner | None:
+        """Return whose the checkpoint is. Raises `BatchRefusedError` when that is another query."""
+        owner = self.checkpoint.owner()
+        if owner is None:
+            return None
+        if owner.query != self.query:
             raise self._not_ours(f"is that of the query {owner.query}")
+        return owner._replace(store=portable_url(owner.store))  # which may be noted as a relative path
 
     def _not_ours(self, why: str, epoch: int | None = None) -> BatchRefusedError:
         where = "" if epoch is None else f" with epoch {epoch}"

@@ -26,6 +26,7 @@ from runtime.batch_options import BatchOptions, Step, TablePlace, remark
 from runtime.errors import BatchFailedError, BatchRefusedError, LogError, UsageError
 from runtime.file_systems import Folder, open_folder, within
 from runtime.ledger.ledger import HIDDEN_EPOCHS, BatchRecord, BatchStatus, Ledger, check_id
+from runtime.options import given
 from runtime.spark.commit import absolute_folder
 from runtime.spark.logs.normalise import normalise, tell_of_struct
 from runtime.spark.logs.read import find_on_disk, is_on_disk, lines_of, literal, open_log, with_later_columns
@@ -40,8 +41,9 @@ from runtime.spark.session import (
     job_settings,
     keep_job_settings,
     master_of,
+    unless_gone,
 )
-from runtime.spark.streaming.admission import Admission, Checkpoint
+from runtime.spark.streaming.admission import Admission, Checkpoint, Owner
 from runtime.spark.worker.connection import Connection, check_reach, open_table
 from runtime.spark.worker.outcomes import SUFFIX, PartFile
 
@@ -243,7 +245,7 @@ def run_stream(
         to = PublishTo(publish) if isinstance(publish, str) else publish
         to.check()
         send = partial(to.publish, place)
-    chosen = BatchOptions(**options)
+    chosen = given(BatchOptions, options)
     stream = Stream(app, place, out, query, checkpoint, compact_after, chosen, publish=send)
     stream.say = partial(remark, chosen.step)
     return stream.start(df, trigger)
@@ -297,8 +299,11 @@ class Stream:
                 "This DataFrame is no stream: make it with spark.readStream, or run it as a batch."
             )
         when = _triggered(trigger)
-        check_reach(open_table(self.place.store, self.place.table, self.options.other_table), spark)
-        self.admission.check_start()
+        connection = self._open()
+        check_reach(connection, spark)
+        find = Ledger(connection.table, self.options.clock).find
+        us = Owner(self.query, connection.store.url, self.place.table)
+        self.admission.check_start(us, lambda batch_id: connection.run(find(batch_id)))
         with job_settings(spark):  # of which the query has a copy
             log, types = (
                 normalise(df, self.options.source, self.options.limits),
@@ -320,10 +325,12 @@ class Stream:
         """
         query = self.start(df, trigger)
         try:
-            while query.isActive:  # Ctrl-C is seen in the sleep at once, and not in a call into Java
-                time.sleep(_LOOK_EVERY_SECONDS)
+            with failing_as(BatchFailedError, f"Nothing is lost: {_START_AGAIN}."):
+                while query.isActive:  # Ctrl-C is seen in the sleep at once, and not in a call into Java
+                    time.sleep(_LOOK_EVERY_SECONDS)
         finally:
-            query.stop()
+            with unless_gone():
+                query.stop()
         if self.failure is not None:
             raise self.failure
         failure = query.exception()

@@ -109,6 +109,8 @@ def test_a_server_that_is_not_there_is_told_at_once():
         UsageError, match=r"There is no Spark Connect at sc://127\.0\.0\.1:1: Connection refused"
     ):
         connect_session("sc://127.0.0.1:1")
+    with pytest.raises(UsageError, match="There is no Spark Connect at sc://127"):
+        connect_session("sc://127.0.0.1:99999")
 
 
 def test_a_stream_is_refused_where_its_micro_batches_would_run_elsewhere(tmp_path):

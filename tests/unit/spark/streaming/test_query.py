@@ -1,6 +1,6 @@
 """Streams: epochs are in OUT all at once, wherever a driver dies, and what cannot begin is refused."""
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -8,10 +8,11 @@ import pytest
 from pyarrow import parquet
 
 from runtime.batch_options import BatchOptions, TablePlace
-from runtime.errors import BatchRefusedError, UsageError
+from runtime.errors import BatchFailedError, BatchRefusedError, UsageError
 from runtime.file_systems import Folder, open_folder
 from runtime.publishing.publisher import TargetOptions
 from runtime.publishing.targets.sql import SqliteTarget
+from runtime.spark import redrive, run_batch, run_stream, verify
 from runtime.spark.publishing import PublishTo
 from runtime.spark.streaming.admission import Owner
 from runtime.spark.streaming.query import EpochPlaces, Stream
@@ -269,21 +270,44 @@ def test_a_trigger_that_is_none(tmp_path, trigger):
         stream(tmp_path).start(df, trigger)
 
 
-def test_the_checkpoint_of_another_query(tmp_path):
-    new = stream(tmp_path)
-    checkpoint = WrittenCheckpoint.begun(tmp_path / "checkpoint").read
-    new.admission.check_start()
-    checkpoint.claim(Owner("board", "sqlite:///store.db", "games"))
+US = Owner("shots", "sqlite:///store.db", "games")
 
-    with pytest.raises(BatchRefusedError, match="is that of the query board"):
-        new.admission.check_start()
+
+@pytest.mark.parametrize(
+    ("owner", "epochs", "known", "problem"),
+    [
+        (US, 1, (), None),  # pruned
+        (US._replace(store="sqlite:///moved.db"), 0, (), None),
+        (US._replace(store="sqlite:///moved.db"), 2, ("shots-0",), None),
+        (US._replace(query="board"), 0, ("shots-0",), "is that of the query board"),
+        (US._replace(store="sqlite:///other.db"), 1, (), "has epochs that the table games of this store"),
+        (
+            US._replace(table="others"),
+            2,
+            ("others-0", "shots-3"),
+            "has epochs that the table games of this store",
+        ),
+    ],
+)
+def test_a_checkpoint_with_which_it_cannot_go_on_is_refused_at_once(
+    tmp_path, monkeypatch, owner, epochs, known, problem
+):
+    monkeypatch.chdir(tmp_path)
+    new, checkpoint = stream(tmp_path), WrittenCheckpoint.begun(tmp_path / "checkpoint")
+    for epoch in range(epochs):
+        checkpoint.plan_files(epoch, f"{epoch}.jsonl")
+    checkpoint.read.claim(owner)
+    us = US._replace(store=f"sqlite:///{tmp_path}/store.db")
+
+    with nullcontext() if problem is None else pytest.raises(BatchRefusedError, match=problem):
+        new.admission.check_start(us, lambda batch_id: batch_id in known or None)
 
 
 def test_a_checkpoint_that_is_a_file(tmp_path):
     (tmp_path / "checkpoint").touch()
 
     with pytest.raises(UsageError, match="checkpoint is a file: it is to be a folder"):
-        stream(tmp_path).admission.check_start()
+        stream(tmp_path).admission.check_start(US, lambda _: None)
 
 
 def test_what_a_stream_is_told_means_the_same_wherever_the_process_goes(tmp_path, monkeypatch):
@@ -316,3 +340,33 @@ def test_what_a_stream_is_told_means_the_same_wherever_the_process_goes(tmp_path
     assert opened.path == tmp_path / "published.db"
     assert publish.target.keys == f"sqlite:///{tmp_path}/keys.db"
     assert str(tmp_path) not in repr(publish)
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError(111, "Connection refused"), ConnectionResetError()])
+def test_java_that_ends_under_a_query_is_told_in_a_sentence(tmp_path, monkeypatch, error):
+    class Query:
+        @property
+        def isActive(self):  # noqa: N802 - the name is Spark's
+            raise error
+
+        def stop(self):
+            raise error
+
+    new = stream(tmp_path)
+    monkeypatch.setattr(new, "start", lambda *_: Query())
+
+    with pytest.raises(BatchFailedError, match=r"Java, .* has ended.*start the query again"):
+        new.run(None)
+
+
+@pytest.mark.parametrize("door", [run_stream, run_batch, redrive, verify])
+def test_an_option_that_there_is_not_is_refused_with_one_that_may_be_meant(tmp_path, door):
+    where = {"store": f"sqlite:///{tmp_path}/store.db", "table": "games"}
+    where |= {} if door is verify else {"out": str(tmp_path / "out")}
+    where |= {"query": "shots", "checkpoint": str(tmp_path / "c")} if door is run_stream else {}
+    log = () if door is redrive else (None,)
+    positional = (*log, app) if door is run_stream else (None, *log, app)
+
+    with pytest.raises(UsageError, match=r"no option sorce: did you mean source\?"):
+        door(*positional, **where, sorce="x")
+    assert not list(tmp_path.iterdir())
