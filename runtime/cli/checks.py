@@ -12,6 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
+import typer
+
 from eventstore import Store, Table, TableNotFoundError, connect
 from eventstore.keys import table_name as check_name
 from handlers import App, HandlersError
@@ -208,6 +210,18 @@ def on_table(place: TablePlace, work: Callable[[Table], Awaitable[T]]) -> T:
     if file is not None:
         raise NotPossibleError(f"There is no store at {file}: a batch (`consistent run`) makes one.")
     return asyncio.run(_work(store, place.table, work))
+
+
+def confirm(deed: str, *, yes: bool) -> None:
+    """Ask before something is done that cannot be undone, unless `yes`.
+
+    Raises `UsageError` where nobody can be asked, and `typer.Abort` when the answer is no.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"{deed} cannot be undone: say --yes, or look first with --dry-run.")
+    typer.confirm(f"{deed} cannot be undone. Do it?", abort=True, err=True)
 
 
 def require_table(place: TablePlace) -> None:

@@ -135,7 +135,7 @@ def test_commands_that_need_spark_say_so_in_one_sentence(folder):
         ["sample", "shooting-range", "--out", "other.jsonl"],
         ["run", *STORE, *APP, *LOG, "--out", "outcomes"],
         ["verify", *STORE, *APP, *LOG],
-        ["truncate", *STORE, "--older-than", "7d"],
+        ["truncate", *STORE, "--older-than", "7d", "--yes"],
         ["sweep", *STORE, *APP, "--algorithm", "outbox", "--out", "outcomes"],
         ["tokens", "issue", *STORE, *APP, *LOG, "--out", "tokens"],
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -15,9 +14,9 @@ from rich.console import RenderableType
 from eventstore import Table
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.cli.batch_command import OF_ANY_BATCH, BatchChoices, table_of_dead_letters
-from runtime.cli.checks import check_file, load_app, on_table, require_table
+from runtime.cli.checks import check_file, confirm, load_app, on_table, require_table
 from runtime.cli.console import Screen, counted, make_table, moment
-from runtime.cli.options import AppSpec, AsJson, Limit, only
+from runtime.cli.options import AppSpec, AsJson, Limit, Yes, only
 from runtime.clock import system_clock
 from runtime.dead_letters import (
     Edits,
@@ -203,7 +202,7 @@ def discard(
     states: TablePlace,
     chosen: LetterOptions,
     all_: All = False,
-    yes: bool = option("Do not ask.", default=False),
+    yes: Yes = False,
     dry_run: bool = option("Write nothing, and say what would be discarded.", default=False),
     as_json: AsJson = False,
 ) -> None:
@@ -227,12 +226,11 @@ def discard(
     screen.show(*report.parts())
     is_meant = report.count and not dry_run
     if is_meant:
-        if not yes:
-            if not sys.stdin.isatty():
-                raise UsageError("Discarding cannot be undone: say --yes, or look first with --dry-run.")
-            typer.confirm(f"Discard {counted(report.count, 'letter')} for ever?", abort=True, err=True)
+        confirm(f"Discarding {counted(report.count, 'letter')}", yes=yes)
         count = on_table(states, lambda opened: give_up(opened, selection, RetryPolicy()))
     said = [f"{counted(count, 'letter')} discarded."] if is_meant else []
+    if report.count and dry_run:
+        said = ["Nothing was discarded: this is what would be."]
     screen.put({**report.document(), "discarded": count}, *said)
 
 

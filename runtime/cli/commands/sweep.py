@@ -11,9 +11,9 @@ from eventstore import Table, connect
 from runtime.algorithms.choice import described_algorithm, published_by_nobody
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.cli.batch_command import OF_ANY_BATCH, BatchChoices
-from runtime.cli.checks import load_app, on_table, require_table
+from runtime.cli.checks import confirm, load_app, on_table, require_table
 from runtime.cli.console import Screen, counted
-from runtime.cli.options import AppSpec, AsJson, OtherStores, ScanOptions, only
+from runtime.cli.options import AppSpec, AsJson, OtherStores, ScanOptions, Yes, only
 from runtime.clock import system_clock
 from runtime.documents.protocol import DocumentSweep, Swept
 from runtime.documents.store import existing_documents
@@ -36,6 +36,7 @@ def evict(
     ),
     others: Annotated[OtherStores, only("deduplication_store", "deduplication_table")],
     dry_run: bool = option("Write nothing, and say how many would be forgotten.", default=False),
+    yes: Yes = False,
     scan: ScanOptions,
     as_json: AsJson = False,
 ) -> None:
@@ -74,6 +75,8 @@ def evict(
             return await processor.evict(older_than, dry_run=dry_run)
 
     on_table(states, check_algorithm)
+    if not dry_run:
+        confirm(f"Forgetting which messages {states.table} has processed", yes=yes)
     if scan.place:
         step = "Looking through the entities" if dry_run else "Forgetting"
         stopped = "Stopped. What was forgotten stays so: run it again to finish."

@@ -52,7 +52,7 @@ LOOKS = [
     ["batches"],
     ["show", "ShootingRange", "g1"],
     ["stats"],
-    ["truncate", "--older-than", "7d"],
+    ["truncate", "--older-than", "7d", "--yes"],
     ["truncate", "--older-than", "7d", "--dry-run"],
     ["verify", *SAMPLE, *LOG],
 ]

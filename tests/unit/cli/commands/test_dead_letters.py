@@ -157,6 +157,22 @@ def test_edits_of_other_letters_are_refused(consistent, refused, tmp_path):
     assert (said.code, "1 of 1 edited lines belong to no letter" in said.err) == (2, True)
 
 
+def test_an_object_that_has_only_letters_has_no_newest_version(consistent, store):
+    alone = "00000000-0000-4000-8000-0000000000aa"
+
+    async def refuse_alone(table):
+        line = row(20, "FireAt", {"game_id": alone, "position": "far"})
+        message = Envelope.of(line["message_id"], line["type"], line["body"], business_id=alone)
+        await Consumer(table, clock=NOW).handle(message)
+
+    on_store(store, refuse_alone)
+
+    document = consistent("show", *ON_STORE, "ShootingRange", alone, "--json").document
+    assert (document["newest_version"], document["newest"], document["letters"]) == (0, None, 1)
+    streams = consistent("streams", *ON_STORE, "--prefix", alone, "--json").document["streams"]
+    assert [each["newest"] for each in streams] == [None]
+
+
 def test_a_stream_with_letters_says_so(consistent, refused):
     said = consistent("show", *ON_STORE, "ShootingRange", GAME)
 

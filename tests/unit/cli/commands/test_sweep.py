@@ -23,6 +23,7 @@ TOKENS_ELSEWHERE = ["--token-store", "sqlite:///other.db", "--token-table", "see
 
 
 EVICT = ["evict", "--app", "samples.shooting_range:app", *ON_STORE]
+YES = ["--yes"]
 
 
 BY_STORE = [*EVICT, "--algorithm", "deduplication-store"]
@@ -134,8 +135,8 @@ def test_evict_forgets_and_a_dry_run_says_what_it_would(consistent, play, algori
     evict = [*EVICT, "--algorithm", algorithm, *elsewhere]
 
     assert consistent(*evict, *AT_ONCE, "--dry-run").out.startswith("2 messages would be forgotten. A copy")
-    assert consistent(*evict, "--older-than", "9999w").out.startswith("0 messages are forgotten.")
-    assert consistent(*evict, *AT_ONCE, "--json").document == {
+    assert consistent(*evict, "--older-than", "9999w", *YES).out.startswith("0 messages are forgotten.")
+    assert consistent(*evict, *AT_ONCE, *YES, "--json").document == {
         "dry_run": False,
         "older_than_seconds": 0,
         "forgotten": 2,
@@ -161,7 +162,7 @@ def test_a_store_that_is_named_by_its_whole_path_is_the_same(consistent, play, t
     where = f"deduplication-store in seen of sqlite:///{tmp_path}/other.db"
     play("deduplication-store", where, elsewhere=True)
 
-    said = consistent(*EVICT, "--algorithm", "deduplication-store", *AT_ONCE, *IDS_ELSEWHERE)
+    said = consistent(*EVICT, "--algorithm", "deduplication-store", *AT_ONCE, *IDS_ELSEWHERE, *YES)
 
     assert said.out.startswith("2 messages are forgotten.")
 
