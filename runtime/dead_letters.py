@@ -498,6 +498,7 @@ class Edits:
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines: dict[tuple[str, ...], Line] = {}
         self._used: set[tuple[str, ...]] = set()
+        self.changed: set[tuple[str, ...]] = set()
         for line_number, line in enumerate(lines, 1):
             if line.strip():
                 self._add(line_number, line)
@@ -524,7 +525,10 @@ class Edits:
             return None
         self._used.add(key)
         mended = _mended(envelope, describe_letter(found), self._lines[key])
-        return None if mended == envelope else mended
+        if mended == envelope:
+            return None
+        self.changed.add(key)
+        return mended
 
     def check_used(self) -> None:
         """Raise `UsageError` when there are lines whose letter was not found."""

@@ -278,12 +278,16 @@ def redrive(
             if wanted.takes(found):
                 wanted.edits.mended(found)
                 report.add(found)
-                if not dry_run:
+                if not dry_run and edit is None:
                     return
         wanted.edits.check_used()
 
     if dry_run or batch.batch_id is None:
         on_table(batch.states, look)
+        if edit is not None:
+            screen.note(
+                f"{len(edits.changed):,} of {counted(len(edits), 'edited line')} change their letter."
+            )
         if dry_run or not report.count:
             said = ["Nothing was redriven: this is what would be."] if dry_run else []
             screen.put(report.document(), *report.parts(), *said)

@@ -133,7 +133,11 @@ def test_a_dry_run_of_a_redrive_says_what_would_be_redriven(consistent, refused,
     assert (said.code, "Nothing was redriven: this is what would be." in said.out) == (0, True)
     consistent("letters", *ON_STORE, "--message", message_id(10), "--export", "edit.jsonl")
     some = consistent("redrive", *APP, *ON_STORE, "--edit", "edit.jsonl", "--dry-run", "--json")
-    assert some.document["count"] == 1
+    assert (some.document["count"], "0 of 1 edited line" in some.err) == (1, True)
+    mended = json.loads((tmp_path / "edit.jsonl").read_text()) | {"body": {"game_id": GAME, "position": 5}}
+    (tmp_path / "mended.jsonl").write_text(json.dumps(mended))
+    said = consistent("redrive", *APP, *ON_STORE, "--edit", "mended.jsonl", "--dry-run")
+    assert "1 of 1 edited line" in said.err
     every = consistent("redrive", *APP, *ON_STORE, "--edit", "edit.jsonl", "--all", "--dry-run", "--json")
     assert every.document["count"] == 3
     assert not (tmp_path / "out").exists()
