@@ -286,7 +286,9 @@ async def pause(table: Table, failures: int) -> None:
 
 def pause_seconds(failures: int, first: float, longest: float) -> float:
     """Return how long to wait after so many failures: from the upper half of what doubles from `first` to `longest`."""
-    most = min(longest, first * 2 ** (failures - 1))
+    most = min(
+        longest, first * 2.0 ** min(failures - 1, 64)
+    )  # more doublings would overflow after some 1,000 waits
     return random.uniform(most / 2, most)  # noqa: S311 - no secret
 
 

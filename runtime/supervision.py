@@ -5,7 +5,7 @@ too long is interrupted by a signal, whose handler raises in it. Code in C that 
 by a timer of `faulthandler`, and Spark tries the task again.
 
 A task that is tried again may have died of a message. There each group of calls is first made in a copy of the process.
-If the copy dies twice, the call in which it did is refused, and the worker never makes it.
+A call in which the copy hangs, or dies twice, is refused, and the worker never makes it.
 """
 
 from __future__ import annotations

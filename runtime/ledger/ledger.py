@@ -69,7 +69,7 @@ class BatchRecord:
     outcomes are committed, `last_routable` the outputs of the last one that a handler takes. `token` is drawn when the
     batch begins, and marks its folders. `algorithm` names the algorithm, and the place of its de-duplication store or
     token store. `number` counts the batches of the table, from 1 on. `attempt` names the attempt at the next round that
-    counts, once that is decided: where folders are not moved as a whole.
+    counts, once that is decided.
     """
 
     batch_id: str

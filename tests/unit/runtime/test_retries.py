@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from eventstore import InterceptedTable, StoreUnavailableError, Table, connect, drive
+from eventstore.port import pause_seconds
 from runtime import Output, Processor, TableSettings
 from runtime.algorithms.outbox.algorithm import OutboxOneByOne
 from runtime.algorithms.outbox.variants import Outbox
@@ -156,3 +157,7 @@ def test_a_policy_may_have_its_own_way_to_pause():
     drive(OutboxOneByOne(algorithm=outbox, publish=publish).process(a_line()))
 
     assert len(pauses) == FAILURES
+
+
+def test_a_runner_that_waits_for_hours_goes_on_waiting():
+    assert all(1 <= pause_seconds(failures, 0.05, 2.0) <= 2 for failures in (8, 1025, 100_000))
