@@ -241,6 +241,10 @@ def read_body(route: Route, body: str | bytes) -> Message:
     Raises pydantic's `ValidationError`, what msgpack raises, and whatever the message's own validators do.
     """
     if isinstance(body, bytes):
+        if body.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):  # in msgpack a number, and no message is one
+            raise ValueError(
+                "bytes are msgpack, and these are JSON: give it as text, in Spark body.cast('string')"
+            )
         return route.message_type.model_validate(unpack(body))
     return message_codec(route.message_type).decode(body)
 

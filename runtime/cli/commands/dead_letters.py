@@ -30,6 +30,7 @@ from runtime.dead_letters import (
 )
 from runtime.dead_letters import discard as give_up
 from runtime.errors import UsageError
+from runtime.ledger.ledger import Ledger
 from runtime.messages.outcome import DeadLetterGroups, Reason
 from runtime.options import option
 from runtime.retries import RetryPolicy
@@ -282,12 +283,14 @@ def redrive(
                     return
         wanted.edits.check_used()
 
-    if dry_run or batch.batch_id is None:
+    id_ = batch.batch_id
+    if dry_run or not (id_ and on_table(batch.states, lambda table: Ledger(table, system_clock).find(id_))):
         on_table(batch.states, look)
         if edit is not None:
-            screen.note(
-                f"{len(edits.changed):,} of {counted(len(edits), 'edited line')} change their letter."
-            )
+            many = len(edits.changed)
+            changes = "changes its" if many == 1 else "change their"
+            rest = "" if many == len(edits) else " The others are redriven as they were."
+            screen.note(f"{many:,} of {counted(len(edits), 'edited line')} {changes} letter.{rest}")
         if dry_run or not report.count:
             said = ["Nothing was redriven: this is what would be."] if dry_run else []
             screen.put(report.document(), *report.parts(), *said)

@@ -84,9 +84,9 @@ def test_an_export_has_a_line_for_each(consistent, refused, tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "letters.jsonl").read_text().splitlines()]
     assert "Wrote 3 letters to letters.jsonl." in said.err
     assert [line["body"] for line in lines] == [
-        json.dumps({"game_id": OTHER_GAME, "position": "near"}),
-        json.dumps({"game_id": GAME, "position": "far"}),
-        "{}",
+        {"game_id": OTHER_GAME, "position": "near"},
+        {"game_id": GAME, "position": "far"},
+        {},
     ]
 
 
@@ -132,7 +132,8 @@ def test_a_dry_run_of_a_redrive_says_what_would_be_redriven(consistent, refused,
 
     assert (said.code, "Nothing was redriven: this is what would be." in said.out) == (0, True)
     consistent("letters", *ON_STORE, "--message", message_id(10), "--export", "edit.jsonl")
-    some = consistent("redrive", *APP, *ON_STORE, "--edit", "edit.jsonl", "--dry-run", "--json")
+    new = ("--edit", "edit.jsonl", "--batch-id", "new")
+    some = consistent("redrive", *APP, *ON_STORE, *new, "--dry-run", "--json")
     assert (some.document["count"], "0 of 1 edited line" in some.err) == (1, True)
     mended = json.loads((tmp_path / "edit.jsonl").read_text()) | {"body": {"game_id": GAME, "position": 5}}
     (tmp_path / "mended.jsonl").write_text(json.dumps(mended))

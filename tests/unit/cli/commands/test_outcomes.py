@@ -11,10 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-from runtime.cli.batch_command import BatchReport
+from runtime.cli.batch_command import BatchReport, table_of_dead_letters
+from runtime.cli.console import Screen
 from runtime.ledger.ledger import Ledger
 from runtime.messages.envelope import Envelope
-from runtime.messages.outcome import Outcome, Outcomes, Output, Reason, Status, dead_letter
+from runtime.messages.outcome import DeadLetters, Outcome, Outcomes, Output, Reason, Status, dead_letter
 from runtime.spark.worker.outcomes import to_arrow
 from tests.support.logs import GAME
 from tests.unit.cli.stores import NOW, on_store
@@ -349,6 +350,17 @@ def test_what_is_to_be_pasted_is_quoted(consistent, store):
     assert f"--batch-id b1 {pasted} to go on" in consistent("batches", *ON_STORE).out
     report = BatchReport(records[0], was_published=False, counts=(), dead_letters=())
     assert f"  consistent outcomes {pasted} --batch-id b1" in list(report.parts())
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_where_replays_differ_it_is_said_to_go_back_before_a_redrive(reason, capsys):
+    groups = [DeadLetters(each, "Raffle", "Drawn", "x", 1) for each in (Reason.HANDLER_ERROR, reason)]
+
+    Screen().show(table_of_dead_letters(groups, 2))
+
+    said = " ".join(capsys.readouterr().out.split())
+    of_replay = reason in (Reason.NONDETERMINISTIC, Reason.REPLAY_FAILED)
+    assert ("first deploy the earlier handlers again, then redrive" in said) is of_replay
 
 
 def test_a_batch_can_be_given_up(consistent, batches):

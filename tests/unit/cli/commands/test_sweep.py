@@ -180,6 +180,7 @@ def test_a_store_that_is_named_by_its_whole_path_is_the_same(consistent, play, t
         ([*BY_STORE, *AT_ONCE, "--deduplication-store", "sqlite:///no.db"], 1, "There is no store"),
         (["sweep", *EVICT[1:], "--algorithm", "state-based", "--out", "out"], 2, "--documents"),
         (["sweep", *EVICT[1:], "--algorithm", "outbox"], 2, "give --app and --out"),
+        (["sweep", *EVICT[1:], "--algorithm", "outbox", "--out", "out", "--dry-run"], 2, "--documents"),
         (["sweep", *EVICT[1:], "--algorithm", "outbox", "--out", "out", "--store", "sqlite:///no.db"], 1, "no store"),
         (["sweep", *EVICT[1:], "--algorithm", "outbox", "--out", "out", "--table", "others"], 1, "no table"),
         (["tokens", "issue", *EVICT[1:], "--messages", "no.parquet", "--out", "out"], 1, "There is no log"),
@@ -227,9 +228,15 @@ def test_it_deletes_what_counts_for_nothing_once_that_is_old_enough(consistent, 
     nothing = {"attempts": 0, "documents": 0, "young": 0, "open": 0, "given_up": 0}
     assert consistent(*SWEEP, "--json").document == nothing | {"young": 1}
     assert consistent(*SWEEP).out.startswith("Left alone: 1 attempt begun less than")
+    assert consistent(*SWEEP, *AT_ONCE, "--dry-run").out.startswith("Nothing was deleted")
+    assert consistent(*SWEEP, *AT_ONCE, "--dry-run", "--json").document == nothing | {
+        "attempts": 1,
+        "documents": 1,
+    }
+    assert consistent(*SWEEP, *AT_ONCE).code == 2
     assert len(office.files) == 3
 
-    done = consistent(*SWEEP, *AT_ONCE)
+    done = consistent(*SWEEP, *AT_ONCE, "--yes")
 
     assert (done.code, done.out) == (0, "Deleted 1 document of 1 attempt that never committed.\n")
     assert set(office.files) == {letter.name for letter in office.announced}
