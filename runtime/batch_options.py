@@ -186,10 +186,15 @@ class BatchOptions:
             self.algorithm, deduplication_store=self.deduplication_store, token_store=self.token_store
         )
         check_documents(self.algorithm, self.documents)
+        # What names mean is found out now: the working directory and the environment of a process change.
+        for name in ("deduplication_store", "token_store"):
+            place: TablePlace | None = getattr(self, name)
+            object.__setattr__(self, name, place and place.for_workers())
         if self.documents is not None:
-            from runtime.documents.store import open_documents  # noqa: PLC0415 - seldom needed
+            from runtime.documents import store  # noqa: PLC0415 - seldom needed
 
-            open_documents(self.documents)
+            object.__setattr__(self, "documents", store.portable_url(self.documents))
+            store.open_documents(self.documents)
         if self.has_outbox and (self.late, self.on_difference) != ("refuse", "dead-letter"):
             message = (
                 f"With the algorithm {self.algorithm} nothing is too late and nothing is replayed: leave out what is "

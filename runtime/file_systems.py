@@ -87,10 +87,10 @@ class Folder:
         """Return the paths of what is in it, and whether each is of a folder; nothing when it is not there."""
         return [(found.path, _is_folder(found)) for found in self._list()]
 
-    def missing(self, names: Sequence[str]) -> list[str]:
-        """Return those of some files in it that are not there."""
+    def times(self, names: Sequence[str]) -> list[int | None]:
+        """Return when files in it were written last, in milliseconds; None for one that is not there, -1 if unknown."""
         found = self.files.get_file_info([self.path_of(name) for name in names])
-        return [name for name, each in zip(names, found, strict=True) if _is_missing(each)]
+        return [None if _is_missing(each) else (each.mtime_ns or -1) // 10**6 for each in found]
 
     def is_folder(self) -> bool:
         """Return whether there is a folder of this name."""

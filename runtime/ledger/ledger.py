@@ -391,6 +391,10 @@ class Ledger:
             record, replace(record, rounds=number + 1, counts=total, last_routable=routable, attempt="")
         )
 
+    async def begin_again(self, record: BatchRecord) -> BatchRecord:
+        """Note that no round of a batch is committed any more."""
+        return await self._update(record, replace(record, rounds=0, counts={}, last_routable=0, attempt=""))
+
     async def publish(self, record: BatchRecord) -> BatchRecord:
         """Note that all rounds are committed: from now on the batch is immutable."""
         return await self._update(record, replace(record, status=BatchStatus.PUBLISHED))

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,6 +25,9 @@ from runtime.errors import BatchRefusedError, UsageError
 from runtime.file_systems import Folder, open_folder
 from runtime.ledger.ledger import HIDDEN_EPOCHS, MARK, BatchRecord, BatchStatus, mark_of
 from runtime.publishing.publisher import CommittedOutput
+
+_NO_JSON = re.compile(r'"(?:[^"\\]|\\.)*"|NaN|-?Infinity')
+"""Floats in bodies that JSON has no form for, and all strings, which may hold these words."""
 
 _IN_ORDER = [("business_id", "ascending"), ("handler", "ascending"), ("sequence", "ascending")]
 _ROWS_AT_ONCE = 1_000
@@ -75,7 +78,15 @@ class Slices:
                 for row in batch.to_pylist():
                     if row["message_id"] not in known:
                         known.add(row["message_id"])
-                        yield CommittedOutput(**{**row, "headers": dict(row["headers"] or ())})
+                        body = row["body"]
+                        if "NaN" in body or "Infinity" in body:
+                            body = _NO_JSON.sub(_as_json, body)
+                        yield CommittedOutput(**{**row, "body": body, "headers": dict(row["headers"] or ())})
+
+
+def _as_json(found: re.Match[str]) -> str:
+    """Return a float that is not finite as the string that protobuf and pydantic know for it."""
+    return found[0] if found[0].startswith('"') else f'"{found[0]}"'
 
 
 def slice_of(business_id: str, count: int) -> int:
@@ -127,6 +138,17 @@ class BatchOutputs:
         for folder in rounds:
             _check(folder, record.token)
         return cls(rounds, types)
+
+    def check_types(self) -> None:
+        """Raise `UsageError` when a type that is asked for is that of no output, but there are outputs. Reads all."""
+        there: set[str] = set()
+        for table in replace(self, types=()).tables():
+            there.update(pc.unique(table["type"]).to_pylist())
+        unknown = sorted({*self.types} - there) if there else []
+        if unknown:
+            raise UsageError(
+                f"No output is of the type {', '.join(unknown)}: --types takes some of {', '.join(sorted(there))}."
+            )
 
     def default_slices(self) -> int:
         """Return into how many slices the outputs are cut by default: one for each 1,000 deliveries, at most 256."""

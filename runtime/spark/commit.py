@@ -180,6 +180,22 @@ class BatchFolders:
         (_move if target.moves_whole else _copy)(source, target, there, sizes, mark)
         return parts
 
+    def damaged(self) -> str | None:
+        """Return the first committed round whose files are not those that were put in place, None when all are."""
+        for folder in map(self.round, range(self.record.rounds)):
+            there = open_folder(folder).sizes()
+            sizes = {name: size for name, size in there.items() if name.endswith(SUFFIX)}
+            if mark_of(self.record.token, sizes) not in there:
+                return folder
+        return None
+
+    def remove_rounds(self) -> None:
+        """Delete the committed rounds, but for what a batch of the same id from another store has put there."""
+        for folder in (open_folder(self.round(number)) for number in range(self.record.rounds)):
+            marks = [name for name in folder.sizes() if name.startswith(MARK)]
+            if all(name.startswith(mark_prefix(self.record.token)) for name in marks):
+                folder.delete()
+
     def flush(self, number: int) -> None:
         """Fsync the directory entries of a round; its files were fsynced when they were written."""
         for folder in (self.round(number), self._batch(), self.record.out):

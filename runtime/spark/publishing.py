@@ -20,6 +20,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from eventstore import connect
+from eventstore.connect import portable_url
 from runtime.batch_options import TablePlace, Wrap
 from runtime.clock import Clock, system_clock
 from runtime.errors import TargetError
@@ -28,7 +29,7 @@ from runtime.publishing.outputs import BatchOutputs, OutcomeFile, Slices, cut, s
 from runtime.publishing.publisher import PublishOptions, Target, TargetOptions
 from runtime.publishing.records import Publication, Publications
 from runtime.publishing.runner import Published, Runner, Tally, begin
-from runtime.publishing.targets.choice import open_target
+from runtime.publishing.targets.choice import open_target, resolved
 from runtime.publishing.targets.sql import SqliteTarget
 from runtime.spark.commit import absolute_folder
 from runtime.spark.preflight import Probe, check_workers
@@ -139,8 +140,10 @@ def publish(
     same call goes on with the rest.
     """
     options, of_target = options or PublishOptions(), target or TargetOptions(batch_id=batch_id)
-    if not of_target.keys:
-        of_target = replace(of_target, keys=store, keys_table=table)
+    if of_target.keys:
+        of_target = replace(of_target, keys=portable_url(of_target.keys))
+    else:
+        of_target = replace(of_target, keys=portable_url(store), keys_table=table)
     make = _maker(to)
     opened, place = make(of_target), TablePlace(store, table)
     connection = open_table(store, table, make=False)
@@ -191,14 +194,20 @@ class PublishTo:
     target: TargetOptions = field(default_factory=TargetOptions)
     options: PublishOptions = field(default_factory=PublishOptions)
 
+    def __post_init__(self) -> None:
+        # The working directory and the environment may be others when an epoch is published.
+        object.__setattr__(self, "to", _maker(self.to))
+        keys = self.target.keys
+        object.__setattr__(self, "target", replace(self.target, keys=keys and portable_url(keys)))
+
     def check(self) -> None:
         """Raise `UsageError` when there can be no such target."""
         _maker(self.to)(self.target)
 
-    def publish(self, place: TablePlace, spark: SparkSession, batch_id: str, out: str) -> None:
+    def publish(self, place: TablePlace, spark: SparkSession, batch_id: str, out: str) -> Published:
         """Publish what is unpublished of a batch of a table."""
         target = replace(self.target, batch_id=batch_id)
-        publish(
+        return publish(
             spark,
             batch_id,
             self.to,
@@ -206,9 +215,9 @@ class PublishTo:
             table=place.table,
             out=out,
             target=target,
-            options=self.options,
+            options=replace(self.options, any_types=True),
         )
 
 
 def _maker(to: str | MakeTarget) -> MakeTarget:
-    return partial(open_target, to) if isinstance(to, str) else to
+    return partial(open_target, portable_url(resolved(to))) if isinstance(to, str) else to

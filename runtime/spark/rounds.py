@@ -15,7 +15,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -27,12 +27,11 @@ from pyspark.sql import functions as sf
 from handlers import App
 from handlers.guard import guarded
 from runtime.batch_options import BatchOptions, TablePlace
-from runtime.documents.store import portable_url
-from runtime.errors import BatchFailedError, BatchHeldBackError
+from runtime.errors import BatchFailedError, BatchHeldBackError, BatchRefusedError
 from runtime.ledger.batch import BatchContext
 from runtime.ledger.ledger import BatchRecord, Ledger
 from runtime.messages.outcome import Status
-from runtime.spark.commit import MERGED_UP_TO, BatchFolders, absolute_folder, check_unused
+from runtime.spark.commit import MERGED_UP_TO, BatchFolders, check_unused
 from runtime.spark.logs.route import route
 from runtime.spark.preflight import Probe, check_folder, check_workers
 from runtime.spark.session import cores_of, failing_as, planned_once
@@ -45,11 +44,13 @@ class Work(NamedTuple):
     """What gives the outcomes of a round: rows, and the fold that workers run over each partition of them.
 
     `is_planned_once` says that nothing that Spark could learn between its stages would change how the rest is run.
+    `check` raises when the rows may have changed while they were read.
     """
 
     rows: DataFrame
     fold: Fold
     is_planned_once: bool = False
+    check: Callable[[], None] = lambda: None
 
 
 _KNOWN = (Status.PROCESSED.value, Status.DUPLICATE.value)
@@ -81,6 +82,7 @@ def partitions_of(spark: SparkSession, options: BatchOptions) -> int:
 class Rounds:
     """Runs the rounds of batches of one app into one table, given by its place and a connection to it.
 
+    Place and folder mean the same in every working directory, and on workers.
     `begin` a batch, `end` it with the work of its first round, and return the `result`. `again` says what the user does
     to resume a batch that has failed.
     """
@@ -111,9 +113,8 @@ class Rounds:
 
     def check_place(self) -> None:
         """Raise `UsageError` when outcomes cannot be written, or the workers cannot do their work."""
-        other = self.options.other_table
-        check_folder(absolute_folder(self.out))
-        check_workers(self.spark, Probe(self.app, self.place.for_workers(), other and other.for_workers()))
+        check_folder(self.out)
+        check_workers(self.spark, Probe(self.app, self.place, self.options.other_table))
 
     def find(self, batch_id: str) -> BatchRecord | None:
         """Return what the ledger has of a batch."""
@@ -124,7 +125,7 @@ class Rounds:
         self.check_table()
         begun = None if batch_id is None else self.find(batch_id)
         if batch_id is not None and begun is None:
-            check_unused(absolute_folder(self.out), batch_id)
+            check_unused(self.out, batch_id)
         if begun is None or not begun.is_finished:
             self.check_place()
         return self.enter(batch_id or new_batch_id(), what)
@@ -133,7 +134,7 @@ class Rounds:
         """Begin or resume a batch in the ledger. Assumes that `check_table` and `check_place` have passed."""
         input_ = f"{what}; handlers {', '.join(sorted(self.app.handlers))}; {self.options.described()}"
         algorithm, claim = self.options.described_algorithm(), self.options.claim(self.app)
-        begin = self.ledger.begin(batch_id, input_, absolute_folder(self.out), algorithm, claim)
+        begin = self.ledger.begin(batch_id, input_, self.out, algorithm, claim)
         return self.connection.run(begin)
 
     def end(self, record: BatchRecord, first: Work, messages: int | None = None) -> BatchRecord:
@@ -141,6 +142,7 @@ class Rounds:
 
         `first` is the work of the first round, which has so many messages, if that is known.
         """
+        record = self._whole(record)
         self._finish(record)
         while record.rounds == 0 or (self.options.cascade and record.last_routable):
             number = record.rounds
@@ -158,6 +160,11 @@ class Rounds:
             if record.rounds == number:
                 record = self._commit(record)
             self._finish(record)
+        damaged = self._folders(record).damaged()
+        if damaged is not None:
+            raise BatchFailedError(
+                f"Outcomes in {damaged} were deleted or changed. {self._how_to_resume(record)}"
+            )
         self._folders(record).release()
         record = self.connection.run(self.ledger.publish(record))
         self._folders(record).remove_staging()
@@ -167,7 +174,33 @@ class Rounds:
         """Return what came of a batch that has ended; `begun` is its record as `begin` returned it."""
         if begun.is_finished:  # its driver may have died when it had published, and not yet swept up
             self._folders(ended).remove_staging()
+            damaged = self._folders(ended).damaged()
+            if damaged is not None:
+                raise BatchRefusedError(
+                    f"Batch {ended.batch_id} is published, and its outcomes in {damaged} were deleted or changed "
+                    f"since: put them back, or run its input under another id. Its messages are duplicates then, and "
+                    f"give the same outputs."
+                )
         return BatchResult(ended, self._folders(ended).outcomes(), begun.is_finished)
+
+    def _whole(self, record: BatchRecord) -> BatchRecord:
+        """Return a batch whose committed rounds are in OUT; without any, to be run again, when outcomes of one are not.
+
+        Replays give them again. With an outbox nothing does: what a round has published is deleted.
+        """
+        folders = self._folders(record)
+        damaged = folders.damaged()
+        if damaged is None:
+            return record
+        if self.options.has_outbox:
+            raise BatchFailedError(
+                f"Outcomes in {damaged} were deleted or changed, and with the algorithm {self.options.algorithm} they "
+                f"cannot be made again: put back what was there, and run the batch again with its id; or abandon it."
+            )
+        self.options.step(f"Outcomes in {damaged} were deleted or changed: all rounds are run again")
+        record = self.connection.run(self.ledger.begin_again(record))
+        folders.remove_rounds()
+        return record
 
     def _handle(self, record: BatchRecord, work: Work) -> tuple[str, Sequence[Part]]:
         """Have workers write the outcomes of the next round; return the attempt and its files."""
@@ -180,6 +213,7 @@ class Rounds:
             planned_once(self.spark) if work.is_planned_once else nullcontext(),
         ):
             parts = _written(work.rows, job)
+        work.check()
         counts, _ = totals(parts)
         count, seconds = sum(counts.values()) - counts["outputs"], time.monotonic() - began
         rate = count / max(seconds, 0.001)
@@ -250,19 +284,18 @@ class Rounds:
             limits=options.limits,
         )
         app = (guarded(self.app) if options.guard else self.app).keyed(settings.draw_key)
-        states, other = self.place.for_workers(), options.other_table
         return FoldJob(
             app,
-            states.store,
-            states.table,
+            self.place.store,
+            self.place.table,
             batch,
             options.clock,
             options.in_flight,
             options.wrap,
             options.algorithm,
-            other and other.for_workers(),
+            options.other_table,
             supervision=Supervision(options.handler_timeout.total_seconds(), options.worker_memory),
-            documents=options.documents and portable_url(options.documents),
+            documents=options.documents,
         )
 
     def _next_round(self, record: BatchRecord) -> Work:

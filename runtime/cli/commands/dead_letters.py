@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import RenderableType
@@ -34,6 +34,10 @@ from runtime.ledger.ledger import Ledger
 from runtime.messages.outcome import DeadLetterGroups, Reason
 from runtime.options import option
 from runtime.retries import RetryPolicy
+
+if TYPE_CHECKING:
+    from runtime.spark.batch import Batch
+    from runtime.spark.rounds import BatchResult
 
 
 @dataclass(frozen=True)
@@ -298,5 +302,11 @@ def redrive(
     batch.check(loaded, options)
     batch = batch.announced(screen)
     step = "Choosing the letters"
-    with batch.carried_out(loaded, options, step, lambda new, id_: new.redrive(wanted, id_)) as done:
+
+    def redriven(of: Batch, batch_id: str | None) -> BatchResult:
+        from runtime.spark.redriving import redrive_wanted
+
+        return redrive_wanted(of, wanted, batch_id)
+
+    with batch.carried_out(loaded, options, step, redriven) as done:
         screen.put(done.report.document(), *done.report.parts())

@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 from eventstore import connect
+from eventstore.connect import portable_url
 from runtime.errors import BatchRefusedError, UsageError
 from runtime.file_systems import Folder, open_folder, path_and_options
 from runtime.ledger.ledger import EPOCH, BatchRecord
@@ -30,6 +31,7 @@ _COMPACT = ".compact"
 _OWNER = "consistent-query.json"
 _DIGITS = 32
 _DISKS = ("", "file")
+_SECOND = 1000
 
 WHAT_TO_DO = (
     "Nothing was handled. Go on with the checkpoint that the query had, or give query and checkpoint new names: "
@@ -49,10 +51,13 @@ class Content(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """A micro-batch that Spark has planned: what identifies it, and the urls of its files, where it is of files."""
+    """A micro-batch that Spark has planned: what identifies it, and its files, where it is of files.
+
+    Of each file the url, and when it was written last, in milliseconds, as Spark found it.
+    """
 
     content: Content
-    files: Sequence[str]
+    files: Mapping[str, int]
 
 
 class Owner(NamedTuple):
@@ -91,30 +96,34 @@ class Checkpoint:
         text = json.dumps([before, after, files])
         id_ = str(json.loads(self._read("metadata"))["id"])
         content = Content(id_, sha256(text.encode()).hexdigest()[:_DIGITS])
-        return Planned(content, [path for each in files for path, _ in each])
+        return Planned(content, dict(file for each in files for file in each))
 
     def last_epoch(self) -> int | None:
         """Return the last epoch that Spark has planned, None before the first."""
         names = self._folder().sub("offsets").names()
         return max((int(name) for name in names if name.isdecimal()), default=None)
 
-    def gone(self, files: Sequence[str]) -> list[str]:
-        """Return those of some files that are not there any more.
+    def changed(self, files: Mapping[str, int]) -> list[tuple[str, bool]]:
+        """Return those of some files that are gone, or do not have their time any more, and whether they are gone.
 
         Costs a request for each on an object store, several at once. Looks only on the disks of this machine and on the
         file system of the checkpoint: with others Spark may have credentials that this process has not.
         """
         path, options = path_and_options(self.url)
         options_of = {**dict.fromkeys(_DISKS, ""), urlsplit(path).scheme: options}
-        names_in: defaultdict[str, list[str]] = defaultdict(list)
-        for scheme, host, name, *_ in map(urlsplit, files):
+        times_in: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        for file, time in files.items():
+            scheme, host, name, *_ = urlsplit(file)
             if scheme in options_of:
-                names_in[f"{scheme or 'file'}://{host}"].append(unquote(name).lstrip("/"))
-        return [
-            f"{root}/{name}"
-            for root, names in names_in.items()
-            for name in open_folder(root + options_of[urlsplit(root).scheme]).missing(names)
-        ]
+                times_in[f"{scheme or 'file'}://{host}"][unquote(name).lstrip("/")] = time
+        changed = []
+        for root, times in times_in.items():
+            folder = open_folder(root + options_of[urlsplit(root).scheme])
+            unit = 1 if folder.is_local else _SECOND  # what other file systems tell Spark and pyarrow alike
+            for name, now in zip(times, folder.times(list(times)), strict=True):
+                if now is None or (now >= 0 and now // unit != times[name] // unit):
+                    changed.append((f"{root}/{name}", now is None))
+        return changed
 
     def check_is_folder(self) -> None:
         """Raise `UsageError` when a file is where the checkpoint should be."""
@@ -240,14 +249,21 @@ class Admission:
             self.checkpoint.planned(last)
 
     def check_files(self, epoch: int, planned: Planned) -> None:
-        """Raise `BatchRefusedError` when files of an epoch are gone: Spark would pass over them without a word."""
-        gone = self.checkpoint.gone(planned.files)
-        if gone:
-            others = f" and {len(gone) - 1:,} others are" if len(gone) > 1 else " is"
+        """Raise `BatchRefusedError` when files of an epoch are gone, or other files have their names.
+
+        Spark would pass over them, or read others than an earlier attempt has stored versions of, without a word.
+        """
+        changed = self.checkpoint.changed(planned.files)
+        if changed:
+            path, is_gone = changed[0]
+            others = f", and {len(changed) - 1:,} others are gone or were too" if len(changed) > 1 else ""
             raise BatchRefusedError(
-                f"Epoch {epoch} of the query {self.query} reads files that are not there any more: {gone[0]}{others} "
-                f"gone. Nothing was handled. Put back what is gone, and start the query again; a file of that name "
-                f"without messages gives up those that were in it."
+                f"Epoch {epoch} of the query {self.query} reads files that are not there as Spark has found them: "
+                f"{path} {'is gone' if is_gone else 'was written again'}{others}. Nothing of the epoch is published. "
+                f"Put back what was there with the time that it had (touch -d TIME FILE), and start the query again; a "
+                f"file of that name and time without messages gives up those that were in it. Or abandon the epoch "
+                f"(consistent batches --abandon {self.batch_id(epoch)}), and give query and checkpoint new names: then "
+                f"what is there now is handled."
             )
 
     def find(self, rounds: Rounds, epoch: int, content: Content) -> BatchRecord | None:
@@ -275,6 +291,8 @@ class Admission:
         us = Owner(self.query, connect(rounds.place.store).url, rounds.place.table)
         owner = self.checkpoint.owner()
         self._check_owner(owner)
+        if owner is not None:  # a path that was noted as it was written, relative
+            owner = owner._replace(store=portable_url(owner.store))
         if epoch:
             before = rounds.find(self.batch_id(epoch - 1))
             if before is None:

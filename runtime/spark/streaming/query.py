@@ -26,14 +26,21 @@ from runtime.file_systems import Folder, open_folder, within
 from runtime.ledger.ledger import HIDDEN_EPOCHS, BatchRecord, BatchStatus, Ledger, check_id
 from runtime.spark.commit import absolute_folder
 from runtime.spark.logs.normalise import normalise
-from runtime.spark.logs.read import lines_of
+from runtime.spark.logs.read import is_on_disk, lines_of
 from runtime.spark.logs.route import find_routes, group
 from runtime.spark.rounds import Rounds, Work
 from runtime.spark.schemas import ARROW_OUTCOME, OUTCOMES
-from runtime.spark.session import cores_of, explain, failing_as, is_connect, job_settings, keep_job_settings
+from runtime.spark.session import (
+    cores_of,
+    explain,
+    failing_as,
+    is_connect,
+    job_settings,
+    keep_job_settings,
+    master_of,
+)
 from runtime.spark.streaming.admission import Admission, Checkpoint
 from runtime.spark.worker.connection import Connection, check_reach, open_table
-from runtime.spark.worker.job import FoldJob
 from runtime.spark.worker.outcomes import SUFFIX, PartFile
 
 if TYPE_CHECKING:
@@ -185,7 +192,7 @@ def _move(folder: Folder, target: Folder) -> None:
 
 _START_AGAIN = "start the query again"
 
-PublishEpoch = Callable[[SparkSession, str, str], None]
+PublishEpoch = Callable[[SparkSession, str, str], object]
 """Publishes what is unpublished of a batch whose outcomes are in a folder."""
 
 
@@ -226,7 +233,7 @@ def run_stream(
     Raises `UsageError` for what cannot be run, as on a session of Spark Connect, and `BatchRefusedError` for the
     checkpoint of another query. Spark reports what stops the query later: `query.exception()`.
     """
-    place, send = TablePlace(store, table), None
+    place, send = TablePlace(store, table).for_workers(), None
     if publish is not None:
         # It needs an event loop, which workers that load this module do without.
         from runtime.spark.publishing import PublishTo  # noqa: PLC0415 - see above
@@ -268,6 +275,7 @@ class Stream:
             raise UsageError(
                 "A stream keeps only notes of messages that are too large: leave keep_large out."
             )
+        self.place = self.place.for_workers()
         self.admission = Admission(self.query, Checkpoint(absolute_folder(self.checkpoint)))
         self.places = EpochPlaces(absolute_folder(self.out), self.query, self.compact_after)
 
@@ -345,12 +353,15 @@ class Stream:
             self.places.check_unused(epoch)
         elif record.status is BatchStatus.ABANDONED:
             self.show_rest()  # nothing comes after it that would
+        check = partial(self.admission.check_files, epoch, planned)
         if record is None or not (record.is_finished or record.rounds):
-            self.admission.check_files(epoch, planned)
+            check()
         if record is None or record.status is not BatchStatus.PUBLISHED:
             what = self.admission.what(epoch, planned.content)
             begun = rounds.enter(self.admission.batch_id(epoch), what)
-            record = rounds.end(begun, self._work(rounds, messages, rounds.job(begun)))
+            job = replace(rounds.job(begun), types=self.options.types_of(self.app))
+            work = Work(group(messages, rounds.partitions), job.fold, is_planned_once=True, check=check)
+            record = rounds.end(begun, work)
         if self.publish is not None and (place := self.places.place_of(epoch)) is not None:
             self.publish(messages.sparkSession, record.batch_id, place)
         self.places.show(epoch)
@@ -369,10 +380,6 @@ class Stream:
         if places is not None:
             self._show_all(places, epoch)
         self._is_prepared = True
-
-    def _work(self, rounds: Rounds, messages: DataFrame, job: FoldJob) -> Work:
-        job = replace(job, types=self.options.types_of(self.app))
-        return Work(group(messages, rounds.partitions), job.fold, is_planned_once=True)
 
     def _rounds(self, messages: DataFrame) -> Rounds:
         spark = messages.sparkSession
@@ -449,6 +456,8 @@ def open_source(
     `max_files` is how many files a micro-batch takes at most. Raises `LogError` when the folder is not there, or has no
     Parquet file yet, whose columns would be those of all.
     """
+    if is_on_disk(folder, master_of(spark)):
+        folder = absolute_folder(folder)  # Java stays in the directory that this process began in
     reader = spark.readStream.option("maxFileAge", _ANY_AGE)
     if format_ != "outcomes":
         reader = reader.option("recursiveFileLookup", True)

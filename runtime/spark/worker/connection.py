@@ -442,12 +442,13 @@ def open_table(
 
     With `make=False` a table that is not there is not made: raises `TableNotFoundError`.
     """
-    place = TablePlace(store_url, table_name)
+    # A relative path, or the name of a variable, may mean another store than it did when it was opened.
+    place, other = TablePlace(store_url, table_name).for_workers(), other and other.for_workers()
     key = (os.getpid(), threading.get_ident(), place, None if other == place else other)
     if key in _connections and _connections[key].is_replaced:
         _connections.pop(key).close()
     if key not in _connections:
-        _connections[key] = Connection(place, key[-1], make=make)
+        _connections[key] = Connection(TablePlace(store_url, table_name), key[-1], make=make)
     return _connections[key]
 
 

@@ -8,6 +8,7 @@ import json
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -29,7 +30,7 @@ from pyspark.sql import functions as sf
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.batch_options import BatchOptions
 from runtime.cli.commands.outcomes import OutcomeFiles, Wanted
-from runtime.errors import BatchFailedError
+from runtime.errors import BatchFailedError, BatchRefusedError
 from runtime.file_systems import open_folder, within
 from runtime.ledger.ledger import BatchRecord
 from runtime.spark import Batch, outputs, rounds, run_batch
@@ -123,6 +124,82 @@ def test_a_cascade_that_does_not_end_stops_and_can_be_resumed(place):
     with pytest.raises(BatchFailedError, match="has not ended after 2 rounds"):
         place.run(log, cascade=True, batch_id="night", max_rounds=2)
     assert by_status(place.run(log, cascade=True, batch_id="night")) == {("Player", "processed"): 4}
+
+
+def delete_a_file(batch):
+    next((batch / "round=0").glob("*.parquet")).unlink()
+
+
+def change_a_file(batch):
+    file = next((batch / "round=1").glob("*.parquet"))
+    file.write_bytes(file.read_bytes()[:-9])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        delete_a_file,
+        *(
+            pytest.param(each, marks=pytest.mark.thorough)
+            for each in (
+                change_a_file,
+                shutil.rmtree,
+                lambda batch: shutil.rmtree(batch / "round=1"),
+                lambda batch: [each.unlink() for each in (batch / "round=0").iterdir()],
+                lambda batch: next((batch / "round=1").glob("_batch-*")).unlink(),
+            )
+        ),
+    ],
+)
+def test_committed_outcomes_that_were_deleted_while_a_batch_is_open_are_made_again(place, damage):
+    # Given a cascade that stopped after two rounds, and the same one undisturbed
+    place.app = app
+    pings = [row(number, "Ping", {"key": f"{number}", "left": 3}) for number in range(1, 9)]
+    log = write_lines(
+        place.folder / "log.jsonl", [*pings, pings[0], row(9, "Ping", {"key": "1", "left": "x"})]
+    )
+    beside = replace(place.beside("beside"), app=app)
+    options = {"cascade": True, "batch_id": "night", "clock": FrozenClock.at("2026-03-01T12:00:00")}
+    undisturbed = beside.run(log, **options)
+    with pytest.raises(BatchFailedError, match="has not ended after 2 rounds"):
+        place.run(log, **options, max_rounds=2)
+
+    # When some of what it has committed is deleted or changed, and it is resumed
+    batch = Path(place.out) / "batch_id=night"
+    damage(batch)
+    said: list[str] = []
+    outcomes = place.run(log, **options, step=said.append)
+
+    # Then its outcomes are all there, and the ledger counts them
+    assert by_status(outcomes) == by_status(undisturbed)
+    assert sorted(published(outcomes)) == sorted(published(undisturbed))
+    assert place.batches()[0].counts == beside.batches()[0].counts
+    assert any("were deleted or changed: all rounds are run again" in each for each in said)
+
+    # And when they are deleted once it is published, then its outcomes are not returned without them
+    delete_a_file(batch)
+    with pytest.raises(BatchRefusedError, match=r"is published, and its outcomes in .*round=0 were deleted"):
+        place.run(log, **options)
+
+
+@pytest.mark.parametrize(
+    "algorithm", ["outbox", pytest.param("deduplication-store", marks=pytest.mark.thorough)]
+)
+def test_what_no_replay_can_make_again_is_missed(place, algorithm):
+    place.app = app
+    log = write_lines(place.folder / "log.jsonl", [row(1, "Ping", {"key": "a", "left": 3})])
+    options = {"cascade": True, "batch_id": "night", "algorithm": algorithm}
+    with pytest.raises(BatchFailedError, match="has not ended after 2 rounds"):
+        place.run(log, **options, max_rounds=2)
+    kept = shutil.copytree(Path(place.out) / "batch_id=night", place.folder / "kept")
+    delete_a_file(Path(place.out) / "batch_id=night")
+
+    with pytest.raises(BatchFailedError, match="cannot be made again: put back what was there"):
+        place.run(log, **options)
+
+    # When it is put back, then the batch goes on
+    shutil.copytree(kept, Path(place.out) / "batch_id=night", dirs_exist_ok=True)
+    assert by_status(place.run(log, **options)) == {("Player", "processed"): 4}
 
 
 @pytest.mark.connect

@@ -127,13 +127,38 @@ def test_files_of_any_age_in_any_folder_are_read_and_never_passed_over(place, in
 
     # When the file is gone, the query does not go on without it
     old.rename(place.folder / "aside")
-    with pytest.raises(StreamingQueryException, match=f"{old.name} is gone. Nothing was handled"):
+    with pytest.raises(
+        StreamingQueryException, match=f"{old.name} is gone. Nothing of the epoch is published"
+    ):
+        stream(place, incoming)
+
+    # When another one has its name, neither
+    old.write_text((incoming / "0.jsonl").read_text())
+    with pytest.raises(StreamingQueryException, match=f"{old.name} was written again"):
         stream(place, incoming)
     (place.folder / "aside").rename(old)
 
     # Then it goes on with it
     assert stream(place, incoming) == [2]
     assert outcomes(place).where("type = 'Unknown'").count() == 1
+
+
+def test_an_epoch_whose_file_is_written_again_while_it_is_handled_is_not_published(
+    place, folder, monkeypatch
+):
+    put(folder, 0, lines(start(1, 40)))
+    monkeypatch.chdir(folder.parent)
+
+    def write_again(step):
+        if step.endswith("handling messages"):
+            (folder / "0.jsonl").write_text(lines(start(2, 40)))
+
+    with pytest.raises(StreamingQueryException, match="was written again"):
+        stream(place, folder.name, step=write_again)
+    assert heads(place.store, place.table)
+    put(folder, 0, lines(start(1, 40)))  # with the time that it had
+    assert stream(place, folder) == [0]
+    assert statuses(outcomes(place)) == {message_id(1): ["processed"]}
 
 
 @pytest.mark.thorough

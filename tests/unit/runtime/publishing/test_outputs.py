@@ -46,6 +46,16 @@ def test_an_output_that_two_outcomes_have_is_there_once(store, tmp_path):
     assert only[0].headers == {"trace": "a"}
 
 
+def test_floats_that_json_has_no_form_for_are_strings_and_all_else_stays_to_the_byte(store, tmp_path):
+    text = r'"NaN": [%s, 1.10, "\"NaN", "-Infinity", "\\", %s, {"Infinity\u0000": %s}], "x": 1e400'
+    body = "{" + text % ("NaN", "-Infinity", "Infinity") + "}"
+    record = make_batch(store, tmp_path / "out", [[outcome("g", output("a", 1, body=body))]])
+
+    ((only,),) = slices(BatchOutputs.of(record, str(tmp_path / "out")), 1)
+
+    assert only.body == "{" + text % ('"NaN"', '"-Infinity"', '"Infinity"') + "}"
+
+
 def test_types_may_be_chosen(store, tmp_path):
     record = make_batch(store, tmp_path / "out", games(3, 6))
 

@@ -1,5 +1,6 @@
 """An epoch is identified by its checkpoint and by what Spark has planned, and is run where it follows on the last."""
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -9,10 +10,10 @@ from runtime.batch_options import BatchOptions, TablePlace
 from runtime.errors import BatchRefusedError, UsageError
 from runtime.ledger.ledger import BatchStatus
 from runtime.spark.rounds import Rounds
-from runtime.spark.streaming.admission import Admission, Owner
+from runtime.spark.streaming.admission import Admission, Content, Owner, Planned
 from runtime.spark.worker.connection import Connection
 from samples.shooting_range import app
-from tests.support.checkpoints import WrittenCheckpoint
+from tests.support.checkpoints import TIME, WrittenCheckpoint
 from tests.support.clocks import FrozenClock
 from tests.support.rounds import NO_SPARK
 
@@ -148,14 +149,58 @@ def test_a_note_of_the_owner_that_cannot_be_read_is_told(written, content):
         written.read.owner()
 
 
-def test_files_that_are_gone(written, tmp_path):
-    here = tmp_path / "a b%20\u00fc#1.jsonl"
-    here.touch()
-    elsewhere = "dbfs:/x.jsonl", "s3a://bucket/x.jsonl"
+def times_of(folder, *names):
+    """Return the times of files as Spark notes them, by their urls."""
+    return {(folder / name).as_uri(): (folder / name).stat().st_mtime_ns // 10**6 for name in names}
 
-    found = written.read.gone([here.as_uri(), (tmp_path / "b c.jsonl").as_uri(), *elsewhere])
 
-    assert found == [f"file://{tmp_path}/b c.jsonl"]
+def rewrite_in_place(file):
+    file.write_text("other messages")
+    os.utime(file, ns=(1, 1_700_000_000_001_000_000))
+
+
+def replace_by_another(file):
+    (another := file.with_name("another")).touch()
+    another.replace(file)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda file: file.unlink(), "is gone"),
+        (rewrite_in_place, "was written again"),
+        (replace_by_another, "was written again"),
+        (lambda file: os.utime(file, (1_700_000_001,) * 2), "was written again"),
+    ],
+    ids=["gone", "rewritten", "replaced", "touched"],
+)
+def test_files_that_are_not_those_of_the_epoch_are_told(written, tmp_path, change, what):
+    # Given an epoch over files with odd names, of which some are where this process does not look
+    names = "a b%20\u00fc#1.jsonl", "same.jsonl"
+    for name in names:
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (1_700_000_000,) * 2)
+    elsewhere = {"dbfs:/x.jsonl": 1, "s3a://bucket/x.jsonl": 1}
+    planned = Planned(Content("a", "b"), {**elsewhere, **times_of(tmp_path, *names)})
+    started(written).check_files(7, planned)
+
+    change(tmp_path / names[0])
+
+    with pytest.raises(BatchRefusedError) as caught:
+        started(written).check_files(7, planned)
+    assert f"{tmp_path}/{names[0]} {what}. Nothing of the epoch is published" in str(caught.value)
+    assert "same.jsonl" not in str(caught.value)
+
+    # When a file has its time again, then the epoch may be run
+    (tmp_path / names[0]).touch()
+    os.utime(tmp_path / names[0], (1_700_000_000,) * 2)
+    started(written).check_files(7, planned)
+
+
+def test_the_times_of_files_are_those_that_spark_has_noted(written):
+    written.plan_files(0, "a.jsonl")
+
+    assert written.read.planned(0).files == {"a.jsonl": TIME}
 
 
 OPTIONS = BatchOptions(clock=FrozenClock.at("2026-03-01T12:00:00"))

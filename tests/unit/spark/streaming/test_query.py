@@ -7,9 +7,12 @@ from types import SimpleNamespace
 import pytest
 from pyarrow import parquet
 
-from runtime.batch_options import TablePlace
+from runtime.batch_options import BatchOptions, TablePlace
 from runtime.errors import BatchRefusedError, UsageError
 from runtime.file_systems import Folder, open_folder
+from runtime.publishing.publisher import TargetOptions
+from runtime.publishing.targets.sql import SqliteTarget
+from runtime.spark.publishing import PublishTo
 from runtime.spark.streaming.admission import Owner
 from runtime.spark.streaming.query import EpochPlaces, Stream
 from runtime.spark.worker.outcomes import PartFile
@@ -281,3 +284,35 @@ def test_a_checkpoint_that_is_a_file(tmp_path):
 
     with pytest.raises(UsageError, match="checkpoint is a file: it is to be a folder"):
         stream(tmp_path).admission.check_start()
+
+
+def test_what_a_stream_is_told_means_the_same_wherever_the_process_goes(tmp_path, monkeypatch):
+    # Given a stream that is told all by names that depend on the process
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STORE", "sqlite:///ids.db")
+    monkeypatch.setenv("TARGET", "sqlite:///published.db")
+    options = BatchOptions(
+        algorithm="deduplication-store", deduplication_store=TablePlace("env:STORE", "ids")
+    )
+    stream = Stream(app, TablePlace("sqlite:///store.db", "games"), "out", "shots", "checkpoint", 1, options)
+    with_documents = BatchOptions(documents="invoices")
+    publish = PublishTo("env:TARGET", TargetOptions(keys="sqlite:///keys.db"))
+
+    # When the process has another working directory and environment
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    monkeypatch.delenv("STORE")
+    monkeypatch.delenv("TARGET")
+
+    # Then what they named is where it was
+    assert stream.place == TablePlace(f"sqlite:///{tmp_path}/store.db", "games")
+    assert stream.options.other_table == TablePlace(f"sqlite:///{tmp_path}/ids.db", "ids")
+    assert stream.places.out == f"{tmp_path}/out"
+    assert with_documents.documents == f"{tmp_path}/invoices"
+    publish.check()
+    assert callable(publish.to)
+    opened = publish.to(publish.target)
+    assert isinstance(opened, SqliteTarget)
+    assert opened.path == tmp_path / "published.db"
+    assert publish.target.keys == f"sqlite:///{tmp_path}/keys.db"
+    assert str(tmp_path) not in repr(publish)

@@ -42,6 +42,7 @@ from runtime.spark.worker.connection import (
     GroupCommit,
     MeasuredTable,
     Wait,
+    open_table,
 )
 from runtime.versions import limits
 from tests.unit.runtime.diary import misbehave, ponder, write
@@ -501,6 +502,28 @@ def test_states_and_another_table_are_committed_each_for_itself(tmp_path, url):
     for table, keys in (connection.table, "ac"), (connection.other, "abc"):
         assert "".join(key for key in "abc" if connection.run(table.get(key, "row"))) == keys
     connection.close()
+
+
+@pytest.mark.parametrize("name", ["sqlite:///store.db", "env:STORE"])
+@pytest.mark.parametrize("kept", ["states", "other"])
+def test_a_store_is_known_by_what_its_url_means_and_not_by_what_it_says(tmp_path, monkeypatch, name, kept):
+    # Given a connection, opened in a working directory with an environment
+    opened = []
+    for folder in (tmp_path / "first", tmp_path / "second", tmp_path / "first"):
+        folder.mkdir(exist_ok=True)
+        monkeypatch.chdir(folder)
+        monkeypatch.setenv("STORE", f"sqlite:///{folder}/store.db")
+
+        # When a table is opened by the same words in another one, then it is that of another store
+        states = name if kept == "states" else f"sqlite:///{tmp_path}/states.db"
+        opened.append(open_table(states, "games", TablePlace(name, "others")))
+        assert (folder / "store.db").exists()
+
+    # And the first one is still open
+    assert opened[0] is opened[2]
+    assert opened[0] is not opened[1]
+    for each in opened[:2]:
+        each.close()
 
 
 def test_a_coroutine_that_waits_for_something_else_is_an_error(connection):
