@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, TypeVar, get_args
 
@@ -10,7 +11,7 @@ from pydantic import ValidationError
 
 from handlers.codec import check_model
 from handlers.context import Context
-from handlers.errors import AppError, CodecError, Problems
+from handlers.errors import AppError, CodecError
 from handlers.handler import (
     Handler,
     Handles,
@@ -24,6 +25,27 @@ from handlers.handler import (
 from handlers.message import Message, State, StateCodec, message_aliases, message_name
 
 T = TypeVar("T")
+
+
+class Problems:
+    """Collects what is declared wrongly, so that all of it is said at once."""
+
+    def __init__(self) -> None:
+        self._errors: list[AppError] = []
+
+    @contextmanager
+    def collected(self) -> Iterator[None]:
+        """Keep an `AppError` that is raised within."""
+        try:
+            yield
+        except AppError as error:
+            self._errors.append(error)
+
+    def check(self) -> None:
+        """Raise one `AppError` for all that were kept."""
+        sentences = dict.fromkeys(each for error in self._errors for each in error.args)
+        if self._errors:
+            raise AppError(*sentences) from self._errors[0].__cause__
 
 
 class Supervision:

@@ -16,9 +16,6 @@ Every error survives pickling: its constructor takes one sentence, that of `AppE
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 
 class HandlersError(Exception):
     """Root of all errors of this package."""
@@ -31,27 +28,6 @@ class AppError(HandlersError):
         if len(self.args) == 1:
             return str(self.args[0])
         return "\n".join([f"There are {len(self.args)} problems:", *(f"- {each}" for each in self.args)])
-
-
-class Problems:
-    """Collects what is declared wrongly, so that all of it is said at once."""
-
-    def __init__(self) -> None:
-        self._errors: list[AppError] = []
-
-    @contextmanager
-    def collected(self) -> Iterator[None]:
-        """Keep an `AppError` that is raised within."""
-        try:
-            yield
-        except AppError as error:
-            self._errors.append(error)
-
-    def check(self) -> None:
-        """Raise one `AppError` for all that were kept."""
-        sentences = dict.fromkeys(each for error in self._errors for each in error.args)
-        if self._errors:
-            raise AppError(*sentences) from self._errors[0].__cause__
 
 
 class CodecError(HandlersError):
