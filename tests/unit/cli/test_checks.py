@@ -139,7 +139,7 @@ def test_another_form_is_wrong_usage(here, spec):
 )
 def test_what_is_not_there(here, spec, sentence):
     (here / "accounts.py").write_text(GOOD)
-    (here / "without.py").write_text(GOOD.replace("app = ", "other = ").replace("App(Account)", "Account"))
+    (here / "without.py").write_text(GOOD.replace("app = App(Account)", ""))
 
     with pytest.raises(AppNotFoundError, match=sentence):
         load_app(spec)
