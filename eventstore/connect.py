@@ -47,7 +47,7 @@ def connect(url: str) -> Store:
     names = {part.partition("=")[0].strip().lower() for part in url.split(";")}
     is_connection_string = not names.isdisjoint({"accountname", "tableendpoint", "usedevelopmentstorage"})
     if not (is_connection_string or url == "azurite" or url.startswith(("azurite://", "https://"))):
-        raise StoreUrlError(_FORMS)
+        raise StoreUrlError(f"{_FORMS}{_instead_of(url)}")
     try:
         from eventstore.backends.azure import AzureStore, account_of  # noqa: PLC0415 - loaded when asked for
     except ModuleNotFoundError as error:
@@ -55,6 +55,26 @@ def connect(url: str) -> Store:
             f"A table service needs {error.name}: pip install 'consistent-messaging[azure]'."
         ) from error
     return AzureStore(account_of(url))
+
+
+_NO_STORES = {"postgresql", "postgres", "kafka", "mysql", "mssql", "redis", "rediss", "mongodb"}
+_PUBLISHED_TO = {"postgresql", "postgres", "kafka"}
+
+
+def _instead_of(url: str) -> str:
+    """Return what to write instead of a url of another form; only what is a plain file or folder is repeated."""
+    scheme, colon, _ = url.partition(":")
+    server, suffix = scheme.partition("+")[0], Path(url).suffix
+    if colon and server in _NO_STORES:
+        where = ", and publish outputs there (--to)" if server in _PUBLISHED_TO else ""
+        return f" Versions are not kept in {server}: take one of these{where}."
+    if suffix in (".csv", ".parquet", ".json", ".jsonl", ".ndjson"):
+        return " It is named as a log is: name that by --messages, and write sqlite:///store.db."
+    if set(url) & set(";=:@?") or not (
+        suffix in (".db", ".sqlite", ".sqlite3") or (url and Path(url).is_dir())
+    ):
+        return ""
+    return f" For a file write sqlite:///{Path(url) / 'store.db' if Path(url).is_dir() else Path(url)}."
 
 
 def portable_url(url: str) -> str:

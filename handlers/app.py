@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, TypeVar, get_args
 
@@ -11,10 +12,40 @@ from pydantic import ValidationError
 from handlers.codec import check_model
 from handlers.context import Context
 from handlers.errors import AppError, CodecError
-from handlers.handler import Handler, Method, Route, business_id_of, handler_name, mark_of, message_type_of
+from handlers.handler import (
+    Handler,
+    Handles,
+    Method,
+    Route,
+    business_id_of,
+    handler_name,
+    mark_of,
+    message_type_of,
+)
 from handlers.message import Message, State, StateCodec, message_aliases, message_name
 
 T = TypeVar("T")
+
+
+class Problems:
+    """Collects what is declared wrongly, so that all of it is said at once."""
+
+    def __init__(self) -> None:
+        self._errors: list[AppError] = []
+
+    @contextmanager
+    def collected(self) -> Iterator[None]:
+        """Keep an `AppError` that is raised within."""
+        try:
+            yield
+        except AppError as error:
+            self._errors.append(error)
+
+    def check(self) -> None:
+        """Raise one `AppError` for all that were kept."""
+        sentences = dict.fromkeys(each for error in self._errors for each in error.args)
+        if self._errors:
+            raise AppError(*sentences) from self._errors[0].__cause__
 
 
 class Supervision:
@@ -46,10 +77,13 @@ class HandlerDefinition:
         self.name = handler_name(handler_type)
         self.handler_type = handler_type
         self.state_type = _state_type(handler_type)
-        check_model(self.state_type)
-        self.codec = StateCodec(self.state_type)
-        self.initial = self._initial_state()
-        self.routes: Mapping[str, Route] = MappingProxyType(self._find_routes())
+        problems = Problems()
+        with problems.collected():
+            check_model(self.state_type)
+            self.codec = StateCodec(self.state_type)
+            self.initial = self._initial_state()
+        self.routes: Mapping[str, Route] = MappingProxyType(self._find_routes(problems))
+        problems.check()
 
     def _initial_state(self) -> bytes:
         try:
@@ -65,8 +99,8 @@ class HandlerDefinition:
                 f"The defaults of {self.state_type.__name__} cannot be the initial state: {error}"
             ) from error
 
-    def _find_routes(self) -> dict[str, Route]:
-        """Return the routes by message name and alias."""
+    def _find_routes(self, problems: Problems) -> dict[str, Route]:
+        """Return the routes by message name and alias, of the methods that have no problem."""
         found: dict[str, Route] = {}
         try:
             instance = self.handler_type()
@@ -75,34 +109,50 @@ class HandlerDefinition:
                 f"{self.handler_type.__name__}() failed: {error}. Remove its __init__: a handler keeps nothing between "
                 f"messages, and reads all it needs from its state and its messages."
             ) from error
-        for attribute in dir(self.handler_type):
-            method = getattr(self.handler_type, attribute)
-            mark = mark_of(method)
-            if mark is None:
-                continue
-            message_type = message_type_of(method, self.state_type)
-            check_model(message_type)
-            wire_path, kind = business_id_of(message_type, mark.by, method.__qualname__)
-            name, path = message_name(message_type), tuple(mark.by.split("."))
-            other = found.get(name)
-            revisions = dict(other.revisions) if other else {}
-            if mark.revision in revisions:
-                raise AppError(
-                    f"{self.name} has two methods for {name}, revision {mark.revision}: number them apart."
-                )
-            if other and (other.path != path or other.message_type is not message_type):
-                raise AppError(
-                    f"{self.name}: all revisions for {name} must take the same type and the same `by`."
-                )
-            revisions[mark.revision] = getattr(instance, attribute)
-            found[name] = Route(self.name, message_type, path, wire_path, kind, revisions)
-        if not found:
-            raise AppError(f"{self.name} handles no message: mark its methods with @handles(by=...).")
+        methods = {name: getattr(self.handler_type, name) for name in dir(self.handler_type)}
+        marked = {name: (method, mark) for name, method in methods.items() if (mark := mark_of(method))}
+        with problems.collected():
+            if not marked:
+                raise AppError(f"{self.name} handles no message: mark its methods with @handles(by=...).")
+        for attribute, (function, mark) in marked.items():
+            with problems.collected():
+                message_type = message_type_of(function, self.state_type)
+                self._add_route(found, message_type, mark, getattr(instance, attribute), problems)
         for route in list(found.values()):
             for alias in message_aliases(route.message_type):
                 other = found.setdefault(alias, route)
-                _check_one_type(alias, other.message_type, route.message_type)
+                with problems.collected():
+                    _check_one_type(alias, other.message_type, route.message_type)
         return found
+
+    def _add_route(
+        self,
+        found: dict[str, Route],
+        message_type: type[Message],
+        mark: Handles,
+        method: Method,
+        problems: Problems,
+    ) -> None:
+        with problems.collected():
+            check_model(message_type)
+        if not message_type.__pydantic_complete__:
+            return
+        wire_path, kind = business_id_of(message_type, mark.by, method.__qualname__)
+        name, path = message_name(message_type), tuple(mark.by.split("."))
+        other = found.get(name)
+        revisions = dict(other.revisions) if other else {}
+        if mark.revision in revisions:
+            both = f"{revisions[mark.revision].__name__} and {method.__name__}"
+            raise AppError(
+                f"{self.name} has two methods for {name}, revision {mark.revision}: number them apart, and write "
+                f'@handles(by="{mark.by}", revision={max(revisions) + 1}) above the newer one of {both}.'
+            )
+        if other and (other.path != path or other.message_type is not message_type):
+            raise AppError(
+                f"{self.name}: all revisions for {name} must take the same type and the same `by`."
+            )
+        revisions[mark.revision] = method
+        found[name] = Route(self.name, message_type, path, wire_path, kind, revisions)
 
 
 class App:
@@ -110,7 +160,7 @@ class App:
 
     The `name` tells a table which app is its own, whatever becomes of the handlers; without one, their names do.
 
-    Raises `AppError`, with one sentence that says what to change: for duplicate names, methods with another
+    Raises `AppError`, with a sentence for each problem that says what to write: duplicate names, methods with another
     signature, business ids of unsupported types, mutable fields, and gaps between schema versions.
     """
 
@@ -119,8 +169,11 @@ class App:
         self.draw_key: bytes | None = None
         self.handlers: dict[str, HandlerDefinition] = {}
         self.message_types: dict[str, type[Message]] = {}
+        problems = Problems()
         for handler_type in handlers:
-            self._add(handler_type)
+            with problems.collected():
+                self._add(handler_type)
+        problems.check()
         if not self.handlers:
             raise AppError("An App needs at least one handler: App(ShootingRange).")
 

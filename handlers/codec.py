@@ -79,7 +79,7 @@ def check_defaults(model_type: type[BaseModel]) -> None:
             if factory is not None and factory not in PURE_FACTORIES and not is_model:
                 raise AppError(
                     f"{model.__name__}.{name} has a default_factory, which may return another value in a replay: give "
-                    f"it a default, or let the handler set it, for example with context.new_guid()."
+                    f"it a default, or let the handler set it, by context.now or context.new_guid()."
                 )
 
 

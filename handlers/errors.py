@@ -11,7 +11,7 @@ HandlersError
 │   └── OutputsTooLargeError  a handler published more than one message may
 └── SpecError               wrong use of `handlers.testing`
 
-Every error survives pickling: its constructor takes one sentence.
+Every error survives pickling: its constructor takes one sentence, that of `AppError` several.
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ class HandlersError(Exception):
 
 
 class AppError(HandlersError):
-    """Raised when messages, states or handlers are declared wrongly; says what to change."""
+    """Raised when messages, states or handlers are declared wrongly; says what to change, of each problem."""
+
+    def __str__(self) -> str:
+        if len(self.args) == 1:
+            return str(self.args[0])
+        return "\n".join([f"There are {len(self.args)} problems:", *(f"- {each}" for each in self.args)])
 
 
 class CodecError(HandlersError):

@@ -6,6 +6,7 @@ import inspect
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import Enum
 from functools import cached_property, wraps
 from types import UnionType
@@ -68,7 +69,7 @@ def handles(*, by: str, revision: int = 1) -> Mark:
     """
     if not isinstance(by, str) or not all(by.split(".")):  # type: ignore[redundant-expr] # whatever is given
         raise AppError(
-            f"@handles(by=...) takes the name of the field that holds the business id, not {by!r}."
+            f"@handles(by=...) takes the name of the field that holds the business id, not {by!r}: {_instead_of(by)}."
         )
     if type(revision) is not int or revision < 1:
         raise AppError(f"@handles(revision=...) takes an int from 1, not {revision!r}.")
@@ -78,6 +79,17 @@ def handles(*, by: str, revision: int = 1) -> Mark:
         return method
 
     return mark
+
+
+def _instead_of(by: object) -> str:
+    """Return what to write instead of something that names no field."""
+    if isinstance(by, tuple | list | set | frozenset):
+        joined = "_".join(map(str, by)) if by and all(map(str.isidentifier, map(str, by))) else "FIELD"
+        return f'an object has one id, so let its sender join them in one field, and write @handles(by="{joined}")'
+    names: tuple[str, ...] = getattr(
+        getattr(by, "__code__", None), "co_names", ()
+    )  # of lambda message: message.raffle
+    return f'write @handles(by="{names[0] if len(names) == 1 else "FIELD"}")'
 
 
 def mark_of(method: object) -> Handles | None:
@@ -217,8 +229,16 @@ def business_id_of(message_type: type[Message], by: str, where: str) -> tuple[tu
         is_model = isinstance(model, type) and issubclass(model, BaseModel)
         field = model.model_fields.get(name) if is_model else None
         if field is None:
+            path, fields = by.split("."), list(model.model_fields) if is_model else []
+            above, found = path[:position], get_close_matches(name, fields, 1, cutoff=0.5) or fields[:1]
+            write = (
+                f'write @handles(by="{".".join(above + found)}")'
+                if above or found
+                else f"write {name}: str in it"
+            )
+            others = f", or another of {', '.join(fields)}" if len(fields) > 1 else ""
             raise AppError(
-                f"{where}: {message_type.__name__} has no field {'.'.join(by.split('.')[: position + 1])!r}."
+                f"{where}: {message_type.__name__} has no field {'.'.join([*above, name])!r}: {write}{others}."
             )
         alias = field.validation_alias
         if isinstance(alias, AliasPath | AliasChoices):
@@ -230,13 +250,13 @@ def business_id_of(message_type: type[Message], by: str, where: str) -> tuple[tu
         model = resolve_alias(field.annotation)
     kind = {str: KeyKind.TEXT, UUID: KeyKind.UUID, int: KeyKind.INTEGER if is_strict else None}.get(model)
     if kind is None:
-        hint = (
-            '; use pydantic.StrictInt, which does not take 7, 7.0 and "7" for the same id'
-            if model is int
-            else ""
-        )
+        options = [each for each in get_args(model) if each is not type(None)]
+        write = "StrictInt" if model is int else "UUID" if options == [UUID] else "str"
+        hint = ', of pydantic, which does not take 7, 7.0 and "7" for the same id' if model is int else ""
+        if get_origin(model) in (tuple, frozenset):
+            hint = ", and send a message for each"
         raise AppError(
             f"{where}: {message_type.__name__}.{by} is a {getattr(model, '__name__', model)}: a business id must be a "
-            f"str, a UUID or a strict int{hint}."
+            f"str, a UUID or a strict int: write {name}: {write}{hint}."
         )
     return tuple(wire), kind

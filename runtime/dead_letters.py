@@ -478,8 +478,13 @@ def describe_letter(found: FoundLetter) -> dict[str, Any]:
 
 
 def to_line(found: FoundLetter) -> str:
-    """Return a letter as a line of JSON. Halves of characters are escaped, as no file could hold them."""
+    """Return a letter as a line of JSON, its body as an object if that says the same.
+
+    Halves of characters are escaped, as no file could hold them.
+    """
     described = describe_letter(found)
+    if not described["packed"]:
+        described["body"] = _editable(described["body"])
     line = json.dumps(described, ensure_ascii=False)
     try:
         line.encode()
@@ -498,6 +503,7 @@ class Edits:
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines: dict[tuple[str, ...], Line] = {}
         self._used: set[tuple[str, ...]] = set()
+        self.changed: set[tuple[str, ...]] = set()
         for line_number, line in enumerate(lines, 1):
             if line.strip():
                 self._add(line_number, line)
@@ -524,7 +530,10 @@ class Edits:
             return None
         self._used.add(key)
         mended = _mended(envelope, describe_letter(found), self._lines[key])
-        return None if mended == envelope else mended
+        if mended == envelope:
+            return None
+        self.changed.add(key)
+        return mended
 
     def check_used(self) -> None:
         """Raise `UsageError` when there are lines whose letter was not found."""
@@ -567,9 +576,35 @@ def _key_of(found: FoundLetter) -> tuple[str, ...]:
     return found.handler or "", found.business_id or "", found.name
 
 
+def _editable(body: str) -> Line | str:
+    """Return a body as an object, or as it is where that would lose a digit or a field of it."""
+
+    def exact(number: str) -> float:
+        if repr(float(number)) != number:
+            raise ValueError(number)
+        return float(number)
+
+    def fields(pairs: Sequence[tuple[str, Any]]) -> Line:
+        if len(dict(pairs)) < len(pairs):
+            raise ValueError(pairs)
+        return dict(pairs)
+
+    try:
+        found = json.loads(body, parse_float=exact, parse_constant=exact, object_pairs_hook=fields)
+    except (ValueError, RecursionError):
+        return body
+    return found if isinstance(found, dict) else body
+
+
 def _mended(envelope: Envelope, shown: Line, line: Line) -> Envelope:
     """Return a delivery with those fields of a line that are not as they were shown."""
     changed = {name: line[name] for name in Envelope._fields if name in line and line[name] != shown[name]}
+    if isinstance(envelope.body, str) and isinstance(line.get("body"), dict):
+        given, before = (
+            json.dumps(each, sort_keys=True) for each in (line["body"], _editable(envelope.body))
+        )
+        if given == before:
+            del changed["body"]
     is_packed = bool(line.get("packed"))
     try:
         return envelope._replace(

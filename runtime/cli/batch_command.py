@@ -11,7 +11,8 @@ from contextvars import ContextVar
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from handlers import App
 from runtime.batch_options import BatchOptions, TablePlace
@@ -210,6 +211,13 @@ class BatchReport:
         yield f"  dead_letters(spark.read.parquet({self.folder!r}))  # what was not handled, and why"
 
 
+_OF_REPLAY = {Reason.NONDETERMINISTIC, Reason.REPLAY_FAILED}
+_CHANGED_RULE = Text(
+    "Messages that were handled before are handled otherwise now. If a rule was changed without a new revision, first "
+    "deploy the earlier handlers again, then redrive these letters, and then deploy the change as a revision."
+)
+
+
 def table_of_dead_letters(
     groups: Sequence[DeadLetters], total: int, what: str = "Dead letters"
 ) -> RenderableType:
@@ -222,7 +230,8 @@ def table_of_dead_letters(
         more = ", ..." if group.count > len(group.message_ids) > 0 else ""
         ids = ", ".join(group.message_ids) + more
         rows.append((group.count, group.reason, group.handler, group.type, group.error, ids or None))
-    return make_table(f"{title}, by reason and error", columns, rows)
+    table = make_table(f"{title}, by reason and error", columns, rows)
+    return Group(table, "", _CHANGED_RULE) if _OF_REPLAY & {group.reason for group in groups} else table
 
 
 # A batch as it is asked for.

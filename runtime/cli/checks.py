@@ -12,9 +12,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
+import typer
+
 from eventstore import Store, Table, TableNotFoundError, connect
 from eventstore.keys import table_name as check_name
-from handlers import App, HandlersError
+from handlers import App, Handler, HandlersError
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.cli.failures import NotPossibleError
 from runtime.errors import AppNotFoundError, LogError, UsageError
@@ -31,16 +33,32 @@ def load_app(spec: str) -> App:
     Raises `UsageError` when the text is not of that form, or when the app is beside a module with the name of one of
     this project's packages, and `AppNotFoundError` for anything else that is not an App that can be imported.
     """
-    module, attribute = load_module(spec, "An app is named MODULE:ATTRIBUTE, like samples.shooting_range:app")
+    name = spec.removesuffix(".py").replace("/", ".").lstrip(".")
+    example = (
+        f"{name}:app"
+        if ":" not in spec and name.replace(".", "").isidentifier()
+        else "samples.shooting_range:app"
+    )
+    module, attribute = load_module(spec, f"An app is named MODULE:ATTRIBUTE, like {example}")
+
+    def is_own_handler(value: object) -> bool:
+        return isinstance(value, type) and issubclass(value, Handler) and value.__module__ == module.__name__
+
     if not hasattr(module, attribute):
         apps = ", ".join(name for name, value in vars(module).items() if isinstance(value, App))
-        known = f" Its apps: {apps}." if apps else ""
+        classes = [name for name, value in vars(module).items() if is_own_handler(value)]
+        write = f" Write in it: {attribute} = App({', '.join(classes)})." if classes else ""
+        known = f" Its apps: {apps}." if apps else write
         raise AppNotFoundError(
             f"The module {module.__name__} has no attribute {attribute}.{known}{hint_at(module.__name__)}"
         )
     app = getattr(module, attribute)
     if not isinstance(app, App):
-        raise AppNotFoundError(f"{spec} is no App but {kind(app)}: make one with App(SomeHandler, ...).")
+        is_class = isinstance(app, type) and issubclass(app, Handler)
+        write = f"write app = App({attribute}) in it, and name {module.__name__}:app" if is_class else ""
+        raise AppNotFoundError(
+            f"{spec} is no App but {kind(app)}: {write or 'make one with App(SomeHandler, ...)'}."
+        )
     return app
 
 
@@ -208,6 +226,18 @@ def on_table(place: TablePlace, work: Callable[[Table], Awaitable[T]]) -> T:
     if file is not None:
         raise NotPossibleError(f"There is no store at {file}: a batch (`consistent run`) makes one.")
     return asyncio.run(_work(store, place.table, work))
+
+
+def confirm(deed: str, *, yes: bool) -> None:
+    """Ask before something is done that cannot be undone, unless `yes`.
+
+    Raises `UsageError` where nobody can be asked, and `typer.Abort` when the answer is no.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"{deed} cannot be undone: say --yes, or look first with --dry-run.")
+    typer.confirm(f"{deed} cannot be undone. Do it?", abort=True, err=True)
 
 
 def require_table(place: TablePlace) -> None:

@@ -215,6 +215,9 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 DEFAULT_MASTER = "local[*,4]"
 
+Yes = Annotated[
+    bool, typer.Option("--yes", help="Do not ask whether it is to be done, as it cannot be undone.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 Limit = Annotated[int, typer.Option("--limit", metavar="N", min=0, help="Show so many at most; 0 shows all.")]
 AppSpec = Annotated[

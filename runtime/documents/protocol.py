@@ -257,13 +257,17 @@ class Swept(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DocumentSweep:
-    """Sweeps the documents of one table. `open_batches` are those whose attempts are left alone."""
+    """Sweeps the documents of one table. `open_batches` are those whose attempts are left alone.
+
+    With `only_look` nothing is written, and the documents that are counted are those that were registered.
+    """
 
     table: Table
     store: DocumentStore
     clock: Clock
     retries: RetryPolicy
     open_batches: OpenBatches
+    only_look: bool = False
 
     async def sweep(self, older_than: timedelta) -> Swept:
         """Delete what attempts have prepared that did not commit, and never will.
@@ -295,6 +299,9 @@ class DocumentSweep:
                 done["attempts"] += 1
                 is_left = True
             elif registration.given_up_at is not None and registration.given_up_at <= past:
+                if self.only_look:
+                    done["documents"] += len(registration.names)
+                    continue
                 done["documents"] += await delete(self.store, registration)
                 await take_out(self.table, registration)
             else:
@@ -302,13 +309,15 @@ class DocumentSweep:
                 left[
                     "given_up" if registration.given_up_at is not None else "open" if is_open else "young"
                 ] += 1
-        if marker is not None and not is_left and not left:
+        if marker is not None and not is_left and not left and not self.only_look:
             # Unless somebody has registered since it was read.
             await _write(self.table, key, Operation.delete(MARKER, marker.etag))
         return left
 
     async def clean_up(self, registration: Registration) -> int:
         """Give an attempt up, delete its documents, and return how many were there."""
+        if self.only_look:
+            return len(registration.names)
         return await delete(self.store, await give_up(self.table, registration, self.clock()))
 
     def _is_dead(self, registration: Registration, latest: int) -> bool:

@@ -479,14 +479,17 @@ class Ledger:
                     numbers.add(_number(row))
         return OpenBatches(next_, frozenset(numbers)), settings
 
-    async def prune(self, before: int) -> int:
-        """Delete the rows of batches that ended before a time, in microseconds. Return how many.
+    async def prune(self, before: int, *, dry_run: bool = False) -> int:
+        """Delete the rows of batches that ended before a time, in microseconds, or only look. Return how many.
 
         An open batch stays, however old it is. Costs a request for each 1,000 batches and one more, and a transaction
         for each 50. Raises `RetriesExhaustedError` when others prune all the time.
         """
         count, tries = 0, self._retries.start()
         first = f"{PAST}{_inverted(before - 1)}"
+        if dry_run:
+            found = pages(partial(self._table.query, PARTITION, first, PAST + LAST))
+            return sum([len(page.rows) async for page in found])
         while markers := (await self._table.query(PARTITION, first, PAST + LAST)).rows:
             try:
                 for start in range(0, len(markers), _PRUNED_AT_ONCE):

@@ -304,7 +304,10 @@ class Windows:
             heapq.heappush(self._worst, cut)
 
     def quantiles(self) -> Iterator[tuple[float, int]]:
-        """Give, for shares of the streams with a horizon, the hour after which duplicates are recognised in them."""
+        """Give, for shares of the streams with a horizon, the hour after which duplicates are recognised in them.
+
+        None is later than the newest horizon: the last is the time that the sentence names.
+        """
         total = self.horizons.total()
         if not total:
             return
@@ -314,7 +317,7 @@ class Windows:
             for horizon, streams in ordered:
                 count += streams
                 if count >= share * total:
-                    yield share, horizon
+                    yield share, min(horizon, self.horizon or horizon)
                     break
 
 

@@ -247,6 +247,10 @@ def read_body(route: Route, body: str | bytes) -> Message:
     codec = message_codec(route.message_type)
     if isinstance(body, str):
         return codec.decode(body)
+    if body.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):  # in msgpack a number, and no message is one
+        raise ValueError(
+            "bytes are msgpack, and these are JSON: give it as text, in Spark body.cast('string')"
+        )
     fields = unpack(body)
     try:
         text = json.dumps(fields) if codec.plain is None else None  # plain ones are read alike in both forms

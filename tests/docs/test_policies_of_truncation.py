@@ -34,7 +34,7 @@ def test_what_is_held_is_not_cut_by_rules_on_the_command_line(place):
     assert place.consistent("policy", "set", *_ON_TABLE, "--hold").returncode == 0
 
     rules = ["--older-than", "0s", "--allow-young", "--allow-undated"]
-    done = place.consistent("truncate", *_ON_TABLE, *rules, "--json", "--report", "report")
+    done = place.consistent("truncate", *_ON_TABLE, *rules, "--yes", "--json", "--report", "report")
 
     document = json.loads(done.stdout)
     assert done.returncode == 0, done.stderr

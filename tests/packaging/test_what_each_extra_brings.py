@@ -138,7 +138,7 @@ def test_commands_that_need_spark_say_so_in_one_sentence(folder):
         ["demo", "--log-only", "other.jsonl"],
         ["run", *STORE, *APP, *LOG, "--out", "outcomes"],
         ["verify", *STORE, *APP, *LOG],
-        ["truncate", *STORE, "--older-than", "7d"],
+        ["truncate", *STORE, "--older-than", "7d", "--yes"],
         ["sweep", *STORE, *APP, "--algorithm", "outbox", "--out", "outcomes"],
         ["tokens", *STORE, *APP, *LOG, "--out", "tokens"],
     )

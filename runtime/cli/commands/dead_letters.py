@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -15,11 +14,11 @@ from rich.console import RenderableType
 from eventstore import Table
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.cli.batch_command import OF_ANY_BATCH, BatchChoices, command_on, table_of_dead_letters
-from runtime.cli.checks import check_file, load_app, on_table, require_table
+from runtime.cli.checks import check_file, confirm, load_app, on_table, require_table
 from runtime.cli.commands.publish import PublishTo, publish_done
 from runtime.cli.console import Screen, counted, make_table, moment
 from runtime.cli.failures import TOO_MANY_DEAD_LETTERS
-from runtime.cli.options import AppSpec, AsJson, Limit, only
+from runtime.cli.options import AppSpec, AsJson, Limit, Yes, only
 from runtime.clock import system_clock
 from runtime.dead_letters import (
     Edits,
@@ -33,6 +32,7 @@ from runtime.dead_letters import (
 )
 from runtime.dead_letters import discard as give_up
 from runtime.errors import UsageError
+from runtime.ledger.ledger import Ledger
 from runtime.messages.outcome import DeadLetterGroups, Reason
 from runtime.options import option
 from runtime.retries import RetryPolicy
@@ -209,7 +209,7 @@ def discard(
     states: TablePlace,
     chosen: LetterOptions,
     all_: All = False,
-    yes: bool = option("Do not ask.", default=False),
+    yes: Yes = False,
     dry_run: bool = option("Write nothing, and say what would be discarded.", default=False),
     as_json: AsJson = False,
 ) -> None:
@@ -233,13 +233,19 @@ def discard(
     screen.show(*report.parts())
     is_meant = report.count and not dry_run
     if is_meant:
-        if not yes:
-            if not sys.stdin.isatty():
-                raise UsageError("Discarding cannot be undone: say --yes, or look first with --dry-run.")
-            typer.confirm(f"Discard {counted(report.count, 'letter')} for ever?", abort=True, err=True)
+        confirm(f"Discarding {counted(report.count, 'letter')}", yes=yes)
         count = on_table(states, lambda opened: give_up(opened, selection, RetryPolicy()))
     said = [f"{counted(count, 'letter')} discarded."] if is_meant else []
+    if report.count and dry_run:
+        said = ["Nothing was discarded: this is what would be."]
     screen.put({**report.document(), "discarded": count}, *said)
+
+
+def _note_changes(edits: Edits, screen: Screen) -> None:
+    many = len(edits.changed)
+    changes = "changes its" if many == 1 else "change their"
+    rest = "" if many == len(edits) else " The others are redriven as they were."
+    screen.note(f"{many:,} of {counted(len(edits), 'edited line')} {changes} letter.{rest}")
 
 
 def redrive(
@@ -287,12 +293,15 @@ def redrive(
             if wanted.takes(found):
                 wanted.edits.mended(found)
                 report.add(found)
-                if not dry_run:
+                if not dry_run and edit is None:
                     return
         wanted.edits.check_used()
 
-    if dry_run or batch.batch_id is None:
+    id_ = batch.batch_id
+    if dry_run or not (id_ and on_table(batch.states, lambda table: Ledger(table, system_clock).find(id_))):
         on_table(batch.states, look)
+        if edit is not None:
+            _note_changes(edits, screen)
         if dry_run or not report.count:
             said = ["Nothing was redriven: this is what would be."] if dry_run else []
             screen.put(report.document(), *report.parts(), *said)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
@@ -16,13 +15,12 @@ from rich.console import RenderableType
 from eventstore import connect
 from runtime.algorithms.choice import described_algorithm
 from runtime.batch_options import TablePlace
-from runtime.cli.checks import require_table
+from runtime.cli.checks import confirm, require_table
 from runtime.cli.console import Screen, counted, make_table, moment
 from runtime.cli.failures import NotPossibleError, needing
-from runtime.cli.options import AsJson, OtherStores
+from runtime.cli.options import AsJson, OtherStores, Yes
 from runtime.clock import system_clock
 from runtime.documents.store import ListedDocuments, existing_documents, object_folder
-from runtime.errors import UsageError
 from runtime.ledger.ledger import Ledger
 from runtime.maintenance.forget import Tables, Trace, look, referenced_documents, scrub
 from runtime.maintenance.forget import forget as erase
@@ -47,7 +45,7 @@ def forget(
         default=False,
     ),
     dry_run: bool = option("Write nothing, and say what would be erased.", default=False),
-    yes: bool = option("Do not ask.", default=False),
+    yes: Yes = False,
     out: list[Path] | None = option(
         "List the files of outcomes below this folder that name the objects; they are not changed.",
         default=None,
@@ -93,17 +91,15 @@ def forget(
         raise NotPossibleError(
             f"The table {states.table} holds nothing of {handler} {', '.join(business_ids)}."
         )
-    if not dry_run:
+    if dry_run:
+        screen.show("Nothing was erased: this is what would be.")
+    else:
         held = [trace.key for trace in traces.values() if trace.held]
         if held:
             raise NotPossibleError(
                 f"A policy holds {', '.join(held)}: lift the hold (`consistent policy`) before."
             )
-        if not yes:
-            if not sys.stdin.isatty():
-                raise UsageError("Nothing was erased: add --yes, as there is nobody to ask.")
-            what = f"{counted(len(traces), 'object')} of {handler}"
-            typer.confirm(f"Erase {what} for good?", abort=True, err=True)
+        confirm(f"Erasing {counted(len(traces), 'object')} of {handler}", yes=yes)
         asyncio.run(_erase(places, handler, list(traces), stored, restart=restart))
         then = "begins a new history" if restart else "refuses all messages"
         screen.note(f"Erased. From now on {handler} {then} for {', '.join(traces)}.")

@@ -32,6 +32,7 @@ def lint(
     ] = None,
     *,
     rules: bool = option("List the rules, and check nothing.", default=False),
+    notes: bool = option("Print all notes, also on draws that senders could foresee.", default=False),
     as_json: AsJson = False,
 ) -> None:
     """Find nondeterministic code in the source of handlers.
@@ -68,8 +69,9 @@ def lint(
         raise UsageError(f"There is no handler in {', '.join(targets)}: name the module that defines it.")
     found = counted(len(report.findings), "finding") if report.findings else "Nothing found"
     where = f"{counted(report.handlers, 'handler')}, {counted(report.files, 'file')}"
-    notes = f", {counted(len(report.notes), 'note')}" if report.notes else ""
-    screen.put(report.document(), *map(str, (*report.findings, *report.notes)), f"{found}{notes} in {where}.")
+    shown = [each for each in report.notes if notes or each.rule.code != "CM206"]
+    noted = f", {counted(len(shown), 'note')}" if shown else ""
+    screen.put(report.document(), *map(str, (*report.findings, *shown)), f"{found}{noted} in {where}.")
     if report.findings:
         raise typer.Exit(FOUND)
 

@@ -16,10 +16,10 @@ from rich.console import RenderableType
 
 from runtime.batch_options import TablePlace
 from runtime.cli.batch_command import command_on, command_with, counts_text, describe, table_of_dead_letters
-from runtime.cli.checks import check_file, on_table
+from runtime.cli.checks import check_file, confirm, on_table
 from runtime.cli.console import Screen, compact_json, counted, make_table
 from runtime.cli.failures import NotPossibleError, needing
-from runtime.cli.options import AsJson, Limit
+from runtime.cli.options import AsJson, Limit, Yes
 from runtime.clock import system_clock, to_datetime
 from runtime.errors import UsageError
 from runtime.file_systems import Folder, open_folder, path_and_options, within
@@ -52,6 +52,8 @@ def batches(
     older_than: int | None = option(
         "With --prune: 30d, 24h, 2w ...", default=None, metavar="AGE", parse="duration"
     ),
+    dry_run: bool = option("With --prune or --abandon: write nothing, and say what would go.", default=False),
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """List the newest batches of a table: those that have not ended first, then the published and abandoned ones.
@@ -72,16 +74,13 @@ def batches(
             "--prune and --older-than AGE go together: the one says what to do, the other with which batches."
         )
     if older_than is not None:
-        before = system_clock() - older_than
-        pruned = on_table(states, lambda table: Ledger(table, system_clock).prune(before))
-        publications = on_table(states, lambda table: prune_publications(table, system_clock))
-        said = f"The ledger of {states.table} has forgotten {counted(pruned, 'batch')}."
-        screen.put({"pruned": pruned, "publications": publications}, said)
+        _prune(screen, states, system_clock() - older_than, dry_run=dry_run, yes=yes)
         return
     if abandon is not None:
-        record = on_table(states, lambda table: Ledger(table, system_clock).abandon(abandon))
-        screen.put(describe(record), f"Batch {abandon} is abandoned. {_what_is_left(record)}")
+        _abandon(screen, states, abandon, dry_run=dry_run, yes=yes)
         return
+    if dry_run:
+        raise UsageError("--dry-run says what --prune or --abandon would do: add one of them.")
     records = on_table(states, lambda table: Ledger(table, system_clock).batches(limit))
     known = on_table(states, lambda table: publications_of(table, {each.batch_id for each in records}))
     described = [describe(record) | {"publications": known[record.batch_id]} for record in records]
@@ -130,6 +129,34 @@ def _show_batches(
             f"Outputs are not out of {', '.join(unpublished)}. To publish all that a target has not got:\n"
             f"  {command_on('publish', states, '--to', 'URL')}"
         )
+
+
+def _prune(screen: Screen, states: TablePlace, before: int, *, dry_run: bool, yes: bool) -> None:
+    old = on_table(states, lambda table: Ledger(table, system_clock).prune(before, dry_run=True))
+    if dry_run:
+        said = f"Nothing was forgotten: {counted(old, 'batch')} would be."
+        screen.put({"dry_run": True, "pruned": 0, "would_be_pruned": old}, said)
+        return
+    if old:
+        confirm(f"Deleting {counted(old, 'batch')} from the ledger of {states.table}", yes=yes)
+    pruned = on_table(states, lambda table: Ledger(table, system_clock).prune(before))
+    publications = on_table(states, lambda table: prune_publications(table, system_clock))
+    said = f"The ledger of {states.table} has forgotten {counted(pruned, 'batch')}."
+    screen.put({"pruned": pruned, "publications": publications}, said)
+
+
+def _abandon(screen: Screen, states: TablePlace, batch_id: str, *, dry_run: bool, yes: bool) -> None:
+    found = on_table(states, lambda table: Ledger(table, system_clock).get(batch_id))
+    if dry_run:
+        then = "stays so" if found.is_finished else "would be"
+        screen.put(
+            describe(found), f"Nothing was given up: batch {batch_id}, which is {found.status}, {then}."
+        )
+        return
+    if not found.is_finished:
+        confirm(f"Giving up batch {batch_id}, with what it has not published,", yes=yes)
+    record = on_table(states, lambda table: Ledger(table, system_clock).abandon(batch_id))
+    screen.put(describe(record), f"Batch {batch_id} is abandoned. {_what_is_left(record)}")
 
 
 def _what_is_left(record: BatchRecord) -> str:

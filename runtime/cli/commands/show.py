@@ -85,7 +85,7 @@ def show(
             **stream,
             "newest_version": head.versions,
             "kept_from": head.kept_from,
-            "newest": moment(head.last_now),
+            "newest": moment(head.last_now or None),
             "horizon": moment(head.horizon),
             "letters": head.waiting.count,
             "forgotten": moment(head.tombstone.at) if head.tombstone else None,
@@ -282,6 +282,6 @@ def _described(summary: StreamSummary) -> dict[str, Any]:
         "versions": head.versions,
         "kept_from": head.kept_from,
         "runs": summary.runs,
-        "newest": moment(head.last_now),
+        "newest": moment(head.last_now or None),
         "horizon": moment(head.horizon),
     }

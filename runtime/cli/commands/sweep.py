@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Annotated, Literal
 
 from eventstore import Table, connect
 from runtime.algorithms.choice import described_algorithm, published_by_nobody
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.cli.batch_command import OF_ANY_BATCH, BatchChoices
-from runtime.cli.checks import load_app, on_table, require_table
+from runtime.cli.checks import confirm, load_app, on_table, require_table
 from runtime.cli.console import Screen, counted
-from runtime.cli.options import AppSpec, AsJson, OtherStores, ScanOptions, only
+from runtime.cli.options import AppSpec, AsJson, OtherStores, ScanOptions, Yes, only
 from runtime.clock import system_clock
 from runtime.documents.protocol import DocumentSweep, Swept
 from runtime.documents.store import existing_documents
@@ -36,6 +37,7 @@ def evict(
     ),
     others: Annotated[OtherStores, only("deduplication_store", "deduplication_table")],
     dry_run: bool = option("Write nothing, and say how many would be forgotten.", default=False),
+    yes: Yes = False,
     scan: ScanOptions,
     as_json: AsJson = False,
 ) -> None:
@@ -74,6 +76,8 @@ def evict(
             return await processor.evict(older_than, dry_run=dry_run)
 
     on_table(states, check_algorithm)
+    if not dry_run:
+        confirm(f"Forgetting which messages {states.table} has processed", yes=yes)
     if scan.place:
         step = "Looking through the entities" if dry_run else "Forgetting"
         stopped = "Stopped. What was forgotten stays so: run it again to finish."
@@ -111,6 +115,8 @@ def sweep(
         default=timedelta(hours=1),
         metavar="AGE",
     ),
+    dry_run: bool = option("With --documents: write nothing, and say what would be deleted.", default=False),
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     r"""Finish what workers left behind that died: delete documents that do not count, or publish outputs.
@@ -139,22 +145,24 @@ def sweep(
             )
         documents = existing_documents(options.documents)
 
-        async def sweep_documents(table: Table) -> Swept:
+        async def sweep_documents(table: Table, *, only_look: bool) -> Swept:
             retries = RetryPolicy().beside(table)
-            ledger = Ledger(table, system_clock, retries)
-            open_batches = await until_undisturbed(retries, ledger.open_batches)
-            return await DocumentSweep(table, documents, system_clock, retries, open_batches).sweep(
-                older_than
-            )
+            open_batches = await until_undisturbed(retries, Ledger(table, system_clock, retries).open_batches)
+            sweep = DocumentSweep(table, documents, system_clock, retries, open_batches, only_look)
+            return await sweep.sweep(older_than)
 
-        swept = on_table(batch.states, sweep_documents)
-        said = []
-        if swept.attempts or swept.documents:
+        swept = on_table(batch.states, partial(sweep_documents, only_look=dry_run or not yes))
+        is_some = bool(swept.attempts or swept.documents)
+        if is_some and not (dry_run or yes):
+            confirm(f"Deleting {counted(swept.documents, 'document')} of attempts that died", yes=False)
+            swept = on_table(batch.states, partial(sweep_documents, only_look=False))
+        said = ["Nothing was deleted: this is what would be."] if dry_run and is_some else []
+        if is_some:
             of = f"{counted(swept.attempts, 'attempt')} that never committed"
             late = "attempts that were given up before"
-            said.append(
-                f"Deleted {counted(swept.documents, 'document')} of {of if swept.attempts else late}."
-            )
+            deleted = f"Up to {swept.documents:,}" if dry_run else f"Deleted {swept.documents:,}"
+            noun = "document" if swept.documents == 1 else "documents"
+            said.append(f"{deleted} {noun} of {of if swept.attempts else late}.")
         reasons = {
             f"begun less than {older_than} ago (--older-than)": swept.young,
             "of a batch that has not ended: run it again with its id, or abandon it": swept.open,
@@ -163,6 +171,10 @@ def sweep(
         said += [f"Left alone: {counted(many, 'attempt')} {why}." for why, many in reasons.items() if many]
         screen.put(swept._asdict(), *(said or ["Nothing was left behind."]))
         return
+    if dry_run:
+        raise UsageError(
+            "--dry-run goes with --documents: `consistent stats` counts what outboxes have left."
+        )
     if not app or not batch.out:
         raise UsageError(f"To sweep a table of the algorithm {options.algorithm}, give --app and --out.")
     loaded = load_app(app)

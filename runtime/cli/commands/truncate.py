@@ -12,10 +12,10 @@ from rich.console import RenderableType
 from eventstore import Table
 from runtime.algorithms.state_based.truncation import HeldBy, PolicyRules, TruncationChoices
 from runtime.batch_options import TablePlace
-from runtime.cli.checks import on_table, require_table
+from runtime.cli.checks import confirm, on_table, require_table
 from runtime.cli.console import Screen, counted, make_table, moment
 from runtime.cli.failures import NotPossibleError
-from runtime.cli.options import AsJson, SparkOptions, duration_text
+from runtime.cli.options import AsJson, SparkOptions, Yes, duration_text
 from runtime.clock import system_clock
 from runtime.errors import UsageError
 from runtime.leases import Leases
@@ -285,6 +285,7 @@ def truncate(
     states: TablePlace,
     choices: TruncationChoices,
     spark: SparkOptions,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     r"""Cut old versions of all streams of a table, by age, by number or both, or by the policies of the table.
@@ -331,6 +332,8 @@ def truncate(
 
     if not choices.dry_run:
         on_table(states, check_lease)
+        by = "by these rules" if choices.is_given else "by its policies"
+        confirm(f"Cutting versions of the streams of {states.table} {by}", yes=yes)
     spark.check_scope(states)
     from runtime.spark.truncation import truncate as cut
 

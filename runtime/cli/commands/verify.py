@@ -72,7 +72,7 @@ def check(
 
 _ADVICE = {
     Verdict.NONDETERMINISTIC: "A changed rule needs a new revision: keep the old method with its number, and give the "
-    "new one @handles(by=..., revision=N).",
+    "new one @handles(by=..., revision=N). If it is deployed already, go back to the old one first, and redrive.",
     Verdict.REPLAY_FAILED: "A method that handled these messages fails on them now: keep it as the revision that it "
     "was, and add another.",
     Verdict.REVISION_GONE: "Bring these revisions back, until truncation has cut the versions that they made.",

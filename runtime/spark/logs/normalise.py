@@ -313,7 +313,8 @@ def _check_columns(log: DataFrame) -> DataFrame:
             raise LogError(f"The column {name} of the log is of type {found}; {expected} is expected.")
     if isinstance(log.schema["body"].dataType, BinaryType) and "business_id" not in log.columns:
         raise LogError(
-            "The log has bodies of msgpack bytes: it needs a column business_id, as Spark does not read those."
+            "The log has bodies of bytes, which are msgpack: it needs a column business_id, as Spark does not read "
+            "those. If they are JSON, cast them: .withColumn('body', sf.col('body').cast('string'))."
         )
     given = [
         sf.col(name) if name in log.columns else sf.expr(f"CAST(NULL AS STRING) AS {name}")

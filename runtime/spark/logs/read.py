@@ -91,6 +91,7 @@ _MOST_FILES = 100
 
 _SUFFIXES = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet", ".pq": "parquet"}
 _COMPRESSED = re.compile(r"\.(gz|gzip|bz2|zst|zstd|lz4|snappy|deflate)\Z")
+_NO_LOG = re.compile(r"\.(csv|tsv|xlsx?|py|ipynb|db|sqlite3?|avro|orc|xml|pkl|zip)(\.gz)?\Z", re.IGNORECASE)
 _NAMED_BY_SPARK = re.compile(
     r"_SUCCESS|_metadata|_common_metadata|_spark_metadata|_started_\d+|_committed_\d+|\..*\.crc"
 )
@@ -166,7 +167,7 @@ def find_on_disk(paths: Sequence[str], format_: str | None = None, *, may_be_emp
     skipped: list[str] = []
     for path, root in zip(paths, roots, strict=True):
         if not Path(root).exists():
-            raise LogError(f"There is no log at {path}.")
+            raise LogError(f"There is no log at {path}.{_beside(root)}")
         found += [(root, name) for name in _walk(root, skipped)]
     where, remark = ", ".join(paths), None
     if skipped:
@@ -365,6 +366,16 @@ def _walk(root: str, skipped: list[str]) -> Iterator[str]:
         yield from (os.path.join(folder, name) for name in files)  # noqa: PTH118
 
 
+def _beside(root: str) -> str:
+    """Return the logs in the folder in which something is missing, or the first folder that is."""
+    folder = Path(root).parent
+    if not folder.is_dir():
+        missing = next(each for each in (*reversed(folder.parents), folder) if not each.is_dir())
+        return f" There is no folder {missing}."
+    logs = sorted(each.name for each in folder.iterdir() if _format_of(each.name))
+    return f" {folder} has {', '.join(logs[:_SHOWN])}{', ...' if len(logs) > _SHOWN else ''}." if logs else ""
+
+
 def _is_hidden(name: str) -> bool:
     return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
 
@@ -412,6 +423,16 @@ def _log_files(
 ) -> LogFiles:
     """Return the files that were found, each with the path that it was found at."""
     files = [file for _, file in found]
+    foreign = next((file for file in files if format_ is None and _NO_LOG.search(file)), None)
+    if foreign is not None:
+        makes = (
+            f": pandas.read_csv({foreign!r}).to_parquet('log.parquet') makes one"
+            if "csv" in foreign[-7:]
+            else ""
+        )
+        raise LogError(
+            f"{foreign} is no log, which is Parquet or JSON lines{makes}.{_beside(foreign) if is_on_disk else ''}"
+        )
     said = {_format_of(name) for name in paths} - {None} or {_format_of(name) for name in files} - {None}
     if format_ is None and len(said) > 1:
         raise LogError(f"The log at {where} has JSON lines and Parquet: run each by itself, or say --format.")

@@ -46,7 +46,17 @@ class Commands:
 @pytest.fixture(scope="module")
 def commands(workplace: Workplace) -> Commands:
     folder = Folder.make(workplace.path)
-    cut = ["truncate", *ON_STORE, "--older-than", "0s", "--allow-young", "--master", "local[2]", "--json"]
+    cut = [
+        "truncate",
+        *ON_STORE,
+        "--older-than",
+        "0s",
+        "--allow-young",
+        "--yes",
+        "--master",
+        "local[2]",
+        "--json",
+    ]
     return Commands(
         folder,
         stopped=folder.interrupted("Round 0: handling", *FIRST),

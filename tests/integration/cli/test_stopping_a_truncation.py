@@ -26,7 +26,17 @@ from tests.unit.runtime.worker import NOW, ToldClock, Worker
 
 pytestmark = pytest.mark.timeout(600)
 STREAMS = 150
-CUT = ["truncate", "--store", "sqlite:///store.db", "--table", "games", "--older-than", "1d", "--json"]
+CUT = [
+    "truncate",
+    "--store",
+    "sqlite:///store.db",
+    "--table",
+    "games",
+    "--older-than",
+    "1d",
+    "--json",
+    "--yes",
+]
 CUT += ["--acknowledged-after", "0s"]
 SLOWLY = ["--max-requests-per-second", "60"]
 

@@ -129,12 +129,17 @@ def test_another_form_is_wrong_usage(here, spec):
         ("nowhere:app", r"There is no module nowhere: it was looked for in .* and on Python's path\."),
         ("accounts.deeper:app", r"There is no module accounts\.deeper|accounts\.deeper cannot be imported"),
         ("accounts:other", r"The module accounts has no attribute other\. Its apps: app\."),
-        ("accounts:Account", r"accounts:Account is no App but the class Account"),
+        (
+            "accounts:Account",
+            r"no App but the class Account: write app = App\(Account\) in it.* accounts:app",
+        ),
+        ("without:app", r"The module without has no attribute app\. Write in it: app = App\(Account\)\."),
         ("accounts:__name__", r"accounts:__name__ is no App but of type str"),
     ],
 )
 def test_what_is_not_there(here, spec, sentence):
     (here / "accounts.py").write_text(GOOD)
+    (here / "without.py").write_text(GOOD.replace("app = App(Account)", ""))
 
     with pytest.raises(AppNotFoundError, match=sentence):
         load_app(spec)

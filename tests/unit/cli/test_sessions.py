@@ -78,7 +78,10 @@ def test_commands_that_read_a_log_ask_for_it(log, monkeypatch, command, limit):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["demo"], ["truncate", "--older-than", "7d", "--store", "sqlite:///store.db", "--table", "games"]],
+    [
+        ["demo"],
+        ["truncate", "--older-than", "7d", "--yes", "--store", "sqlite:///store.db", "--table", "games"],
+    ],
 )
 def test_what_to_install_is_said(consistent, store, monkeypatch, arguments):
     monkeypatch.setattr(java, "find_java", lambda: None)

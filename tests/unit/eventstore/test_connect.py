@@ -83,6 +83,8 @@ WRONG = [
     "azurite://",
     "azurite://host:s3cr3tport",
     "azurite://me:s3cr3tpassword@host:1",
+    "postgresql://me:s3cr3t@host/db",
+    "s3cr3t.db;AccountKey=czNjcjN0",
     "AccountName=acct",
     "AccountName=acct;AccountKey=s3cr3t-that-is-no-base64!",
     "AccountKey=czNjcjN0;TableEndpoint=https://acct.table.core.windows.net",
@@ -104,9 +106,31 @@ def test_a_wrong_url_is_an_error_that_repeats_no_secret(url):
     assert pickle.loads(pickle.dumps(raised.value)).args == raised.value.args
 
 
-def test_an_unknown_url_is_told_the_forms():
-    with pytest.raises(StoreUrlError, match=r"sqlite:///.*azurite.*https://.*env:NAME.*memory:"):
-        connect("redis://host")
+@pytest.mark.parametrize(
+    ("url", "write"),
+    [
+        ("garage.db", "write sqlite:///garage.db."),
+        ("./of/garage.sqlite3", "write sqlite:///of/garage.sqlite3."),
+        (".", "write sqlite:///store.db."),
+        ("folder", "write sqlite:///folder/store.db."),
+        ("log.csv", "write sqlite:///store.db."),
+        ("log.parquet", "write sqlite:///store.db."),
+        ("postgresql://host/db", "publish outputs there (--to)."),
+        ("postgresql+psycopg://host/db", "publish outputs there (--to)."),
+        ("mysql://host/db", "Versions are not kept in mysql: take one of these."),
+        ("redis://host", "Versions are not kept in redis: take one of these."),
+        ("nowhere", "memory:NAME."),
+        ("", "memory:NAME."),
+    ],
+)
+def test_an_unknown_url_is_told_the_forms_and_what_to_write(url, write, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+
+    with pytest.raises(StoreUrlError, match=r"sqlite:///.*azurite.*https://.*env:NAME.*memory:") as raised:
+        connect(url)
+
+    assert str(raised.value).endswith(write)
 
 
 def test_an_account_url_is_used_with_azure_identity_which_is_asked_for_by_name(monkeypatch):

@@ -119,9 +119,24 @@ def test_handles_without_brackets_or_with_nothing_in_them_says_what_to_write():
         handles()  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize("by", ["", "tower.", 7, None, Rang])
-def test_a_business_id_that_is_no_name_of_a_field_is_refused(by):
-    with pytest.raises(AppError, match=r"^@handles\(by=...\) takes the name of the field"):
+@pytest.mark.parametrize(
+    ("by", "write"),
+    [
+        ("", "FIELD"),
+        ("tower.", "FIELD"),
+        (7, "FIELD"),
+        (None, "FIELD"),
+        (Rang, "FIELD"),
+        (lambda message: message.tower, "tower"),
+        (lambda message: f"{message.tower}-{message.city}", "FIELD"),
+        (("city", "tower"), "city_tower"),
+        (["city", 7], "FIELD"),
+        ((), "FIELD"),
+    ],
+)
+def test_a_business_id_that_is_no_name_of_a_field_is_refused(by, write):
+    sentence = rf'^@handles\(by=...\) takes the name of the field .*write @handles\(by="{write}"\)\.$'
+    with pytest.raises(AppError, match=sentence):
         handles(by=by)
 
 
@@ -153,13 +168,45 @@ def test_two_revisions_of_a_method_stand_side_by_side_and_the_highest_is_the_new
 @pytest.mark.parametrize(
     ("by", "revision", "sentence"),
     [
-        ("tower", 1, "^Bell has two methods for Struck, revision 1: number them apart.$"),
+        (
+            "tower",
+            1,
+            r'two methods for Struck, .* write @handles\(by="tower", revision=2\) above .* of \w+ and \w+\.$',
+        ),
         ("city", 2, "^Bell: all revisions for Struck must take the same type and the same `by`.$"),
     ],
 )
 def test_revisions_that_are_not_told_apart_are_refused(by, revision, sentence):
     with pytest.raises(AppError, match=sentence):
         App(revised(by, revision))
+
+
+def test_all_problems_of_an_app_are_said_at_once():
+    class Listed(State):
+        rings: list[int] = Field(default_factory=list)
+
+    class Wrong(Handler[Listed]):
+        @handles(by="steeple")
+        def rang(self, state: Listed, message: Rang, context: Context) -> Listed:
+            return state
+
+        @handles(by="tower")
+        def struck(self, state: Listed, message: Struck) -> Listed:
+            return state
+
+    class Empty(Handler[Listed]):
+        pass
+
+    with pytest.raises(AppError) as raised:
+        App(Wrong, Empty, Rang, bell())
+
+    assert len(raised.value.args) == 5  # the state once, though two handlers have it
+    begins = ["Listed.rings", "Wrong.rang: Rang", "test_all", "Empty handles no", "App takes handler classes"]
+    for begin in begins:
+        assert any(begin in each for each in raised.value.args)
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert (again.args, str(again)) == (raised.value.args, str(raised.value))
+    assert str(again).count("\n- ") == 5
 
 
 # Handlers, and what they keep.
@@ -362,22 +409,44 @@ def test_an_int_of_a_strict_model_is_strict():
     assert routes_of(strict, "tower").key_kind is KeyKind.INTEGER
 
 
-@pytest.mark.parametrize("annotation", [float, bool, bytes, str | None, tuple[str, ...], Place])
-def test_a_business_id_of_another_type_is_refused(annotation):
-    with pytest.raises(
-        AppError, match=r"Rang.tower is a .*: a business id must be a str, a UUID or a strict int.$"
-    ):
+@pytest.mark.parametrize(
+    ("annotation", "write"),
+    [
+        (float, "str"),
+        (bool, "str"),
+        (bytes, "str"),
+        (str | None, "str"),
+        (UUID | None, "UUID"),
+        (tuple[str, ...], "str, and send a message for each"),
+        (frozenset[UUID], "UUID, and send a message for each"),
+        (int, "StrictInt, of pydantic, .*"),
+        (Place, "str"),
+    ],
+)
+def test_a_business_id_of_another_type_is_refused(annotation, write):
+    sentence = (
+        rf"Rang.tower is a .*: a business id must be a str, a UUID or a strict int: write tower: {write}.$"
+    )
+    with pytest.raises(AppError, match=sentence):
         routes_of(message_of(annotation), "tower")
 
 
 @pytest.mark.parametrize(
     ("annotation", "by", "sentence"),
     [
-        (int, "tower", "a str, a UUID or a strict int; use pydantic.StrictInt"),
-        (Place, "tower.number", "use pydantic.StrictInt"),
-        (str, "steeple", "Bell.rang: Rang has no field 'steeple'"),
-        (Place, "tower.steeple", "has no field 'tower.steeple'"),
-        (Place, "tower.tower.name", "has no field 'tower.tower.name'"),
+        (Place, "tower.number", "write number: StrictInt"),
+        (str, "steeple", r"Bell.rang: Rang has no field 'steeple': write @handles\(by=\"tower\"\)\.$"),
+        (str, "towr", r'write @handles\(by="tower"\)\.$'),
+        (
+            Place,
+            "tower.nmuber",
+            r'has no field .tower.nmuber.: write @handles\(by="tower.number"\), or another',
+        ),
+        (
+            Place,
+            "tower.tower.name",
+            r'has no field .tower.tower.name.: write @handles\(by="tower.tower"\)\.$',
+        ),
         (Place | None, "tower.tower", "has no field 'tower.tower'"),
         (
             Annotated[str, Field(validation_alias=AliasChoices("tower", "towerId"))],

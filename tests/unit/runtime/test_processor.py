@@ -175,6 +175,17 @@ def test_dead_letters_make_no_version_and_publish_nothing(message, reason):
     assert set(log.entries) <= {"query", "transact", "barrier"}
 
 
+@pytest.mark.parametrize("begin", [b"", b" ", b"\r\n\t", b"\xef\xbb\xbf"])
+def test_json_in_bytes_is_told_from_msgpack(begin):
+    message = delivery("m", "Write", begin + b'{"diary": "d-1", "line": "x"}')
+
+    for given in (None, "d-1"):
+        (outcome,) = process(diary.app, memory_table(), message._replace(business_id=given))
+
+        assert ends([outcome]) == ["invalid_body"]
+        assert "these are JSON" in (outcome.error or "")
+
+
 def test_the_business_id_is_read_from_the_body_when_the_sender_does_not_name_it():
     table = memory_table()
 

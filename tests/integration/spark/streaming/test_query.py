@@ -7,7 +7,7 @@ import shutil
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from runtime.spark import PublishTo, published_outputs, redrive, run_stream
 from runtime.spark.session import cores_of
 from runtime.spark.streaming.query import Stream, open_source
 from runtime.spark.worker.connection import open_table
+from tests.docs.pasting import marked
 from tests.integration.spark.conftest import NIGHT, Place
 from tests.integration.spark.test_batch import RAFFLE
 from tests.integration.spark.test_redriving_letters import app as boxes
@@ -322,6 +323,54 @@ def test_any_source_will_do(place):
     with pytest.raises(StreamingQueryException, match="Epoch 0 of the query ticks had other content before"):
         again.awaitTermination(60)
     assert outcomes(place).where("status = 'processed'").count() == done
+
+
+KAFKA = """
+    key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int,
+    headers array<struct<key: string, value: binary>>
+"""
+
+
+@pytest.mark.parametrize("door", ["batch", pytest.param("stream", marks=pytest.mark.thorough)])
+def test_records_of_a_topic_are_read_as_the_docs_say(place, door):
+    # Given records as Kafka has them: a copy, a tombstone, headers named twice, without a value, and none at all
+    def record(number: int, value: dict[str, object] | None, *more: tuple[str, bytes | None], **ids: str):
+        headers = [(name, text.encode()) for name, text in ids.items()] + list(more)
+        body = None if value is None else json.dumps(value).encode()
+        return (b"k", body, "shots", 0, number, datetime(2026, 3, 1, tzinfo=UTC), 0, headers or None)
+
+    begun = {"game_id": GAME, "position": 3}
+    records = place.spark.createDataFrame(
+        [
+            record(0, begun, ("ce_id", b"other"), ("empty", None), ce_id="one", ce_type="StartNewRound"),
+            record(1, begun, ce_id="one", ce_type="StartNewRound"),
+            record(2, None, ce_id="two", ce_type="StartNewRound"),
+            record(3, begun),
+        ],
+        KAFKA,
+    )
+    names: dict[str, Any] = {}
+    exec(marked("docs/streaming.md", "topic.py")[0], names)
+
+    # When they are handled
+    if door == "batch":
+        found = place.run(names["log_of"](records))
+    else:
+        folder = str(place.folder / "topic")
+        records.write.parquet(folder)
+        where = {"store": place.store, "table": place.table, "out": place.out, "query": "topic"}
+        log = names["log_of"](place.spark.readStream.schema(records.schema).parquet(folder))
+        checkpoint = str(place.folder / "checkpoint")
+        run_stream(log, place.app, **where, checkpoint=checkpoint, trigger="available-now").awaitTermination()
+        found = outcomes(place)
+
+    # Then the copy is one, and only the record without headers is a dead letter
+    ends = Counter((row.message_id, row.status, row.reason) for row in found.collect())
+    assert ends == {
+        ("one", "processed", None): 1,
+        ("one", "duplicate", None): 1,
+        (None, "dead_letter", "invalid_envelope"): 1,
+    }
 
 
 def ticks(spark):

@@ -84,9 +84,9 @@ def test_an_export_has_a_line_for_each(consistent, refused, tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "letters.jsonl").read_text().splitlines()]
     assert "Wrote 3 letters to letters.jsonl." in said.err
     assert [line["body"] for line in lines] == [
-        json.dumps({"game_id": OTHER_GAME, "position": "near"}),
-        json.dumps({"game_id": GAME, "position": "far"}),
-        "{}",
+        {"game_id": OTHER_GAME, "position": "near"},
+        {"game_id": GAME, "position": "far"},
+        {},
     ]
 
 
@@ -139,8 +139,13 @@ def test_a_dry_run_of_a_redrive_says_what_would_be_redriven(consistent, refused,
 
     assert (said.code, "Nothing was redriven: this is what would be." in said.out) == (0, True)
     consistent("letters", *ON_STORE, "--message", message_id(10), "--export", "edit.jsonl")
-    some = consistent("letters", "redrive", *APP, *ON_STORE, "--edit", "edit.jsonl", "--dry-run", "--json")
-    assert some.document["count"] == 1
+    new = ("--edit", "edit.jsonl", "--batch-id", "new")
+    some = consistent("letters", "redrive", *APP, *ON_STORE, *new, "--dry-run", "--json")
+    assert (some.document["count"], "0 of 1 edited line" in some.err) == (1, True)
+    mended = json.loads((tmp_path / "edit.jsonl").read_text()) | {"body": {"game_id": GAME, "position": 5}}
+    (tmp_path / "mended.jsonl").write_text(json.dumps(mended))
+    said = consistent("letters", "redrive", *APP, *ON_STORE, "--edit", "mended.jsonl", "--dry-run")
+    assert "1 of 1 edited line" in said.err
     every = consistent(
         "letters", "redrive", *APP, *ON_STORE, "--edit", "edit.jsonl", "--all", "--dry-run", "--json"
     )
@@ -164,6 +169,22 @@ def test_edits_of_other_letters_are_refused(consistent, refused, tmp_path):
     said = consistent("letters", "redrive", *APP, *ON_STORE, "--edit", "edit.jsonl", "--dry-run")
 
     assert (said.code, "1 of 1 edited lines belong to no letter" in said.err) == (2, True)
+
+
+def test_an_object_that_has_only_letters_has_no_newest_version(consistent, store):
+    alone = "00000000-0000-4000-8000-0000000000aa"
+
+    async def refuse_alone(table):
+        line = row(20, "FireAt", {"game_id": alone, "position": "far"})
+        message = Envelope.of(line["message_id"], line["type"], line["body"], business_id=alone)
+        await Consumer(table, clock=NOW).handle(message)
+
+    on_store(store, refuse_alone)
+
+    document = consistent("show", *ON_STORE, "ShootingRange", alone, "--json").document
+    assert (document["newest_version"], document["newest"], document["letters"]) == (0, None, 1)
+    streams = consistent("streams", *ON_STORE, "--prefix", alone, "--json").document["streams"]
+    assert [each["newest"] for each in streams] == [None]
 
 
 def test_a_stream_with_letters_says_so(consistent, refused):

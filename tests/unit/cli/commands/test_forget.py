@@ -105,7 +105,7 @@ def test_a_terminal_is_asked(consistent, store, monkeypatch, answer, code):
     said = consistent(*FORGET)
 
     assert said.code == code
-    assert "Erase 1 object of ShootingRange for good?" in said.err
+    assert "Erasing 1 object of ShootingRange cannot be undone. Do it?" in said.err
     left = consistent("show", "ShootingRange", GAME, *ON_STORE, "--json").document["versions"]
     assert bool(left) is (code == 1)
 
@@ -113,7 +113,7 @@ def test_a_terminal_is_asked(consistent, store, monkeypatch, answer, code):
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        (FORGET, 2, "add --yes"),
+        (FORGET, 2, "say --yes"),
         (
             ["forget", "ShootingRange", "nobody", *ON_STORE, "--yes"],
             1,

@@ -133,10 +133,12 @@ def test_a_note_is_shown_and_is_no_finding(consistent, here):
 def test_draws_that_a_sender_can_foresee_are_noted(consistent, here, draw):
     (here / "good.py").write_text(GOOD.replace("return Total(total=1.0)", f"{draw}; return state"))
 
-    said = consistent("lint", "good")
+    said = consistent("lint", "good", "--notes")
 
     assert said.code == 0
     assert "CM206 note: foreseeable draws: context.random" in said.out
+    assert consistent("lint", "good").out == "Nothing found in 2 handlers, 1 file.\n"
+    assert [each["code"] for each in consistent("lint", "good", "--json").document["notes"]] == ["CM206"]
 
 
 def test_the_rules(consistent):

@@ -11,11 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-from runtime.cli.batch_command import BatchReport
+from runtime.cli.batch_command import BatchReport, table_of_dead_letters
+from runtime.cli.console import Screen
 from runtime.ledger.ledger import Ledger
 from runtime.messages.envelope import Envelope
-from runtime.messages.outcome import Outcome, Outcomes, Output, Reason, Status, dead_letter
+from runtime.messages.outcome import DeadLetters, Outcome, Outcomes, Output, Reason, Status, dead_letter
 from runtime.spark.worker.outcomes import to_arrow
+from tests.support.logs import GAME
 from tests.unit.cli.stores import NOW, on_store
 
 NOON = int(datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp() * 1_000_000)
@@ -395,8 +397,19 @@ def test_what_is_to_be_pasted_is_quoted(consistent, store):
     assert f"  consistent outcomes {pasted} --batch-id b1" in list(report.parts())
 
 
+@pytest.mark.parametrize("reason", Reason)
+def test_where_replays_differ_it_is_said_to_go_back_before_a_redrive(reason, capsys):
+    groups = [DeadLetters(each, "Raffle", "Drawn", "x", 1) for each in (Reason.HANDLER_ERROR, reason)]
+
+    Screen().show(table_of_dead_letters(groups, 2))
+
+    said = " ".join(capsys.readouterr().out.split())
+    of_replay = reason in (Reason.NONDETERMINISTIC, Reason.REPLAY_FAILED)
+    assert ("first deploy the earlier handlers again, then redrive" in said) is of_replay
+
+
 def test_a_batch_can_be_given_up(consistent, batches):
-    said = consistent("batches", *ON_STORE, "--abandon", "b2")
+    said = consistent("batches", *ON_STORE, "--abandon", "b2", "--yes")
 
     assert said.code == 0
     assert "Batch b2 is abandoned" in said.out
@@ -413,8 +426,8 @@ def test_where_the_outcomes_of_a_batch_with_an_outbox_are_is_said_when_it_is_giv
 
     on_store(store, begin)
 
-    assert "consistent sweep" in consistent("batches", *ON_STORE, "--abandon", "new").out
-    said = consistent("batches", *ON_STORE, "--abandon", "half").out.replace("\n", " ")
+    assert "consistent sweep" in consistent("batches", *ON_STORE, "--abandon", "new", "--yes").out
+    said = consistent("batches", *ON_STORE, "--abandon", "half", "--yes").out.replace("\n", " ")
     assert (
         "The outcomes of its committed round are in outcomes/batch_id=half: publish them from there" in said
     )
@@ -434,12 +447,41 @@ def test_the_newest_are_listed_as_many_as_one_asks_for(consistent, batches):
 
 
 def test_what_ended_long_ago_is_forgotten_and_what_has_not_ended_is_not(consistent, batches):
-    said = consistent("batches", *ON_STORE, "--prune", "--older-than", "1s")
+    said = consistent("batches", *ON_STORE, "--prune", "--older-than", "1s", "--yes")
 
     assert (said.code, said.out) == (0, "The ledger of games has forgotten 1 batch.\n")
     assert [each["batch_id"] for each in listed(consistent)] == ["b2"]
     again = consistent("batches", *ON_STORE, "--prune", "--older-than", "1s", "--json")
     assert again.document == {"pruned": 0, "publications": 0}
+
+
+DESTROYING = [
+    pytest.param(["batches", "--abandon", "b2"], id="abandon"),
+    pytest.param(["batches", "--prune", "--older-than", "1s"], id="prune"),
+    pytest.param(["truncate", "--older-than", "7d"], id="truncate"),
+    pytest.param(["forget", "ShootingRange", GAME], id="forget"),
+]
+
+
+@pytest.mark.parametrize("command", DESTROYING)
+def test_what_cannot_be_undone_is_done_after_a_yes_only(consistent, batches, command):
+    said = consistent(*command, *ON_STORE)
+
+    assert (said.code, "say --yes, or look first with --dry-run" in said.err) == (2, True)
+    assert len(listed(consistent)) == 2
+
+
+@pytest.mark.parametrize("command", [*DESTROYING[:2], DESTROYING[3]])
+def test_a_dry_run_says_that_it_was_one(consistent, batches, command):
+    before = listed(consistent)
+    said = consistent(*command, *ON_STORE, "--dry-run")
+
+    assert (said.code, "Nothing was " in said.out, "would be" in said.out) == (0, True, True)
+    assert listed(consistent) == before
+
+
+def test_a_dry_run_of_a_list_is_refused(consistent, batches):
+    assert consistent("batches", *ON_STORE, "--dry-run").code == 2
 
 
 def test_what_ended_lately_is_not_forgotten(consistent, batches):

@@ -24,6 +24,7 @@ TOKENS_ELSEWHERE = ["--token-store", "sqlite:///other.db", "--token-table", "see
 
 
 EVICT = ["evict", "--app", "samples.shooting_range:app", *ON_STORE]
+YES = ["--yes"]
 
 
 BY_STORE = [*EVICT, "--algorithm", "deduplication-store"]
@@ -135,8 +136,8 @@ def test_evict_forgets_and_a_dry_run_says_what_it_would(consistent, play, algori
     evict = [*EVICT, "--algorithm", algorithm, *elsewhere]
 
     assert consistent(*evict, *AT_ONCE, "--dry-run").out.startswith("2 messages would be forgotten. A copy")
-    assert consistent(*evict, "--older-than", "9999w").out.startswith("0 messages are forgotten.")
-    assert consistent(*evict, *AT_ONCE, "--json").document == {
+    assert consistent(*evict, "--older-than", "9999w", *YES).out.startswith("0 messages are forgotten.")
+    assert consistent(*evict, *AT_ONCE, *YES, "--json").document == {
         "dry_run": False,
         "older_than_seconds": 0,
         "forgotten": 2,
@@ -162,7 +163,7 @@ def test_a_store_that_is_named_by_its_whole_path_is_the_same(consistent, play, t
     where = f"deduplication-store in seen of sqlite:///{tmp_path}/other.db"
     play("deduplication-store", where, elsewhere=True)
 
-    said = consistent(*EVICT, "--algorithm", "deduplication-store", *AT_ONCE, *IDS_ELSEWHERE)
+    said = consistent(*EVICT, "--algorithm", "deduplication-store", *AT_ONCE, *IDS_ELSEWHERE, *YES)
 
     assert said.out.startswith("2 messages are forgotten.")
 
@@ -180,6 +181,7 @@ def test_a_store_that_is_named_by_its_whole_path_is_the_same(consistent, play, t
         ([*BY_STORE, *AT_ONCE, "--deduplication-store", "sqlite:///no.db"], 1, "There is no store"),
         (["sweep", *EVICT[1:], "--algorithm", "state-based", "--out", "out"], 2, "--documents"),
         (["sweep", *EVICT[1:], "--algorithm", "outbox"], 2, "give --app and --out"),
+        (["sweep", *EVICT[1:], "--algorithm", "outbox", "--out", "out", "--dry-run"], 2, "--documents"),
         (["sweep", *EVICT[1:], "--algorithm", "outbox", "--out", "out", "--store", "sqlite:///no.db"], 1, "no store"),
         (["sweep", *EVICT[1:], "--algorithm", "outbox", "--out", "out", "--table", "others"], 1, "no table"),
         (["tokens", *EVICT[1:], "--messages", "no.parquet", "--out", "out"], 1, "There is no log"),
@@ -227,9 +229,15 @@ def test_it_deletes_what_counts_for_nothing_once_that_is_old_enough(consistent, 
     nothing = {"attempts": 0, "documents": 0, "young": 0, "open": 0, "given_up": 0}
     assert consistent(*SWEEP, "--json").document == nothing | {"young": 1}
     assert consistent(*SWEEP).out.startswith("Left alone: 1 attempt begun less than")
+    assert consistent(*SWEEP, *AT_ONCE, "--dry-run").out.startswith("Nothing was deleted")
+    assert consistent(*SWEEP, *AT_ONCE, "--dry-run", "--json").document == nothing | {
+        "attempts": 1,
+        "documents": 1,
+    }
+    assert consistent(*SWEEP, *AT_ONCE).code == 2
     assert len(office.files) == 3
 
-    done = consistent(*SWEEP, *AT_ONCE)
+    done = consistent(*SWEEP, *AT_ONCE, "--yes")
 
     assert (done.code, done.out) == (0, "Deleted 1 document of 1 attempt that never committed.\n")
     assert set(office.files) == {letter.name for letter in office.announced}

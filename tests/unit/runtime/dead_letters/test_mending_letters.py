@@ -71,6 +71,33 @@ def test_what_was_edited_is_changed_and_nothing_else(changes: dict[str, Any], fi
     assert mended(found(), **changes) == SENT._replace(**{field: value})
 
 
+@pytest.mark.parametrize(
+    ("body", "is_object"),
+    [
+        ('{"box":"b","n":1.5}', True),
+        ("{}", True),
+        ('{"n": 12345678901234567890123, "of": {"a": [null, true]}}', True),
+        ('{"n": 0.10000000000000000555}', False),
+        ('{"n": 1.10}', False),
+        ('{"n": NaN}', False),
+        ('{"of": {"n": 1, "n": 2}}', False),
+        ("[1]", False),
+        ('"text"', False),
+        ("no JSON", False),
+    ],
+)
+def test_a_body_is_an_object_to_edit_where_that_loses_nothing(body: str, is_object: bool):
+    letter = found(SENT._replace(body=body))
+    line = json.loads(to_line(letter))
+
+    assert isinstance(line["body"], dict) is is_object
+    assert line["body"] == (json.loads(body) if is_object else body)
+    if is_object:
+        turned = dict(reversed(line["body"].items()))
+        assert mended(letter, body=turned) is None
+        assert mended(letter, body={**turned, "n": True}) is not None
+
+
 def test_a_body_of_bytes_is_in_hexadecimal_digits_and_may_become_json():
     packed = found(SENT._replace(body=msgpack.packb({"box": "b"})))
 

@@ -249,8 +249,8 @@ def test_streams_that_are_written_to_and_truncated_have_no_faults():
 
 def spoilt(folder: Path, found: Rows, *places: Place) -> Table:
     """Return a table in an SQLite file, some of whose rows hold bytes that no backend writes."""
-    store = connect(f"sqlite:///{folder}/store.db")
-    table = drive(store.table("states"))
+    store: Any = connect(f"sqlite:///{folder}/store.db")
+    table: Table = drive(store.table("states"))
     for key in {key for key, _ in found}:
         inserts = [Operation.insert(place[1], row) for place, row in found.items() if place[0] == key]
         drive(table.transact(key, inserts))

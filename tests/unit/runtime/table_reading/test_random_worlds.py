@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
 from io import StringIO
 from operator import ge, gt, le, lt
 from tempfile import TemporaryDirectory
@@ -167,6 +168,10 @@ TIMES = {Kind.STATE: "now", Kind.VERSIONS: "now", Kind.LETTERS: "refused_at"}
 STREAMS = {Kind.STATE: "business_id", Kind.VERSIONS: "business_id", Kind.LETTERS: "stream"}
 
 
+def _scanned(store: str, request: Request, names: Sequence[str]) -> Any:
+    return scan(store, TABLE, request.with_columns(names))
+
+
 def in_order(table: pa.Table) -> list[str]:
     return sorted(map(str, table.to_pylist()))
 
@@ -187,7 +192,7 @@ def test_some_columns_of_some_rows_are_those_of_the_whole_table(happened, data):
 
         dataset = TableDataset(
             request.schema,
-            lambda names, request=request: scan(store, TABLE, request.with_columns(names)),
+            partial(_scanned, store, request),
         )
         found = dataset.to_table(columns=columns, filter=condition)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 from math import inf
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -75,7 +76,11 @@ def test_a_body_that_is_no_text_is_shown_as_json():
     async def ignore(_output):
         """Nothing is published."""
 
-    drive(Processor(diary.app, table, ignore).process(write("line")._replace(body={"lines": ["x"]})))
+    drive(
+        Processor(diary.app, table, ignore).process(
+            write("line")._replace(body=cast("Any", {"lines": ["x"]}))
+        )
+    )
 
     (letter,) = read_letters(url, "states").to_pylist()
 

@@ -76,8 +76,13 @@ def test_what_spark_passes_over_is_told_but_for_what_it_writes_itself(found):
 @pytest.mark.parametrize(
     ("names", "options", "sentence"),
     [
-        ([], {"at": "nowhere"}, "There is no log at"),
-        (["log.csv"], {"at": "log.csv", "text": "a,b"}, "is no Parquet"),
+        ([], {"at": "nowhere"}, r"There is no log at .*nowhere\.$"),
+        (["a.jsonl", "b"], {"at": "a.json"}, r"There is no log at .* has a\.jsonl\.$"),
+        ([], {"at": "no/where/a.jsonl"}, r"There is no log at .* There is no folder .*/no\.$"),
+        (["log.csv"], {"at": "log.csv", "text": "a,b"}, r"is no log.* pandas\.read_csv\("),
+        (["a.jsonl", "b/app.py"], {}, r"app\.py is no log, which is Parquet or JSON lines\.$"),
+        (["a.jsonl", "store.db"], {}, r"store\.db is no log, .* has a\.jsonl\.$"),
+        (["a.csv"], {"format_": "parquet", "text": "a,b"}, "is no Parquet"),
         (["a.jsonl", "b/c.parquet"], {}, "has JSON lines and Parquet"),
         (["a.jsonl"], {"format_": "parquet"}, "is no Parquet.* --format json"),
         (["a"], {"format_": "json"}, "is Parquet: leave out --format"),
