@@ -99,7 +99,7 @@ def test_the_outputs_of_a_redrive_are_published_and_then_all_others(place):
             return [row[0] for row in target.execute("SELECT batch_id FROM Credited ORDER BY rowid")]
 
     to = "sqlite:///published.db"
-    redrive = ["redrive", *run[1:3], *run[5:], "--edit", "mended.jsonl"]
+    redrive = ["letters", "redrive", *run[1:3], *run[5:], "--edit", "mended.jsonl"]
     done = place.consistent(*redrive, "--batch-id", "r", "--publish", to)
     assert (done.returncode, ids()) == (0, ["r"]), done.stderr
     rest = place.consistent("publish", *on_table, "--to", to)

@@ -129,7 +129,7 @@ def test_what_names_no_stream_is_refused(consistent, refused, stream):
 
 @pytest.mark.parametrize("options", [["--publish", "ftp://x"], ["--map", "Hit=hits"]])
 def test_a_target_that_cannot_be_is_refused_before_a_redrive(consistent, refused, options):
-    said = consistent("redrive", *APP, *ON_STORE, "--out", "outcomes", "--all", *options)
+    said = consistent("letters", "redrive", *APP, *ON_STORE, "--out", "outcomes", "--all", *options)
 
     assert (said.code, "Batch" in said.err) == (2, False), said.err
 
