@@ -53,7 +53,8 @@ class HandlerDefinition:
 
     def _initial_state(self) -> bytes:
         try:
-            return self.codec.canonical(self.codec.encode(self.state_type()))[1]
+            state = self.state_type()
+            return self.codec.canonical(state, self.codec.write(state))[1]
         except ValidationError as error:
             missing = ", ".join(str(problem["loc"][0]) for problem in error.errors() if problem["loc"])
             raise AppError(

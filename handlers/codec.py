@@ -6,12 +6,15 @@ bytes gets the same. Two states are equal when their bytes are.
 
 from __future__ import annotations
 
+import json
+import re
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from operator import contains, is_
+from math import isfinite
+from operator import attrgetter, contains, is_
 from types import NoneType
 from typing import Annotated, Any, Generic, Literal, TypeGuard, TypeVar, Union, get_args, get_origin
 from uuid import UUID
@@ -165,8 +168,9 @@ _HARMLESS_CONFIG = {
     "ser_json_inf_nan",
     "title",
     "val_json_bytes",
+    "validate_by_alias",
+    "validate_by_name",
 }
-_HARMLESS = {"type", "cls", "config", "custom_init", "metadata", "ref", "root_model", "schema"}
 _MAX_BYTES_WITH_INTEGERS = 4000
 """In a longer text an integer may have more than the 4,300 digits that pydantic reads."""
 _MAX_REMEMBERED = 1000
@@ -224,17 +228,7 @@ class Plain:
 def find_plain(model_type: type[BaseModel]) -> Plain | None:
     """Return what instances of a plain model are compared with, None for a model that is not plain."""
     schema: Any = model_type.__pydantic_core_schema__
-    is_plain = (
-        schema["type"] == "model"
-        and not model_type.__private_attributes__
-        and set(schema) <= _HARMLESS
-        and not schema.get("custom_init")
-        and not schema.get("root_model")
-        and set(schema.get("config", ())) <= _HARMLESS_CONFIG
-        and schema["schema"]["type"] == "model-fields"
-        and set(schema["schema"]) <= {"computed_fields", "fields", "model_name", "type"}
-        and not schema["schema"].get("computed_fields")
-    )
+    is_plain = schema["type"] == "model" and not schema.get("root_model") and _only_checks(schema)
     types = {name: _types(field) for name, field in schema["schema"]["fields"].items()} if is_plain else {}
     return Plain(types) if is_plain and None not in types.values() else None  # type: ignore[arg-type] # just compared
 
@@ -254,6 +248,112 @@ def _types(field: Any) -> frozenset[type] | None:  # noqa: ANN401 - pydantic's s
     return optional | {_SCALARS[inner["type"]]}
 
 
+# Which values come back from their bytes as they were.
+#
+# The bytes do not tell that they changed a value: of two models with the same fields the first is read, a subclass
+# loses its own fields, and all replays agree. So what is read back is compared with what was written: always, if
+# pydantic does more to a type than check it, and else for odd values in the fields that may hold some.
+
+_CERTAIN = {bool, bytes, date, float, int, str, timedelta, NoneType, UUID}
+"""Types of which each value comes back, as long as the configuration of its model has all floats and bytes written."""
+_CHECKS = {"bool", "bytes", "date", "datetime", "decimal", "default", "definition-ref", "definitions",
+           "enum", "float", "frozenset", "int", "literal", "model", "model-field", "model-fields", "none",
+           "nullable", "str", "time", "timedelta", "tuple", "union", "uuid"}  # fmt: skip
+_LIMITS = {"allow_inf_nan", "choices", "cls", "computed_fields", "config", "custom_init",
+           "decimal_places", "default", "default_factory", "default_factory_takes_data", "definitions",
+           "expected", "fields", "frozen", "ge", "generic_origin", "gt", "items_schema", "le", "lt",
+           "max_digits", "max_length", "members", "metadata", "microseconds_precision", "min_length",
+           "missing", "model_name", "multiple_of", "pattern", "ref", "root_model", "schema", "schema_ref",
+           "serialization_alias", "strict", "sub_type", "type", "validation_alias", "variadic_item_index"}  # fmt: skip
+"""What a core schema may say of a value without changing it."""
+
+
+def _only_checks(schema: Any) -> bool:  # noqa: ANN401 - pydantic's schema
+    """Return whether pydantic changes no value of a core schema, neither when it writes nor when it reads it."""
+    inner = [schema[name] for name in ("schema", "items_schema") if isinstance(schema.get(name), dict)]
+    match schema["type"]:
+        case "model" if (
+            schema.get("custom_init")
+            or schema["cls"].__private_attributes__
+            or not set(schema.get("config", ())) <= _HARMLESS_CONFIG
+        ):
+            return False
+        case "model-fields":
+            inner = [*schema["fields"].values()]
+        case "tuple":
+            inner = schema["items_schema"]
+        case "definitions":
+            inner += schema["definitions"]
+        case "union":  # JSON tells scalars apart
+            types = {_SCALARS.get(choice["type"]) for choice in schema["choices"] if set(choice) == {"type"}}
+            if len(types) < len(schema["choices"]) or None in types:
+                return False
+    return (
+        schema["type"] in _CHECKS
+        and set(schema) <= _LIMITS
+        and not schema.get("computed_fields")
+        and schema.get("validation_alias") == schema.get("serialization_alias")
+        and all(map(_only_checks, inner))
+    )
+
+
+def _may_be_odd(part: Any, config: ConfigDict) -> bool:  # noqa: ANN401 - a type expression
+    """Return whether a field with this part may hold a value that does not come back."""
+    origin = get_origin(part)
+    if origin is Literal:
+        return not {*map(type, get_args(part))} <= {bool, int, str, NoneType}
+    if part is float:
+        return config.get("ser_json_inf_nan") != "constants"
+    is_enum = isinstance(part, type) and issubclass(part, Enum)
+    return part not in _CERTAIN and not is_enum and origin not in (tuple, frozenset, Union, types.UnionType)
+
+
+def _find_odd(
+    model_type: type[BaseModel], models: Collection[type[BaseModel]], parts: set[Any]
+) -> dict[type, tuple[int, tuple[str, ...]]]:
+    """Return how many fields the models within a type have, and which of those may hold odd values.
+
+    There are no models if all values have to be compared.
+    """
+    enums = [part for part in parts if isinstance(part, type) and issubclass(part, Enum)]
+    if (
+        not _only_checks(model_type.__pydantic_core_schema__)
+        or any(issubclass(one, other) for one in models for other in models if one is not other)
+        or not {type(member.value) for enum in enums for member in enum} <= {int, str}
+        or (bytes in parts and any(model.model_config.get("ser_json_bytes") != "base64" for model in models))
+    ):
+        return {}
+    return {
+        model: (
+            len(model.model_fields),
+            tuple(
+                name
+                for name, field in model.model_fields.items()
+                if any(_may_be_odd(part, model.model_config) for part in _parts(field.annotation))
+            ),
+        )
+        for model in models
+    }
+
+
+def _exact(value: Any) -> Any:  # noqa: ANN401 - any field value
+    """Return something that equals that of another value only if a handler cannot tell the two apart."""
+    match value:
+        case BaseModel():
+            return type(value), tuple((name, _exact(item)) for name, item in value.__dict__.items())
+        case tuple():
+            return tuple, tuple(map(_exact, value))
+        case frozenset():
+            return frozenset, frozenset(map(_exact, value))
+        case float() | Decimal():
+            return isinstance(value, float), str(value)  # with the sign of a zero, and NaN equals itself
+        case datetime() | time():
+            return value.replace(tzinfo=None, fold=0), value.tzinfo is None, value.utcoffset()
+        case bool() | Enum():
+            return type(value), value
+    return next((kind for kind in SCALARS if isinstance(value, kind)), type(value)), value
+
+
 JSON = ConfigDict(
     extra="ignore",
     ser_json_bytes="base64",
@@ -266,36 +366,119 @@ JSON = ConfigDict(
 _SHOWN = 20
 
 M = TypeVar("M", bound=BaseModel)
+_fields_of = attrgetter("__dict__")
+_UNKNOWN = (0, ("all",))
+
+_MAYBE_LONG = re.compile(r"[:,\[]\s*-?[0-9](?:[0-9.]{15}|[0-9.]*[eE][+-]?[0-9]{3})")
+
+
+class _Number(float):
+    """A number of JSON of which a float does not hold all digits."""
+
+    text: str
+
+    @classmethod
+    def of(cls, text: str) -> float:
+        """Return a number, with its text if that says more."""
+        number = cls(text)
+        number.text = text
+        try:
+            return float(number) if Decimal(repr(float(number))) == Decimal(text) else number
+        except ArithmeticError:
+            return number  # it is beyond all decimals
+
+
+def _as_text(value: Any) -> Any:  # noqa: ANN401 - parsed JSON
+    if isinstance(value, list):
+        return [*map(_as_text, value)]
+    return value.text if isinstance(value, _Number) else value
 
 
 class Codec(Generic[M]):
     """Encode and decode models of one type. A call costs about a microsecond for a small model.
 
-    `decode` returns the model for its JSON, and raises pydantic's `ValidationError`. `plain` tells which models need no
-    second look, None when the type is not plain.
+    `encode` returns the JSON of a model: fields in declared order, sets sorted by the bytes of their members. It raises
+    `CodecError` for unknown or missing fields, which `model_copy(update=...)` lets pass, and for a model that would not
+    come back as it was. `decode` returns the model for its JSON, and raises pydantic's `ValidationError`. `plain` tells
+    which models need no second look, None when the type is not plain.
     """
 
-    __slots__ = ("_fields", "_sorted", "decode", "model_type", "plain", "serialize")
+    __slots__ = ("_decimals", "_fields", "_has_odd", "_odd", "_read", "_sorted", "decode", "encode", "model_type",
+                 "plain", "serialize")  # fmt: skip
 
     def __init__(self, model_type: type[M]) -> None:
         self.model_type = model_type
         self._fields = len(model_type.model_fields)
-        self._sorted = any(  # the order of a set differs between processes
-            frozenset in (part, get_origin(part))
-            for model in _models(model_type, {})
-            for field in model.model_fields.values()
-            for part in _parts(field.annotation)
-        )
+        models = _models(model_type, {})
+        fields = [field for model in models for field in model.model_fields.items()]
+        parts = {part for _, field in fields for part in _parts(field.annotation)}
+        self._sorted = any(
+            frozenset in (part, get_origin(part)) for part in parts
+        )  # their order differs by process
+        self._decimals = {
+            key
+            for name, field in fields
+            if Decimal in _parts(field.annotation)
+            for key in getattr(field.validation_alias or name, "choices", [field.validation_alias or name])
+        }
         self.plain = find_plain(model_type)
-        self.decode: Callable[[bytes | str], M] = model_type.__pydantic_validator__.validate_json
+        self._odd = _find_odd(model_type, models, parts)
+        self._has_odd = self._odd.get(model_type, _UNKNOWN)[1] != ()
+        self.encode: Callable[[M], bytes] = self._encode_and_compare if self._has_odd else self.write
+        self._read: Callable[[bytes | str], M] = model_type.__pydantic_validator__.validate_json
+        self.decode = self._read_exactly if self._decimals else self._read
         self.serialize = model_type.__pydantic_serializer__.to_json
 
-    def encode(self, model: M) -> bytes:
-        """Return the JSON of a model: fields in declared order, sets sorted by the bytes of their members.
+    @property
+    def exact(self) -> Callable[[str | bytes], str | bytes] | None:
+        """What gives bodies in which numbers are text that would lose digits of a Decimal; None if there is none."""
+        return self._with_all_digits if self._decimals else None
 
-        Raises `CodecError` for a value that its field's type does not allow, and for unknown or missing fields:
-        `model_copy(update=...)` checks neither.
-        """
+    def _with_all_digits(self, body: str | bytes) -> str | bytes:
+        text = body if isinstance(body, str) else body.decode(errors="replace")
+        if not _MAYBE_LONG.search(text):
+            return body
+        try:
+            return json.dumps(json.loads(body, parse_float=_Number.of, object_pairs_hook=self._with_decimals))
+        except (ValueError, RecursionError):
+            return body  # of which pydantic tells what is wrong
+
+    def _with_decimals(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        return {key: _as_text(value) if key in self._decimals else value for key, value in pairs}
+
+    def _read_exactly(self, data: bytes | str) -> M:
+        return self._read(self._with_all_digits(data))
+
+    def _encode_and_compare(self, model: M) -> bytes:
+        encoded = self.write(model)
+        return encoded if self._comes_back(model) else self.canonical(model, encoded)[1]
+
+    def _comes_back(self, value: Any) -> bool:  # noqa: ANN401 - any field value
+        """Return whether it takes no comparison to see that a value comes back as it was."""
+        kind = type(value)
+        if kind in _CERTAIN and kind is not float:
+            return True
+        if kind in self._odd:
+            size, names = self._odd[kind]
+            fields = value.__dict__
+            return len(fields) == size and all(map(self._comes_back, map(fields.get, names)))
+        if kind is tuple or kind is frozenset:
+            kinds = set(map(type, value))
+            size, names = self._odd.get(kinds.pop(), _UNKNOWN) if len(kinds) == 1 else _UNKNOWN
+            if not names:
+                return {*map(len, map(_fields_of, value))} == {size}
+            return all(map(self._comes_back, value))
+        if kind is datetime or kind is time:  # of another zone seconds, or all may be lost
+            offset = value.utcoffset()
+            return value.tzinfo is None or (
+                offset is not None and offset.seconds % 60 == offset.microseconds == 0
+            )
+        if kind is float:
+            return isfinite(value)
+        return value.is_finite() if kind is Decimal else isinstance(value, Enum)
+
+    def write(self, model: M) -> bytes:
+        """Return the JSON of a model, whether or not it comes back as it was. Raises `CodecError`."""
         if type(model) is not self.model_type:
             raise CodecError(f"Expected {self.model_type.__name__}, got {type(model).__name__}.")
         if len(model.__dict__) != self._fields:
@@ -304,46 +487,52 @@ class Codec(Generic[M]):
             what = f"has no field {', '.join(strange)}" if strange else f"lacks {', '.join(missing)}"
             raise CodecError(f"{self.model_type.__name__} {what}.")
         try:
-            if self._sorted:
-                return _json(_sorted(model))
-            return self.serialize(model, by_alias=True, warnings=False)
-        except KeyError as error:
-            raise CodecError(
-                f"A model in {self.model_type.__name__} has no field {error.args[0]}."
-            ) from error
+            return self.serialize(_ordered(model) if self._sorted else model, by_alias=True, warnings=False)
         except (PydanticSerializationError, TypeError, ValueError) as error:
             raise CodecError(f"{self._place_of_failure(model)} cannot be encoded: {error}") from error
 
     def reread(self, data: bytes) -> M:
         """Decode what `encode` returned. Raises `CodecError` when it is not valid."""
         try:
-            return self.decode(data)
+            return self._read(data)
         except ValidationError as error:
-            raise CodecError(
-                f"{self.model_type.__name__} holds a value that its type does not allow: {all_problems(error)}"
-            ) from error
+            raise self._refusal(error) from error
 
-    def canonical(self, encoded: bytes) -> tuple[M, bytes]:
-        """Return what `encode` returned in canonical form: the model as storage returns it, and the bytes to store.
+    def canonical(self, model: M, encoded: bytes) -> tuple[M, bytes]:
+        """Return a model, which `write` has encoded, as storage returns it, and the bytes to store.
 
-        A value that was not validated may be encoded in another form than its type's: 1.0 in a field of type int, 0
-        in a Decimal. Decoded and encoded once more it would look changed. Raises `CodecError` when the bytes cannot be
-        decoded, or change with each decoding.
+        A value that was not validated counts as what pydantic would make of it: 1.0 in a field of type int, a list for
+        a tuple, 0 for a Decimal. Raises `CodecError` for one that its field's type does not allow, and for a model that
+        does not come back as it was.
         """
-        model = self.reread(encoded)
-        again = self.encode(model)
-        if again != encoded and self.encode(self.reread(again)) != again:
-            raise CodecError(
-                f"{self.model_type.__name__} changes with every encoding and decoding: check its validators."
-            )
-        return model, again
+        back = self.reread(encoded)
+        if not self._has_odd or self._comes_back(model):
+            return back, self.write(back)
+        if _exact(model) == _exact(back):
+            return back, encoded
+        try:
+            valid = self.model_type.model_validate(dict(model.__dict__), by_alias=False, by_name=True)
+        except ValidationError as error:
+            raise self._refusal(error) from error
+        encoded = self.write(valid)
+        back = self.reread(encoded)
+        for name, value in valid.__dict__.items():
+            if _exact(value) != _exact(back.__dict__[name]):
+                raise CodecError(
+                    f"{self.model_type.__name__}.{name} would change when stored or sent: use a type that JSON keeps."
+                )
+        return back, encoded
+
+    def _refusal(self, error: ValidationError) -> CodecError:
+        name = self.model_type.__name__
+        return CodecError(f"{name} holds a value that its type does not allow: {all_problems(error)}")
 
     def _place_of_failure(self, model: M) -> str:
         """Return the first field that cannot be encoded, with the name of the model."""
         name = self.model_type.__name__
         for field in self.model_type.model_fields:
             try:
-                _json(_sorted(getattr(model, field)))
+                _json(_ordered(getattr(model, field)))
             except (PydanticSerializationError, TypeError, ValueError):
                 return f"{name}.{field}"
         return name
@@ -360,17 +549,29 @@ def all_problems(error: ValidationError) -> str:
     return "; ".join([*lines, f"and {more} more"] if more else lines)
 
 
-def _sorted(value: Any) -> Any:  # noqa: ANN401 - any field value
-    """Return a value with models as dicts, and sets as lists sorted by the JSON of their members."""
+class _Ordered(frozenset[Any]):
+    """A set that is written sorted by the JSON of its members, each by the serializer of its type."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(sorted(super().__iter__(), key=_json))
+
+
+def _ordered(value: Any) -> Any:  # noqa: ANN401 - any field value
+    """Return a value in which sets are written sorted."""
+    if type(value) in _CERTAIN:
+        return value
     if isinstance(value, BaseModel):
-        fields = type(value).model_fields
-        return {
-            fields[name].serialization_alias or name: _sorted(item) for name, item in value.__dict__.items()
-        }
+        fields = {name: _ordered(item) for name, item in value.__dict__.items()}
+        if all(map(is_, fields.values(), value.__dict__.values())):
+            return value
+        copied = value.__copy__()
+        copied.__dict__.update(fields)
+        return copied
     if isinstance(value, frozenset | set):
-        return sorted((_sorted(item) for item in value), key=_json)
-    if isinstance(value, tuple | list):
-        return [_sorted(item) for item in value]
+        return _Ordered(value if _CERTAIN.issuperset(map(type, value)) else map(_ordered, value))
+    if type(value) in (tuple, list):
+        items = [*map(_ordered, value)]
+        return value if all(map(is_, items, value)) else type(value)(items)
     return value
 
 

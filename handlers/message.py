@@ -169,4 +169,4 @@ class StateCodec(Codec[State]):
                 raise CodecError(
                     f"The upcaster of {name} from version {step} failed: {type(error).__name__}: {error}"
                 ) from error
-        return self.encode(self.reread(json.dumps(fields).encode()))
+        return self.write(self.reread(json.dumps(fields).encode()))

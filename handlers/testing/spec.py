@@ -52,12 +52,12 @@ def handle(handler: HandlerDefinition, before: bytes, message: Message, context:
         raise CodecError(
             f"{method.__qualname__} returned None: return the next state, or the input state unchanged."
         )
-    after = codec.encode(returned)
-    if codec.encode(state) != before:
+    after = codec.write(returned)
+    if codec.write(state) != before:
         raise InputStateChangedError(
             f"{handler.name} mutated its input state: return a changed copy, state.model_copy(update=...)."
         )
-    after = before if after == before else codec.canonical(after)[1]
+    after = before if returned is state else codec.canonical(returned, after)[1]
     return Handling(after, tuple(context.published), dict(context.captured))
 
 
@@ -267,7 +267,7 @@ class Past:
     def encoded(self, state: State) -> bytes:
         """Return the stored bytes of a state. Raises `SpecError` when it is no state of the handler."""
         try:
-            return self.definition.codec.canonical(self.definition.codec.encode(state))[1]
+            return self.definition.codec.canonical(state, self.definition.codec.write(state))[1]
         except CodecError as error:
             raise SpecError(f"This is not a valid state of {self.definition.name}: {error}") from error
 

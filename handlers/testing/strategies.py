@@ -53,7 +53,7 @@ def scenarios(
     def keep(drawn: tuple[HandlerDefinition, list[Message]]) -> None:
         handler, messages = drawn
         path = handler.routes[message_name(type(messages[0]))].wire_path
-        value: Any = json.loads(message_codec(type(messages[0])).encode(messages[0]))
+        value: Any = json.loads(message_codec(type(messages[0])).write(messages[0]))
         for step in path:
             value = value[step]
         business_id = handler.routes[message_name(type(messages[0]))].business_id(messages[0])
@@ -82,7 +82,7 @@ def _messages(handler: HandlerDefinition, given: Mapping[type[Message], Strategy
 def _addressed(handler: HandlerDefinition, message: Message, value: Any, business_id: str) -> str:  # noqa: ANN401
     """Return the body of a message with another business id; reject the example when it is not valid."""
     route, codec = handler.routes[message_name(type(message))], message_codec(type(message))
-    body = part = json.loads(codec.encode(message))
+    body = part = json.loads(codec.write(message))
     for step in route.wire_path[:-1]:
         part = part[step]
     part[route.wire_path[-1]] = value

@@ -151,14 +151,14 @@ def settle(  # noqa: PLR0917 - called for each message: by position, which is fa
             raise _changed(handler)
         if returned is state:
             return state, before
-        after = codec.encode(returned)
+        after = codec.write(returned)
         if plain.survives(returned, after):
             return returned, after
     else:
-        after = codec.encode(returned)
-        if (after if returned is state else codec.encode(state)) != before:
+        after = codec.write(returned)
+        if (after if returned is state else codec.write(state)) != before:
             raise _changed(handler)
-    return (codec.reread(before), before) if after == before else codec.canonical(after)
+    return (codec.reread(before), before) if returned is state else codec.canonical(returned, after)
 
 
 def failure_of(error: BaseException) -> HandlerFailedError:

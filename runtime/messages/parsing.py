@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -127,23 +128,25 @@ def is_copy(delivery: Prepared, recorded: bytes) -> bool:
     if delivery.fingerprint == recorded:
         return True
     names = [name for name in delivery.route.names if name != delivery.envelope.type]
-    return recorded in _fingerprints(delivery.envelope, names)
+    return recorded in _fingerprints(delivery.envelope, names, delivery.route)
 
 
-def has_fingerprint(envelope: Envelope, names: Iterable[str], recorded: bytes) -> bool:
+def has_fingerprint(envelope: Envelope, names: Iterable[str], recorded: bytes, route: Route | None) -> bool:
     """Say whether a body that its type refuses has the recorded fingerprint, under any of the type's names.
 
     A body that does not parse has none.
     """
     try:
-        return recorded in _fingerprints(envelope, names)
+        return recorded in _fingerprints(envelope, names, route)
     except Exception:  # noqa: BLE001 - a body may hold anything
         return False
 
 
-def _fingerprints(envelope: Envelope, names: Iterable[str]) -> list[bytes]:
-    packed = isinstance(envelope.body, bytes)
-    return [fingerprint(name, envelope.body, packed=packed) for name in names]
+def _fingerprints(envelope: Envelope, names: Iterable[str], route: Route | None) -> list[bytes]:
+    body, exact = envelope.body, None if route is None else message_codec(route.message_type).exact
+    packed = isinstance(body, bytes)
+    body = body if exact is None or packed else exact(body)
+    return [fingerprint(name, body, packed=packed) for name in names]
 
 
 class ParsingTimedOutError(BaseException):
@@ -238,11 +241,18 @@ def business_id_of(route: Route, envelope: Envelope) -> str | None:
 def read_body(route: Route, body: str | bytes) -> Message:
     """Return the message in a body of JSON text or msgpack bytes.
 
-    Raises pydantic's `ValidationError`, what msgpack raises, and whatever the message's own validators do.
+    Msgpack is read as the JSON of which it has the fingerprint, unless it holds what JSON does not have. Raises
+    pydantic's `ValidationError`, what msgpack raises, and whatever the message's own validators do.
     """
-    if isinstance(body, bytes):
-        return route.message_type.model_validate(unpack(body))
-    return message_codec(route.message_type).decode(body)
+    codec = message_codec(route.message_type)
+    if isinstance(body, str):
+        return codec.decode(body)
+    fields = unpack(body)
+    try:
+        text = json.dumps(fields) if codec.plain is None else None  # plain ones are read alike in both forms
+    except TypeError:  # it holds bytes or a timestamp
+        text = None
+    return route.message_type.model_validate(fields) if text is None else codec.decode(text)
 
 
 class _Parser:
@@ -283,7 +293,7 @@ class _Parser:
                 continue
             self._read(route, places)
             self._refuse_others(route, places)
-            self._add_fingerprints(type_, places)
+            self._add_fingerprints(route, type_, places)
 
     def _read(self, route: Route, places: Sequence[int]) -> None:
         """Read the bodies of one type."""
@@ -339,14 +349,16 @@ class _Parser:
             return {each.int for each in ids} <= {int.from_bytes(ours) if isinstance(ours, bytes) else None}
         return set(map(str, ids)) <= {self._business_id or None}
 
-    def _add_fingerprints(self, type_: str, places: Sequence[int]) -> None:
+    def _add_fingerprints(self, route: Route, type_: str, places: Sequence[int]) -> None:
         """Compute the fingerprints of the messages of one type."""
         bodies, messages, fingerprints = self._envelopes.bodies, self.messages, self.fingerprints
+        exact = message_codec(route.message_type).exact  # digits count that a handler can see
         for place in places:
             if type(messages[place]) is not Outcome:
-                body = bodies[place]
                 try:
-                    fingerprints[place] = fingerprint(type_, body, packed=isinstance(body, bytes))
+                    body, packed = bodies[place], isinstance(bodies[place], bytes)
+                    body = body if exact is None or packed else exact(body)
+                    fingerprints[place] = fingerprint(type_, body, packed=packed)
                 except Exception as error:  # noqa: BLE001 - the body may hold anything
                     self.refuse(place, Reason.INVALID_BODY, repr(error))
 

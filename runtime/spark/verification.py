@@ -25,7 +25,7 @@ from eventstore.stream import split_keys
 from handlers import App
 from runtime.algorithms.state_based.verification import Finding, Verdict, Verifier
 from runtime.archives.versions import ExportedVersions
-from runtime.batch_options import TablePlace, VerifyOptions
+from runtime.batch_options import TablePlace, VerifyOptions, remark
 from runtime.clock import system_clock
 from runtime.errors import BatchFailedError, LogError, StoredDataError, UsageError
 from runtime.ledger.ledger import STATE_BASED, Ledger
@@ -35,7 +35,7 @@ from runtime.messages.envelope import id_text
 from runtime.messages.outcome import VARYING, Outcome, Outputs, without_values
 from runtime.messages.parsing import prepare_all, unroutable
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.spark.logs.normalise import normalise
+from runtime.spark.logs.normalise import normalise, tell_of_struct
 from runtime.spark.logs.read import Log, open_log
 from runtime.spark.logs.route import Sample, find_routes, route
 from runtime.spark.preflight import Probe, check_workers
@@ -319,8 +319,10 @@ def verify(
     if chosen.export is not None:
         ExportedVersions(Path(chosen.export))  # raises when there are no versions
     with job_settings(spark, messages):
-        given = open_log(spark, messages, chosen.log_format, chosen.step).rows
+        say = partial(remark, chosen.step)
+        given = open_log(spark, messages, chosen.log_format, say).rows
         log = normalise(given, chosen.source, chosen.limits)
+        tell_of_struct(given, app, None, say)
         connection = open_table(place.store, place.table, make=False)
         check_reach(connection, spark)
         check_workers(spark, Probe(app, place, None))

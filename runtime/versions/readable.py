@@ -83,7 +83,7 @@ _SHOWN = 5
 def read_state(codec: StateCodec, encoded: bytes) -> State:
     """Return a stored state in today's schema version. Raises `CodecError` when it does not survive a round trip."""
     state = codec.reread(encoded)
-    again = codec.encode(state)
+    again = codec.write(state)
     if again != encoded:
         name, fields = (
             codec.model_type.__name__,

@@ -195,7 +195,7 @@ class Verifier:
         else:
             route, type_ = self._handler.routes.get(delivery.envelope.type), delivery.envelope.type
             names = (type_,) if route is None else route.names
-            is_same = has_fingerprint(delivery.envelope, names, known.record.fingerprint)
+            is_same = has_fingerprint(delivery.envelope, names, known.record.fingerprint, route)
         if not is_same:
             error = f"Version {known.number} was made by another message with this id."
             return self._finding(delivery, business_id, Verdict.ID_REUSED, known, error=error)

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import math
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, IntEnum
-from typing import Literal, NewType
+from typing import Annotated, Any, Literal, NewType
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    RootModel,
+    ValidationError,
+    create_model,
+    field_validator,
+)
 from pydantic.alias_generators import to_camel
 
 from handlers import CodecError, Message, State
 from handlers.codec import Codec, all_problems, check_model
+from samples.orders.domain import OrderData, PlaceOrder
+from samples.shooting_range.domain import FireAt, Hit, ShootingRangeData
 from tests.unit.handlers.processes import run_python
 
 Loudness = NewType("Loudness", int)
@@ -128,7 +142,7 @@ def test_what_came_back_is_encoded_to_the_same_bytes(model):
     encoded = codec.encode(model)
 
     assert codec.encode(codec.reread(encoded)) == encoded
-    assert codec.canonical(encoded) == (model, encoded)
+    assert codec.canonical(model, encoded) == (model, encoded)
 
 
 class Measured(State):
@@ -246,7 +260,7 @@ KEY = UUID("7d444840-9dc0-11d1-b245-5ffdce74fad2")
 
 def settled(model):
     codec = Codec(type(model))
-    return codec.canonical(codec.encode(model))
+    return codec.canonical(model, codec.write(model))
 
 
 class Nested(BaseModel):
@@ -336,7 +350,7 @@ def test_an_unknown_field_is_refused_in_a_model_with_sets():
 def test_an_unknown_field_in_a_nested_model_of_one_with_sets_is_refused():
     nested = Nested().model_copy(update={"nmae": "x"})
 
-    with pytest.raises(CodecError, match=r"^A model in DataWithSet has no field nmae.$"):
+    with pytest.raises(CodecError, match=r"^DataWithSet.nested would change"):
         Codec(DataWithSet).encode(DataWithSet(nested=nested))
 
 
@@ -356,16 +370,6 @@ def test_a_model_of_another_type_is_refused():
         Codec(Data).encode(Derived())
 
 
-def test_a_model_of_a_derived_type_in_a_field_comes_back_as_the_fields_type():
-    class Longer(Nested):
-        more: int = 7
-
-    back, encoded = settled(DataWithSet(nested=Longer(name="x")))
-
-    assert type(back.nested) is Nested
-    assert Codec(DataWithSet).encode(back) == encoded
-
-
 def test_a_model_that_comes_back_as_something_else_each_time_is_refused():
     class Growing(State):
         rings: int = 0
@@ -375,10 +379,148 @@ def test_a_model_that_comes_back_as_something_else_each_time_is_refused():
         def one_more(cls, value: int) -> int:
             return value + 1
 
-    with pytest.raises(
-        CodecError, match=r"^Growing changes with every encoding and decoding: check its validators.$"
-    ):
+    with pytest.raises(CodecError, match=r"^Growing.rings would change"):
         settled(Growing(rings=1))
+
+
+class Longer(Nested):
+    more: int = 7
+
+
+class Circle(Nested):
+    size: int = 1
+
+
+class Square(Nested):
+    size: int = 1
+
+
+class Seconds(RootModel[int]):
+    model_config = ConfigDict(frozen=True)
+
+
+class Odd(Enum):
+    PAIR = (1, 2)
+
+
+class Written(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    share: float | None = None
+    number: int = Field(default=0, serialization_alias="nr")
+    rounded: Annotated[float, PlainSerializer(lambda value: round(value, 1))] = 0.0
+
+
+def stores(values: dict[str, tuple[Any, Any]], base: type[Any]) -> Any:
+    """Return a model with fields of these types, which hold these values."""
+    create: Any = create_model
+    made = create("Stores", __base__=base, **{name: (kind, ...) for name, (kind, _) in values.items()})
+    return made(**{name: value for name, (_, value) in values.items()})
+
+
+BERLIN = ZoneInfo("Europe/Berlin")
+CHANGED: list[tuple[Any, Any]] = [
+    (Circle | Square, Square(size=1)),
+    (tuple[Circle | Square, ...], (Circle(), Square())),
+    (UUID | str, str(KEY)),
+    (Decimal | str, "1.50"),
+    (datetime | str, "2026-01-01T00:00:00"),
+    (Nested, Longer(name="x")),
+    (Nested | None, Longer(name="x")),
+    (tuple[Nested, ...], (Nested(), Longer(name="x"))),
+    (tuple[int, Nested], (1, Longer(name="x"))),
+    (frozenset[Nested], frozenset({Nested(), Longer(name="x")})),
+    (Nested, Nested().model_copy(update={"nmae": "x"})),
+    (time, time(1, tzinfo=BERLIN)),
+    (tuple[time, ...], (time(1, tzinfo=BERLIN),)),
+    (time, time(1, tzinfo=timezone(timedelta(seconds=90)))),
+    (datetime, datetime(2026, 1, 1, tzinfo=timezone(timedelta(seconds=90)))),
+    (Written, Written(share=math.nan)),
+    (Written, Written(number=1)),
+    (Written, Written(rounded=0.25)),
+    (Odd, Odd.PAIR),
+]
+KEPT: list[tuple[Any, Any]] = [
+    (date | datetime, datetime(2026, 1, 1)),  # noqa: DTZ001 - on purpose
+    (Circle | None, Circle(size=2)),
+    (tuple[Circle | Square, ...], (Circle(), Circle(size=2))),
+    (UUID | str, KEY),
+    (Decimal | str, Decimal("1.50")),
+    (int | float | str | None, 1.0),
+    (int | float | str | None, "1.0"),
+    (datetime, datetime(2026, 7, 1, tzinfo=BERLIN)),
+    (datetime, datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=BERLIN)),
+    (time, time(1, tzinfo=UTC)),
+    (time, time(1, tzinfo=timezone(timedelta(hours=5, minutes=30)))),
+    (Seconds, Seconds(7)),
+    (Written, Written(share=0.5, rounded=0.5)),
+    (timedelta, timedelta(microseconds=1)),
+]
+
+
+@pytest.mark.parametrize("base", [State, Message])
+@pytest.mark.parametrize(
+    "others", [{}, {"marks": (frozenset[str], frozenset({"b", "a"}))}], ids=["", "with a set"]
+)
+@pytest.mark.parametrize(("kind", "value"), CHANGED)
+def test_a_value_that_would_come_back_as_another_is_refused(kind, value, others, base):
+    model = stores({"value": (kind, value), **others}, base)
+
+    with pytest.raises(CodecError, match=r"^Stores"):
+        Codec(type(model)).encode(model)
+    if base is State:
+        with pytest.raises(CodecError, match=r"^Stores"):
+            settled(model)
+
+
+@pytest.mark.parametrize(
+    "others", [{}, {"marks": (frozenset[str], frozenset({"b", "a"}))}], ids=["", "with a set"]
+)
+@pytest.mark.parametrize(("kind", "value"), KEPT)
+def test_a_value_that_comes_back_is_taken_and_written_alike_beside_a_set(kind, value, others):
+    model, alone = stores({"value": (kind, value), **others}, State), stores({"value": (kind, value)}, State)
+    codec = Codec(type(model))
+
+    encoded = codec.encode(model)
+
+    assert codec.encode(codec.reread(encoded)) == encoded
+    assert json.loads(encoded)["value"] == json.loads(Codec(type(alone)).encode(alone))["value"]
+    assert settled(model)[1] == encoded
+
+
+def test_a_set_leaves_the_serializers_of_the_other_fields_as_they_are():
+    class Visit(State):
+        model_config = ConfigDict(ser_json_timedelta="float")
+
+        marks: frozenset[str] = frozenset({"b", "a"})
+        span: timedelta = timedelta(minutes=1)
+        wait: Seconds = Seconds(3)
+
+    assert Codec(Visit).encode(Visit()) == b'{"marks":["a","b"],"span":60.0,"wait":3}'
+
+
+@pytest.mark.parametrize("model_type", [FireAt, Hit, ShootingRangeData, OrderData, PlaceOrder, Basket])
+def test_models_of_which_all_values_come_back_are_not_compared(model_type):
+    codec = Codec(model_type)
+
+    assert (codec.encode == codec.write) == (
+        Decimal not in [*map(type, model_type.model_construct().__dict__.values())]
+    )
+
+
+class Priced(Message):
+    price: Decimal
+    share: float = 0.0
+
+
+@pytest.mark.parametrize(
+    "number",
+    ["0.12345678901234567891", "-1234567890123456.123456789e-3", "1e-400", "12345678901234567890.5", "1.5"],
+)
+def test_a_decimal_keeps_all_digits_of_a_number(number):
+    read = Codec(Priced).decode(f'{{"price":{number},"share":{number}}}')
+
+    assert (read.price, read.share) == (Decimal(number), float(number))
 
 
 class Rang(Message):

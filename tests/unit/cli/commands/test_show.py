@@ -249,7 +249,7 @@ OF_ANOTHER = f"ShootingRange-{FIRST}"
         ("sql", "select * from versions", "--handler", OF_ANOTHER, "--id", REST),
         ("letters", "--handler", OF_ANOTHER),
         ("letters", "--stream", f"{OF_ANOTHER}/{REST}"),
-        ("discard", "--stream", f"{OF_ANOTHER}/{REST}", "--yes"),
+        ("letters", "discard", "--stream", f"{OF_ANOTHER}/{REST}", "--yes"),
         ("policy", "set", "--handler", OF_ANOTHER, "--older-than", "9d"),
         ("policy", "set", "--handler", OF_ANOTHER, "--stream", REST, "--hold"),
         ("policy", "remove", "--handler", OF_ANOTHER, "--stream", REST, "--hold"),
