@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from json.decoder import scanstring  # type: ignore[attr-defined]
 from operator import attrgetter
 from typing import Any, NamedTuple, overload
 from uuid import UUID
@@ -44,6 +47,12 @@ Delivery = Prepared | Outcome
 """A delivery that was parsed: ready to be handled, or the dead letter that it is."""
 
 _ALL = slice(0, None)
+
+_BLANKS = " \t\r\n"
+_BLANK: Callable[[str, int], re.Match[str]] = re.compile(f"[{_BLANKS}]*").match  # type: ignore[assignment]
+_INTEGER = re.compile(r"-?[0-9]+").fullmatch
+# Numbers of any length are read.
+_SCAN: Any = json.JSONDecoder(parse_int=str, parse_float=str).scan_once  # type: ignore[attr-defined]
 
 
 @dataclass(slots=True)
@@ -175,12 +184,12 @@ def prepare_all(
     excesses = dict(find_excesses(envelopes, limits))
     if letters is not None:
         excesses |= find_notes(envelopes)
-    parser = _Parser(handler, business_id, envelopes, limits.error)
+    parser = _Parser(handler, business_id, envelopes, limits.error, is_redrive=letters is not None)
     for position, problem in _problems(envelopes, keys).items():
         if envelopes.types[position] in handler.routes:
             parser.refuse(position, Reason.INVALID_ENVELOPE, problem)
     for position, excess in excesses.items():
-        parser.messages[position] = excess.of(handler.name, business_id)
+        parser.messages[position] = excess.of(handler.name, parser.named(position))
     handler.supervision.parse(parser.parse, parser.parsed)
     return Deliveries(envelopes, keys, parser.messages, parser.fingerprints, handler.routes, letters)
 
@@ -222,17 +231,62 @@ def not_allowed(envelope: Envelope, handler: str | None, types: Collection[str] 
 def business_id_of(route: Route, envelope: Envelope) -> str | None:
     """Return the business id that the sender names, or the one in the body; None when there is none.
 
-    A UUID in any spelling is one. What is wrong with a body is told when it is prepared.
+    A UUID in any spelling is one. The text of a body is read as JSON, whether or not it is a valid message: Java, which
+    routes a batch, finds the same id. A body of msgpack has to be a valid message.
     """
-    given = envelope.business_id
-    if given:
-        return canonical(given) if route.key_kind is KeyKind.UUID else given
+    found = envelope.business_id
+    if not found and isinstance(envelope.body, bytes):
+        try:
+            return route.business_id(read_body(route, envelope.body)) or None
+        except BaseException as error:  # a message's own validators may raise anything
+            if is_from_outside(error):
+                raise
+            return None
+    found = found or _id_in(str(envelope.body), route.wire_path)
+    return canonical(found) if found and route.key_kind is KeyKind.UUID else found or None
+
+
+def _id_in(text: str, path: Sequence[str]) -> str | None:
+    """Return the text or the integer in a place of a JSON object, None where there is no such thing.
+
+    Of names that are given twice the last one counts. What follows the object is not looked at, nor is it by Java.
+    """
     try:
-        return route.business_id(read_body(route, envelope.body)) or None
-    except BaseException as error:  # a message's own validators may raise anything
-        if is_from_outside(error):
-            raise
+        text = text.lstrip(_BLANKS)
+        for name in path:
+            text = _member(text, name)
+        if text[0] == '"':
+            found, _ = scanstring(text, 1)
+            return found if is_text(found) else None
+        return ("0" if text == "-0" else text) if _INTEGER(text) else None
+    except (ValueError, IndexError, StopIteration, RecursionError):
         return None
+
+
+def _member(text: str, name: str) -> str:
+    """Return the value of a member of the JSON object that a text begins with, as it is written; null when absent."""
+    found, at = "null", _BLANK(text, 1).end()
+    if text[0] != "{":
+        raise ValueError(text)
+    if text[at] == "}":
+        return found
+    while True:
+        if text[at] != '"':
+            raise ValueError(text)
+        key, at = scanstring(text, at + 1)
+        at = _BLANK(text, at).end()
+        start = _BLANK(text, at + 1).end()
+        if text[at] != ":":
+            raise ValueError(text)
+        _, end = _SCAN(text, start)
+        if key == name:
+            found = text[start:end]
+        at = _BLANK(text, end).end()
+        if text[at] == "}":
+            return found
+        if text[at] != ",":
+            raise ValueError(text)
+        at = _BLANK(text, at + 1).end()
 
 
 def read_body(route: Route, body: str | bytes) -> Message:
@@ -253,7 +307,13 @@ class _Parser:
     """
 
     def __init__(
-        self, handler: HandlerDefinition, business_id: str | None, envelopes: Envelopes, error_length: int
+        self,
+        handler: HandlerDefinition,
+        business_id: str | None,
+        envelopes: Envelopes,
+        error_length: int,
+        *,
+        is_redrive: bool,
     ) -> None:
         self.messages: list[Any] = [None] * len(envelopes)
         self.fingerprints = [b""] * len(envelopes)
@@ -262,11 +322,26 @@ class _Parser:
         self._business_id = business_id
         self._envelopes = envelopes
         self._error_length = error_length
+        self._is_redrive = is_redrive
+
+    def named(self, place: int) -> str | None:
+        """Return the business id of the dead letter that a delivery is, the same whoever routed it.
+
+        Java finds one in fractions and objects too, and in bodies that end early; none in those of msgpack. A letter
+        stays with its stream.
+        """
+        envelope = self._envelopes[place]
+        route = self._handler.routes.get(envelope.type)
+        if self._business_id is None or self._is_redrive or envelope.business_id or route is None:
+            return self._business_id
+        if isinstance(envelope.body, bytes) or business_id_of(route, envelope) != self._business_id:
+            return None
+        return self._business_id
 
     def refuse(self, place: int, reason: Reason, problem: str, *, has_stream: bool = True) -> None:
         """Make a delivery a dead letter."""
-        business_id = self._business_id if has_stream else None
-        envelope, name, length = self._envelopes[place], self._handler.name, self._error_length
+        business_id, envelope = self.named(place) if has_stream else None, self._envelopes[place]
+        name, length = self._handler.name, self._error_length
         self.messages[place] = dead_letter(envelope, reason, problem, name, business_id, length=length)
 
     def parse(self) -> None:

@@ -22,7 +22,7 @@ from pyspark.sql import functions as sf
 from handlers import App
 from runtime.algorithms.state_based.verification import Finding, Verdict, Verifier
 from runtime.archives.versions import ExportedVersions
-from runtime.batch_options import TablePlace, VerifyOptions
+from runtime.batch_options import TablePlace, VerifyOptions, check_app
 from runtime.clock import system_clock
 from runtime.errors import BatchFailedError, LogError, StoredDataError, UsageError
 from runtime.ledger.ledger import STATE_BASED, Ledger
@@ -302,6 +302,7 @@ def verify(
     Raises `UsageError` for what cannot be verified, `ArchiveError` for an export without versions,
     `TableNotFoundError` when there is no such table, and `BatchFailedError` when the job stopped.
     """
+    check_app(app)
     chosen, place = given(VerifyOptions, options), TablePlace(store, table).for_workers()
     if chosen.export is not None:
         ExportedVersions(Path(chosen.export))  # raises when there are no versions
