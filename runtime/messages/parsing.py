@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from json.decoder import scanstring  # type: ignore[attr-defined]
 from operator import attrgetter
 from typing import Any, NamedTuple, overload
 from uuid import UUID
@@ -47,12 +45,6 @@ Delivery = Prepared | Outcome
 """A delivery that was parsed: ready to be handled, or the dead letter that it is."""
 
 _ALL = slice(0, None)
-
-_BLANKS = " \t\r\n"
-_BLANK: Callable[[str, int], re.Match[str]] = re.compile(f"[{_BLANKS}]*").match  # type: ignore[assignment]
-_INTEGER = re.compile(r"-?[0-9]+").fullmatch
-# Numbers of any length are read.
-_SCAN: Any = json.JSONDecoder(parse_int=str, parse_float=str).scan_once  # type: ignore[attr-defined]
 
 
 @dataclass(slots=True)
@@ -252,41 +244,23 @@ def _id_in(text: str, path: Sequence[str]) -> str | None:
     Of names that are given twice the last one counts. What follows the object is not looked at, nor is it by Java.
     """
     try:
-        text = text.lstrip(_BLANKS)
-        for name in path:
-            text = _member(text, name)
-        if text[0] == '"':
-            found, _ = scanstring(text, 1)
-            return found if is_text(found) else None
-        return ("0" if text == "-0" else text) if _INTEGER(text) else None
-    except (ValueError, IndexError, StopIteration, RecursionError):
+        found, _ = _JSON.raw_decode(text.lstrip(" \t\r\n"))
+    except (ValueError, RecursionError):
         return None
+    for name in path:
+        found = found.get(name) if isinstance(found, dict) else None
+    if not isinstance(found, str) or not is_text(found):
+        return None
+    return "0" if type(found) is _Integer and found == "-0" else str(found)
 
 
-def _member(text: str, name: str) -> str:
-    """Return the value of a member of the JSON object that a text begins with, as it is written; null when absent."""
-    found, at = "null", _BLANK(text, 1).end()
-    if text[0] != "{":
-        raise ValueError(text)
-    if text[at] == "}":
-        return found
-    while True:
-        if text[at] != '"':
-            raise ValueError(text)
-        key, at = scanstring(text, at + 1)
-        at = _BLANK(text, at).end()
-        start = _BLANK(text, at + 1).end()
-        if text[at] != ":":
-            raise ValueError(text)
-        _, end = _SCAN(text, start)
-        if key == name:
-            found = text[start:end]
-        at = _BLANK(text, end).end()
-        if text[at] == "}":
-            return found
-        if text[at] != ",":
-            raise ValueError(text)
-        at = _BLANK(text, at + 1).end()
+class _Integer(str):
+    """A JSON integer of any length, as it is written."""
+
+    __slots__ = ()
+
+
+_JSON = json.JSONDecoder(parse_int=_Integer)
 
 
 def read_body(route: Route, body: str | bytes) -> Message:

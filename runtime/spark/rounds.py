@@ -58,7 +58,7 @@ _KNOWN = (Status.PROCESSED.value, Status.DUPLICATE.value)
 
 @dataclass(frozen=True)
 class BatchResult:
-    """A published batch: its row in the ledger and its outcomes.
+    """A published batch: its row in the ledger and its outcomes. It is shown as its counts.
 
     `was_published` says that it was published before, and nothing was run.
     """
@@ -66,6 +66,12 @@ class BatchResult:
     record: BatchRecord
     outcomes: DataFrame
     was_published: bool
+
+    def __repr__(self) -> str:
+        counts = [f"{count:,} {name.replace('_', ' ')}" for name, count in self.record.counts.items()]
+        when = " before: nothing was run" if self.was_published else ""
+        said = ", ".join(counts) or "no messages"
+        return f"Batch {self.record.batch_id} was published{when}: {said}, in {self.record.out}"
 
 
 def new_batch_id() -> str:
