@@ -236,11 +236,18 @@ _PLAIN: dict[type, Callable[[Any], Any]] = {
 
 
 def _check_of_subclass(name: str, value: object) -> _Check | None:
-    """Return a check that takes a subclass for the plain type it extends, or None for None."""
+    """Return a check that takes a subclass for the plain type it extends, or None for None.
+
+    Raises `ValueError` for a value that is more than its plain form, such as a time of pandas with nanoseconds.
+    """
     if value is None:
         return None
     for plain_type, plain in _PLAIN.items():
         if isinstance(value, plain_type):
             check = _CHECKS[plain_type]
+            # Not a number is not equal to itself.
+            if plain(value) != value and value == value:  # noqa: PLR0124
+                kinds = f"{type(value).__name__} that is more than a {plain_type.__name__} holds"
+                raise ValueError(f"The property {name!r} is a {kinds}.")
             return lambda checked_name, checked: check(checked_name, plain(checked))
     raise TypeError(f"The property {name!r} is a {type(value).__name__}, which no table holds.")

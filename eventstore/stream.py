@@ -192,7 +192,7 @@ class Stream(StreamValue):
         cls,
         partition: Partition,
         start_version: int = 1,
-        slice_size: int | None = 1000,
+        slice_size: int | None = None,
         *,
         select: Sequence[str] | None = None,
         header: Sequence[str] | None = None,
@@ -212,7 +212,7 @@ class Stream(StreamValue):
         cls,
         partition: Partition,
         start_version: int = 1,
-        slice_size: int | None = 1000,
+        slice_size: int | None = None,
         *,
         select: Sequence[str] | None = None,
         header: Sequence[str] | None = None,
@@ -220,7 +220,7 @@ class Stream(StreamValue):
     ) -> StreamSlice[Stream] | None:
         """Read a stream's header and its events from a version on, None when there is no stream.
 
-        `slice_size` is the number of events to read, None for all. `select` names the event properties to
+        `slice_size` limits how many events are read: all by default. `select` names the event properties to
         read and `header` the stream's own ones; with `select` alone none of the stream's own are read.
         Events below the low watermark are not there. With `ids` the events have their ids, which are in rows of their
         own: one more request for each 1,000 ids of the stream.
@@ -238,7 +238,7 @@ class Stream(StreamValue):
         cls,
         partition: Partition,
         start_version: int | None = None,
-        slice_size: int | None = 1000,
+        slice_size: int | None = None,
         *,
         select: Sequence[str] | None = None,
         header: Sequence[str] | None = None,

@@ -76,19 +76,26 @@ class FoundLetter:
 class Selection:
     """Which letters are meant: those to which all applies that is given.
 
-    `stream` is a handler and a business id. `refused_until` is a time in microseconds since 1970 UTC: letters that were
-    refused later are not meant.
+    `reason` is one or several. `stream` is a handler and a business id. Times are in microseconds since 1970 UTC: not
+    meant are letters that were refused last after `refused_until`, or first before `refused_since`.
     """
 
     message_id: str | None = None
-    reason: Reason | str | None = None
+    reason: str | Collection[str] | None = None
     handler: str | None = None
     stream: tuple[str, str] | None = None
     refused_until: int | None = None
+    refused_since: int | None = None
 
     def __post_init__(self) -> None:
-        if self.reason is not None and self.reason not in set(Reason):
-            raise UsageError(f"There is no reason {self.reason!r}: use one of {', '.join(Reason)}.")
+        for reason in self.reasons:
+            if reason not in set(Reason):
+                raise UsageError(f"There is no reason {reason!r}: use one of {', '.join(Reason)}.")
+
+    @property
+    def reasons(self) -> Collection[str]:
+        """The reasons that are meant, none for all."""
+        return (self.reason,) if isinstance(self.reason, str) else self.reason or ()
 
     @property
     def is_all(self) -> bool:
@@ -108,21 +115,11 @@ class Selection:
         return (
             letter.waits
             and (self.handler is None or handler == self.handler)
-            and (self.reason is None or letter.reason == self.reason)
+            and (not self.reasons or letter.reason in self.reasons)
             and (self.message_id is None or letter.message_id == canonical(self.message_id))
             and (self.refused_until is None or letter.refused_at <= self.refused_until)
+            and (self.refused_since is None or letter.since >= self.refused_since)
         )
-
-    def described(self) -> str:
-        """Return what is selected, in words."""
-        given = {
-            "message": self.message_id,
-            "reason": self.reason,
-            "handler": self.handler,
-            "stream": None if self.stream is None else "/".join(self.stream),
-            "refused until": self.refused_until,
-        }
-        return ", ".join(f"{name} {value}" for name, value in given.items() if value is not None) or "all"
 
 
 # Letters of the table: refused deliveries that reached no stream, one row for each.
@@ -211,8 +208,9 @@ class TableLetters:
         is_ours = self._batch.is_ours(kept.letter.batch, kept.letter.batch_number)
         if not self._batch.is_redrive or is_ours:
             return None
-        tried = new.letter._replace(tries=kept.letter.tries + 1)
-        return Operation.replace(row.row_key, _properties(new.handler, tried), there.etag)
+        return Operation.replace(
+            row.row_key, _properties(new.handler, new.letter.again(kept.letter)), there.etag
+        )
 
 
 def row_key(handler: str | None, envelope: Envelope) -> str:
@@ -472,6 +470,7 @@ def describe_letter(found: FoundLetter) -> dict[str, Any]:
         "version": letter.version,
         "batch": letter.batch,
         "refused_at": shown_time(letter.refused_at),
+        "refused_first_at": shown_time(letter.since),
         "tries": letter.tries,
         "parks": letter.parks,
         "behind": None if found.behind is None else f"{found.behind.number} ({found.behind.message_id})",

@@ -134,15 +134,18 @@ class Folder:
         """Copy a file into another folder: an object store does it by itself."""
         self.files.copy_file(self.path_of(name), target.path_of(name))
 
-    def delete_file(self, name: str) -> None:
-        """Delete a file, if it is there; on an object store, one more request looks first.
+    def delete_file(self, name: str) -> bool:
+        """Delete a file, if it is there, and return whether it was; on an object store, one more request looks first.
 
         Azurite now and then cuts off the error that it answers with when it is to delete what is not there.
         """
         if not self.is_local and _is_missing(self.files.get_file_info(self.path_of(name))):
-            return
-        with suppress(FileNotFoundError):
+            return False
+        try:
             self.files.delete_file(self.path_of(name))
+        except FileNotFoundError:
+            return False
+        return True
 
     def touch(self, name: str) -> None:
         """Create an empty file."""

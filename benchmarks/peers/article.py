@@ -85,7 +85,7 @@ async def process(table: Table, delivery: Delivery) -> list[Published]:
 
 async def load_state(partition: Partition, message_id: str) -> tuple[Stream, State, bool]:
     """Read the stream up to the message's own version. Return the state before it, or the newest one."""
-    found = await Stream.try_read(partition, slice_size=None)
+    found = await Stream.try_read(partition)
     if found is None:
         return Stream(partition), initial_state(), False
     text: str | None = None

@@ -117,9 +117,7 @@ class Refusals:
         )
         if own is not None:
             if self._is_redriven(own) and outcome.error != PARKED:
-                again = letter._replace(
-                    number=own.number, content=own.content, tries=own.tries + 1, parks=own.parks
-                )
+                again = letter.again(own)
                 if not self._fits(again, instead_of=own.size):  # a mended body that has no room
                     again = again._replace(envelope=own.envelope, enqueued_at=own.enqueued_at)
                 self._change(position, again)

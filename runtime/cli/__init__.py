@@ -22,7 +22,7 @@ _OWNER_ONLY = 0o077
 
 _TYPED_IN = (
     "Warning: the command line holds a secret, which others see in the list of processes and in the history of the "
-    "shell. Put the connection string into an environment variable, and write --store env:NAME."
+    "shell. Put it into an environment variable, and write {}env:NAME."
 )
 
 
@@ -42,7 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(_MISSING.format(error.name))
     remember(arguments)
     os.umask(os.umask(_OWNER_ONLY) | _OWNER_ONLY)
-    if holds_secret():
-        Screen().note(_TYPED_IN)
+    option = holds_secret()
+    if option:
+        Screen().note(_TYPED_IN.format(f"{option} NAME=" if option == "--header" else f"{option} "))
     with answered():
         application(args=None if arguments is None else list(arguments), prog_name="consistent")

@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
 _given: ContextVar[Sequence[str] | None] = ContextVar("arguments", default=None)
 
-_STORES = ("--store", "--deduplication-store", "--token-store", "--publish", "--to", "--header")
-_SECRETS = ("accountkey=", "sharedaccesssignature=", "sig=")
-_IN_URL = re.compile(r"://[^/\s]*:[^/\s]+@")
+_STORES = ("--store", "--deduplication-store", "--token-store", "--publish", "--to", "--keys", "--header")
+_SECRETS = ("accountkey=", "sharedaccesskey=", "sharedaccesssignature=", "sig=", "password=")
+_IN_URL = re.compile(r"://[^/@]*:(?!\d*(/|$)).+@", re.DOTALL)
 """A password in the url of a target or of a store for keys."""
 
-_HEADER = re.compile(r"(proxy-)?authorization=(?!env:)", re.IGNORECASE)
+_HEADER = re.compile(r"(authorization|api-?key|cookie)=(?!env:)", re.IGNORECASE)
 
 
 def remember(arguments: Sequence[str] | None) -> None:
@@ -51,9 +51,15 @@ def remember(arguments: Sequence[str] | None) -> None:
     _given.set(list(sys.argv[1:] if arguments is None else arguments))
 
 
-def holds_secret() -> bool:
-    """Return whether a secret was typed into the command, where other users see it among the processes."""
-    return any(map(_is_secret, _given.get() or ()))
+def holds_secret() -> str:
+    """Return the option whose secret was typed into the command, where other users see it among the processes."""
+    option = ""
+    for word in _given.get() or ():
+        if word.startswith("--"):
+            option = word.partition("=")[0]
+        if _is_secret(word):
+            return option or "an argument"
+    return ""
 
 
 def command_with(option: str, value: str) -> str:
@@ -115,7 +121,7 @@ def describe(record: BatchRecord) -> dict[str, Any]:
     return {
         **{name: getattr(record, name) for name in names},
         "counts": counts,
-        "out": record.out,
+        "out": record.shown_in,
         "input": record.input,
     }
 

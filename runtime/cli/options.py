@@ -78,7 +78,7 @@ def size_text(size: int) -> str:
 def _pair(text: str) -> tuple[str, str]:
     name, _, value = (part.strip() for part in text.partition("="))
     if not name or not value:
-        raise typer.BadParameter(f"It is written NAME=VALUE, not {text!r}.")
+        raise typer.BadParameter("It is written NAME=VALUE.")  # not quoted: it may be a secret
     return name, value
 
 

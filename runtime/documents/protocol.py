@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -231,10 +232,9 @@ class Documents:
             await take_out(self.table, given_up)
 
 
-async def delete(store: DocumentStore, given_up: Registration) -> None:
-    """Delete the documents of an attempt that was given up."""
-    for name in given_up.names:
-        await store.delete(name)
+async def delete(store: DocumentStore, given_up: Registration) -> int:
+    """Delete the documents of an attempt that was given up, and return how many were there, as far as that is known."""
+    return sum([bool(await store.delete(name)) for name in given_up.names])
 
 
 FORGET_AFTER = timedelta(days=1)
@@ -242,14 +242,17 @@ FORGET_AFTER = timedelta(days=1)
 
 
 class Swept(NamedTuple):
-    """How many attempts a sweep gave up, and how many documents it deleted of them, as far as they were there."""
+    """How many attempts a sweep gave up, how many documents it deleted, and how many attempts it left alone.
+
+    Left alone are attempts that are too `young`, those of `open` batches, and those that were `given_up` so recently
+    that a request of theirs may still take effect.
+    """
 
     attempts: int = 0
     documents: int = 0
-
-    def plus(self, more: Swept) -> Swept:
-        """Return the sum of two."""
-        return Swept(self.attempts + more.attempts, self.documents + more.documents)
+    young: int = 0
+    open: int = 0
+    given_up: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,49 +266,54 @@ class DocumentSweep:
     open_batches: OpenBatches
 
     async def sweep(self, older_than: timedelta) -> Swept:
-        """Delete what attempts have prepared that registered at least `older_than` ago and did not commit.
+        """Delete what attempts have prepared that did not commit, and never will.
 
-        Attempts of a batch that has not ended are left alone. Costs one request for each 1,000 objects for which
-        documents were stored since the last sweep, two for each of them, and one for each document that is deleted.
+        Those are attempts of a batch that has ended, and attempts at single messages that registered at least
+        `older_than` ago. Costs one request for each 1,000 objects for which documents were stored since the last sweep,
+        two for each of them, and one for each document that is deleted.
         """
         latest, past = cut_off(self.clock, older_than), cut_off(self.clock, FORGET_AFTER)
-        retries, swept = self.retries.beside(self.table), Swept()
+        retries, done, left = self.retries.beside(self.table), Counter[str](), Counter[str]()
         async for page in pages(partial(self.table.scan, MARKER)):
             for marker in page.rows:
                 with one_of_many(self.table, marker.partition_key):
-                    attempt = partial(self.sweep_object, marker.partition_key, latest, past)
-                    swept = swept.plus(await until_undisturbed(retries, attempt))
-        return swept
+                    attempt = partial(self.sweep_object, marker.partition_key, latest, past, done)
+                    left += await until_undisturbed(retries, attempt)
+        return Swept(**done, **left)
 
-    async def sweep_object(self, key: str, latest: int, past: int) -> Swept:
-        """Sweep the attempts at one object, and remove the marker when none is left.
+    async def sweep_object(self, key: str, latest: int, past: int, done: Counter[str]) -> Counter[str]:
+        """Sweep the attempts at one object, and remove the marker when none is left. Return what is left alone.
 
         Those are given up that registered at a time, `latest`, or before, and those forgotten that were given up at
-        another, `past`, or before. Times are in microseconds.
+        another, `past`, or before. Times are in microseconds. `done` counts across tries, as a conflict undoes nothing.
         """
         marker = await self.table.get(key, MARKER)
-        registered = await registrations_of(self.table, key)
-        swept, is_left = Swept(), False
-        for registration in registered:
+        left, is_left = Counter[str](), False
+        for registration in await registrations_of(self.table, key):
             if self._is_dead(registration, latest):
-                await self.clean_up(registration)
-                swept = swept.plus(Swept(1, len(registration.names)))
+                done["documents"] += await self.clean_up(registration)
+                done["attempts"] += 1
                 is_left = True
             elif registration.given_up_at is not None and registration.given_up_at <= past:
-                await delete(self.store, registration)
+                done["documents"] += await delete(self.store, registration)
                 await take_out(self.table, registration)
             else:
-                is_left = True
-        if marker is not None and not is_left:
+                is_open = registration.batch is not None and registration.batch.number is not None
+                left[
+                    "given_up" if registration.given_up_at is not None else "open" if is_open else "young"
+                ] += 1
+        if marker is not None and not is_left and not left:
             # Unless somebody has registered since it was read.
             await _write(self.table, key, Operation.delete(MARKER, marker.etag))
-        return swept
+        return left
 
-    async def clean_up(self, registration: Registration) -> None:
-        """Give an attempt up, and delete its documents."""
-        await delete(self.store, await give_up(self.table, registration, self.clock()))
+    async def clean_up(self, registration: Registration) -> int:
+        """Give an attempt up, delete its documents, and return how many were there."""
+        return await delete(self.store, await give_up(self.table, registration, self.clock()))
 
     def _is_dead(self, registration: Registration, latest: int) -> bool:
-        if registration.given_up_at is not None or registration.registered_at > latest:
+        if registration.given_up_at is not None:
             return False
-        return registration.batch is None or self.open_batches.is_finished(*registration.batch)
+        if registration.batch is None or registration.batch.number is None:
+            return registration.registered_at <= latest
+        return self.open_batches.is_finished(*registration.batch)

@@ -26,8 +26,11 @@ class DocumentStore(Protocol):
     async def prepare(self, reference: DocumentReference, content: bytes) -> None:
         """Return when the document is durable under the reference's name."""
 
-    async def delete(self, name: str) -> None:
-        """Delete a document, if it is there. It may never have been prepared, or in part."""
+    async def delete(self, name: str) -> bool | None:
+        """Delete a document, if it is there. It may never have been prepared, or in part.
+
+        Return whether it was there, if that is known.
+        """
 
 
 class ListedDocuments(DocumentStore, Protocol):
@@ -72,9 +75,9 @@ class FolderDocuments(ListedDocuments):
         """Return when the file is durable, with its name."""
         await _blocking(self._write, reference, content)
 
-    async def delete(self, name: str) -> None:
-        """Delete the file, if it is there."""
-        await _blocking(self._delete, name)
+    async def delete(self, name: str) -> bool:
+        """Delete the file, if it is there, and return whether it was."""
+        return await _blocking(self._delete, name)
 
     async def read(self, name: str) -> bytes:
         """Return the content of a document. Raises `FileNotFoundError`."""
@@ -107,11 +110,12 @@ class FolderDocuments(ListedDocuments):
         for depth in range(len(above) + 1 if folder.is_local else 0):  # the names of the folders that hold it
             (self._folder.sub("/".join(above[:depth])) if depth else self._folder).flush()
 
-    def _delete(self, name: str) -> None:
+    def _delete(self, name: str) -> bool:
         folder, file = self._place(name)
-        folder.delete_file(file)
+        was_there = folder.delete_file(file)
         if folder.is_local and folder.exists():
             folder.flush()
+        return was_there
 
     def _read(self, name: str) -> bytes:
         folder, file = self._place(name)

@@ -46,6 +46,9 @@ STATE_BASED = "state-based"
 EPOCH = "epoch "
 """Begins what describes the input of a micro-batch."""
 
+HIDDEN_EPOCHS = "_epochs"
+"""The folder of OUT in which a micro-batch is made, and in which it waits until readers are to see it."""
+
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _COUNT = "Count_"
 
@@ -93,6 +96,11 @@ class BatchRecord:
     def is_epoch(self) -> bool:
         """Whether it is a micro-batch of a stream."""
         return self.input.startswith(EPOCH)
+
+    @property
+    def shown_in(self) -> str:
+        """Where readers find its outcomes: those of a micro-batch are moved there, out of the folder that has them."""
+        return self.out.removesuffix(f"/{HIDDEN_EPOCHS}") if self.is_epoch else self.out
 
     @property
     def is_finished(self) -> bool:

@@ -24,7 +24,10 @@ from eventstore import (
 from eventstore.keys import escape
 from runtime.algorithms.state_based.truncation import PolicyRules
 from runtime.clock import Clock, to_datetime, to_microseconds
+from runtime.errors import UsageError
 from runtime.ledger.batch import OpenBatches
+from runtime.ledger.settings import TableSettings
+from runtime.messages.envelope import canonical
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions.properties import INT32, INT64, expect, number, reading_row, time
 
@@ -95,6 +98,30 @@ class Decision:
 
     rules: Policy | None
     is_held: bool
+
+
+async def existing(table: Table, scope: Scope) -> Scope:
+    """Return a scope with the business id as it is stored. One or two requests, or one for each spelling of the id.
+
+    Raises `UsageError` when nothing of the table is in it, for which a policy would count.
+    """
+    if scope.handler is None:
+        return scope
+    owner = (await TableSettings.of(table)).owner
+    prefix, hint = f"{scope.handler}-", "`consistent streams` lists what there is"
+    if "-" not in scope.handler:
+        if scope.business_id is not None:
+            for spelling in dict.fromkeys((scope.business_id, canonical(scope.business_id))):
+                if (await table.query(prefix + spelling, "", _LAST, select=[])).rows:
+                    return replace(scope, business_id=spelling)
+        elif owner and scope.handler in owner.handlers:
+            return scope
+        else:
+            async for page in pages(partial(table.scan, None, prefix, f"{scope.handler}.", select=[])):
+                if page.rows:
+                    return scope
+            hint = f"it has {', '.join(sorted(owner.handlers))}" if owner else hint
+    raise UsageError(f"Nothing in the table is of {scope}, so no policy for it would count: {hint}.")
 
 
 class Policies:

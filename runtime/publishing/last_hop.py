@@ -24,10 +24,12 @@ from datetime import timedelta
 from enum import IntEnum, StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from urllib.parse import unquote
 
 from pydantic import PositiveInt, TypeAdapter, ValidationError
 
 from eventstore import Operation, Row, RowError, StoreUnavailableError, Table, Value, connect, pages
+from eventstore.keys import escape
 from eventstore.port import Sleep, sleep_beside
 from runtime.algorithms.algorithm import NewId, fresh_id
 from runtime.clock import Clock, system_clock, to_datetime, to_microseconds
@@ -61,7 +63,8 @@ class DeliveryKey(NamedTuple):
 
     @classmethod
     def of(cls, customer: str, message_id: str) -> DeliveryKey:
-        """Return the key for a message id in any spelling."""
+        """Return the key for a message id in any spelling. Raises `InvalidKeyError` when no store can hold it."""
+        escape(PARTITION + customer)
         return cls(customer, id_key(canonical(message_id)))
 
 
@@ -243,8 +246,8 @@ class RedisKeys:
                 value = await self._redis.get(name)
                 found = None if value is None else _read(value, name)
                 if found is not None and found.state is KeyState.SEALED and found.end is None:
-                    customer, _, message = name.removeprefix(f"{self._prefix}:").rpartition(":")
-                    yield customer, message
+                    customer, _, message = name.removeprefix(f"{self._prefix}:").partition(":")
+                    yield unquote(customer), message
 
     async def weaknesses(self) -> list[str]:
         """Return sentences on what this Redis may forget, as far as it tells."""
@@ -286,7 +289,9 @@ class RedisKeys:
         return True
 
     def _name(self, key: DeliveryKey) -> str:
-        return f"{self._prefix}:{key.customer}:{id_text(key.message)}"
+        # Escaped, as "a:b" and "c" would have the name of "a" and "b:c".
+        customer = key.customer.replace("%", "%25").replace(":", "%3A")
+        return f"{self._prefix}:{customer}:{id_text(key.message)}"
 
 
 @asynccontextmanager
@@ -308,8 +313,11 @@ async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
             socket_connect_timeout=_SECONDS,
             retry=Retry(NoBackoff(), 0),
         )
-    except ValueError:  # its text may repeat a password
-        raise UsageError("--keys is no url of a Redis, which is redis://HOST:PORT/DATABASE.") from None
+    except ValueError:  # whose text may hold the password
+        raise UsageError(
+            "--keys is no url of a Redis: it is written redis://USER:PASSWORD@HOST:PORT/0, with %25 for %, %40 for @, "
+            "%2F for / and %20 for a blank in a user or password."
+        ) from None
     async with redis:
         try:
             ping: Any = redis.ping()
@@ -324,8 +332,8 @@ async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
                 f"--keys, or leave it out to keep the keys in the table."
             )
             raise UsageError(message) from error
-        except RedisError as error:  # such as a database that it has not
-            raise UsageError(f"Redis refuses --keys: {error}") from error
+        except RedisError as error:
+            raise UsageError(f"Redis refuses the url of --keys: {error}.") from error
         yield RedisKeys(redis, prefix)
 
 

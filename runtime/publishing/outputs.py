@@ -7,10 +7,11 @@ whenever it is read, for the same number of slices: whoever resumes must use tha
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,8 +23,11 @@ import pyarrow.parquet as pq
 
 from runtime.errors import BatchRefusedError, UsageError
 from runtime.file_systems import Folder, open_folder
-from runtime.ledger.ledger import MARK, BatchRecord, BatchStatus, mark_of
+from runtime.ledger.ledger import HIDDEN_EPOCHS, MARK, BatchRecord, BatchStatus, mark_of
 from runtime.publishing.publisher import CommittedOutput
+
+_NO_JSON = re.compile(r'"(?:[^"\\]|\\.)*"|NaN|-?Infinity')
+"""Floats in bodies that JSON has no form for, and all strings, which may hold these words."""
 
 _IN_ORDER = [("business_id", "ascending"), ("handler", "ascending"), ("sequence", "ascending")]
 _ROWS_AT_ONCE = 1_000
@@ -74,7 +78,15 @@ class Slices:
                 for row in batch.to_pylist():
                     if row["message_id"] not in known:
                         known.add(row["message_id"])
-                        yield CommittedOutput(**{**row, "headers": dict(row["headers"] or ())})
+                        body = row["body"]
+                        if "NaN" in body or "Infinity" in body:
+                            body = _NO_JSON.sub(_as_json, body)
+                        yield CommittedOutput(**{**row, "body": body, "headers": dict(row["headers"] or ())})
+
+
+def _as_json(found: re.Match[str]) -> str:
+    """Return a float that is not finite as the string that protobuf and pydantic know for it."""
+    return found[0] if found[0].startswith('"') else f'"{found[0]}"'
 
 
 def slice_of(business_id: str, count: int) -> int:
@@ -121,11 +133,22 @@ class BatchOutputs:
         folder as the ledger has them.
         """
         check_ended(record)
-        batch = open_folder(out).sub(f"batch_id={record.batch_id}")
+        batch = _folder(record, out)
         rounds = [batch.sub(f"round={number}") for number in range(record.rounds)]
         for folder in rounds:
             _check(folder, record.token)
         return cls(rounds, types)
+
+    def check_types(self) -> None:
+        """Raise `UsageError` when a type that is asked for is that of no output, but there are outputs. Reads all."""
+        there: set[str] = set()
+        for table in replace(self, types=()).tables():
+            there.update(pc.unique(table["type"]).to_pylist())
+        unknown = sorted({*self.types} - there) if there else []
+        if unknown:
+            raise UsageError(
+                f"No output is of the type {', '.join(unknown)}: --types takes some of {', '.join(sorted(there))}."
+            )
 
     def default_slices(self) -> int:
         """Return into how many slices the outputs are cut by default: one for each 1,000 deliveries, at most 256."""
@@ -165,6 +188,25 @@ class BatchOutputs:
             for folder in self.rounds
             for name in sorted(each for each in folder.sizes() if each.endswith(_SUFFIX))
         ]
+
+
+def _folder(record: BatchRecord, out: str) -> Folder:
+    """Return the folder of a batch: that of an epoch is moved from a hidden folder into OUT, alone or with others."""
+    name = f"batch_id={record.batch_id}"
+    if not record.is_epoch:
+        return open_folder(out).sub(name)
+    shown = open_folder(out.removesuffix(f"/{HIDDEN_EPOCHS}"))
+    found = [each for each in (shown.sub(HIDDEN_EPOCHS).sub(name), shown.sub(name)) if each.exists()]
+    query, _, epoch = record.batch_id.rpartition("-")
+    for merged in shown.names() if not found else ():
+        span = re.fullmatch(rf"batch_id={re.escape(query)}-(\d+)\.\.(\d+)", merged)
+        if span and int(span[1]) <= int(epoch) <= int(span[2]):
+            raise BatchRefusedError(
+                f"The outcomes of epoch {epoch} were merged with those of others, in {shown.path}/{merged}: which of "
+                f"them are its own is not known any more. `consistent stream --publish` publishes each epoch before it "
+                f"is merged."
+            )
+    return found[0] if found else shown.sub(name)
 
 
 def check_ended(record: BatchRecord) -> None:

@@ -173,6 +173,8 @@ class PublishOptions:
         "Publish only these message types; may be repeated.", default=(), metavar="TYPE,..."
     )
     """By default all; part of what a publication is."""
+    any_types: bool = False
+    """Whether outputs may be of none of these types, as those of an epoch."""
     slices: int | None = option(
         "Cut the batch into so many slices, by business id; by default one for each 1,000 deliveries, at most 256.",
         default=None,

@@ -190,6 +190,8 @@ async def begin(
         if not begun.waiting:
             return begun
     outputs = BatchOutputs.of(record, out, options.types)
+    if found is None and not options.any_types:
+        outputs.check_types()
     publication = await publications.begin(key, target.name, options.slices, outputs.default_slices())
     return Begun(publication, await publications.slices(publication), outputs)
 
@@ -221,7 +223,7 @@ class Runner:
     async def run(self, dead: Collection[str] = ()) -> None:
         """Send until the slices are sent. Claims with the tokens `dead` are those of runners that run no more."""
         target, concurrency = self._target, self._options.concurrency
-        await target.prepare(self._cut.types)
+        await until_available(self._options.attempts, partial(target.prepare, self._cut.types))
         workers = min(concurrency, target.publishers or concurrency)
         async with aclosing(self._claimed(dead)) as claimed:
             await all_or_first_error([self._work(claimed) for _ in range(workers)])
@@ -300,8 +302,8 @@ class Runner:
             outputs = islice(self._cut.outputs(claim.number), position, None)
             while chunk := list(islice(outputs, self._target.chunk)):
                 position += len(chunk)
-                sent += len(chunk)
                 records = await publisher.send(chunk)
+                sent += len(chunk) - sum(each.result is not Result.SENT for each in records)
                 if records or not is_transactional:
                     await claim.note(position, records)
                 self._show(claim, position)
@@ -357,7 +359,7 @@ async def redrive(
     if found:
         outputs = BatchOutputs.of(record, out, options.types)
         with cut(outputs.with_ids(list(found)), 1) as only:
-            await target.prepare(only.types)
+            await until_available(options.attempts, partial(target.prepare, only.types))
             tally = Tally(len(found), show)
             again = _Again(publications, publication, target, options, found, tally)
             await again.run(only.outputs(0))

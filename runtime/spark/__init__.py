@@ -11,8 +11,9 @@ from runtime.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from runtime.batch_options import BatchOptions, TablePlace, VerifyOptions
-    from runtime.spark.batch import Batch, dead_letters, letters, outputs, redrive, run_batch
+    from runtime.spark.batch import Batch, dead_letters, outputs, run_batch
     from runtime.spark.publishing import PublishTo, publish
+    from runtime.spark.redriving import letters, redrive
     from runtime.spark.rounds import BatchResult
     from runtime.spark.schemas import OUTCOMES
     from runtime.spark.session import build_session
@@ -54,8 +55,9 @@ __all__ = [
 
 # No module may have the name of something here: once imported, it would stand in its place.
 _MODULES = {
-    "runtime.spark.batch": ("Batch", "dead_letters", "letters", "outputs", "redrive", "run_batch"),
+    "runtime.spark.batch": ("Batch", "dead_letters", "outputs", "run_batch"),
     "runtime.spark.publishing": ("PublishTo", "publish"),
+    "runtime.spark.redriving": ("letters", "redrive"),
     "runtime.spark.rounds": ("BatchResult",),
     "runtime.spark.schemas": ("OUTCOMES",),
     "runtime.spark.session": ("build_session",),

@@ -204,10 +204,10 @@ class PublishTo:
         """Raise `UsageError` when there can be no such target."""
         _maker(self.to)(self.target)
 
-    def publish(self, place: TablePlace, spark: SparkSession, batch_id: str, out: str) -> None:
+    def publish(self, place: TablePlace, spark: SparkSession, batch_id: str, out: str) -> Published:
         """Publish what is unpublished of a batch of a table."""
         target = replace(self.target, batch_id=batch_id)
-        publish(
+        return publish(
             spark,
             batch_id,
             self.to,
@@ -215,7 +215,7 @@ class PublishTo:
             table=place.table,
             out=out,
             target=target,
-            options=self.options,
+            options=replace(self.options, any_types=True),
         )
 
 

@@ -60,7 +60,7 @@ async def _batch_rows(table: Table) -> AsyncIterator[tuple[Mapping[str, Any], in
             "status": record.status.value,
             "algorithm": record.algorithm,
             "input": record.input,
-            "out": record.out,
+            "out": record.shown_in,
             "rounds": record.rounds,
             "started_at": to_microseconds(record.started_at),
             "updated_at": to_microseconds(record.updated_at),

@@ -44,7 +44,7 @@ _INT: Final = (int,)
 # fmt: off
 _KINDS: Final = (
     _INT, None, (str, bytes), (bytes,), (int, None), (bytes, None), (str,), (str,), _INT, (str, None), (int, None),
-    _INT, _INT, (bool,),
+    _INT, _INT, (bool,), (int, None),
 )
 # fmt: on
 """The types of the fields of a letter as they are stored, None for what is checked otherwise."""
@@ -70,8 +70,8 @@ class Letter(NamedTuple):
 
     `content` tells its body from others under its id. `envelope` is the delivery as it was, None when it is no longer
     kept. `version` is the number of the newest version that it met. `batch`, with its number, refused it last, None for
-    a single message, at `refused_at`, in microseconds since 1970 UTC; it was handled `tries` times. While a letter that
-    `parks` waits, no new message of the stream is handled.
+    a single message, at `refused_at`, in microseconds since 1970 UTC; it was handled `tries` times, and refused first
+    at `first_at` if that was another time. While a letter that `parks` waits, no new message of the stream is handled.
     """
 
     number: int
@@ -88,6 +88,18 @@ class Letter(NamedTuple):
     refused_at: int
     tries: int = 1
     parks: bool = False
+    first_at: int | None = None
+
+    @property
+    def since(self) -> int:
+        """When it was refused first, in microseconds since 1970 UTC."""
+        return self.refused_at if self.first_at is None else self.first_at
+
+    def again(self, own: Letter) -> Letter:
+        """Return a letter with this refusal, which is one more of it."""
+        return self._replace(
+            number=own.number, content=own.content, tries=own.tries + 1, parks=own.parks, first_at=own.since
+        )
 
     @property
     def waits(self) -> bool:
@@ -272,5 +284,6 @@ def _pack(letters: Sequence[Letter]) -> bytes:
         each._replace(envelope=None if each.envelope is None else pack_envelope(each.envelope))  # type: ignore[arg-type]
         for each in letters
     ]
-    packed: bytes = msgpack.packb(fields, unicode_errors=_TEXT)
+    written = [each if each.first_at is not None else each[:-1] for each in fields]
+    packed: bytes = msgpack.packb(written, unicode_errors=_TEXT)
     return packed

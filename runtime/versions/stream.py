@@ -539,7 +539,7 @@ async def versions(table: Table, handler: str, business_id: str) -> list[Version
     """
     partition = stream_partition(table, handler, business_id)
     with placed(table, partition.key):
-        slice_ = await Stream.try_read(partition, slice_size=None)
+        slice_ = await Stream.try_read(partition)
         if slice_ is None:
             return None
         tail = read_head(slice_.stream.properties or {}).tail

@@ -215,7 +215,7 @@ def test_a_crash_at_any_call_leaves_a_stream_that_can_be_read_and_truncated_agai
     with pytest.raises(CrashedError):
         run(Stream.truncate(crashing, 150, {"Cut": True}))
 
-    found = run(Stream.read(partition, slice_size=None))
+    found = run(Stream.read(partition))
     took_effect = call - 1 if hook == "before" else call
     expected = 150 if took_effect >= FIRST_TRANSACTION else 1
     assert found.stream.first_version == expected
@@ -224,7 +224,7 @@ def test_a_crash_at_any_call_leaves_a_stream_that_can_be_read_and_truncated_agai
     cut = run(Stream.truncate(found.stream, 150, {"Cut": True}))
 
     assert run(Stream.open(partition)) == cut
-    assert versions(run(Stream.read(partition, slice_size=None))) == list(range(150, stream.version + 1))
+    assert versions(run(Stream.read(partition))) == list(range(150, stream.version + 1))
     assert len(contents()) == 1 + 2 * (stream.version - 149)
 
 
@@ -244,7 +244,7 @@ def test_a_writer_in_the_middle_of_a_long_truncation_stops_it(run, table, long_s
     with pytest.raises(ConcurrencyConflictError):
         run(Stream.truncate(seen_through(long_stream, InterceptedTable(table, before=write)), 150))
 
-    found = run(Stream.read(long_stream.partition, slice_size=None))
+    found = run(Stream.read(long_stream.partition))
     assert versions(found) == list(range(150, long_stream.version + 2))
 
 

@@ -121,7 +121,7 @@ def test_a_thousand_rows_are_a_request(run, watched, stream):
     stream = run(Stream.write_in_parts(stream, MANY * 6)).stream
     watched.counts.clear()
 
-    run(Stream.read(stream.partition, slice_size=None))
+    run(Stream.read(stream.partition))
 
     # Header and 1,203 events are two pages.
     assert watched.counts == {"query": 2}

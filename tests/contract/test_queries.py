@@ -255,6 +255,7 @@ def test_a_scan_of_an_empty_table_finds_nothing(run, table):
         assert (page.rows, page.continuation) == ((), None)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("select", [None, []])
 def test_a_scan_of_many_partitions_comes_in_pages(run, table, select):
     partition_keys = [f"p{number:05d}" for number in range(PAGE_SIZE + 20)]

@@ -232,11 +232,22 @@ def long_stream(run, partition):
 def test_slices_larger_than_a_page_are_put_together(run, table, long_stream):
     place = disturbed(table)
 
-    assert versions(run(Stream.read(place, slice_size=None))) == list(range(1, 2501))
+    assert versions(run(Stream.read(place))) == list(range(1, 2501))
     assert versions(run(Stream.read(place, 3, 1050))) == list(range(3, 1053))
     assert versions(run(Stream.read_events(long_stream, 2, 1050))) == list(range(2, 1051))
     # The header and 2,500 events, the header and 1,050.
     assert place.table.counts == {"query": 3 + 3}
+
+
+@pytest.mark.parametrize("start", [None, 2])
+@pytest.mark.parametrize("read", [Stream.read, Stream.try_read, Stream.read_backwards])
+def test_a_read_without_a_limit_gives_all_that_its_stream_promises(run, partition, long_stream, read, start):
+    found = run(read(partition) if start is None else read(partition, start))
+
+    assert found.is_end_of_stream
+    assert found.stream.version == long_stream.version
+    whole = range(1, 3) if start and read == Stream.read_backwards else range(start or 1, 2501)
+    assert sorted(versions(found)) == list(whole)
 
 
 @pytest.mark.parametrize(("start", "options"), [(1, {}), (1400, {"select": ["N"]})])

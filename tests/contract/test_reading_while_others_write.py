@@ -123,7 +123,7 @@ def test_a_hundred_thousand_events_are_read_under_constant_appends(run, store_ur
     with ThreadPoolExecutor() as pool:
         appended = pool.submit(append_until, stop, store_url, table_name)
         try:
-            found = run(Stream.read(partition, slice_size=None))
+            found = run(Stream.read(partition))
         finally:
             stop.set()
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime, timedelta, timezone
 from enum import IntEnum, StrEnum
+from functools import partial
 from typing import Any
 from uuid import UUID
 
+import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from eventstore import (
     EventData,
+    Include,
     Int64,
     InvalidKeyError,
     Operation,
@@ -111,8 +114,21 @@ def test_each_property_comes_back_as_the_plain_value_that_was_written(kept, give
     assert {value.tzinfo for value in read.values() if isinstance(value, datetime)} <= {UTC}
 
 
-def test_not_a_number_comes_back(kept):
-    assert math.isnan(kept({"N": math.nan})["N"])
+@pytest.mark.parametrize("number", [math.nan, type("Real", (float,), {})("nan")])
+def test_not_a_number_comes_back(kept, number):
+    assert math.isnan(kept({"N": number})["N"])
+
+
+@pytest.mark.parametrize("make", [EventData, partial(Include.insert, "R")])
+def test_a_value_that_is_more_than_what_would_be_stored_is_refused(make):
+    with pytest.raises(ValueError, match="'A' is a Timestamp"):
+        make({"A": pd.Timestamp("2024-01-01T12:00:00.123456789Z")})
+
+
+def test_a_time_of_pandas_that_has_no_nanoseconds_comes_back(kept):
+    when = datetime(2024, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
+
+    assert with_types(kept({"When": pd.Timestamp(when)})) == with_types({"When": when})
 
 
 def test_each_event_has_its_own(run, partition):

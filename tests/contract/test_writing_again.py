@@ -392,6 +392,6 @@ def test_an_idempotent_write_goes_on_where_it_stopped(run, table, partition, exp
     result = write_parts(run, partition, given, expected, idempotent=True)
 
     assert versions(result) == list(range(1, 102))
-    found = run(Stream.read(partition, slice_size=None))
+    found = run(Stream.read(partition))
     assert [each.properties["N"] for each in found.events] == list(range(1, 102))
     assert write_parts(run, partition, given, expected, idempotent=True).repeated

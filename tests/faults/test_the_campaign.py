@@ -30,6 +30,7 @@ def record_of(folder: Path, part: str) -> Record:
     return Record.read(folder / "seed-1" / f"{part}.json")
 
 
+@pytest.mark.thorough
 def test_batches_that_are_killed_end_as_undisturbed_ones(tmp_path):
     ended = campaign(tmp_path, "--only", "batches", "--share", "0.0015")
 

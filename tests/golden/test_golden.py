@@ -12,6 +12,7 @@ def test_it_is_as_it_was(name: str, tmp_path: Path):
     assert (found := difference(name, ALL[name](tmp_path))) == "", found
 
 
+@pytest.mark.thorough
 def test_batches_are_as_they_were(spark, tmp_path: Path):
     from tests.golden.batches import batches
 

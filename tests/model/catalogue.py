@@ -280,11 +280,15 @@ SAMPLES = (
 
 QUICK = [number for number, check in enumerate(CHECKS) if check.is_quick]
 TESTED = [
-    pytest.param(number, id=check.name, marks=[] if check.is_quick else [pytest.mark.thorough])
+    pytest.param(
+        number,
+        id=check.name,
+        marks=[] if check.is_quick and check.bounds.workers == 1 else [pytest.mark.thorough],
+    )
     for number, check in enumerate(CHECKS)
     if check.is_tested
 ]
-"""The checks among the tests."""
+"""The checks among the tests. Those of several workers take longer."""
 
 
 @cache

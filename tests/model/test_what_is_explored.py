@@ -280,6 +280,7 @@ def crash_points() -> set[Site]:
     return {site for number in QUICK for sites in report_of(number).crash_points for site in shipped(sites)}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("module", SOURCES)
 def test_each_call_of_a_table_is_explored_with_a_crash(module, crash_points):
     calls = calls_in(module, leave_out=SOURCES[module])
@@ -288,6 +289,7 @@ def test_each_call_of_a_table_is_explored_with_a_crash(module, crash_points):
     assert calls or SOURCES[module]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("module", "function"), [(module, each) for module, functions in SOURCES.items() for each in functions]
 )

@@ -47,6 +47,7 @@ def folder(played: Path, tmp_path: Path) -> Path:
     return shutil.copytree(played, tmp_path, dirs_exist_ok=True)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("url", ["memory:", "sqlite:///games.db"])
 def test_handlers_are_tested_and_run_with_the_core_alone(tmp_path, url):
     done = told([], tmp_path, f"try_handlers(); consume({url!r})")
@@ -79,6 +80,7 @@ def test_what_is_missing_is_named_with_its_extra(tmp_path, installed, program, w
     assert done.stderr.endswith(f".errors.{what}: pip install 'consistent-messaging[{extra}]'.\n")
 
 
+@pytest.mark.thorough
 def test_the_extra_for_testing_checks_determinism(tmp_path):
     done = run_with(["testing"], DETERMINISM, tmp_path)
 
@@ -112,6 +114,7 @@ def test_commands_that_look_into_a_store_or_into_source_need_no_spark(folder):
     assert [(code, err) for code, _, err in ended] == [(0, "")] * len(ended)
 
 
+@pytest.mark.thorough
 def test_sql_needs_its_extra_and_no_spark(folder):
     asked = [
         "sql",
@@ -144,6 +147,7 @@ def test_commands_that_need_spark_say_so_in_one_sentence(folder):
     assert ended == [[1, "", sentence]] * len(ended)
 
 
+@pytest.mark.thorough
 def test_a_command_on_a_table_service_names_the_extra_too(tmp_path):
     ended = commands(["sql"], tmp_path, ["streams", "--store", "azurite", "--table", "games"])
 

@@ -53,16 +53,24 @@ def games(count: int, each: int) -> list[Rows]:
 
 
 def make_batch(
-    store: str, out: Path, rounds: Sequence[Rows], *, batch_id: str = BATCH, ends: bool = True
+    store: str,
+    out: Path,
+    rounds: Sequence[Rows],
+    *,
+    batch_id: str = BATCH,
+    ends: bool = True,
+    input_: str = "a log",
 ) -> BatchRecord:
     """Write the rounds of a batch, and bring it into the ledger of a store."""
-    return asyncio.run(_make(store, out, rounds, batch_id, ends=ends))
+    return asyncio.run(_make(store, out, rounds, batch_id, input_, ends=ends))
 
 
-async def _make(store: str, out: Path, rounds: Sequence[Rows], batch_id: str, *, ends: bool) -> BatchRecord:
+async def _make(
+    store: str, out: Path, rounds: Sequence[Rows], batch_id: str, input_: str, *, ends: bool
+) -> BatchRecord:
     async with connect(store) as opened:
         ledger = Ledger(await opened.table(TABLE), system_clock)
-        record = await ledger.begin(batch_id, "a log", str(out))
+        record = await ledger.begin(batch_id, input_, str(out))
         for number, rows in enumerate(rounds):
             write_round(out, record, number, rows)
             record = await ledger.commit_round(record, number, {}, 0)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import RenderableType
@@ -35,19 +35,28 @@ from runtime.messages.outcome import DeadLetterGroups, Reason
 from runtime.options import option
 from runtime.retries import RetryPolicy
 
+if TYPE_CHECKING:
+    from runtime.spark.batch import Batch
+    from runtime.spark.rounds import BatchResult
+
 
 @dataclass(frozen=True)
 class LetterOptions:
     """Which dead letters are meant."""
 
     message: str | None = option("Only letters of the message with this id.", default=None, metavar="ID")
-    reason: Reason | None = option("Only letters with this reason.", default=None, metavar="REASON")
+    reason: list[Reason] | None = option(
+        "Only letters with this reason, or with one of several.", default=None, metavar="REASON"
+    )
     handler: str | None = option("Only letters of this handler.", default=None, metavar="NAME")
     stream: str | None = option(
         "Only letters of the stream of this handler and business object.", default=None, metavar="HANDLER/ID"
     )
     older_than: int | None = option(
         "Only letters refused last 7d, 24h ... ago.", default=None, parse="duration", metavar="AGE"
+    )
+    newer_than: int | None = option(
+        "Only letters refused first less than 3d, 12h ... ago.", default=None, parse="duration", metavar="AGE"
     )
 
     def selection(self, *, must_choose: bool = False) -> Selection:
@@ -61,11 +70,14 @@ class LetterOptions:
             if not (handler and business_id):
                 raise UsageError(f"{self.stream!r} names no stream: write HANDLER/BUSINESS_ID.")
             stream = handler, business_id
-        until = None if self.older_than is None else system_clock() - self.older_than
-        selection = Selection(self.message, self.reason, self.handler, stream, until)
+        now = system_clock()
+        until, since = (None if age is None else now - age for age in (self.older_than, self.newer_than))
+        reasons = tuple(self.reason or ()) or None
+        selection = Selection(self.message, reasons, self.handler, stream, until, since)
         if must_choose and selection.is_all:
             raise UsageError(
-                "Say which letters: --message ID, --reason R, --handler H, --stream H/ID, --older-than AGE, or --all."
+                "Say which letters: --message ID, --reason R, --handler H, --stream H/ID, --older-than AGE, "
+                "--newer-than AGE, or --all."
             )
         return selection
 
@@ -253,7 +265,9 @@ def redrive(
 
     A redrive is a batch. A letter that is processed is a letter no more; one that is refused again stays, with the new
     reason. Letters of one stream are handled in the order in which they came. Which letters they are is decided once:
-    a redrive that was stopped goes on with the same ones when it is run again with its id.
+    a redrive that was stopped goes on with the same ones when it is run again with its id. Where there are none, it
+    begins no batch and no Spark, and exits with 0: so a scheduler may call it after each batch, for letters whose
+    cause may come late (--reason handler_error --newer-than 3d).
     """
     is_chosen = all_ or edit is not None or batch.batch_id is not None
     selection = chosen.selection(must_choose=not is_chosen)
@@ -262,23 +276,32 @@ def redrive(
     loaded = load_app(app)
     options = batch.options(options)
     require_table(batch.states)
-    screen = Screen(as_json)
-    if dry_run:
-        report = LettersReport()
+    screen, report = Screen(as_json), LettersReport()
 
-        async def look(table: Table) -> None:
-            """Count what would be redriven, and check the edits as a redrive does."""
-            async for found in find_letters(table, wanted.selection):
-                if wanted.takes(found):
-                    wanted.edits.mended(found)
-                    report.add(found)
-            wanted.edits.check_used()
+    async def look(table: Table) -> None:
+        """Count what would be redriven, and check the edits as a redrive does; one is enough for a redrive."""
+        async for found in find_letters(table, wanted.selection):
+            if wanted.takes(found):
+                wanted.edits.mended(found)
+                report.add(found)
+                if not dry_run:
+                    return
+        wanted.edits.check_used()
 
+    if dry_run or batch.batch_id is None:
         on_table(batch.states, look)
-        screen.put(report.document(), *report.parts(), "Nothing was redriven: this is what would be.")
-        return
+        if dry_run or not report.count:
+            said = ["Nothing was redriven: this is what would be."] if dry_run else []
+            screen.put(report.document(), *report.parts(), *said)
+            return
     batch.check(loaded, options)
     batch = batch.announced(screen)
     step = "Choosing the letters"
-    with batch.carried_out(loaded, options, step, lambda new, id_: new.redrive(wanted, id_)) as done:
+
+    def redriven(of: Batch, batch_id: str | None) -> BatchResult:
+        from runtime.spark.redriving import redrive_wanted
+
+        return redrive_wanted(of, wanted, batch_id)
+
+    with batch.carried_out(loaded, options, step, redriven) as done:
         screen.put(done.report.document(), *done.report.parts())

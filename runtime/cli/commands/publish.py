@@ -12,13 +12,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
+import typer
 from rich.console import RenderableType
 
 from eventstore import Table
 from runtime.batch_options import TablePlace
 from runtime.cli.checks import hint_at, kind, load_module, on_table, require_table
 from runtime.cli.console import Screen, StepProgress, counted, make_table, notes
-from runtime.cli.failures import needing
+from runtime.cli.failures import TOO_MANY_DEAD_LETTERS, needing
 from runtime.cli.options import AsJson, ScanOptions, only
 from runtime.clock import system_clock
 from runtime.errors import TargetError, UsageError
@@ -241,6 +242,7 @@ def published_parts(batch_id: str, found: Published) -> Iterator[RenderableType]
         yield ""
         yield _table(found.refused[:_SHOWN], len(found.refused))
         yield "The same command with --letters lists all of them, and with --redrive sends them again."
+        yield "Until then the exit code is 3."
 
 
 def _put_redriven(
@@ -274,6 +276,11 @@ def _document(batch_id: str, found: Published) -> dict[str, Any]:
         "results": _results(found.records),
         "refused": [each._asdict() for each in found.refused],
     }
+
+
+def _judge(found: Published) -> None:
+    if found.refused:
+        raise typer.Exit(TOO_MANY_DEAD_LETTERS)
 
 
 def _results(records: Sequence[Record]) -> dict[str, int]:
@@ -352,7 +359,9 @@ def publish(
         return
     if redrive:
         doing = f"Sending again what was refused of batch {batch} by"
-        _put_redriven(screen, batch, work_here(found, doing, out, redrive_letters))
+        redriven = work_here(found, doing, out, redrive_letters)
+        _put_redriven(screen, batch, redriven)
+        _judge(redriven)
         return
     if scan.place:
         with scan.working(f"Stopped. {_RESUMED}") as (spark, progress):
@@ -361,3 +370,4 @@ def publish(
         published = work_here(found, f"Publishing batch {batch} to", out, publish_batch)
     slices = {"slices": published.publication.slices, "slices_sent": published.slices}
     screen.put({**_document(batch, published), **slices}, *published_parts(batch, published))
+    _judge(published)

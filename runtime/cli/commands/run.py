@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -31,6 +30,7 @@ from runtime.options import option
 
 if TYPE_CHECKING:
     from runtime.ledger.ledger import BatchRecord
+    from runtime.spark.session import Session
     from runtime.spark.streaming.query import PublishEpoch, Trigger
 
 _OF_STREAM = (*OF_ANY_BATCH, "late", "on_error", "on_difference", "guard", "types", "draws", "algorithm")
@@ -102,6 +102,8 @@ def run(
             done.progress.done()
             screen.show("", *published_parts(target.batch_id, published))
     _judge(screen, report, max_dead_letters)
+    if target is not None and published.refused:
+        raise typer.Exit(TOO_MANY_DEAD_LETTERS)
 
 
 def _judge(screen: Screen, report: BatchReport, limit: DeadLetterLimit | None) -> None:
@@ -214,7 +216,7 @@ def stream(
         said = counts_text({name: count for name, count in record.counts.items() if name != "outputs"})
         screen.note(f"{record.batch_id}: {said or 'no messages'}; {outputs}")
 
-    publisher = _publisher(publish, states, choices.query)
+    publisher = _publisher(publish, states, choices.query, screen)
     from runtime.spark.streaming.query import Stream, open_source
 
     new = Stream(
@@ -237,7 +239,7 @@ def stream(
     screen.show(f"The query {choices.query} has handled all that was in {choices.source}.")
 
 
-def _publisher(publish: PublishTo, states: TablePlace, query: str) -> PublishEpoch | None:
+def _publisher(publish: PublishTo, states: TablePlace, query: str, screen: Screen) -> PublishEpoch | None:
     """Return what publishes each epoch, if anything does. Raises `UsageError` for what is no target."""
     found = publish.find(query, states)
     if found is None:
@@ -245,7 +247,17 @@ def _publisher(publish: PublishTo, states: TablePlace, query: str) -> PublishEpo
     from runtime.spark.publishing import PublishTo as OnSpark
 
     tell_of_keys(found)
-    return partial(OnSpark(found.to, found.of_target, found.options).publish, states)
+    to = OnSpark(found.to, found.of_target, found.options)
+
+    def publish_epoch(spark: Session, batch_id: str, place: str) -> None:
+        refused = len(to.publish(states, spark, batch_id, place).refused)
+        if refused:
+            letters = command_on(
+                "publish", states, "--batch", batch_id, "--out", place, "--to", "URL", "--letters"
+            )
+            screen.note(f"{batch_id}: {found.target.name} refused {counted(refused, 'output')}: {letters}")
+
+    return publish_epoch
 
 
 # `consistent tokens`: tokens for messages that come from outside.

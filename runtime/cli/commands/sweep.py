@@ -107,7 +107,7 @@ def sweep(
     batch: SweepChoices,
     options: Annotated[BatchOptions, only(*OF_ANY_BATCH, "algorithm")],
     older_than: timedelta = option(
-        "Leave out what was begun less long ago: it may still be in progress.",
+        "Leave out single messages that were begun less long ago: they may still be in progress.",
         default=timedelta(hours=1),
         metavar="AGE",
     ),
@@ -118,8 +118,9 @@ def sweep(
         consistent sweep --documents documents \
             --store sqlite:///store.db --table games
 
-    Deletes the documents of attempts that never committed a version. Attempts of a batch that has not ended are left
-    alone. It takes no Spark, and is safe beside batches and consumers.
+    Deletes the documents of attempts that never committed a version: those of single messages once they are old
+    enough, and those of a batch once it is published or abandoned, whatever their age. It takes no Spark, and is safe
+    beside batches and consumers.
 
         consistent sweep --app samples.shooting_range:app --algorithm outbox \
             --cascade --out outcomes --store sqlite:///store.db --table games
@@ -147,11 +148,20 @@ def sweep(
             )
 
         swept = on_table(batch.states, sweep_documents)
-        said = "Nothing was left behind."
-        if swept.attempts:
-            attempts = counted(swept.attempts, "attempt")
-            said = f"Deleted {counted(swept.documents, 'document')} of {attempts} that never committed."
-        screen.put({"attempts": swept.attempts, "documents": swept.documents}, said)
+        said = []
+        if swept.attempts or swept.documents:
+            of = f"{counted(swept.attempts, 'attempt')} that never committed"
+            late = "attempts that were given up before"
+            said.append(
+                f"Deleted {counted(swept.documents, 'document')} of {of if swept.attempts else late}."
+            )
+        reasons = {
+            f"begun less than {older_than} ago (--older-than)": swept.young,
+            "of a batch that has not ended: run it again with its id, or abandon it": swept.open,
+            "given up less than a day ago: a sweep after that looks once more for late documents": swept.given_up,
+        }
+        said += [f"Left alone: {counted(many, 'attempt')} {why}." for why, many in reasons.items() if many]
+        screen.put(swept._asdict(), *(said or ["Nothing was left behind."]))
         return
     if not app or not batch.out:
         raise UsageError(f"To sweep a table of the algorithm {options.algorithm}, give --app and --out.")
@@ -163,5 +173,10 @@ def sweep(
     with announced.carried_out(loaded, options, step, lambda new, id_: new.sweep(older_than, id_)) as done:
         report = done.report
         screen.put(
-            report.document(), *(report.parts() if report.counts else ["Nothing was left unfinished."])
+            report.document(),
+            *(
+                report.parts()
+                if report.counts
+                else [f"Nothing that began {older_than} ago or before is unfinished."]
+            ),
         )

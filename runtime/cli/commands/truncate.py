@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.console import RenderableType
@@ -20,7 +20,8 @@ from runtime.clock import system_clock
 from runtime.errors import UsageError
 from runtime.leases import Leases
 from runtime.ledger.batch import OpenBatches
-from runtime.maintenance.policies import NO_RULES, Policies, Policy, Scope
+from runtime.maintenance.policies import NO_RULES, Policies, Policy, Scope, existing
+from runtime.messages.envelope import canonical
 from runtime.options import option
 
 if TYPE_CHECKING:
@@ -66,13 +67,16 @@ def set_policy(
 
     `consistent truncate` without rules applies them: to a stream the rules for it count, else those for its handler,
     else those for the table. They replace what was set for the same before. A hold counts whatever else is set: nothing
-    of what is held is cut, by rules given to `consistent truncate` neither. Two requests.
+    of what is held is cut, by rules given to `consistent truncate` neither. A handler or business object that the table
+    has nothing of is refused. Three or four requests.
     """
-    scope = given.scope()
+    asked = given.scope()
     if rules == PolicyRules() and not hold:
         raise UsageError("Say what may be cut, by --older-than AGE, --keep-last N or both, or --hold.")
     if rules != PolicyRules():
         rules.as_of(0, OpenBatches())
+    scope = on_table(states, lambda table: existing(table, asked))
+    if rules != PolicyRules():
         policy = _on_policies(states, lambda policies: policies.set_rules(scope, rules))
     if hold:
         policy = _on_policies(states, lambda policies: policies.hold(scope))
@@ -110,6 +114,9 @@ def remove_policy(
     scope = given.scope()
     name = "the table" if scope.handler is None else str(scope)
     policy = _on_policies(states, lambda policies: policies.get(scope))
+    if not policy.etag and scope.business_id is not None:  # kept by the id as it is stored
+        scope = replace(scope, business_id=canonical(scope.business_id))
+        policy = _on_policies(states, lambda policies: policies.get(scope))
     if (not policy.hold) if hold else (policy.rules is None):
         what = "is no hold" if hold else "are no rules"
         raise UsageError(f"There {what} for {name}: `consistent policy list` lists what there is.")

@@ -28,11 +28,11 @@ def _open(url: str, options: TargetOptions) -> Target:
         case "sqlite":
             from runtime.publishing.targets.sql import SqliteTarget  # noqa: PLC0415
 
-            return SqliteTarget(url, options.names, options.batch_id)
+            return SqliteTarget(url, options)
         case "postgresql" | "postgres":
             from runtime.publishing.targets.postgresql import PostgresTarget  # noqa: PLC0415
 
-            return PostgresTarget(url, options.names, options.batch_id)
+            return PostgresTarget(url, options)
         case "http" | "https":
             from runtime.publishing.targets.http import HttpTarget  # noqa: PLC0415
 
@@ -40,11 +40,11 @@ def _open(url: str, options: TargetOptions) -> Target:
         case "kafka":
             from runtime.publishing.targets.kafka import KafkaTarget  # noqa: PLC0415
 
-            return KafkaTarget(url, options.names)
+            return KafkaTarget(url, options)
         case "Endpoint=sb":
             from runtime.publishing.targets.servicebus import ServiceBusTarget  # noqa: PLC0415
 
-            return ServiceBusTarget(url, options.names, options.window)
+            return ServiceBusTarget(url, options)
     if is_function(url):
         from runtime.publishing.targets.function import FunctionTarget  # noqa: PLC0415
 
@@ -63,6 +63,8 @@ def resolved(text: str) -> str:
     if not text.startswith("env:"):
         return text
     name = text.removeprefix("env:")
+    if not name.isidentifier():  # may be a url, with its password
+        raise UsageError("env: is followed by the name of an environment variable, not by what it holds.")
     found = os.environ.get(name)
     if not found:
         raise UsageError(f"The environment variable {name} is not set.")

@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from hashlib import sha256
 
+from eventstore import InvalidKeyError
 from runtime.algorithms.algorithm import fresh_id
 from runtime.clock import system_clock
 from runtime.errors import (
@@ -27,6 +28,7 @@ from runtime.errors import (
 from runtime.publishing.last_hop import (
     DEFAULT_CUSTOMER,
     Delivered,
+    DeliveryKey,
     End,
     IdempotentDelivery,
     OutgoingMessage,
@@ -99,14 +101,20 @@ class FunctionTarget(OneByOneTarget):
 
     def message_of(self, output: CommittedOutput) -> OutgoingMessage:
         """Return what the function is given. Raises `ValueError` when the body names no customer."""
-        body, customer = json.loads(output.body), DEFAULT_CUSTOMER
+        try:
+            body, customer = json.loads(output.body), DEFAULT_CUSTOMER
+        except RecursionError as error:
+            raise ValueError("Its body is nested too deeply for Python's json.") from error
         if self.options.customer is not None:
-            value = body.get(self.options.customer)
-            if not isinstance(value, str | int) or value == "":
-                raise ValueError(
-                    f"Its body names no customer: {self.options.customer} is {json.dumps(value)}."
-                )
+            value = body.get(self.options.customer) if isinstance(body, dict) else None
             customer = str(value)
+            named = f"Its body names no customer: {self.options.customer} is "
+            if not isinstance(value, str | int) or isinstance(value, bool) or not customer:
+                raise ValueError(f"{named}{json.dumps(value)}.")
+            try:
+                DeliveryKey.of(customer, output.message_id)
+            except InvalidKeyError as error:
+                raise ValueError(f"{named}no key: {error}") from error
         return OutgoingMessage(
             output.message_id, output.type, body, customer, output.headers, self.options.batch_id
         )

@@ -6,6 +6,7 @@ beside them. What a receiver refuses with another 4xx than those that ask for pa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -14,7 +15,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 import aiohttp
 
-from runtime.errors import TargetUnavailableError, UsageError
+from runtime.errors import TargetError, TargetUnavailableError, UsageError
 from runtime.publishing.publisher import (
     CommittedOutput,
     OneByOnePublisher,
@@ -32,7 +33,7 @@ _LONGEST_PAUSE = 120.0
 _ERRORS = (
     aiohttp.ClientConnectionError,
     aiohttp.ClientPayloadError,
-    aiohttp.ServerTimeoutError,
+    aiohttp.ClientResponseError,
     TimeoutError,
 )
 
@@ -41,9 +42,16 @@ class HttpTarget(OneByOneTarget):
     """A receiver of HTTP requests, a `POST` for each output."""
 
     def __init__(self, url: str, options: TargetOptions) -> None:
-        parts = urlsplit(url)
-        if not parts.hostname:
-            raise UsageError("A receiver is written http://HOST/PATH or https://HOST/PATH.")
+        try:
+            parts = urlsplit(url)
+            is_url = bool(parts.hostname) and parts.port != 0 and not re.search(r"\s", url)
+        except ValueError:  # whose text may hold the password
+            is_url = False
+        if not is_url:
+            raise UsageError(
+                "A receiver is written http://HOST/PATH or https://USER:PASSWORD@HOST:PORT/PATH, with %25 for %, %40 "
+                "for @, %2F for / and %20 for a blank in a user or password."
+            )
         host = parts.netloc.rpartition("@")[2]
         identity = f"{urlunsplit((parts.scheme, host, parts.path, parts.query, ''))} {options.names}"
         name = urlunsplit((parts.scheme, host, parts.path, "", ""))
@@ -98,6 +106,11 @@ class HttpPublisher(OneByOnePublisher):
                 return response.status, f"{response.status} {text}".strip(), retry_after(response.headers)
         except _ERRORS as error:
             return None, f"{type(error).__name__} {error}".strip(), None
+        except (aiohttp.ClientError, ValueError) as error:  # whose text may hold the url, or a header
+            what = type(error).__name__
+            raise TargetError(
+                f"{self._receiver.name} cannot be asked: its url or a --header is none ({what})."
+            ) from None
 
     def _headers(self, output: CommittedOutput) -> Mapping[str, str]:
         return {

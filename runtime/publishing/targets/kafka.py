@@ -8,6 +8,8 @@ one that still runs. Then the markers are read: a slice whose marker is committe
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +27,7 @@ from runtime.publishing.publisher import (
     Record,
     SliceName,
     Target,
+    TargetOptions,
     ThreadedPublisher,
 )
 
@@ -37,14 +40,26 @@ TRANSACTION_SECONDS = 60
 _POLL_SECONDS = 1.0
 _WAIT_SECONDS = 3 * TRANSACTION_SECONDS
 
+_QUIET = logging.getLogger("librdkafka")
+"""Where librdkafka's lines go, which it writes to standard error otherwise; what they tell of is raised too."""
+_QUIET.addHandler(logging.NullHandler())
+
+_BROKER = re.compile(r"([^\s:/]+|\[[0-9a-fA-F:]+\])(:\d+)?")
+_FORM = (
+    "A Kafka cluster is written kafka://HOST:PORT, or kafka://USER:PASSWORD@HOST:PORT?setting=value, with %25 for %, "
+    "%2F for / and %20 for a blank in a user or password."
+)
+
 
 class Markers:
     """Reads on in the topic of the markers whenever it is asked."""
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(self, settings: Mapping[str, Any], seconds: float) -> None:
         own = {**settings, "group.id": MARKERS, "enable.auto.commit": False}
-        self._ends = Consumer({**own, "isolation.level": "read_uncommitted"})
-        self._committed = Consumer({**own, "isolation.level": "read_committed", "enable.partition.eof": True})
+        reading = {**own, "isolation.level": "read_committed", "enable.partition.eof": True}
+        self._ends = Consumer({**own, "isolation.level": "read_uncommitted"}, logger=_QUIET)
+        self._committed = Consumer(reading, logger=_QUIET)
+        self._seconds = seconds
         self._reached: dict[int, int] = {}
         self._known: set[str] = set()
 
@@ -54,9 +69,10 @@ class Markers:
         Reads up to what any producer had sent when this was called. A transaction that is open there hides the
         markers behind it, so this waits until it has ended, by its producer or by its time-out.
         """
-        partitions = self._ends.list_topics(MARKERS, timeout=_SECONDS).topics[MARKERS].partitions
+        seconds = self._seconds
+        partitions = self._ends.list_topics(MARKERS, timeout=seconds).topics[MARKERS].partitions
         ends = {
-            each: self._ends.get_watermark_offsets(TopicPartition(MARKERS, each), timeout=_SECONDS)[1]
+            each: self._ends.get_watermark_offsets(TopicPartition(MARKERS, each), timeout=seconds)[1]
             for each in partitions
         }
         if not self._reached:
@@ -84,7 +100,6 @@ class Markers:
         self._committed.close()
 
 
-_SECONDS = 60.0
 _LOOKS, _PAUSE_SECONDS = 20, 0.25
 """How often a topic is looked for that the cluster may be about to make, and how long a pause is."""
 
@@ -94,7 +109,6 @@ _UNREACHABLE = {
     KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
     KafkaError._MSG_TIMED_OUT,  # noqa: SLF001
 }
-_TRANSACTION_MILLISECONDS = TRANSACTION_SECONDS * 1000
 
 
 class KafkaTarget(Target):
@@ -105,13 +119,16 @@ class KafkaTarget(Target):
 
     promise = Promise.EXACTLY_ONCE
 
-    def __init__(self, url: str, names: Mapping[str, str]) -> None:
-        parts = urlsplit(url)
+    def __init__(self, url: str, options: TargetOptions) -> None:
+        try:
+            parts = urlsplit(url)
+        except ValueError:  # whose text may hold the password
+            raise UsageError(_FORM) from None
         credentials, _, brokers = parts.netloc.rpartition("@")
-        if not brokers:
-            raise UsageError("A Kafka cluster is written kafka://HOST:PORT.")
+        if not all(map(_BROKER.fullmatch, brokers.split(","))) or parts.path.strip("/") or parts.fragment:
+            raise UsageError(_FORM)
         self.name = f"kafka://{brokers}"
-        self.identity = f"{self.name} {sorted(names.items())}"
+        self.identity = f"{self.name} {sorted(options.names.items())}"
         self.settings: dict[str, Any] = {"bootstrap.servers": brokers, **dict(parse_qsl(parts.query))}
         if credentials:
             user, _, password = credentials.partition(":")
@@ -122,7 +139,8 @@ class KafkaTarget(Target):
                 **self.settings,
                 **secret,
             }
-        self._names = names
+        self.seconds = options.timeout.total_seconds()
+        self._names = options.names
 
     def topic_of(self, type_: str) -> str:
         """Return the topic of a message type."""
@@ -132,10 +150,17 @@ class KafkaTarget(Target):
         """Look for the topics; the cluster makes those that are not there, if it is configured so."""
         topics = sorted({MARKERS, *map(self.topic_of, types)})
         with _explained(self.name):
-            producer = Producer(self.settings)
+            try:
+                producer = Producer(self.settings, logger=_QUIET)
+            except KafkaException as refused:
+                # The text may hold a value.
+                names = ", ".join(name for name in self.settings if name in refused.args[0].str())
+                raise UsageError(
+                    f"{self.name}: librdkafka refuses a setting{f' ({names})' if names else ''}."
+                ) from None
             for topic in topics:
                 for _ in range(_LOOKS):
-                    found = await asyncio.to_thread(producer.list_topics, topic, timeout=_SECONDS)
+                    found = await asyncio.to_thread(producer.list_topics, topic, timeout=self.seconds)
                     error = found.topics[topic].error
                     if error is None:
                         break
@@ -190,11 +215,12 @@ class KafkaPublisher(ThreadedPublisher):
                 {
                     **self._target.settings,
                     "transactional.id": f"consistent-{name}",
-                    "transaction.timeout.ms": _TRANSACTION_MILLISECONDS,
-                }
+                    "transaction.timeout.ms": TRANSACTION_SECONDS * 1000,
+                },
+                logger=_QUIET,
             )
-            producer.init_transactions(_SECONDS)
-            self._markers = self._markers or Markers(self._target.settings)
+            producer.init_transactions(self._target.seconds)
+            self._markers = self._markers or Markers(self._target.settings, self._target.seconds)
             if self._markers.have(str(name)):
                 return False
             producer.begin_transaction()
@@ -240,10 +266,10 @@ class KafkaPublisher(ThreadedPublisher):
     def _commit(self) -> None:
         with _explained(self._target.name):
             self._produce(MARKERS, str(self._name), "", {})
-            self._begun().flush(_SECONDS)
+            self._begun().flush(self._target.seconds)
             if self._failed is not None:
                 raise KafkaException(self._failed)
-            self._begun().commit_transaction(_SECONDS)
+            self._begun().commit_transaction(self._target.seconds)
             self._producer = None
 
     def _roll_back(self) -> None:
@@ -251,7 +277,7 @@ class KafkaPublisher(ThreadedPublisher):
         if producer is not None:
             producer.purge()
             try:
-                producer.abort_transaction(_SECONDS)
+                producer.abort_transaction(self._target.seconds)
             except KafkaException:
                 return  # fenced, or unreachable: the broker ends it
 
@@ -269,4 +295,7 @@ def _explained(name: str) -> Iterator[None]:
         found = error.args[0]
         may_succeed = found.retriable() or found.txn_requires_abort() or found.code() in _UNREACHABLE
         kind = TargetUnavailableError if may_succeed else TargetError
-        raise kind(f"{name}: {found.str()}") from error
+        hint = ""
+        if found.code() == KafkaError.MSG_SIZE_TOO_LARGE:  # only librdkafka says of which record
+            hint = ". Add ?message.max.bytes=N to its url, as the brokers have it: what is larger is a dead letter."
+        raise kind(f"{name}: {found.str()}{hint}") from error

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import logging
+import re
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import groupby
+from math import ceil
+from operator import attrgetter
 
 import psycopg
 from psycopg import AsyncConnection
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from runtime.errors import TargetError, TargetUnavailableError, UsageError
-from runtime.publishing.publisher import CommittedOutput, Publisher, Record, SliceName
-from runtime.publishing.targets.sql import SqlTarget
+from runtime.publishing.publisher import CommittedOutput, Publisher, Record, SliceName, TargetOptions
+from runtime.publishing.targets.sql import HINT, SqlTarget
+
+logging.getLogger("psycopg").addHandler(logging.NullHandler())  # what it warns of is raised too
 
 _LOCK = 0x636F6E73
 """The advisory lock under which tables are made: two that make the same one at once would fail."""
 
-_NO_TEXT = "\x00"
-_NOT_TEXT = "PostgreSQL has no text with the character NUL, which stands in its business id or message id."
+_OF_ROW = ("22", "23", "44", "54000", "P0")
+"""How SQLSTATE begins of what is wrong with a row: data, constraints, views, an index, and what a trigger raises."""
+
+_OF_TABLE = ("42", "3F")
+_FORM = (
+    "The url of the PostgreSQL database cannot be read: it is written postgresql://USER:PASSWORD@HOST:PORT/DATABASE, "
+    "with %25 for %, %40 for @, %2F for / and %20 for a blank in a user or password."
+)
 
 
 class PostgresTarget(SqlTarget):
@@ -28,23 +41,32 @@ class PostgresTarget(SqlTarget):
     time = "TIMESTAMPTZ"
     json = "JSON"
 
-    def __init__(self, url: str, names: Mapping[str, str], batch_id: str) -> None:
+    def __init__(self, url: str, options: TargetOptions) -> None:
         try:
             parts = conninfo_to_dict(url)
-        except psycopg.ProgrammingError as error:
-            raise UsageError(f"The url of the PostgreSQL database cannot be read: {error}") from error
+        except psycopg.ProgrammingError:  # whose text may hold the password
+            raise UsageError(_FORM) from None
+        # A password with `/`, `#` or `@` that is not encoded ends up in one of these.
+        places = [str(parts.get(each, "")) for each in ("host", "port", "dbname")]
+        if any("@" in each for each in places) or re.search("[^0-9,]", places[1]):
+            raise UsageError(_FORM)
         place = ":".join(str(parts[name]) for name in ("host", "port") if name in parts)
-        super().__init__(f"postgresql://{place}/{parts.get('dbname', '')}", names, batch_id)
-        self.url = url
+        super().__init__(f"postgresql://{place}/{parts.get('dbname', '')}", options)
+        parts.setdefault("connect_timeout", max(2, ceil(self.seconds)))  # libpq takes no less
+        self._conninfo = make_conninfo("", **parts)
 
     async def prepare(self, types: Collection[str]) -> None:
         """Make the tables that are not there."""
         statements = self.creations(types)
         with self.explained():
-            async with await AsyncConnection.connect(self.url) as connection:
+            async with await self.connected() as connection:
                 await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
                 for statement in statements:
                     await connection.execute(statement.encode())
+
+    async def connected(self) -> AsyncConnection:
+        """Connect to the database."""
+        return await AsyncConnection.connect(self._conninfo)
 
     def publisher(self) -> PostgresPublisher:
         """Return a publisher, with a connection of its own."""
@@ -57,7 +79,8 @@ class PostgresTarget(SqlTarget):
             yield
         except psycopg.Error as error:
             kind = TargetUnavailableError if isinstance(error, psycopg.OperationalError) else TargetError
-            raise kind(f"{self.name}: {str(error).partition(chr(10))[0]}") from error
+            hint = HINT if (error.sqlstate or "").startswith(_OF_TABLE) else ""
+            raise kind(f"{self.name}: {str(error).partition(chr(10))[0]}.{hint}") from error
 
 
 class PostgresPublisher(Publisher):
@@ -79,14 +102,29 @@ class PostgresPublisher(Publisher):
             return cursor.rowcount == 1
 
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
-        """Insert outputs, or update them by their ids; in one round trip for each table."""
-        bad = [each for each in outputs if _NO_TEXT in each.business_id + each.message_id]
-        good = [each for each in outputs if each not in bad] if bad else outputs
-        with self._target.explained():
-            async with (await self._connected()).cursor() as cursor:
-                for statement, rows in self._target.upserts(good):
-                    await cursor.executemany(statement.encode(), rows)
-        return [Record.of(each, _NOT_TEXT) for each in bad]
+        """Insert outputs, or update them by their ids; in three round trips and one for each table.
+
+        When the database refuses a row, both halves are sent again, until it is found.
+        """
+        try:
+            with self._target.explained():
+                connection = await self._connected()
+                async with connection.transaction(), connection.cursor() as cursor:  # a savepoint
+                    for type_, some in groupby(outputs, attrgetter("type")):
+                        statement = self._target.upsert(type_).encode()
+                        await cursor.executemany(statement, [self._target.row(each) for each in some])
+            return ()
+        except TargetError as error:
+            cause = error.__cause__
+            is_of_row = isinstance(cause, psycopg.DataError) or (
+                isinstance(cause, psycopg.Error) and (cause.sqlstate or "").startswith(_OF_ROW)
+            )
+            if not is_of_row:
+                raise
+            if len(outputs) == 1:
+                return [Record.of(outputs[0], str(cause).partition("\n")[0])]
+        middle = len(outputs) // 2
+        return [*await self.send(outputs[:middle]), *await self.send(outputs[middle:])]
 
     async def commit(self) -> None:
         """Commit the outputs with the marker."""
@@ -110,5 +148,5 @@ class PostgresPublisher(Publisher):
 
     async def _connected(self) -> AsyncConnection:
         if self._connection is None:
-            self._connection = await AsyncConnection.connect(self._target.url)
+            self._connection = await self._target.connected()
         return self._connection

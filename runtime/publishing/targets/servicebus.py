@@ -7,21 +7,24 @@ longer ago than its window would be delivered twice, so a slice is not resumed l
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 from hashlib import sha256
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
 
 from runtime.errors import TargetError, TargetUnavailableError, UsageError
-from runtime.publishing.publisher import CommittedOutput, Promise, Publisher, Record, Target
+from runtime.publishing.publisher import CommittedOutput, Promise, Publisher, Record, Target, TargetOptions
 
+logging.getLogger("azure").addHandler(logging.NullHandler())  # what it warns of is raised too
+T = TypeVar("T")
 _PLACE = re.compile(r"Endpoint=sb://([^/;]+)", re.IGNORECASE)
 _ENTITY = re.compile(r"EntityPath=([^;]+)", re.IGNORECASE)
 _LONGEST_ID = 128
@@ -34,17 +37,18 @@ class ServiceBusTarget(Target):
     promise = Promise.ONCE_WITHIN_WINDOW
     chunk = 100
 
-    def __init__(self, connection: str, names: Mapping[str, str], window: timedelta) -> None:
+    def __init__(self, connection: str, options: TargetOptions) -> None:
         place = _PLACE.match(connection)
         if place is None:
             raise UsageError("A Service Bus namespace is given by its connection string, Endpoint=sb://...")
         entity = _ENTITY.search(connection)
         self.name = f"sb://{place[1]}" + (f"/{entity[1]}" if entity else "")
-        self.identity = f"{self.name} {sorted(names.items())}"
-        self.window = window
+        self.identity = f"{self.name} {sorted(options.names.items())}"
+        self.window = options.window
+        self.seconds = options.timeout.total_seconds()
         self.connection = connection
         self._entity = entity[1] if entity else None
-        self._names = names
+        self._names = options.names
 
     def entity_of(self, type_: str) -> str:
         """Return the queue or topic of a type: that of `--map`, else of the connection string, else the type's name."""
@@ -69,21 +73,24 @@ class ServiceBusPublisher(Publisher):
         with _explained(self._target.name):
             for entity, some in groupby(outputs, lambda each: self._target.entity_of(each.type)):
                 sender = self._sender(entity)
-                batch = await sender.create_message_batch()
+                batch = await self._answered(sender.create_message_batch())
                 for output in some:
                     message = message_of(output)
                     try:
                         batch.add_message(message)
                         continue
                     except MessageSizeExceededError:
-                        await sender.send_messages(batch)
-                    batch = await sender.create_message_batch()
+                        await self._answered(sender.send_messages(batch))
+                    batch = await self._answered(sender.create_message_batch())
                     try:
                         batch.add_message(message)
                     except MessageSizeExceededError:
                         refused.append(Record.of(output, _TOO_LARGE))
-                await sender.send_messages(batch)
+                await self._answered(sender.send_messages(batch))
         return refused
+
+    async def _answered(self, request: Coroutine[Any, Any, T]) -> T:
+        return await asyncio.wait_for(request, self._target.seconds)
 
     async def roll_back(self) -> None:
         """Give back connections: the next attempt makes new ones."""
@@ -97,7 +104,10 @@ class ServiceBusPublisher(Publisher):
 
     def _sender(self, entity: str) -> ServiceBusSender:
         if self._client is None:
-            self._client = ServiceBusClient.from_connection_string(self._target.connection, retry_total=0)
+            try:
+                self._client = ServiceBusClient.from_connection_string(self._target.connection, retry_total=0)
+            except ValueError:  # whose text may hold the key
+                raise UsageError(f"The connection string of {self._target.name} cannot be read.") from None
         if entity not in self._senders:
             self._senders[entity] = self._client.get_queue_sender(entity)  # a topic is addressed alike
         return self._senders[entity]

@@ -1,7 +1,8 @@
 """Targets in SQL: a table for each message type, and one for the markers of slices.
 
 A slice is one transaction: first its marker, whose primary key lets one transaction in, then its outputs, each inserted
-or updated by its id. So a slice that was sent twice is there once, and so is an output of two batches.
+or updated by its id. So a slice that was sent twice is there once, and so is an output of two batches. A row that the
+database refuses is a dead letter, and the others of its slice are committed.
 """
 
 from __future__ import annotations
@@ -9,11 +10,9 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
-from itertools import groupby
-from operator import attrgetter
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,6 +23,7 @@ from runtime.publishing.publisher import (
     Record,
     SliceName,
     Target,
+    TargetOptions,
     ThreadedPublisher,
 )
 
@@ -33,6 +33,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _COLUMNS = (
     "message_id", "type", "business_id", "handler", "body", "sequence", "enqueued_at", "headers", "batch_id",
 )  # fmt: skip
+HINT = " If the table is for something else, choose another one with --map TYPE=NAME."
 _KEPT = ("message_id", "batch_id")
 """What stays when an output is sent again: `batch_id` is the batch that brought it first."""
 
@@ -48,17 +49,17 @@ class SqlTarget(Target):
     time = "TEXT"
     json = "TEXT"
 
-    def __init__(self, name: str, names: Mapping[str, str], batch_id: str) -> None:
+    def __init__(self, name: str, options: TargetOptions) -> None:
         self.name = name
-        self.identity = f"{name} {sorted(names.items())}"
-        self._names = names
-        self._batch_id = batch_id
+        self.identity = f"{name} {sorted(options.names.items())}"
+        self.seconds = options.timeout.total_seconds()
+        self._options = options
 
     def table_of(self, type_: str) -> str:
         """Return the table of a message type, quoted. Raises `UsageError` for a name that none can have."""
-        name = self._names.get(type_, type_)
+        name = self._options.names.get(type_, type_)
         parts = name.split(".")
-        if not all(map(_NAME.fullmatch, parts)) or name == MARKERS:
+        if not all(map(_NAME.fullmatch, parts)) or parts[-1].lower() == MARKERS:
             message = f"{name!r} cannot be the name of a table: choose another with --map {type_}=NAME."
             raise UsageError(message)
         return ".".join(f'"{part}"' for part in parts)
@@ -82,26 +83,25 @@ class SqlTarget(Target):
         sign = self.parameter
         return f"INSERT INTO {MARKERS} (publication, slice) VALUES ({sign}, {sign}) ON CONFLICT DO NOTHING"
 
-    def upserts(self, outputs: Sequence[CommittedOutput]) -> Iterator[tuple[str, list[tuple[object, ...]]]]:
-        """Yield statements with the rows for each, in the order of the outputs."""
+    def upsert(self, type_: str) -> str:
+        """Return the statement that inserts an output of a type, or updates it."""
         signs = ", ".join([self.parameter] * len(_COLUMNS))
         changes = ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS if name not in _KEPT)
-        for type_, some in groupby(outputs, attrgetter("type")):
-            statement = (
-                f"INSERT INTO {self.table_of(type_)} ({', '.join(_COLUMNS)}) VALUES ({signs}) "
-                f"ON CONFLICT (message_id) DO UPDATE SET {changes}"
-            )
-            yield statement, [self._row(each) for each in some]
+        return (
+            f"INSERT INTO {self.table_of(type_)} ({', '.join(_COLUMNS)}) VALUES ({signs}) "
+            f"ON CONFLICT (message_id) DO UPDATE SET {changes}"
+        )
 
-    def _row(self, output: CommittedOutput) -> tuple[object, ...]:
+    def row(self, output: CommittedOutput) -> tuple[object, ...]:
+        """Return the values of an output."""
         return (
             output.message_id, output.type, output.business_id, output.handler, output.body, output.sequence,
-            output.enqueued_at.isoformat(), json.dumps(dict(output.headers)), self._batch_id,
+            output.enqueued_at.isoformat(), json.dumps(dict(output.headers)), self._options.batch_id,
         )  # fmt: skip
 
 
 _FILE = "sqlite:///"
-_BUSY_SECONDS = 60.0
+_OF_ROW = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG}
 
 
 class SqliteTarget(SqlTarget):
@@ -109,16 +109,27 @@ class SqliteTarget(SqlTarget):
 
     publishers = 1
 
-    def __init__(self, url: str, names: Mapping[str, str], batch_id: str) -> None:
+    def __init__(self, url: str, options: TargetOptions) -> None:
         if not url.startswith(_FILE) or url == _FILE:
             raise UsageError("An SQLite file as a target is written sqlite:///FILE.")
         self.path = Path(url.removeprefix(_FILE)).absolute()
-        super().__init__(f"{_FILE}{self.path}", names, batch_id)
+        super().__init__(f"{_FILE}{self.path}", options)
 
     async def prepare(self, types: Collection[str]) -> None:
-        """Make the tables that are not there."""
+        """Make the tables that are not there. Raises `UsageError` for names that differ in their case alone."""
         statements = self.creations(types)
         with self.explained(), closing(self.connected()) as connection:
+            listing = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
+            tables = [name for (name,) in connection.execute(listing)]
+            for type_ in sorted(types):
+                name = self.table_of(type_).rpartition(".")[2].strip('"')
+                other = next((each for each in tables if each.lower() == name.lower() and each != name), None)
+                if other is not None:
+                    raise UsageError(
+                        f"{self.name} has, or would have, a table {other}, from which SQLite cannot tell {name}: "
+                        f"choose one with --map {type_}=NAME."
+                    )
+                tables.append(name)
             for statement in statements:
                 connection.execute(statement)
 
@@ -129,7 +140,7 @@ class SqliteTarget(SqlTarget):
     def connected(self) -> sqlite3.Connection:
         """Open the file."""
         connection = sqlite3.connect(
-            self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            self.path, timeout=self.seconds, isolation_level=None, check_same_thread=False
         )
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
@@ -144,7 +155,7 @@ class SqliteTarget(SqlTarget):
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             is_busy = code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
             kind = TargetUnavailableError if is_busy else TargetError
-            raise kind(f"{self.name}: {error}.") from error
+            raise kind(f"{self.name}: {error}.{HINT if code == sqlite3.SQLITE_ERROR else ''}") from error
 
 
 class SqlitePublisher(ThreadedPublisher):
@@ -169,13 +180,23 @@ class SqlitePublisher(ThreadedPublisher):
 
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
         """Insert outputs, or update them by their ids."""
+        statements = {type_: self._target.upsert(type_) for type_ in {each.type for each in outputs}}
 
-        def upsert(connection: sqlite3.Connection) -> None:
-            for statement, rows in self._target.upserts(outputs):
-                connection.executemany(statement, rows)
+        def upsert(connection: sqlite3.Connection) -> Sequence[Record]:
+            refused = []
+            for output in outputs:
+                statement, row = statements[output.type], self._target.row(output)
+                try:
+                    connection.execute(statement, row)
+                except sqlite3.Error as error:
+                    # SQLite undoes the statement alone, unless a trigger or table of the user ends the transaction.
+                    if (error.sqlite_errorcode & 0xFF) not in _OF_ROW or not connection.in_transaction:
+                        raise
+                    connection.execute(f"EXPLAIN {statement}", row)  # raises when it can take no row
+                    refused.append(Record.of(output, str(error)))
+            return refused
 
-        await self._do(upsert)
-        return ()
+        return await self._do(upsert)
 
     async def commit(self) -> None:
         """Commit the outputs with the marker."""

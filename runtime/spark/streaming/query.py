@@ -23,7 +23,7 @@ from handlers import App
 from runtime.batch_options import BatchOptions, TablePlace, check_app
 from runtime.errors import BatchFailedError, BatchRefusedError, LogError, UsageError
 from runtime.file_systems import Folder, open_folder, within
-from runtime.ledger.ledger import BatchRecord, BatchStatus, Ledger, check_id
+from runtime.ledger.ledger import HIDDEN_EPOCHS, BatchRecord, BatchStatus, Ledger, check_id
 from runtime.options import given
 from runtime.spark.commit import absolute_folder
 from runtime.spark.logs.normalise import normalise
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from runtime.spark.publishing import PublishTo
 
 
-_HIDDEN = "_epochs"
 _MERGED = "_batch-merged"
 
 
@@ -82,7 +81,7 @@ class EpochPlaces:
     @property
     def working(self) -> str:
         """Where micro-batches write: OUT itself on an object store, which cannot move a folder."""
-        return f"{self.out}/{_HIDDEN}" if self._moves_whole else self.out
+        return f"{self.out}/{HIDDEN_EPOCHS}" if self._moves_whole else self.out
 
     def check_unused(self, epoch: int) -> None:
         """Raise `BatchRefusedError` when OUT has outcomes of an epoch that the ledger does not have."""
@@ -103,7 +102,7 @@ class EpochPlaces:
 
     def where(self, working: str) -> EpochPlaces | None:
         """Return the places of the query in another OUT, where its epochs were written before; None when it is this."""
-        out = working.removesuffix(f"/{_HIDDEN}")
+        out = working.removesuffix(f"/{HIDDEN_EPOCHS}")
         return None if out in (working, self.out) else EpochPlaces(out, self.query)
 
     def show(self, epoch: int) -> None:
@@ -195,7 +194,7 @@ def _move(folder: Folder, target: Folder) -> None:
 
 _START_AGAIN = "start the query again"
 
-PublishEpoch = Callable[[SparkSession, str, str], None]
+PublishEpoch = Callable[[SparkSession, str, str], object]
 """Publishes what is unpublished of a batch whose outcomes are in a folder."""
 
 

@@ -92,7 +92,8 @@ def a_retried_task(monkeypatch):
     monkeypatch.setattr(supervision, "TaskContext", SimpleNamespace(get=lambda: context))
 
 
-@pytest.mark.parametrize("algorithm", ONE_QUICKLY)
+@pytest.mark.thorough
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_in_a_partition_of_a_batch(tmp_path, algorithm):
     place = TablePlace(f"sqlite:///{tmp_path}/store.db", "games")
 

@@ -24,7 +24,7 @@ FIRST = [*RUN, "--messages", "log.jsonl", "--batch-id", "first"]
 AGAIN = f"consistent {shlex.join(FIRST)}"
 
 # The first test waits for all commands, of which one starts Spark in a process of its own.
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.thorough]
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,6 @@ def test_progress_and_the_batch_id_are_on_standard_error(commands):
     assert {"Round 0: handling messages", "Round 1: handling messages"} <= set(said)
 
 
-@pytest.mark.thorough
 def test_spark_and_its_workers_are_heard_only_in_the_log_file(tmp_path):
     folder = Folder.make(tmp_path)
 

@@ -15,6 +15,8 @@ ON_STORE = ["--store", "sqlite:///verified.db", "--table", "bank", "--master", "
 RUN = ["run", "--app", "bank:app", *ON_STORE, "--messages", "log.jsonl", "--out", "outcomes", "--cascade"]
 VERIFY = ["verify", *ON_STORE, "--messages", "log.jsonl"]
 
+pytestmark = pytest.mark.thorough
+
 
 @dataclass(frozen=True)
 class Commands:

@@ -111,6 +111,6 @@ def test_what_was_acknowledged_before_the_disk_was_full_stays(start, path, table
 
 
 def versions(table):
-    found = drive(Stream.read(Partition(table, "p"), slice_size=None))
+    found = drive(Stream.read(Partition(table, "p")))
     assert found.stream.version == len(found.events)
     return [event.version for event in found.events]

@@ -159,7 +159,7 @@ def test_all_that_was_acknowledged_is_there_whenever_the_writer_dies(start, url,
 
 def check_stream(table, key):
     """Check that a stream agrees with itself, and return its version."""
-    found = drive(Stream.try_read(Partition(table, key), slice_size=None))
+    found = drive(Stream.try_read(Partition(table, key)))
     rows = rows_of(table, key)
     if found is None:
         assert not rows

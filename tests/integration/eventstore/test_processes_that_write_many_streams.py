@@ -59,7 +59,7 @@ def test_each_event_is_written_once(start, url):
     table = drive(store.table("games"))
     written: dict[str, list[int]] = {f"writer{number}": [] for number in range(WRITERS)}
     for number in range(STREAMS):
-        found = drive(Stream.read(Partition(table, f"stream-{number}"), slice_size=None))
+        found = drive(Stream.read(Partition(table, f"stream-{number}")))
         assert [event.version for event in found.events] == list(range(1, found.stream.version + 1))
         assert found.stream.properties == {"Total": sum(numbers(found.events))}
         for name, numbers_so_far in written.items():

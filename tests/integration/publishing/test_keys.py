@@ -66,11 +66,24 @@ def test_a_key_is_put_once(keys, run):
 
 
 def test_keys_of_other_customers_and_messages_are_others(keys, run):
-    others = [DeliveryKey.of("18", "m-1"), DeliveryKey.of("17", "m-2"), DeliveryKey.of("17:m", "1")]
+    names = (
+        ("17", "m-1"),
+        ("18", "m-1"),
+        ("17", "m-2"),
+        ("a:b", "c"),
+        ("a", "b:c"),
+        ("a%3Ab", "c"),
+        ("a/b", "c"),
+    )
 
-    run(keys.put(KEY, sealed("a")))
+    stored = {each: run(keys.put(DeliveryKey.of(*each), sealed("".join(each)))) for each in names}
 
-    assert [run(keys.get(each)) for each in others] == [None] * 3
+    async def listed():
+        return [each async for each in keys.unended()]
+
+    assert {each: run(keys.get(DeliveryKey.of(*each))) for each in names} == stored
+    assert None not in stored.values()
+    assert sorted(run(listed())) == sorted(names)
 
 
 def test_the_holder_seals_and_its_end_is_there(keys, run):

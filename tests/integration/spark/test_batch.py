@@ -102,12 +102,13 @@ def test_a_stream_costs_one_query_and_one_transaction(any_place):
     assert counter.calls("get") == counter.calls("scan") == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("algorithm", "states", "other"),
     [
         ("outbox", "sqlite", None),
-        pytest.param("deduplication-store", "azurite", "sqlite", marks=pytest.mark.thorough),
-        pytest.param("tokens", "sqlite", "azurite", marks=pytest.mark.thorough),
+        ("deduplication-store", "azurite", "sqlite"),
+        ("tokens", "sqlite", "azurite"),
     ],
 )
 def test_it_gives_what_a_state_based_batch_gives_and_the_log_again_gives_nothing(
@@ -518,6 +519,7 @@ async def leave_a_single_message_and_give_a_batch_up(place) -> None:
         await Ledger(table, NIGHT).abandon("given-up")
 
 
+@pytest.mark.thorough
 def test_it_publishes_what_was_given_up_and_leaves_alone_what_may_go_on(place):
     # Given a batch that was given up, one that died and may go on, and a single message whose worker died
     die_before_the_commit(place, "given-up", [start(1, 5), fire(2, 5), fire(3, 6)])

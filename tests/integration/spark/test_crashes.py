@@ -60,14 +60,13 @@ def kill_driver(name, place, *arguments):
     assert killed.returncode == -9, killed.stderr.decode()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("step", "rounds"),
     [
         ("Round 0: committing outcomes", 0),  # all is appended, nothing of it is published
-        # the outcomes are in place and not committed
-        pytest.param("Round 0: recording in the ledger", 0, marks=pytest.mark.thorough),
-        # between two rounds of the cascade
-        pytest.param("Round 1: handling messages", 1, marks=pytest.mark.thorough),
+        ("Round 0: recording in the ledger", 0),  # the outcomes are in place and not committed
+        ("Round 1: handling messages", 1),  # between two rounds of the cascade
     ],
 )
 def test_a_resumed_batch_gives_what_an_undisturbed_one_gives(place, night, step, rounds):

@@ -93,6 +93,8 @@ def test_a_session_that_runs_is_returned_as_it_is(spark):
 DEPOSITED = {"message_id": "m1", "type": "Deposited", "body": {"account": "a", "amount": 1}}
 
 
+@pytest.mark.thorough
+@pytest.mark.connect(thorough=True)
 def test_an_app_that_the_workers_lack_is_sent_to_them(place, tmp_path, monkeypatch):
     place.app = own_app(tmp_path, monkeypatch, "only_here")
 

@@ -28,7 +28,7 @@ def index_of(table: Table, key: str = f"Diary-{DIARY}") -> list[IndexRow]:
 
 def check_index(table: Table, key: str = f"Diary-{DIARY}") -> None:
     """Check that the index names all versions of all runs that are kept, once, each where it is."""
-    slice_ = drive(Stream.try_read(Partition.exact(table, key), slice_size=None))
+    slice_ = drive(Stream.try_read(Partition.exact(table, key)))
     if slice_ is None:
         return
     head = read_head(slice_.stream.properties or {})

@@ -53,6 +53,9 @@ def test_they_are_listed_stream_by_stream(consistent, refused):
         (["--stream", f"ShootingRange/{GAME.upper()}"], [10]),
         (["--message", message_id(11).upper()], [11]),
         (["--older-than", "1d"], [11, 10, 12]),
+        (["--newer-than", "1d"], []),
+        (["--newer-than", "9999w"], [11, 10, 12]),
+        (["--reason", "unknown_type", "--reason", "invalid_body"], [11, 10, 12]),
         (["--handler", "Nobody"], []),
     ],
 )
@@ -133,6 +136,16 @@ def test_a_dry_run_of_a_redrive_says_what_would_be_redriven(consistent, refused,
     assert some.document["count"] == 1
     every = consistent("redrive", *APP, *ON_STORE, "--edit", "edit.jsonl", "--all", "--dry-run", "--json")
     assert every.document["count"] == 3
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("chosen", [["--newer-than", "1d"], ["--reason", "handler_error"]])
+def test_a_redrive_of_nothing_begins_no_batch_and_is_no_failure(consistent, refused, tmp_path, chosen):
+    said = consistent("redrive", *APP, *ON_STORE, *chosen)
+
+    assert (said.code, said.out, said.err) == (0, "There are no such letters.\n", "")
+    assert consistent("redrive", *APP, *ON_STORE, *chosen, "--json").document["count"] == 0
+    assert consistent("batches", *ON_STORE, "--json").document == {"batches": []}
     assert not (tmp_path / "out").exists()
 
 

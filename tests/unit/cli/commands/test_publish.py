@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import closing
 
 import pytest
@@ -46,7 +49,9 @@ def test_again_it_is_published_already(consistent, batch):
         (("--to", "ftp://x"), "A target is sqlite:///FILE"),
         (("--to", "env:NOWHERE"), "The environment variable NOWHERE is not set."),
         (("--to", "sqlite:///store.db"), "The target is the store itself"),
-        (("--to", "sqlite:///out.db", "--map", "Hit"), "written NAME=VALUE, not 'Hit'."),
+        (("--to", "sqlite:///out.db", "--map", "Hit"), "written NAME=VALUE."),
+        (("--to", "sqlite:///out.db", "--types", "Typo"), "--types takes some of Hit, Missed"),
+        (("--to", "sqlite:///out.db", "--types", "Hit", "--types", "missed"), "of the type missed:"),
         (
             ("--to", "sqlite:///out.db", "--out", "nowhere"),
             "Name the folder that the batch wrote to with --out.",
@@ -72,13 +77,16 @@ def send(message):
 def test_what_was_refused_is_listed_and_sent_again(consistent, batch, tmp_path):
     (tmp_path / "posting.py").write_text(POST)
     to = (*batch, "--to", "posting:send", "--strategy", "at-least-once")
-    said = consistent(*to)
-    assert said.code == 0, said.err
+    said, again = consistent(*to), consistent(*to, "--json")
+    assert (said.code, again.code) == (3, 3), said.err
+    assert "sent now, with 16 outputs." in said.out
     assert "The same command with --letters lists all of them, and with --redrive sends them" in said.out
 
     before = consistent(*to, "--letters", "--json").document["refused"]
+    assert consistent(*to, "--redrive").code == 3
     (tmp_path / "mended").touch()
     redriven = consistent(*to, "--redrive")
+    assert redriven.code == 0
     after = consistent(*to, "--letters")
 
     assert {(each["type"], each["why"]) for each in before} == {("Missed", "PermanentError: no such topic")}
@@ -182,11 +190,79 @@ def test_no_secret_of_a_target_is_shown(consistent, batch, monkeypatch):
     assert "hunter2" not in said.out + said.err
 
 
-def test_a_secret_that_is_typed_is_warned_of(consistent, batch):
-    said = consistent(*batch, "--to", "http://user:hunter2@127.0.0.1:9/", "--attempts", "1")
+ODD = [
+    "hun%ter2",
+    "hun ter2",
+    "hun/ter2",
+    "hun#ter2",
+    "hun?ter2",
+    "hun@ter2",
+    "hun:ter2",
+    "hun[ter2",
+    "hun\tter2",
+    "hun\nter2",
+]
 
-    assert "Warning: the command line holds a secret" in said.err
-    assert "hunter2" not in said.err
+
+@pytest.mark.parametrize("password", ODD)
+@pytest.mark.parametrize(
+    "place", ["postgresql", "http", "kafka", "redis", "env:http", "env:kafka", "env:postgresql"]
+)
+def test_no_part_of_a_password_is_shown_and_the_hint_names_its_option(
+    consistent, batch, tmp_path, monkeypatch, place, password
+):
+    (tmp_path / "counting.py").write_text(COUNTING)
+    monkeypatch.setenv("TARGET", url := f"{place.removeprefix('env:')}://user:{password}@127.0.0.1:9/x")
+    to = ("--to", "counting:send", "--keys", url) if place == "redis" else ("--to", url)
+    to = ("--to", "env:TARGET") if place.startswith("env:") else to
+
+    said = consistent(*batch, *to, "--attempts", "1", "--timeout", "1s")
+
+    assert (said.code in {1, 2}, "Something unexpected" in said.err) == (True, False)
+    assert not any(part in said.out + said.err for part in ("hun", "ter2"))
+    assert (f"write {to[-2]} env:NAME" in said.err) is not place.startswith("env:")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--to", "env:http://user:hunter2@host/"),
+        ("--header", "Authorization: Bearer hunter2"),
+        ("--header", "X-Key=hunter2\nX: y"),
+        ("--store", "env:azurite;AccountKey=hunter2"),
+    ],
+)
+def test_a_secret_in_a_wrong_place_is_not_shown(consistent, batch, option, value):
+    said = consistent(*batch, "--to", "http://127.0.0.1:9/", option, value, "--attempts", "1")
+
+    assert said.code in {1, 2}
+    assert "hunter2" not in said.out + said.err
+
+
+BUS = "Endpoint=sb://{};SharedAccessKeyName=n;SharedAccessKey=c2VjcmV0;UseDevelopmentEmulator=true"
+
+
+@pytest.mark.parametrize(
+    "to",
+    [
+        "kafka://{}",
+        *(pytest.param(to, marks=pytest.mark.thorough) for to in ("postgresql://{}/x", "http://{}", BUS)),
+    ],
+)
+def test_a_target_that_never_answers_is_left_in_time_and_with_one_sentence(batch, tmp_path, to):
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it takes connections, and says nothing
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        words = ("--to", "env:TARGET", "--timeout", "1s", "--attempts", "2", "--slices", "1")
+        began = time.monotonic()
+        said = subprocess.run(
+            [sys.executable, "-m", "runtime", *batch, *words],
+            cwd=tmp_path, env={**os.environ, "TARGET": to.format(address)}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    assert (said.returncode, time.monotonic() - began < 30) == (1, True)
+    lines = [line for line in said.stderr.splitlines() if line and not line.startswith(("Publishing", " "))]
+    assert len(lines) == 1, said.stderr
+    assert "the same command goes on with the rest" in lines[0]
 
 
 def test_the_command_to_go_on_with_shows_no_password_and_no_header():

@@ -106,14 +106,14 @@ def test_limits_of_messages_and_of_handlers(consistent, begun):
     assert (options.max_outputs, options.keep_large) == (15, "large")
 
 
-def test_the_algorithm_and_where_its_store_is(consistent, begun):
+def test_the_algorithm_and_where_its_store_is(consistent, begun, tmp_path):
     consistent(*REQUIRED, "--algorithm", "tokens", "--token-table", "tokens")
     assert begun.options.algorithm == "tokens"
-    assert begun.options.token_store == TablePlace("sqlite:///store.db", "tokens")
+    assert begun.options.token_store == TablePlace(f"sqlite:///{tmp_path}/store.db", "tokens")
     assert begun.options.deduplication_store is None
 
     consistent(*REQUIRED, "--algorithm", "deduplication-store", "--deduplication-store", "sqlite:///ids.db")
-    assert begun.options.deduplication_store == TablePlace("sqlite:///ids.db", "games")
+    assert begun.options.deduplication_store == TablePlace(f"sqlite:///{tmp_path}/ids.db", "games")
     assert begun.options.token_store is None
 
     consistent(*REQUIRED, "--algorithm", "tokens", "--token-store", "sqlite:///store.db")

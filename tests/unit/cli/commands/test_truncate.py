@@ -10,6 +10,7 @@ from runtime.cli.commands.truncate import TruncationReport
 from runtime.clock import system_clock
 from runtime.leases import Leases
 from runtime.spark.truncation import TruncatedCount
+from tests.support.logs import GAME
 from tests.unit.cli.stores import on_store
 
 ON_STORE = ["--store", "sqlite:///store.db", "--table", "games"]
@@ -43,9 +44,9 @@ def test_a_table_has_none_at_first(policy):
 def test_what_is_set_is_listed(policy):
     options = ["--older-than", "90d", "--keep-last", "1", "--redelivery-window", "12h", "--allow-undated"]
     assert policy("set", *GAMES, *options).code == 0
-    assert policy("set", *GAMES, "--stream", "7", "--hold").code == 0
+    assert policy("set", *GAMES, "--stream", GAME.upper(), "--hold").code == 0
 
-    of_handler, of_stream = listed(policy)["ShootingRange", None], listed(policy)["ShootingRange", "7"]
+    of_handler, of_stream = listed(policy)["ShootingRange", None], listed(policy)["ShootingRange", GAME]
     assert (of_handler["older_than_seconds"], of_handler["keep_last"]) == (90 * 86400, 1)
     assert (of_handler["redelivery_window_seconds"], of_handler["allow_undated"]) == (43200, True)
     assert (of_handler["hold"], of_stream["hold"], of_stream["keep_last"]) == (False, True, None)
@@ -76,6 +77,19 @@ def test_rules_and_hold_are_set_and_removed_apart(policy):
         ("set", ["--older-than", "3h"], "Versions younger than 24h are kept"),
         ("set", ["--allow-undated", "--hold"], "--older-than AGE, --keep-last N"),
         ("set", ["--stream", "7", "--hold"], "give --handler too"),
+        ("set", ["--handler", "Typo", "--hold"], "Nothing in the table is of Typo"),
+        ("set", ["--handler", "Shooting", "--keep-last", "1"], "Nothing in the table is of Shooting"),
+        ("set", [*GAMES, "--stream", "7", "--hold"], "Nothing in the table is of ShootingRange 7"),
+        (
+            "set",
+            [*GAMES, "--stream", GAME[:-1], "--keep-last", "1"],
+            "Nothing in the table is of ShootingRange",
+        ),
+        (
+            "set",
+            ["--handler", f"ShootingRange-{GAME[:8]}", "--hold"],
+            "Nothing in the table is of ShootingRange-",
+        ),
         ("remove", [], "There are no rules for the table"),
         ("remove", [*GAMES, "--stream", "7", "--hold"], "There is no hold for ShootingRange 7"),
     ],
@@ -86,6 +100,14 @@ def test_what_was_asked_for_wrongly(policy, verb, options, sentence):
     assert said.code == 2
     assert sentence in said.err
     assert listed(policy) == {}
+
+
+def test_a_policy_of_an_object_is_removed_by_any_spelling_of_its_id(policy):
+    policy("set", *GAMES, "--stream", GAME, "--hold")
+
+    said = policy("remove", *GAMES, "--stream", GAME.upper(), "--hold")
+
+    assert (said.code, listed(policy)) == (0, {}), said.err
 
 
 def test_a_second_truncation_is_refused_before_spark_starts(consistent, store):

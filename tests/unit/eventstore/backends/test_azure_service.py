@@ -551,6 +551,7 @@ def test_many_calls_at_once_share_a_bounded_number_of_connections(run, lasting):
         assert 1 < service.connections <= MOST_CONNECTIONS
 
 
+@pytest.mark.thorough
 def test_many_calls_at_once_to_the_emulator_share_a_bounded_number_of_connections(run, azurite_url, lasting):
     account = azure.account_of(azurite_url)
     secret = f"AccountName={account.name};AccountKey={account.key}"

@@ -10,7 +10,7 @@ from tests.unit.runtime.algorithms.world import ALGORITHMS
 from tests.unit.runtime.dead_letters.post import ALL, DAMAGED, PostOffice, parcel
 from tests.unit.runtime.worker import HOUR, NOW
 
-UUID = "7D4448409DC011D1B2455FFDCE74FAD2"
+UUID, UUID_TEXT = "7D4448409DC011D1B2455FFDCE74FAD2", "7d444840-9dc0-11d1-b245-5ffdce74fad2"
 
 
 @pytest.fixture(params=ALGORITHMS[:3])
@@ -48,7 +48,7 @@ def test_what_is_held_back_is_behind_the_letter_that_parks_its_stream(office: Po
     ("selection", "expected"),
     [
         (Selection(message_id="c"), ["c"]),
-        (Selection(message_id=UUID.lower()), ["7d444840-9dc0-11d1-b245-5ffdce74fad2"]),
+        (Selection(message_id=UUID.lower()), [UUID_TEXT]),
         (Selection(reason=Reason.HELD_BACK), ["b"]),
         (Selection(reason="held_back"), ["b"]),
         (Selection(handler="Boxes", message_id="a"), ["a"]),
@@ -59,10 +59,30 @@ def test_what_is_held_back_is_behind_the_letter_that_parks_its_stream(office: Po
         (Selection(refused_until=NOW), ["a", "b"]),
         (Selection(refused_until=NOW, reason="handler_error"), ["a"]),
         (Selection(refused_until=NOW - 1), []),
+        (Selection(reason=("handler_error", Reason.HELD_BACK)), ["a", "b", "c", UUID_TEXT]),
+        (Selection(refused_since=NOW + 1), ["c", UUID_TEXT]),
+        (Selection(refused_since=NOW, refused_until=NOW), ["a", "b"]),
+        (Selection(refused_since=NOW + HOUR + 1), []),
     ],
 )
 def test_those_are_found_to_which_all_applies(office: PostOffice, selection: Selection, expected):
     assert office.names(selection) == expected
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS[:3])
+@pytest.mark.parametrize("type_", ["Parcel", "Unheard"], ids=["of a stream", "of the table"])
+def test_a_letter_that_is_refused_again_keeps_when_it_was_refused_first(algorithm, type_):
+    """So whoever redrives what is new does not try for ever."""
+    office, message = PostOffice(algorithm), parcel("a")._replace(type=type_)
+    DAMAGED.add("a")
+    drive(office.processor().process(message))
+    for tries in (2, 3):
+        office.clock.now = NOW + tries * HOUR
+        drive(office.processor().redrive(message))
+        (letter,) = (found.letter for found in office.letters())
+        assert (letter.tries, letter.refused_at, letter.since) == (tries, NOW + tries * HOUR, NOW)
+    assert office.names(Selection(refused_since=NOW)) == ["a"]
+    assert office.names(Selection(refused_since=NOW + 1)) == []
 
 
 def test_a_reason_that_there_is_not_is_refused():

@@ -75,10 +75,11 @@ class WatchedDocuments(DocumentStore):
         await self._store.prepare(reference, content)
         await _awaited(self._after("prepare"))
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str) -> bool | None:
         await _awaited(self._before("delete"))
-        await self._store.delete(name)
+        was_there = await self._store.delete(name)
         await _awaited(self._after("delete"))
+        return was_there
 
 
 class Office:

@@ -6,14 +6,14 @@ from datetime import timedelta
 
 import pytest
 
-from eventstore import InterceptedTable, drive
+from eventstore import InterceptedTable, StoreUnavailableError, drive
 from runtime import Envelope, Outcome
 from runtime.algorithms.choice import Dependencies, make_batch_algorithms
 from runtime.documents.protocol import DocumentSweep, Swept, registrations_of
 from runtime.ledger.batch import BatchContext, OpenBatches
 from runtime.messages.parsing import prepare
 from runtime.versions import limits
-from tests.unit.runtime.documents.letters_desk import Office, app, ask
+from tests.unit.runtime.documents.letters_desk import Office, WatchedDocuments, app, ask, nothing
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.worker import HOUR, NOW, ToldClock, ends
 
@@ -30,11 +30,13 @@ def office(tmp_path) -> Office:
     return Office(tmp_path / "documents")
 
 
-def run(office: Office, messages: Sequence[Envelope], after=None) -> tuple[list[Outcome], InterceptedTable]:
+def run(
+    office: Office, messages: Sequence[Envelope], after=None, batch: BatchContext = BATCH
+) -> tuple[list[Outcome], InterceptedTable]:
     """Process messages of one stream as the worker of a batch does."""
     table = InterceptedTable(office.table, after=after)
     given = Dependencies(
-        app, table, clock=ToldClock(), retries=PATIENCE, batch=BATCH, documents=office.documents
+        app, table, clock=ToldClock(), retries=PATIENCE, batch=batch, documents=office.documents
     )
     handler = app.handlers["Desk"]
     deliveries = [prepare(handler, "r-1", message) for message in messages]
@@ -89,18 +91,64 @@ def test_of_versions_that_a_transaction_leaves_out_no_document_is_stored_before_
     office.check(messages=7)
 
 
-def test_attempts_of_a_batch_that_has_not_ended_are_left_alone_until_it_has(office):
+@pytest.mark.parametrize(
+    ("ended", "number", "is_dead"),
+    [
+        pytest.param(OpenBatches(2, frozenset({1})), 1, False, id="an open batch"),
+        pytest.param(OpenBatches(1), 1, False, id="a batch that began after the sweep"),
+        pytest.param(OpenBatches(2), 1, True, id="a batch that has ended"),
+        pytest.param(OpenBatches(2), None, False, id="a consumer without a ledger"),
+    ],
+)
+@pytest.mark.parametrize("killed_at", ["barrier", "prepare"])
+def test_attempts_of_a_batch_are_dead_when_it_has_ended_whatever_their_age(
+    office, ended, number, is_dead, killed_at
+):
+    """What was stored is counted, not what was registered, and what is left alone is counted too."""
+
     def die(name: str, *_: object) -> None:
-        if name == "barrier":
+        if name == killed_at:
             raise Crashed
 
+    office.documents = WatchedDocuments(office.documents, before=nothing, after=die)
     with pytest.raises(Crashed):
-        run(office, [ask()], after=die)
+        run(office, [ask("m-1"), ask("m-2")], after=die, batch=replace(BATCH, number=number))
+    stored = len(office.files)
+    assert stored == (0 if killed_at == "barrier" else 1)
     (registered,) = drive(registrations_of(office.table, KEY))
-    assert registered.batch == BATCH.key
+    assert len(registered.names) == 2
 
-    assert BATCH.open_batches is not None
-    assert sweep(office, BATCH.open_batches) == Swept()
-    ended = replace(BATCH.open_batches, numbers=frozenset())
-    assert sweep(office, ended, timedelta(hours=2)) == Swept()
-    assert sweep(office, ended) == Swept(1, 1)
+    young = timedelta(hours=2)
+    if is_dead:
+        assert sweep(office, ended, young) == Swept(1, stored)
+        assert sweep(office, ended) == Swept(given_up=1)
+        assert not office.files
+    elif number is None:
+        assert sweep(office, ended, young) == Swept(young=1)
+        assert sweep(office, ended) == Swept(1, stored)
+    else:
+        assert sweep(office, ended) == Swept(open=1)
+        assert len(office.files) == stored
+
+
+def test_a_sweep_counts_what_it_has_deleted_before_a_conflict(office):
+    def die(name: str) -> None:
+        raise Crashed if name == "prepare" else AssertionError(name)
+
+    documents = office.documents
+    for message in ("m-1", "m-2"):
+        office.documents = WatchedDocuments(documents, before=nothing, after=die)
+        with pytest.raises(Crashed):
+            run(office, [ask(message)])
+    office.documents = documents
+    writes = iter([None, StoreUnavailableError("a second attempt is not given up at once")])
+
+    def lose(name: str, *_: object) -> None:
+        if name == "transact" and (error := next(writes, None)):
+            raise error
+
+    table = InterceptedTable(office.table, before=lose)
+    swept = DocumentSweep(table, documents, ToldClock(NOW + HOUR), PATIENCE, OpenBatches(2)).sweep(
+        timedelta()
+    )
+    assert drive(swept) == Swept(2, 2, given_up=1)

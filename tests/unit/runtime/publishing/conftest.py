@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +14,9 @@ import pytest
 
 from eventstore import connect
 from runtime.ledger.ledger import BatchRecord
+from runtime.publishing import runner
 from runtime.publishing.publisher import PublishOptions, Target, TargetOptions
-from runtime.publishing.runner import Published, publish
+from runtime.publishing.runner import Published
 from runtime.publishing.targets.choice import open_target
 from tests.publishing.servers import HttpReceiver, http_receiver
 from tests.support.done_batches import TABLE, Rows, games, make_batch
@@ -30,19 +31,33 @@ class DoneBatch:
     record: BatchRecord
     ids: frozenset[str]
 
-    def publish(self, url: str, options: PublishOptions | None = None, **of_target: Any) -> Published:
+    def publish(
+        self, url: str | Target, options: PublishOptions | None = None, **of_target: Any
+    ) -> Published:
         """Publish the batch as the command does."""
         return asyncio.run(self.published(url, options, **of_target))
+
+    def redriven(
+        self, url: str | Target, options: PublishOptions | None = None, **of_target: Any
+    ) -> Published:
+        """Send again what was refused."""
+        return asyncio.run(self.published(url, options, work=runner.redrive, **of_target))
 
     def target(self, url: str, **of_target: Any) -> Target:
         """Return a target; a function's keys are in the table of the batch."""
         given = {"batch_id": self.record.batch_id, "keys": self.store, "keys_table": TABLE, **of_target}
         return open_target(url, TargetOptions(**given))
 
-    async def published(self, url: str, options: PublishOptions | None = None, **of_target: Any) -> Published:
-        target = self.target(url, **of_target)
+    async def published(
+        self,
+        url: str | Target,
+        options: PublishOptions | None = None,
+        work: Callable[..., Awaitable[Published]] = runner.publish,
+        **of_target: Any,
+    ) -> Published:
+        target = self.target(url, **of_target) if isinstance(url, str) else url
         async with connect(self.store) as store:
-            return await publish(
+            return await work(
                 await store.table(TABLE),
                 self.record,
                 str(self.out),

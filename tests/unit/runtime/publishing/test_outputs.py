@@ -46,6 +46,16 @@ def test_an_output_that_two_outcomes_have_is_there_once(store, tmp_path):
     assert only[0].headers == {"trace": "a"}
 
 
+def test_floats_that_json_has_no_form_for_are_strings_and_all_else_stays_to_the_byte(store, tmp_path):
+    text = r'"NaN": [%s, 1.10, "\"NaN", "-Infinity", "\\", %s, {"Infinity\u0000": %s}], "x": 1e400'
+    body = "{" + text % ("NaN", "-Infinity", "Infinity") + "}"
+    record = make_batch(store, tmp_path / "out", [[outcome("g", output("a", 1, body=body))]])
+
+    ((only,),) = slices(BatchOutputs.of(record, str(tmp_path / "out")), 1)
+
+    assert only.body == "{" + text % ('"NaN"', '"-Infinity"', '"Infinity"') + "}"
+
+
 def test_types_may_be_chosen(store, tmp_path):
     record = make_batch(store, tmp_path / "out", games(3, 6))
 
@@ -68,6 +78,40 @@ def test_a_batch_that_has_not_ended_is_refused(store, tmp_path):
 
     with pytest.raises(BatchRefusedError, match="not done"):
         BatchOutputs.of(record, str(tmp_path / "out"))
+
+
+EPOCH = "batch_id=shots-1"
+
+
+@pytest.mark.parametrize("named", ["", "/_epochs"], ids=["by its OUT", "as the ledger has it"])
+@pytest.mark.parametrize("moved", [False, True], ids=["it waits", "readers see it"])
+def test_an_epoch_is_found_where_it_is_moved(store, tmp_path, named, moved):
+    out = tmp_path / "out"
+    record = make_batch(store, out / "_epochs", games(2, 4), batch_id="shots-1", input_="epoch 1")
+    assert (record.out, record.shown_in) == (f"{out}/_epochs", str(out))
+    if moved:
+        (out / "_epochs" / EPOCH).rename(out / EPOCH)
+
+    assert sum(map(len, slices(BatchOutputs.of(record, f"{out}{named}"), 2))) == 8
+
+
+@pytest.mark.parametrize(
+    ("left", "error"),
+    [
+        ("batch_id=shots-0..1", BatchRefusedError),
+        ("batch_id=shots-1..1", BatchRefusedError),
+        ("batch_id=shots-2..9", UsageError),
+        ("batch_id=other-0..9", UsageError),
+        ("batch_id=shots-12", UsageError),
+    ],
+)
+def test_an_epoch_that_was_merged_is_told_from_one_that_is_gone(store, tmp_path, left, error):
+    out = tmp_path / "out"
+    record = make_batch(store, out / "_epochs", games(2, 2), batch_id="shots-1", input_="epoch 1")
+    (out / "_epochs" / EPOCH).rename(out / left)
+
+    with pytest.raises(error):
+        BatchOutputs.of(record, record.out)
 
 
 def test_outcomes_of_which_a_file_is_missing_are_refused(store, tmp_path):

@@ -12,6 +12,7 @@ from runtime.batch_options import BatchOptions, TablePlace
 from runtime.errors import BatchFailedError, BatchRefusedError, UsageError
 from runtime.file_systems import Folder, open_folder
 from runtime.publishing.publisher import TargetOptions
+from runtime.publishing.targets.sql import SqliteTarget
 from runtime.spark import redrive, run_batch, run_stream, verify
 from runtime.spark.publishing import PublishTo
 from runtime.spark.streaming.admission import Owner
@@ -334,7 +335,10 @@ def test_what_a_stream_is_told_means_the_same_wherever_the_process_goes(tmp_path
     assert stream.places.out == f"{tmp_path}/out"
     assert with_documents.documents == f"{tmp_path}/invoices"
     publish.check()
-    assert publish.to(publish.target).path == tmp_path / "published.db"  # type: ignore[operator, union-attr]
+    assert callable(publish.to)
+    opened = publish.to(publish.target)
+    assert isinstance(opened, SqliteTarget)
+    assert opened.path == tmp_path / "published.db"
     assert publish.target.keys == f"sqlite:///{tmp_path}/keys.db"
     assert str(tmp_path) not in repr(publish)
 

@@ -116,7 +116,7 @@ def test_five_failures_in_a_row_stop_the_work_before_more_is_lost(make, settings
     mailbox.errors.clear()
 
     done = batch.publish(TO, send=mailbox.send, settings=settings)
-    assert done.outputs == 12
+    assert done.outputs == 12 - len(done.refused)
     assert 5 <= results(done)["not_sent"] <= 7  # what was being sent then is waited for
     assert results(done)["sent"] == 12 - results(done)["not_sent"]
 
@@ -173,12 +173,28 @@ def test_to_some_customers_messages_are_sent_at_least_once(make_of):
     assert batch.target(TO, **given).promise is Promise.BY_CUSTOMER
 
 
-def test_an_output_that_names_no_customer_is_a_dead_letter(make):
+@pytest.mark.parametrize("value", ["null", '""', "true", '["17", "18"]', f'"{"x" * 600}"', '"\\ud800"'])
+def test_an_output_that_names_no_customer_is_a_dead_letter_and_costs_the_others_nothing(make_of, value):
     mailbox = Mailbox()
-    done = make(1, 1).publish(TO, send=mailbox.send, customer="name")
+    bodies = [f'{{"name": {value}}}', value, '{"name": 17}']
+    rows = [outcome("g", output(f"m-{each}", each, "Won", body)) for each, body in enumerate(bodies)]
 
-    assert whys(done) == [("not_sent", "Its body names no customer: name is null.")]
-    assert mailbox.messages == []
+    done = make_of([rows]).publish(TO, send=mailbox.send, customer="name")
+
+    assert [each.message_id for each in done.refused] == ["m-0", "m-1"]
+    assert all("names no customer: name is " in each.why for each in done.refused)
+    assert [(each.customer, each.message_id) for each in mailbox.messages] == [("17", "m-2")]
+
+
+@BOTH
+def test_one_message_reaches_each_of_its_customers_once(make_of, settings):
+    mailbox, body = Mailbox(), '{"buyer": "a:b", "seller": "a", "clerk": "b"}'
+    batch = make_of([[outcome("g", output("m", 1, "Won", body))]])
+
+    for customer in ("buyer", "seller", "clerk") * 2:
+        batch.publish(TO, send=mailbox.send, settings=settings, customer=customer)
+
+    assert [each.customer for each in mailbox.messages] == ["a:b", "a", "b"]
 
 
 @BOTH

@@ -61,6 +61,7 @@ def test_what_the_receiver_refuses_is_a_dead_letter_and_costs_no_other_its_place
     counts = receiver.counts()
     assert {each.message_id for each in done.refused} == batch.ids - counts["effects"].keys()
     assert {(each.type, each.why) for each in done.refused} == {("Missed", "400 no")}
+    assert done.outputs == len(counts["effects"])
     assert len(counts["requests"]) == len(batch.ids)
 
     again = batch.publish(receiver.url, names={"Hit": "ok", "Missed": "b"})

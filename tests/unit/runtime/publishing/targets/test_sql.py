@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import psycopg
 import pytest
 
-from runtime.errors import TargetError, UsageError
+from runtime.errors import TargetError, TargetUnavailableError, UsageError
 from runtime.publishing.publisher import PublishOptions, SliceName
 from runtime.publishing.targets.choice import open_target
 from tests.publishing.servers import postgres_server
@@ -46,7 +50,8 @@ def sqlite(tmp_path):
 def postgres(server):
     def query(statement):
         with psycopg.connect(server) as connection:
-            return connection.execute(statement).fetchall()
+            cursor = connection.execute(statement)
+            return cursor.fetchall() if cursor.description else []
 
     with psycopg.connect(server) as connection:
         connection.execute("DROP SCHEMA public CASCADE")
@@ -165,14 +170,167 @@ def test_a_transaction_of_the_same_slice_waits_and_then_finds_the_marker(postgre
     assert not asyncio.run(both())
 
 
+BODY = "body TEXT, sequence INTEGER, enqueued_at TEXT, headers TEXT, batch_id TEXT"
+TABLE = (
+    f'CREATE TABLE "Hit" (message_id TEXT PRIMARY KEY, type TEXT, business_id TEXT, handler TEXT, {BODY}, '
+)
+ABORTING = """CREATE TRIGGER never BEFORE INSERT ON "Hit" WHEN NEW.business_id = 'odd'
+    BEGIN SELECT RAISE(ABORT, 'never'); END"""
+RAISING = """CREATE FUNCTION never() RETURNS TRIGGER LANGUAGE plpgsql AS
+    $$BEGIN IF NEW.business_id = 'odd' THEN RAISE EXCEPTION 'never'; END IF; RETURN NEW; END$$"""
+NUMBER = "number INTEGER NOT NULL GENERATED ALWAYS AS"
+REFUSING = {
+    "check": [f"{TABLE} CHECK (business_id <> 'odd'))"],
+    "unique": [f"{TABLE} UNIQUE (sequence))"],
+    "sqlite: not null": [f"{TABLE} {NUMBER} (json_extract(body, '$.number')) STORED)"],
+    "sqlite: an expression": [f"{TABLE} CHECK (business_id <> 'odd' OR json(business_id)))"],
+    "sqlite: a trigger": [f"{TABLE} x TEXT)", ABORTING],
+    "postgres: not null": [f"{TABLE} {NUMBER} ((body::json->>'number')::int) STORED)"],
+    "postgres: jsonb": [TABLE.replace("body TEXT", "body JSONB") + "x TEXT)"],
+    "postgres: a trigger": [
+        f"{TABLE} x TEXT)",
+        RAISING,
+        'CREATE TRIGGER never BEFORE INSERT ON "Hit" FOR EACH ROW EXECUTE FUNCTION never()',
+    ],
+    "postgres: a type": [TABLE.replace("sequence INTEGER", "sequence SMALLINT") + "x TEXT)"],
+    "postgres: an index": [f"{TABLE} x TEXT)", 'CREATE INDEX odd ON "Hit" (headers)'],
+}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=pytest.mark.thorough if "postgres" in kind else ()) for kind in REFUSING],
+)
+def test_a_row_that_the_database_refuses_is_a_letter_and_holds_back_no_other(request, make_of, kind):
+    database = request.getfixturevalue("postgres" if kind.startswith("postgres") else "sqlite")
+    for statement in REFUSING[kind]:
+        database.query(statement)
+    odd = output("odd", 40_000 if kind.endswith("type") else 4, body=r'{"number": null, "x": "\u0000"}')
+    odd["headers"] = [("trace", "".join(map(chr, range(0x4E00, 0x8E00))))]
+    rows = [outcome(f"g{number}", output(f"g{number}", number)) for number in range(9)]
+    batch = make_of([[*rows, outcome("odd", odd)]])
+    options = PublishOptions(slices=2)
+
+    done, again = batch.publish(database.url, options), batch.publish(database.url, options)
+
+    refused = done.refused
+    # In a unique column either of two may be refused.
+    assert [each.message_id for each in refused] in ([["odd"], ["g4"]] if kind == "unique" else [["odd"]])
+    assert refused[0].why
+    assert (done.outputs, again.outputs, again.refused) == (9, 0, refused)
+    assert sorted([*database.ids("Hit"), refused[0].message_id]) == sorted(batch.ids)
+    database.query('DROP TABLE "Hit"')
+    assert batch.redriven(database.url, options).outputs == 1
+    assert database.ids("Hit") == [refused[0].message_id]
+    assert batch.publish(database.url, options).refused == []
+
+
 @pytest.mark.thorough
-def test_text_that_postgresql_cannot_store_is_a_dead_letter(make_of, postgres):
+def test_text_that_postgresql_cannot_store_is_a_letter(make_of, postgres):
     batch = make_of([[outcome("g\x00", output("bad", 1)), outcome("g", output("good", 2))]])
 
     done = batch.publish(postgres.url, PublishOptions(slices=1))
 
     assert [each.message_id for each in done.refused] == ["bad"]
     assert postgres.ids("Hit") == ["good"]
+
+
+def two_types(first, second):
+    return [[outcome("g", output("a", 1, first), output("b", 2, second))]]
+
+
+@pytest.mark.parametrize("there", ["Hit", "hit", None])
+def test_types_that_differ_in_their_case_are_two_tables_or_refused(make_of, sqlite, there):
+    batch = make_of(two_types("Hit", "hit"))
+    if there:  # by an earlier batch
+        sqlite.query(f'CREATE TABLE "{there}" (message_id TEXT)')
+
+    with pytest.raises(UsageError, match=r"--map [Hh]it=NAME"):
+        batch.publish(sqlite.url)
+    sqlite.query(f'DROP TABLE IF EXISTS "{there}"')
+    batch.publish(sqlite.url, names={"hit": "small"})
+
+    assert (sqlite.ids("Hit"), sqlite.ids("small")) == (["a"], ["b"])
+
+
+@pytest.mark.thorough
+def test_postgresql_tells_types_apart_by_their_case(make_of, postgres):
+    make_of(two_types("Hit", "hit")).publish(postgres.url)
+
+    assert (postgres.ids("Hit"), postgres.ids("hit")) == (["a"], ["b"])
+
+
+@pytest.mark.parametrize("name", ["consistent_slices", "Consistent_Slices", "public.consistent_slices"])
+def test_the_table_of_markers_is_no_table_of_outputs(batch, sqlite, name):
+    with pytest.raises(UsageError, match="--map Hit=NAME"):
+        batch.publish(sqlite.url, names={"Hit": name})
+
+
+@pytest.mark.parametrize(
+    ("there", "type_"),
+    [
+        ('CREATE VIEW "Hit" AS SELECT 1', "Hit"),
+        ('CREATE TABLE "Hit" (message_id TEXT PRIMARY KEY)', "Hit"),
+        ('CREATE TABLE t (x TEXT); CREATE INDEX "Hit" ON t (x)', "Hit"),
+        ("", "games.Hit"),
+        ("", "sqlite_x"),
+        ("", "pg_class"),
+    ],
+)
+def test_a_table_that_is_for_something_else_stops_the_batch_and_names_the_map(
+    make_of, database, there, type_
+):
+    for statement in filter(None, there.split(";")):
+        database.query(statement)
+    batch, is_postgres = make_of([[outcome("g", output("a", 1, type_))]]), "postgresql" in database.url
+
+    if (type_, is_postgres) in {("sqlite_x", True), ("pg_class", False)}:
+        assert batch.publish(database.url).outputs == 1
+        return
+    with pytest.raises(TargetError, match="--map"):
+        batch.publish(database.url, PublishOptions(attempts=1))
+    assert batch.publish(database.url, names={type_: "hits"}).outputs == 1
+
+
+@pytest.mark.parametrize("door", ["publish", "redriven"])
+def test_the_first_connection_is_tried_again_as_often_as_any(make_of, sqlite, door):
+    for statement in REFUSING["check"]:
+        sqlite.query(statement)
+    batch = make_of([[outcome("odd", output("odd", 1))]])
+    if door == "redriven":
+        batch.publish(sqlite.url)
+
+    def target(failures):
+        found = batch.target(sqlite.url)
+        prepare, answers = found.prepare, iter([TargetUnavailableError("down")] * failures)
+
+        async def prepared(types):
+            if error := next(answers, None):
+                raise error
+            await prepare(types)
+
+        found.prepare = prepared
+        return found
+
+    work = getattr(batch, door)
+    with pytest.raises(TargetUnavailableError):
+        work(target(2), PublishOptions(attempts=2))
+    assert len(work(target(2), PublishOptions(attempts=3)).refused) == 1
+
+
+def test_a_file_that_is_locked_is_waited_for_as_long_as_is_said(batch, sqlite):
+    batch.publish(sqlite.url)
+    with closing(sqlite3.connect(sqlite.url.removeprefix("sqlite:///"), isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        began = time.monotonic()
+        with pytest.raises(TargetUnavailableError, match="locked"):
+            batch.publish(
+                sqlite.url,
+                PublishOptions(attempts=2, types=["Hit"]),
+                timeout=timedelta(seconds=0.2),
+            )
+
+    assert time.monotonic() - began < 10
 
 
 def test_a_database_that_is_not_there_is_told_without_its_password(batch):

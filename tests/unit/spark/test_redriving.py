@@ -14,7 +14,7 @@ from runtime.errors import UsageError
 from runtime.ledger.batch import BatchContext
 from runtime.messages.envelope import Envelope, unpack_envelope
 from runtime.messages.parsing import unroutable
-from runtime.spark.batch import RedrivenLetters
+from runtime.spark.redriving import RedrivenLetters
 from tests.unit.runtime.dead_letters.post import DAMAGED, Boxes, PostOffice, app, parcel
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.worker import ToldClock

@@ -1,0 +1,309 @@
+"""Redrives: handle letters again in a batch; and the letters of a table as a DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from eventstore import Table
+from handlers import App
+from runtime.batch_options import BatchOptions, TablePlace
+from runtime.dead_letters import (
+    Edits,
+    FoundLetter,
+    Selection,
+    StreamLetters,
+    Wanted,
+    find_letters,
+    letters_of_stream,
+    letters_of_table,
+    remove,
+    streams_with_letters,
+)
+from runtime.errors import UsageError
+from runtime.file_systems import Folder, open_folder, within
+from runtime.messages.envelope import Envelope, pack_envelope
+from runtime.messages.limits import NOT_KEPT, is_note
+from runtime.messages.outcome import Reason
+from runtime.messages.parsing import business_id_of
+from runtime.options import given
+from runtime.retries import RetryPolicy, until_undisturbed
+from runtime.spark.batch import Batch
+from runtime.spark.commit import absolute_folder, read_file
+from runtime.spark.rounds import BatchResult, Work, new_batch_id
+from runtime.spark.session import job_settings
+from runtime.spark.worker.connection import check_reach, open_table
+from runtime.spark.worker.job import FoldJob
+from runtime.tables.reader import LETTER_COLUMNS, letter_row
+
+
+def redrive(
+    spark: SparkSession,
+    app: App,
+    *,
+    store: str,
+    table: str,
+    out: str,
+    where: Selection = Selection(),  # noqa: B008 - is immutable
+    edits: Iterable[str] = (),
+    batch_id: str | None = None,
+    **options: Any,  # noqa: ANN401 - the fields of BatchOptions
+) -> DataFrame:
+    """Handle letters again in a batch, and return a DataFrame that scans its outcomes.
+
+    `edits` are JSON lines, as `consistent letters --export` writes them, with messages mended; with them and no
+    selection, they choose the letters. Which letters are redriven is decided once: run a redrive that failed again with
+    its id to resume it. Raises `UsageError` when there are no such letters.
+    """
+    batch = Batch(spark, app, store, table, out, given(BatchOptions, options))
+    mended = Edits(edits)
+    wanted = Wanted(where, mended, only_edited=where.is_all and len(mended) > 0)
+    return redrive_wanted(batch, wanted, batch_id).outcomes
+
+
+def redrive_wanted(batch: Batch, wanted: Wanted, batch_id: str | None = None) -> BatchResult:
+    """Handle letters again: those that are wanted now, or with which the batch of this id began.
+
+    Costs what it costs to find them, and one query and one transaction for each stream that has some. Raises
+    `UsageError` when there are none.
+    """
+    with job_settings(batch.spark):
+        rounds = batch.rounds()
+        rounds.check_table()
+        letters = RedrivenLetters(absolute_folder(batch.out), batch_id or new_batch_id())
+        connection = rounds.connection
+        record = None if letters.are_frozen else rounds.find(letters.batch_id)
+        if not letters.are_frozen and record is None:
+            connection.run(letters.freeze(connection.table, batch.app, wanted))
+        elif record is not None and not record.is_finished:
+            raise UsageError(
+                f"The letters of batch {letters.batch_id} are no longer in {letters.path}: abandon the batch, and "
+                f"redrive with a new one."
+            )
+        try:
+            begun = rounds.begin(letters.batch_id, f"letters in {letters.path}")
+        except UsageError:
+            if rounds.find(letters.batch_id) is None:  # it was refused before it stood in the ledger
+                letters.remove()
+            raise
+        ended = begun
+        if not begun.is_finished:
+            work = letters.work(batch.spark, rounds.job(begun), rounds.partitions)
+            ended = rounds.end(begun, work, letters.deliveries)
+        connection.run(letters.finish(connection.table))
+        return rounds.result(begun, ended)
+
+
+_FILE = "letters.parquet"
+_UNFINISHED = "unfinished"
+_BYTES_AT_ONCE = 2**23
+_STREAM = ("handler", "business_id")
+
+_REDRIVEN = pa.schema(
+    [
+        ("handler", pa.string()),
+        ("business_id", pa.string()),
+        ("letter", pa.int64()),
+        ("sequence", pa.int64()),
+        ("enqueued_at", pa.int64()),
+        ("delivery", pa.binary()),
+        ("problem", pa.string()),
+        ("row", pa.string()),
+        ("etag", pa.string()),
+    ]
+)
+"""A letter that is redriven, to one handler.
+
+`letter` is its number in its stream, and behind all of these for a letter of the table, which is in a `row`.
+"""
+
+_HANDLED = from_arrow_schema(pa.schema(list(_REDRIVEN)[:-2]))
+"""What workers are given of `_REDRIVEN`."""
+
+_BEHIND_ALL = 2**62
+
+
+@dataclass(frozen=True)
+class RedrivenLetters:
+    """The letters of one redrive, in a hidden folder of OUT: chosen once, and kept until the batch is published.
+
+    A redrive that died goes on with the letters that it began with, though some of them are letters no more.
+    """
+
+    out: str
+    batch_id: str
+
+    @property
+    def path(self) -> str:
+        """Where they are."""
+        return within(self.out, "_redrive", self.batch_id)
+
+    @property
+    def are_frozen(self) -> bool:
+        """Whether they were chosen by an earlier attempt at this batch."""
+        return _FILE in self._folder.sizes()
+
+    @property
+    def deliveries(self) -> int | None:
+        """How many deliveries they are, each to one handler; None when there is no file of them."""
+        from pyarrow import parquet  # noqa: PLC0415 - see below
+
+        if not self.are_frozen:
+            return None
+        with self._folder.read(_FILE) as file:
+            return int(parquet.ParquetFile(file).metadata.num_rows)
+
+    async def freeze(self, table: Table, app: App, wanted: Wanted) -> int:
+        """Choose the letters, write them, and return how many there are. Memory does not grow with their number.
+
+        Raises `UsageError` for letters of a handler that the app lacks, and for edits of letters that are not chosen.
+        """
+        from pyarrow import parquet  # noqa: PLC0415 - takes time, and the command may refuse before
+
+        unfinished = self._folder.sub(_UNFINISHED)
+        unfinished.create()
+        rows: list[dict[str, Any]] = []
+        count = size = 0
+        with ExitStack() as undo:
+            undo.callback(self.remove)
+            with (
+                unfinished.write(_FILE) as file,
+                parquet.ParquetWriter(file, _REDRIVEN, compression="zstd") as writer,
+            ):
+                async for found in find_letters(table, wanted.selection):
+                    if not wanted.takes(found):
+                        continue
+                    rows += _rows(found, app, wanted.edits.mended(found))
+                    count += 1
+                    size += found.letter.size
+                    if size > _BYTES_AT_ONCE:
+                        writer.write_batch(pa.RecordBatch.from_pylist(rows, _REDRIVEN))
+                        rows, size = [], 0
+                writer.write_batch(pa.RecordBatch.from_pylist(rows, _REDRIVEN))
+            wanted.edits.check_used()
+            if not count:
+                raise UsageError("There are no such letters: `consistent letters` lists those of a table.")
+            undo.pop_all()
+        unfinished.flush(_FILE)
+        unfinished.move_file(_FILE, self._folder)
+        self._folder.flush()
+        return count
+
+    def work(self, spark: SparkSession, job: FoldJob, partitions: int) -> Work:
+        """Return what handles them again, those of each stream in their order."""
+        rows = read_file(spark, self.path, _FILE, _HANDLED).repartition(partitions, *_STREAM)
+        rows = rows.sortWithinPartitions(*_STREAM, "letter", "sequence", "enqueued_at", "delivery")
+        return Work(rows, replace(job, batch=replace(job.batch, is_redrive=True)).redrive)
+
+    async def finish(self, table: Table) -> None:
+        """Delete the letters of the table that the batch did not refuse again, and then the file."""
+        from pyarrow import parquet  # noqa: PLC0415 - see above
+
+        retries = RetryPolicy().beside(table)
+        if self.are_frozen:
+            with self._folder.read(_FILE) as file:
+                for batch in parquet.ParquetFile(file).iter_batches(columns=["row", "etag"]):
+                    of_table = ((row["row"], row["etag"]) for row in batch.to_pylist() if row["row"])
+                    for row, etag in dict.fromkeys(of_table):
+                        await until_undisturbed(retries, partial(remove, table, row, etag))
+        self.remove()
+
+    def remove(self) -> None:
+        """Delete the file."""
+        self._folder.delete()
+        self._folder.parent.delete_if_empty()
+
+    @property
+    def _folder(self) -> Folder:
+        return open_folder(self.path)
+
+
+def _rows(found: FoundLetter, app: App, mended: Envelope | None) -> Iterator[dict[str, Any]]:
+    """Yield a row for each handler to which a letter goes: for a letter of a stream the stream's own."""
+    letter = found.letter
+    envelope = mended or letter.envelope
+    if envelope is None:
+        raise AssertionError("A letter that waits has its delivery.")
+    row = {
+        "letter": letter.number if found.row is None else _BEHIND_ALL,
+        "sequence": envelope.sequence,
+        "enqueued_at": envelope.enqueued_at,
+        "delivery": pack_envelope(envelope),
+        "row": found.row,
+        "etag": found.etag,
+    }
+    if found.row is None:
+        if found.handler not in app.handlers:
+            raise UsageError(
+                f"The app has no handler {found.handler}, which has letters: redrive those of others (--handler), or "
+                f"discard them."
+            )
+        yield {**row, "handler": found.handler, "business_id": found.business_id}
+        return
+    problem = None  # why a letter that was not mended cannot be handled
+    if mended is None and letter.reason is Reason.TOO_LARGE and is_note(envelope.body):
+        problem = NOT_KEPT
+    elif mended is None and letter.reason is Reason.INVALID_ENVELOPE:
+        problem = letter.error
+    routes = [] if problem else app.routes(envelope.type)
+    takers = [each for each in routes if found.handler in (None, each.handler)]
+    for taker in takers:
+        yield {**row, "handler": taker.handler, "business_id": business_id_of(taker, envelope)}
+    if not takers:
+        yield {**row, "handler": None if problem else found.handler, "business_id": None, "problem": problem}
+
+
+_OF_TABLE = "_letters"
+_LETTER = pa.schema(list(LETTER_COLUMNS.items()))
+
+LETTER = from_arrow_schema(_LETTER)
+"""A letter: the columns of a log, and what is known of it. `stream` is the business id of its stream.
+
+A body of msgpack bytes is in hexadecimal digits, and `packed` says so.
+"""
+
+
+def letters(
+    spark: SparkSession,
+    *,
+    store: str,
+    table: str,
+    where: Selection = Selection(),  # noqa: B008 - is immutable
+) -> DataFrame:
+    """Return the letters of a table, see `LETTER`: they are read by the workers, when the DataFrame is used.
+
+    Which streams have letters is read at once: two requests for each 1,000 streams.
+    """
+    connection = open_table(store, table, make=False)
+    check_reach(connection, spark)
+
+    async def keys() -> list[tuple[str, int]]:
+        found = streams_with_letters(connection.table, where)
+        return [(stream.key, stream.waiting) async for stream in found]
+
+    streams = spark.createDataFrame([*connection.run(keys()), (_OF_TABLE, 1)], "key string, waiting long")
+    return streams.mapInArrow(partial(_letters_of, TablePlace(store, table).for_workers(), where), LETTER)
+
+
+def _letters_of(
+    place: TablePlace, where: Selection, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the letters of each stream that comes in."""
+    connection = open_table(place.store, place.table)
+    table = connection.table
+
+    async def read(key: str, waiting: int) -> list[FoundLetter]:
+        if key == _OF_TABLE:
+            return [found async for found in letters_of_table(table, where)]
+        found = await letters_of_stream(table, StreamLetters(key, waiting, 0))
+        return [each for each in found if where.takes(each.handler, each.letter)]
+
+    for stream in (row for batch in batches for row in batch.to_pylist()):
+        yield pa.RecordBatch.from_pylist(list(map(letter_row, connection.run(read(**stream)))), _LETTER)
