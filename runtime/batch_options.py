@@ -13,7 +13,6 @@ from handlers import App
 from runtime.algorithms.choice import (
     AlgorithmName,
     check_documents,
-    check_name,
     check_stores,
     described_algorithm,
 )
@@ -183,7 +182,6 @@ class BatchOptions:
         for name, none in nothing.items():
             if getattr(self, name) is not None and getattr(self, name) <= none:
                 raise UsageError(f"The option {name} is more than {none}.")
-        check_name(self.algorithm)
         self.limit()
         check_stores(
             self.algorithm, deduplication_store=self.deduplication_store, token_store=self.token_store

@@ -241,7 +241,7 @@ class Rounds:
                 folders.check_written(attempt, parts)
                 merge = Merge(folders.staged(attempt), tuple(part.name for part in parts))
                 with failing_as(BatchFailedError):
-                    parts = _written(self._one_task(), PartJob(merge, merge.folder, types))
+                    parts = _written(self.spark.range(0, 1, 1, 1), PartJob(merge, merge.folder, types))
             folders.propose(attempt, parts)
         except (OSError, BatchFailedError) as error:
             return self._by_another(record, error)
@@ -319,9 +319,6 @@ class Rounds:
         new = taken.join(handled, ["message_id", "handler"], "left_anti").select(taken.columns)
         nothing = dict.fromkeys(("business_id", "problem", "line"), sf.lit(None).cast("string"))
         return Work(route(new.withColumns(nothing), self.app, self.partitions), self.job(record).fold)
-
-    def _one_task(self) -> DataFrame:
-        return self.spark.range(0, 1, 1, 1)
 
     def _finish(self, record: BatchRecord) -> None:
         """Finish the messages of the last round that is committed: the second pass. Idempotent."""
