@@ -223,18 +223,25 @@ def not_allowed(envelope: Envelope, handler: str | None, types: Collection[str] 
 def business_id_of(route: Route, envelope: Envelope) -> str | None:
     """Return the business id that the sender names, or the one in the body; None when there is none.
 
-    A UUID in any spelling is one. The text of a body is read as JSON, whether or not it is a valid message: Java, which
-    routes a batch, finds the same id. A body of msgpack has to be a valid message.
+    A UUID in any spelling is one. What is wrong with a body is told when it is prepared.
     """
-    found = envelope.business_id
-    if not found and isinstance(envelope.body, bytes):
+    if not envelope.business_id:
         try:
             return route.business_id(read_body(route, envelope.body)) or None
         except BaseException as error:  # a message's own validators may raise anything
             if is_from_outside(error):
                 raise
-            return None
-    found = found or _id_in(str(envelope.body), route.wire_path)
+    return id_as_written(route, envelope)
+
+
+def id_as_written(route: Route, envelope: Envelope) -> str | None:
+    """Return the business id that the sender names, or that the text of a body has, be it a valid message or not.
+
+    Java, which routes a batch, finds the same. In a body of msgpack there is none.
+    """
+    body, found = envelope.body, envelope.business_id
+    if not found and isinstance(body, str):
+        found = _id_in(body, route.wire_path)
     return canonical(found) if found and route.key_kind is KeyKind.UUID else found or None
 
 
@@ -301,16 +308,13 @@ class _Parser:
     def named(self, place: int) -> str | None:
         """Return the business id of the dead letter that a delivery is, the same whoever routed it.
 
-        Java finds one in fractions and objects too, and in bodies that end early; none in those of msgpack. A letter
-        stays with its stream.
+        Java finds one in fractions and objects too, and in bodies that end early. A letter stays with its stream.
         """
         envelope = self._envelopes[place]
         route = self._handler.routes.get(envelope.type)
-        if self._business_id is None or self._is_redrive or envelope.business_id or route is None:
+        if self._is_redrive or route is None or id_as_written(route, envelope) == self._business_id:
             return self._business_id
-        if isinstance(envelope.body, bytes) or business_id_of(route, envelope) != self._business_id:
-            return None
-        return self._business_id
+        return None
 
     def refuse(self, place: int, reason: Reason, problem: str, *, has_stream: bool = True) -> None:
         """Make a delivery a dead letter."""

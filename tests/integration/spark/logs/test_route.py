@@ -22,7 +22,7 @@ from handlers.handler import KeyKind, Route
 from runtime.messages import envelope as message_ids
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Output
-from runtime.messages.parsing import business_id_of
+from runtime.messages.parsing import id_as_written
 from runtime.processor import Processor
 from runtime.spark import verify
 from runtime.spark.logs import normalise as log_module
@@ -276,7 +276,7 @@ def test_all_ways_to_read_a_business_id_agree(
     for body, (quick, careful) in zip(bodies, pairs, strict=True):
         assert quick in ("", careful), body[:200]
         # Python finds what Java does, or nothing: the id of a dead letter is the one that Python finds
-        in_python = business_id_of(by, Envelope("m", "Any", body))
+        in_python = id_as_written(by, Envelope("m", "Any", body))
         assert in_python in ((careful or None,) if quick else (careful or None, None)), body[:200]
 
 
