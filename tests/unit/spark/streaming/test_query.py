@@ -396,7 +396,6 @@ IN_BATCHES = [
     *(
         {"token_store": "sqlite:///tokens.db"},
         {"max_dead_letters": 1.5},
-        {"max_dead_letters": "x"},
         {"documents": 5},
     ),
 ]
