@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -65,6 +66,14 @@ def check_app(app: object) -> None:
 def _silent(_: str) -> None: ...
 
 
+def remark(step: Step, sentence: str) -> None:
+    """Tell `step` what the user should know of a log, and warn where that is the default, which says nothing."""
+    if step is _silent:
+        warnings.warn(sentence, stacklevel=3)
+    else:
+        step(sentence)
+
+
 @dataclass(frozen=True)
 class BatchOptions:
     """How a batch is run. The same for all batches of a table: `algorithm`, the stores and `draws`."""
@@ -114,7 +123,7 @@ class BatchOptions:
     )
     algorithm: AlgorithmName = option(
         "How a message takes effect exactly once; the same for all batches of a table. With tokens, the log comes from "
-        "`consistent tokens issue`.",
+        "`consistent tokens`.",
         default="state-based",
     )
     deduplication_store: TablePlace | None = None

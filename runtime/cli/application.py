@@ -10,16 +10,16 @@ from importlib import metadata
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from runtime.cli.commands.dead_letters import discard, letters, redrive
-from runtime.cli.commands.demo import demo, shooting_range
+from runtime.cli.commands.demo import demo
 from runtime.cli.commands.export import export, import_
 from runtime.cli.commands.forget import forget
 from runtime.cli.commands.lint import lint
 from runtime.cli.commands.outcomes import batches, outcomes
 from runtime.cli.commands.publish import publish
-from runtime.cli.commands.run import issue, run, stream
+from runtime.cli.commands.run import run, stream, tokens
 from runtime.cli.commands.show import show, streams
 from runtime.cli.commands.stats import sql, stats, window
 from runtime.cli.commands.sweep import evict, sweep
@@ -84,34 +84,36 @@ def _options(
 ) -> None: ...
 
 
-application = typer.Typer(help=_HELP, **_SETTINGS)
-application.callback()(_options)
+class Commands(TyperGroup):
+    """Commands in panels; an old name is answered with the new one."""
 
-_COMMANDS = (
-    demo,
-    lint,
-    run,
-    stream,
-    outcomes,
-    publish,
-    letters,
-    redrive,
-    discard,
-    batches,
-    truncate,
-    window,
-    verify,
-    streams,
-    show,
-    stats,
-    sql,
-    check,
-    sweep,
-    evict,
-    export,
-    import_,
-    forget,
-)
+    def format_commands(self, _: Any, formatter: Any) -> None:  # noqa: ANN401 - typer shows no types for them
+        """Write a section for each panel."""
+        width = formatter.width - 6 - max(map(len, self.commands))
+        for panel, names in _PANELS.items():
+            rows = [(name, self.commands[name].get_short_help_str(width)) for name in names]
+            with formatter.section(panel):
+                formatter.write_dl(rows)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
+        """Find the command that is named first."""
+        if args[0] in RENAMED:
+            ctx.fail(f"`consistent {args[0]}` is `consistent {RENAMED[args[0]]}` now.")
+        return super().resolve_command(ctx, args)
+
+
+class ListFirst(TyperGroup):
+    """A group whose command `list` is meant where none is named."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
+        """Put `list` before what names no command."""
+        if not args or args[0] not in [*self.commands, *ctx.help_option_names]:
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+application = typer.Typer(help=_HELP, cls=Commands, **_SETTINGS)
+application.callback()(_options)
 
 
 def _add(app: typer.Typer, name: str, command: Callable[..., None]) -> None:
@@ -122,20 +124,64 @@ def _add(app: typer.Typer, name: str, command: Callable[..., None]) -> None:
     app.command(name, cls=OnceOnly, help=marked, short_help=first)(with_options(command))
 
 
+_COMMANDS = (
+    demo,
+    lint,
+    run,
+    stream,
+    tokens,
+    publish,
+    outcomes,
+    batches,
+    streams,
+    show,
+    stats,
+    window,
+    sql,
+    verify,
+    check,
+    truncate,
+    sweep,
+    evict,
+    forget,
+    export,
+    import_,
+)
 for _command in _COMMANDS:
     _add(application, _command.__name__.rstrip("_"), _command)
 
-_GROUPS: tuple[tuple[str, str, dict[str, Callable[..., None]]], ...] = (
-    ("sample", "Write a message log to try things with.", {"shooting-range": shooting_range}),
-    ("tokens", "Give messages that come from outside the tokens they need.", {"issue": issue}),
+_GROUPS: tuple[tuple[str, type[TyperGroup], str, dict[str, Callable[..., None]]], ...] = (
+    (
+        "letters",
+        ListFirst,
+        "List dead letters, deliveries that were refused; redrive or discard them.",
+        {"list": letters, "redrive": redrive, "discard": discard},
+    ),
     (
         "policy",
+        TyperGroup,
         "Keep in the table what may be cut of its streams.",
         {"set": set_policy, "list": list_policies, "remove": remove_policy},
     ),
 )
-for _group, _text, _verbs in _GROUPS:
-    _of_group = typer.Typer(help=_text, **_SETTINGS)
+for _group, _kind, _text, _verbs in _GROUPS:
+    _of_group = typer.Typer(help=_text, cls=_kind, **{**_SETTINGS, "no_args_is_help": _kind is not ListFirst})
     for _name, _verb in _verbs.items():
         _add(_of_group, _name, _verb)
     application.add_typer(_of_group, name=_group)
+
+_PANELS = {
+    "Write handlers": ("demo", "lint"),
+    "Run": ("run", "stream", "tokens", "publish"),
+    "Look": ("outcomes", "batches", "letters", "streams", "show", "stats", "window", "sql"),
+    "Check": ("verify", "check"),
+    "Clean up": ("truncate", "policy", "sweep", "evict", "forget"),
+    "Move": ("export", "import"),
+}
+RENAMED = {
+    "deliver": "publish",
+    "discard": "letters discard",
+    "redrive": "letters redrive",
+    "sample": "demo --log-only",
+}
+"""What to type for commands of earlier versions."""

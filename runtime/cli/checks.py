@@ -173,14 +173,14 @@ def check_source_folder(folder: str, master: str, written: Mapping[str, str]) ->
 
     `written` are the folders that the stream writes to, by their options: none of them may be in the source.
     """
-    signs = "*?[{"
-    if any(sign in folder for sign in signs):
-        raise LogError(
-            f"--source names one folder, and {folder} has one of {' '.join(signs)}, a pattern to Spark."
-        )
     from runtime.spark.logs.read import is_on_disk
 
+    signs = "*?[{"
     if not is_on_disk(folder, master):
+        if any(sign in folder for sign in signs):
+            raise LogError(
+                f"--source names one folder, and {folder} has one of {' '.join(signs)}, a pattern to Spark."
+            )
         return
     if not Path(folder).is_dir():
         raise LogError(f"There is no folder {folder}: --source names the one that files come into.")

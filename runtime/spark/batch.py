@@ -14,13 +14,13 @@ from pyspark.sql import functions as sf
 from handlers import App
 from runtime.algorithms.algorithm import AT_ONCE
 from runtime.algorithms.choice import make_outboxes
-from runtime.batch_options import BatchOptions, TablePlace, check_app
+from runtime.batch_options import BatchOptions, TablePlace, check_app, remark
 from runtime.clock import cut_off
 from runtime.errors import UsageError
 from runtime.messages.outcome import VARYING, DeadLetters, Status
 from runtime.options import given
 from runtime.spark.commit import absolute_folder
-from runtime.spark.logs.normalise import keep_large, normalise
+from runtime.spark.logs.normalise import keep_large, normalise, tell_of_struct
 from runtime.spark.logs.read import Log, describe_input, open_log
 from runtime.spark.logs.route import route
 from runtime.spark.rounds import BatchResult, Rounds, Work, new_batch_id, partitions_of
@@ -72,14 +72,15 @@ class Batch:
     def run(self, messages: Log, batch_id: str | None = None) -> BatchResult:
         """Run the rounds that are not committed yet, publish, and return the outcomes."""
         with job_settings(self.spark, messages):
-            options = self.options
-            opened = open_log(self.spark, messages, options.log_format, options.step)
+            options, say = self.options, partial(remark, self.options.step)
+            opened = open_log(self.spark, messages, options.log_format, say)
             if options.keep_large is not None:
                 batch_id = batch_id or new_batch_id()
                 options.step("Keeping what is too large")
                 keep_large(opened.rows, options.limits, absolute_folder(options.keep_large), batch_id)
             log = normalise(opened.rows, options.source, options.limits)
             types, partitions = options.types_of(self.app), partitions_of(self.spark, options)
+            tell_of_struct(opened.rows, self.app, types, say)
             # Java plans on one core, which is most of the time that a small log takes.
             with ThreadPoolExecutor(1, "planning") as beside:
                 planned = beside.submit(route, log, self.app, partitions, types=types)

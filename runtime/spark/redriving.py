@@ -52,7 +52,7 @@ def redrive(
     table: str,
     out: str,
     where: Selection = Selection(),  # noqa: B008 - is immutable
-    edits: Iterable[str] = (),
+    edits: Iterable[str] | None = None,
     batch_id: str | None = None,
     **options: Any,  # noqa: ANN401 - the fields of BatchOptions
 ) -> DataFrame:
@@ -63,8 +63,7 @@ def redrive(
     its id to resume it. Raises `UsageError` when there are no such letters.
     """
     batch = Batch(spark, app, store, table, out, given(BatchOptions, options))
-    mended = Edits(edits)
-    wanted = Wanted(where, mended, only_edited=where.is_all and len(mended) > 0)
+    wanted = Wanted(where, Edits(edits or ()), only_edited=where.is_all and edits is not None)
     return redrive_wanted(batch, wanted, batch_id).outcomes
 
 

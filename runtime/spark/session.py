@@ -156,6 +156,8 @@ SETTINGS = {  # of jobs, on a session of one's own for the time of a job only
     # How many rows are decoded at once: bodies of 1 MiB are as many MiB, in each task.
     "spark.sql.parquet.columnarReaderBatchSize": "64",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # Of a header that is named twice the last value counts, as in any JSON object.
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
     # How the texts are written that plans are made of.
     _OF_TEXTS: "false",

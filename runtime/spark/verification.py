@@ -10,7 +10,7 @@ import itertools
 import json
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from pyspark.sql import functions as sf
 from handlers import App
 from runtime.algorithms.state_based.verification import Finding, Verdict, Verifier
 from runtime.archives.versions import ExportedVersions
-from runtime.batch_options import TablePlace, VerifyOptions, check_app
+from runtime.batch_options import TablePlace, VerifyOptions, check_app, remark
 from runtime.clock import system_clock
 from runtime.errors import BatchFailedError, LogError, StoredDataError, UsageError
 from runtime.ledger.ledger import STATE_BASED, Ledger
@@ -31,7 +31,7 @@ from runtime.messages.outcome import VARYING, Outcome, Outputs, without_values
 from runtime.messages.parsing import prepare_all, unroutable
 from runtime.options import given
 from runtime.retries import RetryPolicy
-from runtime.spark.logs.normalise import normalise
+from runtime.spark.logs.normalise import normalise, tell_of_struct
 from runtime.spark.logs.read import Log, open_log
 from runtime.spark.logs.route import Sample, route
 from runtime.spark.preflight import Probe, check_workers
@@ -307,8 +307,10 @@ def verify(
     if chosen.export is not None:
         ExportedVersions(Path(chosen.export))  # raises when there are no versions
     with job_settings(spark, messages):
-        rows = open_log(spark, messages, chosen.log_format, chosen.step).rows
+        say = partial(remark, chosen.step)
+        rows = open_log(spark, messages, chosen.log_format, say).rows
         log = normalise(rows, chosen.source, chosen.limits)
+        tell_of_struct(rows, app, None, say)
         connection = open_table(place.store, place.table, make=False)
         check_reach(connection, spark)
         check_workers(spark, Probe(app, place, None))

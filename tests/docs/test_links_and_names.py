@@ -190,6 +190,7 @@ def _options(words: list[str]) -> set[str]:
             break
         assert word in commands, " ".join(words)
         command = commands[word]
+    command = getattr(command, "commands", {}).get("list", command)  # what is meant where no other is named
     return {name for option in command.params for name in [*option.opts, *option.secondary_opts]}
 
 
@@ -274,7 +275,7 @@ def test_a_page_of_the_reference_is_written(name):
 def test_every_command_is_in_the_reference():
     names = {name for name, _, _ in commands()}
 
-    assert {"consistent run", "consistent policy set", "consistent tokens issue"} <= names
+    assert {"consistent run", "consistent policy set", "consistent tokens"} <= names
     assert names <= set(re.findall(r"^## (.*)$", REFERENCE["commands.md"](), re.MULTILINE))
 
 

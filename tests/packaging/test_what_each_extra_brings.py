@@ -135,12 +135,12 @@ def test_commands_that_need_spark_say_so_in_one_sentence(folder):
         ["sql", "azure"],
         folder,
         ["demo"],
-        ["sample", "shooting-range", "--out", "other.jsonl"],
+        ["demo", "--log-only", "other.jsonl"],
         ["run", *STORE, *APP, *LOG, "--out", "outcomes"],
         ["verify", *STORE, *APP, *LOG],
         ["truncate", *STORE, "--older-than", "7d"],
         ["sweep", *STORE, *APP, "--algorithm", "outbox", "--out", "outcomes"],
-        ["tokens", "issue", *STORE, *APP, *LOG, "--out", "tokens"],
+        ["tokens", *STORE, *APP, *LOG, "--out", "tokens"],
     )
 
     sentence = "Error: Batches on Spark need pyspark: pip install 'consistent-messaging[spark]'.\n"

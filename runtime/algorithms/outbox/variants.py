@@ -56,7 +56,7 @@ class Outbox(OutboxAlgorithm):
 Recipients = Callable[[str], Collection[str]]
 """Names the handlers that take messages of a type and process them by tokens. An output for none needs no token."""
 
-_NO_TOKEN = "It carries no token: issue one before it is sent (`consistent tokens issue`, `Processor.issue`)."  # noqa: S105 - a sentence
+_NO_TOKEN = "It carries no token: issue one before it is sent (`consistent tokens`, `Processor.issue`)."  # noqa: S105 - a sentence
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -1,4 +1,4 @@
-"""`consistent letters`, `redrive` and `discard`: list dead letters, handle them again, or give them up."""
+"""`consistent letters`, `redrive` and `letters discard`: list dead letters, handle them again, or give them up."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def letters(
     ),
     limit: Limit = 20,
     export: Path | None = option(
-        "Write all letters that are asked for to a file, as JSON lines that `consistent redrive --edit` "
+        "Write all letters that are asked for to a file, as JSON lines that `consistent letters redrive --edit` "
         "takes.",
         default=None,
         metavar="FILE",
@@ -213,7 +213,7 @@ def discard(
 ) -> None:
     r"""Give letters up: their deliveries are deleted, and can never be redriven.
 
-        consistent discard --store sqlite:///store.db --table games \
+        consistent letters discard --store sqlite:///store.db --table games \
             --reason invalid_body --older-than 30d --dry-run
 
     A redelivery of such a message stays refused, with the reason that its letter had. What waits behind a letter that
@@ -260,7 +260,7 @@ def redrive(
 ) -> None:
     r"""Handle letters again, once their cause is mended, each in its own handler.
 
-        consistent redrive --app samples.shooting_range:app --cascade \
+        consistent letters redrive --app samples.shooting_range:app --cascade \
             --store sqlite:///store.db --table games --out outcomes --all
 
     A redrive is a batch. A letter that is processed is a letter no more; one that is refused again stays, with the new

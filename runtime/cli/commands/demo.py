@@ -1,4 +1,4 @@
-"""`consistent demo` and `consistent sample`: the sample from message log to leader board, and its log alone."""
+"""`consistent demo`: the sample from message log to leader board, or its log alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from hashlib import sha256
 from itertools import islice
@@ -26,6 +26,7 @@ from runtime.cli.console import Screen, make_table
 from runtime.cli.failures import NotPossibleError
 from runtime.cli.options import AsJson, SparkOptions, only
 from runtime.cli.sessions import SHORT_LIVED, working
+from runtime.errors import UsageError
 from runtime.options import option
 from runtime.versions.readable import decode
 from runtime.versions.stream import summaries
@@ -46,18 +47,51 @@ _MARK = ".made-by-consistent-demo"
 _SETTINGS = {**SHORT_LIVED, "spark.sql.shuffle.partitions": "4"}
 
 
+@dataclass(frozen=True)
+class LogShape:
+    """What is in a log of the shooting range: games that begin with StartNewRound, and shots, FireAt."""
+
+    games: int = option("With --log-only: games that are played at once.", default=GAMES, metavar="N", min=1)
+    messages: int = option("With --log-only: different messages.", default=MESSAGES, metavar="N", min=1)
+    duplicates: float = option(
+        "With --log-only: the share that is delivered twice, 0.1 for a tenth.",
+        default=0.0,
+        metavar="SHARE",
+        min=0.0,
+    )
+    shuffle: bool = option("With --log-only: put the deliveries in random order.", default=False)
+    seed: int = option("With --log-only: the same seed gives the same log.", default=SEED, metavar="S")
+
+
 def demo(
     *,
+    log_only: Path | None = option(
+        "Write a message log to this file, JSON lines if .jsonl, else Parquet, and run nothing.",
+        default=None,
+        metavar="LOG",
+    ),
+    log: LogShape,
     spark: Annotated[SparkOptions, only("master")],
     as_json: AsJson = False,
 ) -> None:
-    """Run the ShootingRange sample from message log to leader board, and then deliver everything again.
+    r"""Run the ShootingRange sample from message log to leader board, and then deliver everything again.
 
         consistent demo
 
     It writes logs, an embedded store and outcomes to ./demo-output, which is removed and made anew at each start, and
     takes about half a minute. It ends with an error if anything does not come out as it must.
+
+        consistent demo --log-only log.parquet --games 500 --messages 20000 \
+            --duplicates 0.1 --shuffle
+
+    Writes a log to try other commands with. The rows are made in memory, about 1 KB each, without Spark. A file that is
+    there already is not replaced.
     """
+    if log_only is not None:
+        write_log_only(log_only, log, Screen(as_json))
+        return
+    if log != LogShape():
+        raise UsageError("--games, --messages, --duplicates, --shuffle and --seed go with --log-only LOG.")
     begun = time.monotonic()
     app = importlib.import_module(SAMPLE).app
     make_folder(FOLDER)
@@ -279,9 +313,6 @@ async def _best_scores(table: Table) -> list[dict[str, Any]]:
     return sorted(scores, key=lambda score: (-score["hits"], score["misses"], score["game"]))[:5]
 
 
-# `consistent sample`: a message log to try things with.
-
-
 def generate_log(games: int, messages: int, **options: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - of the sample
     """Yield the rows of a shooting range log."""
     rows: Iterator[dict[str, Any]] = importlib.import_module(f"{SAMPLE}.log").generate(
@@ -290,36 +321,17 @@ def generate_log(games: int, messages: int, **options: Any) -> Iterator[dict[str
     return rows
 
 
-def shooting_range(
-    *,
-    out: Path = option("The file to write: JSON lines if .jsonl, else Parquet.", metavar="LOG"),
-    games: int = option("How many games are played at once.", default=500, metavar="N", min=1),
-    messages: int = option("How many different messages.", default=20_000, metavar="N", min=1),
-    duplicates: float = option(
-        "Add copies of so many of them: 0.1 adds a tenth.", default=0.0, metavar="SHARE", min=0.0
-    ),
-    shuffle: bool = option("Put the deliveries in no order at all.", default=False),
-    seed: int = option("The same seed gives the same log.", default=1, metavar="S"),
-    as_json: AsJson = False,
-) -> None:
-    r"""Write a message log of games on a shooting range, as a queue would deliver it.
-
-        consistent sample shooting-range --games 500 --messages 20000 \
-            --duplicates 0.1 --shuffle --out log.parquet
-
-    Each game begins with StartNewRound, and then come shots, FireAt. The rows are made in memory, about 1 KB each; no
-    Spark is started. A file that is there already is not replaced.
-    """
-    if out.exists():
-        raise NotPossibleError(f"{out} is there already: remove it, or write to another --out.")
+def write_log_only(path: Path, shape: LogShape, screen: Screen) -> None:
+    """Write a log, and say how to run it. Raises `NotPossibleError` where a file is there already."""
+    if path.exists():
+        raise NotPossibleError(f"{path} is there already: remove it, or write to another --log-only.")
     from runtime.spark.logs.read import write_log
 
-    rows = generate_log(games, messages, duplicates=duplicates, shuffle=shuffle, seed=seed)
-    written = write_log(rows, out)
-    document = {"deliveries": written, "messages": messages, "duplicates": written - messages, "games": games}
-    Screen(as_json).put(
-        {"out": str(out), **document},
-        f"Wrote {written:,} deliveries of {messages:,} messages in {games:,} games to {out}.",
-        f"Run them: consistent run --app samples.shooting_range:app --messages {out} --cascade "
+    written = write_log(generate_log(**asdict(shape)), path)
+    document = {"deliveries": written, "messages": shape.messages, "duplicates": written - shape.messages}
+    screen.put(
+        {"out": str(path), **document, "games": shape.games},
+        f"Wrote {written:,} deliveries of {shape.messages:,} messages in {shape.games:,} games to {path}.",
+        f"Run them: consistent run --app samples.shooting_range:app --messages {path} --cascade "
         f"--store sqlite:///store.db --table games --out outcomes",
     )

@@ -229,12 +229,14 @@ def stream(
         options,
         done=say,
         publish=publisher,
+        say=screen.note,
     )
     again = f"Stopped. Nothing is lost: the same command goes on with the query {choices.query}."
     with batch.spark.working(again) as (spark, progress):
         progress.done()
         new.run(
-            open_source(spark, choices.source, choices.source_format, choices.max_files), choices.how_often
+            open_source(spark, choices.source, choices.source_format, choices.max_files, screen.note),
+            choices.how_often,
         )
     screen.show(f"The query {choices.query} has handled all that was in {choices.source}.")
 
@@ -263,7 +265,7 @@ def _publisher(publish: PublishTo, states: TablePlace, query: str, screen: Scree
 # `consistent tokens`: tokens for messages that come from outside.
 
 
-def issue(
+def tokens(
     *,
     app: AppSpec,
     messages: Messages,
@@ -277,7 +279,7 @@ def issue(
 ) -> None:
     r"""Give each message of a log its token, and write a log whose messages name them.
 
-        consistent tokens issue --app samples.shooting_range:app \
+        consistent tokens --app samples.shooting_range:app \
             --messages log.parquet --out log-with-tokens \
             --store sqlite:///store.db --table games
 
@@ -289,15 +291,15 @@ def issue(
     loaded = load_app(app)
     from runtime.spark.tokens import issue_tokens
 
-    tokens = others.tokens(states)
-    spark.check_scope(states, tokens)
+    place = others.tokens(states)
+    spark.check_scope(states, place)
     log_bytes = check_log(messages, spark.place, options.log_format, options.source)
     with spark.working("Stopped. Nothing was sent: run it again.", log_bytes) as (session, progress):
         issued = issue_tokens(
             session,
             messages,
             loaded,
-            tokens,
+            place,
             out,
             log_format=options.log_format,
             source=options.source,

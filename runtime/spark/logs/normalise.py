@@ -11,14 +11,31 @@ Expressions are SQL text: Java is called once for the text, where columns take s
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from pydantic.errors import PydanticUserError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
-from pyspark.sql.types import BinaryType, DataType, MapType, NullType, StringType, StructType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DecimalType,
+    FractionalType,
+    IntegralType,
+    MapType,
+    NullType,
+    StringType,
+    StructType,
+    TimestampType,
+)
 
+from handlers import App
+from handlers.message import message_name
 from runtime.clock import EARLIEST, to_microseconds
 from runtime.errors import LogError, UsageError
 from runtime.messages import envelope
@@ -57,12 +74,22 @@ _Types = Mapping[str, DataType]
 _EXPECTED = {
     **dict.fromkeys(("message_id", "type", "business_id", "handler"), ("text", "string")),
     "body": ("JSON text (of a map: to_json(body)) or msgpack bytes", "string", "binary"),
-    "sequence": ("a 64-bit integer", "string", "bigint", "int", "smallint", "tinyint"),
+    "sequence": ("a 64-bit integer", "string", "bigint", "int", "smallint", "tinyint", "decimal(20,0)"),
     "enqueued_at": ("a timestamp", "string", "timestamp", "timestamp_ntz"),
     "headers": ("map<string,string>", "string", "map<string,string>"),
 }
 """The types that the columns of a log may have, after what is said of them."""
 
+
+_JSON_TYPES: Sequence[tuple[type[DataType] | tuple[type[DataType], ...], Sequence[str]]] = [
+    (BooleanType, ["boolean"]),
+    (DecimalType, ["number", "integer", "string"]),
+    (IntegralType, ["integer", "number"]),
+    (FractionalType, ["number"]),
+    (ArrayType, ["array"]),
+    ((StructType, MapType), ["object"]),
+]
+"""What a field of a struct is in JSON: a text, for all other types."""
 
 _EXCESS = "excess"
 """A column with what is too large of a row, null for all others."""
@@ -231,7 +258,14 @@ def _parse_lines(log: DataFrame, limits: MessageLimits) -> DataFrame:
     wrapped = sf.expr(f"concat('[', line, {mark})")
     schema = f"array<struct<{_FIELDS},{end}:boolean>>"
     items = sf.from_json(wrapped, schema, _JSON_OPTIONS)
-    parsed = _without_long_lines(log, limits).select("*", items.alias("items"))
+    if log.schema["line"].dataType != StringType():
+        found = log.schema["line"].dataType.simpleString()
+        raise LogError(
+            f"The column line of the log is of type {found}; text is expected: cast(line as string)."
+        )
+    # A line that is null is no message, and is kept as what it is in JSON.
+    given = _without_long_lines(log.select(sf.coalesce("line", sf.lit("null")).alias("line")), limits)
+    parsed = given.select("*", items.alias("items"))
     # the line, and the mark
     envelope = f"CASE WHEN size(items) = 2 AND items[1].{end} THEN items[0] END AS envelope"
     return parsed.selectExpr("line", _EXCESS, envelope).selectExpr(
@@ -243,13 +277,22 @@ def _parse_lines(log: DataFrame, limits: MessageLimits) -> DataFrame:
     )
 
 
+def lacks(where: str, missing: Collection[str], names: Iterable[str]) -> LogError:
+    """Return what is said of a log that lacks columns, and of what it has."""
+    at, lacking = f" at {where}" if where else "", ", ".join(name for name in REQUIRED if name in missing)
+    has = ", ".join(names) or "none"
+    return LogError(
+        f"The log{at} lacks the column {lacking}. A log has {', '.join(REQUIRED)}; this one: {has}."
+    )
+
+
 def _check_columns(log: DataFrame) -> DataFrame:
     missing = [name for name in REQUIRED if name not in log.columns]
     if missing:
-        has = ", ".join(log.columns) or "none"
-        raise LogError(
-            f"The log lacks the column {', '.join(missing)}. A log has {', '.join(REQUIRED)}; this one: {has}."
-        )
+        raise lacks("", missing, log.columns)
+    for name, count in Counter(map(str.lower, log.columns)).items():
+        if count > 1:
+            raise LogError(f"The log has two columns {name}, to Spark at least: leave one of them out.")
     # A column of a table in memory that holds nothing has no type.
     log = log.drop(
         *[name for name in OPTIONAL if name in log.columns and log.schema[name].dataType == NullType()]
@@ -273,6 +316,62 @@ def _check_columns(log: DataFrame) -> DataFrame:
     return log.select(*REQUIRED, *given, whole.alias(_GIVEN))
 
 
+def tell_of_struct(
+    log: DataFrame, app: App, types: Collection[str] | None, say: Callable[[str], None]
+) -> None:
+    """Say when a body is a struct whose fields the messages do not have, or have in another type.
+
+    What Spark could not read in the type of such a field, as that of `readStream.schema`, is null by now.
+    """
+    found = log.schema["body"].dataType if "body" in log.columns else None
+    if not isinstance(found, StructType):
+        return
+    models = {model for name, model in app.message_types.items() if types is None or name in types}
+    odd: list[str] = []
+    known: set[str] = set()
+    for model in sorted(models, key=message_name):
+        try:
+            schema = model.model_json_schema()
+        except PydanticUserError:  # there are types that have none
+            return
+        fields = schema.get("properties", {})
+        known |= {*fields, *model.model_fields}
+        for each in (each for each in found if each.name in fields):
+            name = f"{message_name(model)}.{each.name}"
+            odd += _unlike(name, each.dataType, fields[each.name], schema.get("$defs", {}))
+    odd += [f"no message has {each.name}" for each in found if each.name not in known]
+    if odd:
+        say(
+            f"The body of the log is a struct, and its fields are not those of the messages: {'; '.join(odd)}. Where "
+            f"Spark read it from JSON with a schema, values of other types are null. Give it the raw line, in one "
+            f"column line, or a body that is text."
+        )
+
+
+def _unlike(name: str, found: DataType, wanted: Any, known: Mapping[str, Any]) -> Iterator[str]:  # noqa: ANN401
+    """Yield what in a type has no place in the JSON schema of a field."""
+    wanted = known[wanted["$ref"].rpartition("/")[2]] if "$ref" in wanted else wanted
+    options = wanted.get("anyOf") or wanted.get("oneOf") or [wanted]
+    options = [known[each["$ref"].rpartition("/")[2]] if "$ref" in each else each for each in options]
+    kind = next((kind for types, kind in _JSON_TYPES if isinstance(found, types)), ["string"])
+    fitting = [each for each in options if each.get("type", kind[0]) in kind]
+    if not fitting and not isinstance(found, NullType):
+        has = " or ".join(each["type"] for each in options if each["type"] != "null")
+        yield f"{name} is {has}, not {found.simpleString()}"
+    if isinstance(found, ArrayType) and all("items" in each for each in fitting):
+        for each in fitting[:1]:
+            yield from _unlike(f"{name}[]", found.elementType, each["items"], known)
+    if isinstance(found, StructType) and all("properties" in each for each in fitting):
+        for field in found:
+            of_field = [
+                each["properties"][field.name] for each in fitting if field.name in each["properties"]
+            ]
+            for each in of_field[:1]:
+                yield from _unlike(f"{name}.{field.name}", field.dataType, each, known)
+            if fitting and not of_field:
+                yield f"{name} has no {field.name}"
+
+
 def _line(types: _Types) -> Column:
     """Return rows as JSON lines, from which they can be read as they were; a msgpack body in hexadecimal digits."""
     given: Any = types[_GIVEN]
@@ -290,7 +389,7 @@ def _quoted(name: str) -> str:
 def _number(found: DataType) -> str:
     """Return sequence as a number, null where it is none."""
     if not isinstance(found, StringType):
-        return "CAST(sequence AS BIGINT)"
+        return "try_cast(sequence AS BIGINT)"  # an unsigned one is a decimal
     return f"CASE WHEN sequence RLIKE {text(_NUMBER)} THEN try_cast(sequence AS BIGINT) END"
 
 

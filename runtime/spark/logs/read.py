@@ -11,25 +11,29 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from functools import partial, reduce
 from hashlib import file_digest, sha256
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgpack
 import pyarrow as pa
 from pyarrow import parquet
+from pydantic_core import to_jsonable_python
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.types import ArrayType, MapType, StructType
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
+from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegralType, MapType, StringType, StructType
 
 from runtime.errors import LogError, UsageError
 from runtime.file_systems import open_folder
-from runtime.spark.schemas import ARROW_OUTPUT
-from runtime.spark.session import explain, failing_as, is_local, is_of_spark, master_of
+from runtime.spark.logs.normalise import lacks
+from runtime.spark.schemas import ARROW_OUTPUT, OPTIONAL, REQUIRED
+from runtime.spark.session import explain, failing_as, is_local, is_of_spark, master_of, unless_gone
 
 JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
 
@@ -59,7 +63,7 @@ def write_log(rows: Iterable[LogRow], path: Path) -> int:
         if path.suffix.lower() in JSON_SUFFIXES:
             with unfinished.open("w", encoding="utf-8") as file:
                 for row in rows:
-                    file.write(f"{json.dumps(row, ensure_ascii=False, default=datetime.isoformat)}\n")
+                    file.write(f"{json.dumps(row, ensure_ascii=False, default=_in_json)}\n")
                     count += 1
         else:
             group = list(islice(rows, _ROWS_IN_A_GROUP))
@@ -90,6 +94,9 @@ _COMPRESSED = re.compile(r"\.(gz|gzip|bz2|zst|zstd|lz4|snappy|deflate)\Z")
 _NAMED_BY_SPARK = re.compile(
     r"_SUCCESS|_metadata|_common_metadata|_spark_metadata|_started_\d+|_committed_\d+|\..*\.crc"
 )
+_TABLES = {"_delta_log": "Delta", ".hoodie": "Hudi"}
+"""Tables whose folders have rows that were deleted, by what they have in their folders."""
+
 _MAGIC = (b"PAR1", b"PARE")
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]*:(//[^/]*)?")
 _PATTERN = re.compile(r"[*?\[\]{}]")
@@ -97,6 +104,7 @@ _HADOOP_SETTINGS = "HADOOP_CONF_DIR"
 _SHOWN = 3
 _CHUNK = 2**20
 _ROWS = 4096
+_LINES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,17 +143,25 @@ class Input(NamedTuple):
 
 
 def is_on_disk(path: str, master: str) -> bool:
-    """Return whether a path certainly names one file or folder on the disks of this machine, for Spark too."""
-    is_path = path.startswith("file:") or not _SCHEME.match(path)
-    return is_path and not _PATTERN.search(path) and _HADOOP_SETTINGS not in os.environ and is_local(master)
+    """Return whether a path certainly names one file or folder on the disks of this machine, for Spark too.
+
+    What is there under a name is meant by it, also where the name would be a pattern.
+    """
+    is_one = not _PATTERN.search(path) and (path.startswith("file:") or not _SCHEME.match(path))
+    is_ours = _HADOOP_SETTINGS not in os.environ and is_local(master)
+    return is_ours and (is_one or os.path.exists(_here(path)))  # noqa: PTH110 - of any text
 
 
-def find_on_disk(paths: Sequence[str], format_: str | None = None) -> LogFiles:
-    """Look at the files of a log on the disks of this machine.
+def _here(path: str) -> Path:
+    return Path(open_folder(path).path if path.startswith("file:") else path).absolute()
+
+
+def find_on_disk(paths: Sequence[str], format_: str | None = None, *, may_be_empty: bool = False) -> LogFiles:
+    """Look at the files of a log on the disks of this machine. That of a stream may have none yet.
 
     Raises `LogError` for a path that is missing, empty, or of another format.
     """
-    roots = [str(Path(open_folder(path).path).absolute()) for path in paths]
+    roots = [str(_here(path)) for path in paths]
     found: list[tuple[str, str]] = []
     skipped: list[str] = []
     for path, root in zip(paths, roots, strict=True):
@@ -159,19 +175,27 @@ def find_on_disk(paths: Sequence[str], format_: str | None = None) -> LogFiles:
             "file or folder whose name begins" if len(skipped) == 1 else "files and folders whose names begin"
         )
         remark = f"{len(skipped):,} {what} with _ or . ({shown})"
-    if any(name.endswith("_delta_log") for name in skipped):
-        raise LogError(
-            f"The log at {where} is a Delta table: read it with its own reader, and give run_batch the DataFrame."
+    hidden = {Path(name).name for name in skipped}
+    folders = {str(folder) for root in roots for folder in (root, *Path(root).parents)}
+    _check_is_no_table(where, folders, lambda folder, name: name in hidden or Path(folder, name).exists())
+    if may_be_empty and not found:
+        return LogFiles(
+            format_ or "json", roots, (), (), is_partitioned=False, is_on_disk=True, skipped=remark
         )
     files = _log_files(where, roots, found, format_, is_on_disk=True, remark=remark)
+    colon = [file for file in files.files if ":" in os.path.basename(file)]  # noqa: PTH119 - there may be many
+    if colon:
+        raise LogError(f"{colon[0]} has a colon in its name, which Spark does not read: rename it.")
     for file in files.files[:_MOST_FILES]:
         with Path(file).open("rb") as opened:
             is_parquet = opened.read(len(_MAGIC[0])) in _MAGIC
-        if is_parquet and files.format == "json":
-            raise LogError(f"{file} is Parquet: leave out --format, or say --format parquet.")
-        if not is_parquet and files.format == "parquet":
-            raise LogError(f"{file} is no Parquet. If it holds JSON lines, say --format json.")
-    if not any(map(os.path.getsize, files.files)):
+        if is_parquet != (files.format == "parquet"):
+            raise LogError(
+                f"{file} is Parquet: leave out --format, or say --format parquet."
+                if is_parquet
+                else f"{file} is no Parquet. If it holds JSON lines, say --format json."
+            )
+    if not may_be_empty and not any(map(os.path.getsize, files.files)):
         raise LogError(f"The log at {where} holds no messages: its files are empty.")
     return files
 
@@ -184,7 +208,7 @@ def open_log(
     Raises `LogError` when it cannot be read, and `UsageError` for what is no log at all.
     """
     if isinstance(log, DataFrame):
-        return OpenedLog(log)
+        return _checked(OpenedLog(log))
     if isinstance(log, str | Path):
         log = [log]
     if isinstance(log, list | tuple) and log and all(isinstance(each, str | Path) for each in log):
@@ -193,15 +217,64 @@ def open_log(
         files = find_on_disk(paths, format_) if here else _find_with_spark(spark, paths, format_)
         if files.skipped:
             say(f"Reading the log without {files.skipped}")
-        return OpenedLog(_read(spark, files, ", ".join(paths)), ", ".join(paths), files)
-    if type(log).__module__.partition(".")[0] == "pandas":
-        log = _of_pandas(log)
-    elif not hasattr(log, "__arrow_c_stream__"):
+        return _checked(OpenedLog(_read(spark, files, ", ".join(paths)), ", ".join(paths), files))
+    if not hasattr(log, "__arrow_c_stream__"):
         raise UsageError(
             f"A log is a path, a list of paths, a DataFrame of Spark or pandas, or an Arrow table, not "
             f"{type(log).__name__}."
         )
-    return OpenedLog(spark.createDataFrame(pa.table(log)))
+    what = "The log cannot be read"
+    try:
+        table = _of_pandas(log) if type(log).__module__.partition(".")[0] == "pandas" else pa.table(log)
+        for place, field in enumerate(table.schema):
+            what = f"The column {field.name} of the log, of type {field.type}, cannot be read"
+            to = _type_in_spark(field.type)
+            from_arrow_type(to)  # raises when there is none
+            table = table.set_column(place, field.name, table.column(place).cast(to))
+        what = "The log cannot be read"
+        rows = spark.createDataFrame(table)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise LogError(f"{what}: {'; '.join(map(str, error.args)) or error}.") from error
+    return _checked(OpenedLog(rows))
+
+
+_IN_SPARK = {
+    pa.string_view(): pa.string(),
+    pa.binary_view(): pa.binary(),
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.int64(),
+    pa.float16(): pa.float32(),
+    pa.date64(): pa.date32(),
+    pa.duration("ns"): pa.duration("us"),
+    pa.time64("ns"): pa.time64("us"),
+}
+
+
+def _type_in_spark(found: pa.DataType) -> pa.DataType:
+    """Return a type that Spark has, to which what fits is cast without a loss, at any depth."""
+    if pa.types.is_timestamp(found):
+        return pa.timestamp("us", found.tz)
+    if pa.types.is_struct(found):
+        return pa.struct([field.with_type(_type_in_spark(field.type)) for field in found])
+    if pa.types.is_map(found):
+        return pa.map_(_type_in_spark(found.key_type), _type_in_spark(found.item_type))
+    if pa.types.is_dictionary(found) or isinstance(found, pa.RunEndEncodedType):
+        return _type_in_spark(found.value_type)
+    if str(found).partition("<")[0] in (
+        "list",
+        "large_list",
+        "fixed_size_list",
+    ):  # a view of one is cast amiss
+        return pa.list_(_type_in_spark(found.value_type))
+    return found.storage_type if isinstance(found, pa.BaseExtensionType) else _IN_SPARK.get(found, found)
+
+
+def _checked(log: OpenedLog) -> OpenedLog:
+    if log.rows.columns == ["line"] and log.rows.schema["line"].dataType == StringType():
+        _check_lines(log.where, _first_lines(log))
+    return log
 
 
 def describe_input(log: OpenedLog) -> Input:
@@ -235,6 +308,44 @@ def lines_of(text: DataFrame) -> DataFrame:
     return text.where("trim(BOTH ' \t' FROM value) != ''").select(sf.col("value").alias("line"))
 
 
+def _check_is_no_table(where: str, folders: Iterable[str], has: Callable[[str, str], bool]) -> None:
+    """Raise `LogError` for files of a table, whose folder has deleted rows too, at one of these levels."""
+    for (name, kind), folder in product(_TABLES.items(), folders):
+        if has(folder, name):
+            raise LogError(
+                f"The log at {where} is a {kind} table: read it with its own reader, and give run_batch or "
+                f"run_stream the DataFrame."
+            )
+
+
+def _check_lines(where: str, lines: Iterable[bytes]) -> None:
+    """Raise `LogError` when all lines at the beginning of a log lack what Parquet would be refused for."""
+    lacking, names = set(REQUIRED), None
+    for line in islice(filter(bytes.strip, lines), _LINES):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            return
+        lacking -= row.keys() if isinstance(row, dict) else lacking
+        if not lacking:
+            return
+        names = names or row
+    if names is not None:
+        raise lacks(where, lacking, names)
+
+
+def _first_lines(log: OpenedLog) -> Iterator[bytes]:
+    files = log.files
+    if files is None or not files.is_on_disk or any(map(_COMPRESSED.search, files.files)):
+        rows = log.rows.select(sf.substring("line", 1, _CHUNK).alias("line")).limit(_LINES)
+        with failing_as(lambda sentence: LogError(f"The log {log.where} cannot be read: {sentence}")):
+            yield from ((row["line"] or "").encode() for row in rows.collect())
+        return
+    for file in files.files[:_MOST_FILES]:
+        with Path(file).open("rb") as opened:
+            yield from iter(partial(opened.readline, _CHUNK), b"")
+
+
 def _walk(root: str, skipped: list[str]) -> Iterator[str]:
     """Yield the paths of the files at a root, but for what Spark passes over, which is added to a list."""
     parent = os.path.dirname(root)  # noqa: PTH120 - os.walk has texts
@@ -261,7 +372,7 @@ def _is_hidden(name: str) -> bool:
 def _find_with_spark(spark: SparkSession, paths: Sequence[str], format_: str | None) -> LogFiles:
     """List the files of a log as Spark sees them; it does not tell which it passes over. Starts no job."""
     where, master = ", ".join(paths), master_of(spark)
-    given = [str(Path(path).absolute()) if is_on_disk(path, master) else path for path in paths]
+    given = [literal(str(_here(path))) if is_on_disk(path, master) else path for path in paths]
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     try:
         files = reader.load(given).inputFiles()
@@ -275,6 +386,17 @@ def _find_with_spark(spark: SparkSession, paths: Sequence[str], format_: str | N
         raise LogError(
             f"The log at {where} cannot be opened: {explain(error)}{hint if is_unknown else ''}"
         ) from error
+
+    def has(folder: str, name: str) -> bool:
+        with unless_gone():
+            return bool(reader.load(f"{folder}/{name}").inputFiles())
+        return False
+
+    folders = set()
+    for path in given:
+        parts = _PATTERN.split(path)[0].rstrip("/").split("/")
+        folders |= {"/".join(parts[:end]) for end in range(max(len(parts) - 2, 1), len(parts) + 1)}
+    _check_is_no_table(where, folders, has)
     root = _SCHEME.sub("", given[0]) if len(given) == 1 and not _PATTERN.search(given[0]) else ""
     return _log_files(where, given, [(root, file) for file in files], format_, is_on_disk=False)
 
@@ -313,20 +435,22 @@ def _format_of(name: str) -> str | None:
 
 
 def _read(spark: SparkSession, files: LogFiles, where: str) -> DataFrame:
-    # Without the option, Spark passes over folders that are no partitions.
-    reader = spark.read.option("recursiveFileLookup", str(not files.is_partitioned).lower())
+    def reader() -> DataFrameReader:  # which keeps the schema that it was given
+        # Without the option, Spark passes over folders that are no partitions.
+        return spark.read.option("recursiveFileLookup", str(not files.is_partitioned).lower())
+
+    paths = list(map(literal, files.paths) if files.is_on_disk else files.paths)
     try:
         if files.format == "json":
-            return lines_of(reader.text(list(files.paths)))
-        schema = _schema_of(files)
-        return (reader if schema is None else reader.schema(schema)).parquet(*files.paths)
+            return lines_of(reader().text(paths))
+        return _read_parquet(reader, files, where, paths)
     except Exception as error:
         if not is_of_spark(error):
             raise
         name = (error.getCondition() or "") if isinstance(error, PySparkException) else ""
         hint = ""
         if name == "PARQUET_TYPE_ILLEGAL" and "NANOS" in str(error):
-            hint = " Write its times in microseconds."
+            hint = ' Write its times in microseconds: of pandas, to_parquet(..., coerce_timestamps="us").'
         elif files.format == "parquet" and not files.is_on_disk:
             hint = " If it holds JSON lines, say --format json."
         raise LogError(
@@ -334,24 +458,88 @@ def _read(spark: SparkSession, files: LogFiles, where: str) -> DataFrame:
         ) from error
 
 
-def _schema_of(files: LogFiles) -> StructType | None:
+def _read_parquet(
+    reader: Callable[[], DataFrameReader], files: LogFiles, where: str, paths: Sequence[str]
+) -> DataFrame:
+    """Return the rows of Parquet files, with the union of their columns. Raises `LogError` when these contradict.
+
+    Files on this machine are read in one relation for each set of columns, as Spark would read all of them with the
+    columns of one. All others are merged by Spark, which costs a job.
+    """
+    groups: dict[tuple[tuple[str, pa.DataType], ...], list[str]] = {}
+    untyped: set[str] = set()
+    try:
+        for file in files.files if files.is_on_disk else ():
+            schema = parquet.read_schema(file)
+            # pandas writes a column that holds nothing as one of no type, which Spark reads as numbers.
+            untyped |= {field.name for field in schema if field.type == pa.null()}
+            typed = tuple((field.name, field.type) for field in schema if field.type != pa.null())
+            groups.setdefault(typed, []).append(file)
+    except (OSError, pa.ArrowException):
+        groups = {}  # Spark says what is damaged
+    if not groups or any(Path(path, "_spark_metadata").exists() for path in files.paths):
+        return reader().option("mergeSchema", "true").parquet(*paths)
+    frames: list[DataFrame] = []
+    types: dict[str, tuple[DataType, str]] = {}
+    for columns, group in groups.items():
+        found = _schema_of(columns, files)
+        of_group = reader() if found is None else reader().schema(found)
+        if files.is_partitioned:
+            of_group = of_group.option("basePath", files.paths[0])
+        rows = of_group.parquet(*(paths if len(groups) == 1 else map(literal, group)))
+        rows = rows.drop(*(untyped - {name for name, _ in columns}))
+        for field in rows.schema:
+            type_, file = types.setdefault(field.name.lower(), (field.dataType, group[0]))
+            if not _agree(type_, field.dataType):
+                raise LogError(
+                    f"The files of the log at {where} contradict each other: the column {field.name} is of type "
+                    f"{type_.simpleString()} in {file}, and of type {field.dataType.simpleString()} in {group[0]}. "
+                    f"Write it in one type, or run each by itself."
+                )
+        frames.append(rows)
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+
+
+def _agree(one: DataType, other: DataType) -> bool:
+    """Return whether two files may have a column in these types: those of a struct may have other fields."""
+    if isinstance(one, StructType) and isinstance(other, StructType):
+        return all(
+            _agree(one[name].dataType, other[name].dataType) for name in set(one.names) & set(other.names)
+        )
+    are_integers = isinstance(one, IntegralType) and isinstance(other, IntegralType)
+    return are_integers or one.simpleString() == other.simpleString()
+
+
+def literal(path: str) -> str:
+    """Return a path as Spark reads it, with no sign that is one of a pattern."""
+    return re.sub(r"([*?\[\]{}\\])", r"\\\1", path)
+
+
+def with_later_columns(schema: StructType) -> StructType:
+    """Return the columns of a log to which files will be added, with the optional ones that none of them has yet."""
+    has = {name.lower(): field.dataType for name, field in zip(schema.names, schema, strict=True)}
+    if has.get("body") == BinaryType():
+        has.setdefault("business_id", StringType())  # which such a log may not lack
+    return StructType(
+        [
+            *schema,
+            *(each for each in from_arrow_schema(_SCHEMA) if each.name in OPTIONAL and each.name not in has),
+        ]
+    )
+
+
+def _schema_of(columns: Sequence[tuple[str, pa.DataType]], files: LogFiles) -> StructType | None:
     """Return the schema of Parquet files on this machine, for which Spark would start a job; None leaves it to Spark.
 
     Spark is to look at bytes, which a setting of the session may make text, and at times that it may not be able to
     read.
     """
-    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - not needed for lines
-
-    if not files.is_on_disk or files.is_partitioned or len(files.files) > _MOST_FILES:
+    schema = pa.schema(columns)
+    is_plain = not re.search(r"binary|timestamp\[(ns|us\]|ms\])", str(schema))
+    if files.is_partitioned or not is_plain or len({name.lower() for name, _ in columns}) < len(columns):
         return None
-    try:
-        first, *others = (parquet.read_schema(file).remove_metadata() for file in files.files)
-        is_plain = not re.search(r"binary|timestamp\[(ns|us\]|ms\])", str(first))
-        if is_plain and len({name.lower() for name in first.names}) == len(first.names):
-            found = from_arrow_schema(first)
-            return found if all(map(first.equals, others)) else None
-    except (OSError, pa.ArrowException, PySparkException):
-        pass
+    with suppress(PySparkException):
+        return from_arrow_schema(schema)
     return None
 
 
@@ -406,7 +594,7 @@ def _of_pandas(log: Any) -> pa.Table:  # noqa: ANN401 - pandas may not be there
     """Return a DataFrame of pandas as Arrow's: missing values are null, and dicts are JSON text with all they hold."""
 
     def as_json(value: object) -> object:
-        return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
+        return json.dumps(value, ensure_ascii=False, default=_in_json) if isinstance(value, dict) else value
 
     changed = {}
     for name in ("body", "headers"):
@@ -415,3 +603,15 @@ def _of_pandas(log: Any) -> pa.Table:  # noqa: ANN401 - pandas may not be there
     if "sequence" in log.columns and log["sequence"].dtype.kind == "f":
         changed["sequence"] = log["sequence"].convert_dtypes()  # pandas has whole numbers with gaps as floats
     return pa.Table.from_pandas(log.assign(**changed), preserve_index=False)
+
+
+def _in_json(value: Any) -> object:  # noqa: ANN401 - also of numpy and pandas
+    """Return what JSON has for a value, as pydantic reads it: to the nanosecond, and to the last digit."""
+    if hasattr(value, "isoformat"):
+        return None if value != value else value.isoformat()  # noqa: PLR0124 - so is a time that is missing
+    kind = value.dtype.kind if hasattr(value, "dtype") else ""
+    if kind == "m":
+        raise TypeError("a timedelta64 has no JSON: give a timedelta")
+    if kind == "M":
+        return value.astype(str).tolist()
+    return value.tolist() if kind else to_jsonable_python(value, inf_nan_mode="constants")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -20,14 +22,14 @@ from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from handlers import App
-from runtime.batch_options import BatchOptions, TablePlace, check_app
+from runtime.batch_options import BatchOptions, Step, TablePlace, check_app, remark
 from runtime.errors import BatchFailedError, BatchRefusedError, LogError, UsageError
 from runtime.file_systems import Folder, open_folder, within
 from runtime.ledger.ledger import HIDDEN_EPOCHS, BatchRecord, BatchStatus, Ledger, check_id
 from runtime.options import given
 from runtime.spark.commit import absolute_folder
-from runtime.spark.logs.normalise import normalise
-from runtime.spark.logs.read import is_on_disk, lines_of
+from runtime.spark.logs.normalise import normalise, tell_of_struct
+from runtime.spark.logs.read import find_on_disk, is_on_disk, lines_of, literal, open_log, with_later_columns
 from runtime.spark.logs.route import find_routes, group
 from runtime.spark.rounds import Rounds, Work
 from runtime.spark.schemas import ARROW_OUTCOME, OUTCOMES
@@ -245,6 +247,7 @@ def run_stream(
         send = partial(to.publish, place)
     chosen = given(BatchOptions, options)
     stream = Stream(app, place, out, query, checkpoint, compact_after, chosen, publish=send)
+    stream.say = partial(remark, chosen.step)
     return stream.start(df, trigger)
 
 
@@ -253,7 +256,8 @@ class Stream:
     """A query over one app and one table, whose micro-batches are batches with the ids QUERY-EPOCH.
 
     `publish` is called with each epoch that is committed, once more when Spark hands that over again. `done` is called
-    with what the ledger has of an epoch that is done. `failure` is what stopped the query: Spark has only its text.
+    with what the ledger has of an epoch that is done, `say` with what the user should know of the log. `failure` is
+    what stopped the query: Spark has only its text.
     """
 
     app: App
@@ -265,6 +269,7 @@ class Stream:
     options: BatchOptions = field(default_factory=BatchOptions)
     done: Callable[[BatchRecord], None] = lambda _: None
     publish: PublishEpoch | None = None
+    say: Step = warnings.warn
     failure: Exception | None = field(default=None, init=False)
     _is_prepared: bool = field(default=False, init=False)
     _partitions: int = field(default=0, init=False)
@@ -301,8 +306,12 @@ class Stream:
         us = Owner(self.query, connection.store.url, self.place.table)
         self.admission.check_start(us, lambda batch_id: connection.run(find(batch_id)))
         with job_settings(spark):  # of which the query has a copy
-            log = normalise(df, self.options.source, self.options.limits)
-            routed = find_routes(log, self.app, self.options.types_of(self.app))
+            log, types = (
+                normalise(df, self.options.source, self.options.limits),
+                self.options.types_of(self.app),
+            )
+            tell_of_struct(df, self.app, types, self.say)
+            routed = find_routes(log, self.app, types)
             checkpoint = self.admission.checkpoint.url
             writer = routed.writeStream.queryName(self.query).option("checkpointLocation", checkpoint)
             writer = writer.foreachBatch(self)
@@ -456,26 +465,37 @@ def published_outputs(outcomes: DataFrame) -> DataFrame:
 
 
 def open_source(
-    spark: SparkSession, folder: str, format_: SourceFormat, max_files: int | None = None
+    spark: SparkSession,
+    folder: str,
+    format_: SourceFormat,
+    max_files: int | None = None,
+    say: Step = warnings.warn,
 ) -> DataFrame:
     """Return the messages of the files that come into a folder, or into folders in it.
 
     They are JSON lines, Parquet, or outcomes of another stream, whatever their age.
-    `max_files` is how many files a micro-batch takes at most. Raises `LogError` when the folder is not there, or has no
-    Parquet file yet, whose columns would be those of all.
+    `max_files` is how many files a micro-batch takes at most. Raises `LogError` for what `open_log` refuses; Parquet
+    needs a file, whose columns have the types of all. Files to come may have optional columns that none has yet.
     """
+    path, files = folder, None
     if is_on_disk(folder, master_of(spark)):
-        folder = absolute_folder(folder)  # Java stays in the directory that this process began in
+        as_ = "json" if format_ == "json" else "parquet"
+        files = find_on_disk([folder], as_, may_be_empty=format_ != "parquet")
+        path = literal(files.paths[0])
+        if files.skipped and format_ != "outcomes":
+            say(f"Reading the log without {files.skipped}")
     reader = spark.readStream.option("maxFileAge", _ANY_AGE)
-    if format_ != "outcomes":
-        reader = reader.option("recursiveFileLookup", True)
     if max_files is not None:
         reader = reader.option("maxFilesPerTrigger", max_files)
     where = f"The folder {folder} cannot be read as a stream of {format_} files"
     with failing_as(lambda sentence: LogError(f"{where}: {sentence}")):
-        if format_ == "json":
-            return lines_of(reader.text(folder))
         if format_ == "outcomes":
-            return published_outputs(reader.schema(OUTCOMES).parquet(folder))
-        schema = spark.read.option("recursiveFileLookup", True).parquet(folder).schema
-        return reader.schema(schema).parquet(folder)
+            return published_outputs(reader.schema(OUTCOMES).parquet(path))
+        if format_ == "json":
+            if files is not None and any(map(os.path.getsize, files.files)):
+                open_log(spark, folder, format_)  # looks at the first lines
+            return lines_of(reader.option("recursiveFileLookup", True).text(path))
+        found = open_log(spark, folder, format_)
+        is_partitioned = found.files is not None and found.files.is_partitioned
+        schema = with_later_columns(found.rows.schema)
+        return reader.option("recursiveFileLookup", not is_partitioned).schema(schema).parquet(path)

@@ -58,7 +58,7 @@ def run(name: str, *more: str, log: str = "log.jsonl") -> list[str]:
 
 
 SWEEP = ["sweep", *on("outbox"), "--algorithm", "outbox", "--out", "swept", "--cascade", "--json", *SPARK]
-ISSUE = ["tokens", "issue", *on("tokens"), "--messages", "log.jsonl", "--out", "with-tokens", *SPARK]
+ISSUE = ["tokens", *on("tokens"), "--messages", "log.jsonl", "--out", "with-tokens", *SPARK]
 EVICT = ["evict", *on("outbox"), "--algorithm", "outbox", "--older-than", "0s"]
 COMMANDS = {
     "sweep": [*SWEEP, "--older-than", "0s", "--batch-id", "sweep"],

@@ -216,6 +216,8 @@ def test_an_edit_that_is_refused_again_is_the_letter_now(boxes):
     assert found.letter.tries == 2
     with pytest.raises(UsageError, match="1 of 1 edited lines belong to no letter that is selected"):
         again(boxes, edits=[json.dumps(line | {"letter": "17"})])
+    with pytest.raises(UsageError):
+        again(boxes, edits=[])  # not all
 
 
 @pytest.mark.thorough

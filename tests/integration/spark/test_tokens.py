@@ -33,23 +33,25 @@ def test_each_message_names_the_token_that_a_processor_would_give_it(place):
         fire(3, 5, headers={"token": "chain/own"}),
         "no message",
         {"message_id": "m"},
+        json.dumps(fire(4, 5, headers={"trace": "1"})).replace('"trace": "1"', '"trace": "1", "trace": "2"'),
     ]
     log = write_lines(place.folder / "log.jsonl", rows)
 
     issued = place.issue(log)
 
-    assert (issued.deliveries, issued.rejected, issued.was_issued) == (6, 2, False)
+    assert (issued.deliveries, issued.rejected, issued.was_issued) == (7, 2, False)
     assert named(place.spark, issued.out) == {
         **{each: {"trace": "t", "token": first_name(each)} for each in STRANGE.values()},
         message_id(2): {"token": first_name(message_id(2))},
         message_id(3): {"token": first_name(message_id(3))},
+        message_id(4): {"trace": "2", "token": first_name(message_id(4))},
     }
     rejected = place.spark.read.parquet(f"{issued.out}.rejected").collect()
     assert sorted((row.problem, row.line) for row in rejected) == [
         ("the line is not one JSON object", "no message"),
         ("type is missing", '{"message_id": "m"}'),
     ]
-    assert left(place.store, place.table).tokens == 5  # what the last one named is replaced
+    assert left(place.store, place.table).tokens == 6  # what one of them one named is replaced
 
 
 @pytest.mark.thorough
@@ -97,7 +99,7 @@ def test_messages_that_were_run_without_tokens_can_be_given_some_and_run_again(p
     log = write_lines(place.folder / "log.jsonl", ROWS[:2])
     found = dead_letters(place.run(log, algorithm="tokens", partitions=2))
     assert {row.error for row in found.collect()} == {
-        "It carries no token: issue one before it is sent (`consistent tokens issue`, `Processor.issue`)."
+        "It carries no token: issue one before it is sent (`consistent tokens`, `Processor.issue`)."
     }
 
     lines = write_lines(place.folder / "dead.jsonl", [row.delivery for row in found.collect()])

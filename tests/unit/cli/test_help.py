@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from runtime.cli.application import application
+from runtime.cli.application import RENAMED, application
 
 REPOSITORY = Path(__file__).parents[3]
 COMMANDS = [
@@ -21,9 +21,8 @@ COMMANDS = [
     "stream",
     "outcomes",
     "publish",
-    "letters",
-    "redrive",
-    "discard",
+    "letters redrive",
+    "letters discard",
     "batches",
     "truncate",
     "window",
@@ -37,8 +36,7 @@ COMMANDS = [
     "export",
     "import",
     "forget",
-    "sample shooting-range",
-    "tokens issue",
+    "tokens",
     "policy set",
     "policy list",
     "policy remove",
@@ -61,6 +59,20 @@ def test_all_commands_are_listed(consistent):
     assert all(command.split()[0] in said.out for command in COMMANDS)
 
 
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+def test_an_old_name_is_answered_with_the_new_one(consistent, old, new):
+    said = consistent(old, "--store", "sqlite:///store.db")
+
+    assert (said.code, said.out) == (2, "")
+    assert said.err.endswith(f"Error: `consistent {old}` is `consistent {new}` now.\n")
+
+
+def test_letters_are_listed_where_nothing_else_is_named(consistent):
+    given = ["--store", "sqlite:///none.db", "--table", "games"]
+
+    assert consistent("letters", *given).err == consistent("letters", "list", *given).err != ""
+
+
 def test_without_a_command_help_is_shown_and_the_usage_is_wrong(consistent):
     said = consistent()
 
@@ -80,7 +92,7 @@ HELP = [
     "evict --help",
     "stats --help",
     "window --help",
-    "tokens issue --help",
+    "tokens --help",
     "policy set --help",
     "lint --rules",
 ]

@@ -235,7 +235,7 @@ def test_a_log_that_is_none(consistent, store, command, log, code, sentence):
         (["lint", "nowhere:app"], 2, "There is no module nowhere"),
         (["lint", "runtime.clock"], 2, "There is no handler in runtime.clock"),
         (["batches", *ON_STORE, "--abandon", "b7"], 1, "There is no batch b7"),
-        (["sample", "shooting-range", "--out", "store.db"], 1, "is there already"),
+        (["demo", "--log-only", "store.db"], 1, "is there already"),
         (["stats", *ON_STORE, "--master", "lokal"], 2, "'lokal' is no master of Spark: write local[*]"),
         (["window", *ON_STORE, "--master", "lokal"], 2, "'lokal' is no master of Spark: write local[*]"),
         (SWEEP, 1, "The table was processed with the algorithm state-based (batch b1)"),

@@ -55,7 +55,7 @@ def test_elsewhere_it_is_not_known(log, path, master):
     assert check_log(path, master, "json") is None
 
 
-@pytest.mark.parametrize("command", ["run", "verify", "tokens issue"])
+@pytest.mark.parametrize("command", ["run", "verify", "tokens"])
 @pytest.mark.parametrize("limit", [SMALL_BYTES, 1])
 def test_commands_that_read_a_log_ask_for_it(log, monkeypatch, command, limit):
     asked = []

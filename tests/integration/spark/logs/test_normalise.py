@@ -5,22 +5,24 @@ from __future__ import annotations
 import json
 from collections import Counter as Tally
 from datetime import UTC, datetime
+from decimal import Decimal
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+from uuid import UUID
 
 import msgpack
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pydantic import StrictInt, field_validator
+from pydantic import BaseModel, Field, StrictInt, field_validator
 
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.errors import BatchFailedError, UsageError
 from runtime.messages.envelope import Envelope, Envelopes
 from runtime.messages.limits import MessageLimits, find_excesses
 from runtime.spark import dead_letters, outputs
-from runtime.spark.logs.normalise import first_of, normalise, text, texts
+from runtime.spark.logs.normalise import first_of, normalise, tell_of_struct, text, texts
 from runtime.spark.session import job_settings
 from samples.shooting_range.handlers import ShootingRange
 from tests.support.logs import GAME, fire, message_id, row, start, write_lines
@@ -575,3 +577,81 @@ def test_the_first_case_that_holds_gives_the_value(place):
         ("few", "few", 2),
         (None, "many", 3),
     ]
+
+
+class Line(BaseModel, frozen=True):
+    sku: str
+    count: int | None = None
+
+
+class Ordered(Message, aliases=("Bought",)):
+    order: UUID
+    total: Decimal
+    rate: float = 1
+    at: datetime | None = None
+    kind: Literal["new", 1] = "new"
+    is_gift: bool = False
+    lines: tuple[Line, ...] = ()
+    first: Line | None = None
+    customer: str = Field(default="", alias="who")
+
+
+class Paid(Message):
+    order: UUID
+    total: int
+
+
+class Orders(Handler[Counted]):
+    @handles(by="order")
+    def order(self, state: Counted, message: Ordered, context: Context) -> Counted:
+        return state
+
+    @handles(by="order")
+    def pay(self, state: Counted, message: Paid, context: Context) -> Counted:
+        return state
+
+
+def told(spark, schema: str, types: frozenset[str] | None = None) -> list[str]:
+    """Return what is said of a log with such a body."""
+    sentences: list[str] = []
+    tell_of_struct(spark.createDataFrame([], f"body {schema}"), App(Orders), types, sentences.append)
+    return sentences
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "string",
+        "binary",
+        "struct<order: string, total: decimal(20,0), rate: float, at: timestamp, is_gift: boolean>",
+        "struct<rate: int, kind: string, at: date, who: string, customer: string>",
+        "struct<lines: array<struct<sku: string, count: smallint>>, first: struct<count: int>, is_gift: void>",
+    ],
+)
+def test_nothing_is_said_of_a_text_or_of_fields_that_the_messages_have(spark, schema):
+    assert told(spark, schema) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "odd"),
+    [
+        ("is_gift: string", "Ordered.is_gift is boolean, not string"),
+        ("at: bigint", "Ordered.at is string, not bigint"),
+        ("order: int", "Ordered.order is string, not int; Paid.order is string, not int"),
+        ("total: double", "Paid.total is integer, not double"),
+        ("rate: string", "Ordered.rate is number, not string"),
+        ("lines: struct<sku: string>", "Ordered.lines is array, not struct<sku:string>"),
+        ("lines: array<string>", "Ordered.lines[] is object, not string"),
+        ("lines: array<struct<count: string>>", "Ordered.lines[].count is integer, not string"),
+        ("first: struct<skew: string>", "Ordered.first has no skew"),
+        ("first: string", "Ordered.first is object, not string"),
+        ("Total: bigint", "no message has Total"),
+    ],
+)
+def test_fields_of_a_struct_that_the_messages_have_not_in_that_type(spark, fields, odd):
+    (sentence,) = told(spark, f"struct<{fields}>")
+    assert f": {odd}. " in sentence
+
+
+def test_a_struct_has_fields_of_the_types_that_the_log_holds(spark):
+    assert told(spark, "struct<total: double>", frozenset({"Bought"})) == []

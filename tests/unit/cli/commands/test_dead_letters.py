@@ -1,4 +1,4 @@
-"""`consistent letters`, `discard` and what `redrive` refuses: without Spark."""
+"""`consistent letters`, `letters discard` and what `redrive` refuses: without Spark."""
 
 import json
 
@@ -92,28 +92,28 @@ def test_an_export_has_a_line_for_each(consistent, refused, tmp_path):
 
 def test_a_table_without_letters_says_so(consistent, store):
     assert consistent("letters", *ON_STORE).out == "There are no such letters.\n"
-    assert "There are no such letters." in consistent("discard", *ON_STORE, "--all").out
+    assert "There are no such letters." in consistent("letters", "discard", *ON_STORE, "--all").out
 
 
 def test_what_is_discarded_is_gone(consistent, refused):
-    dry = consistent("discard", *ON_STORE, "--reason", "invalid_body", "--dry-run", "--json")
+    dry = consistent("letters", "discard", *ON_STORE, "--reason", "invalid_body", "--dry-run", "--json")
     assert (dry.document["count"], dry.document["discarded"]) == (2, 0)
 
-    said = consistent("discard", *ON_STORE, "--reason", "invalid_body", "--yes")
+    said = consistent("letters", "discard", *ON_STORE, "--reason", "invalid_body", "--yes")
 
     assert (said.code, "2 letters discarded." in said.out) == (0, True)
     assert ids(consistent("letters", *ON_STORE, "--json")) == [message_id(12)]
-    assert consistent("discard", *ON_STORE, "--all", "--yes", "--json").document["discarded"] == 1
+    assert consistent("letters", "discard", *ON_STORE, "--all", "--yes", "--json").document["discarded"] == 1
 
 
 def test_nothing_is_discarded_where_nobody_can_be_asked(consistent, refused):
-    said = consistent("discard", *ON_STORE, "--all")
+    said = consistent("letters", "discard", *ON_STORE, "--all")
 
     assert (said.code, "say --yes, or look first with --dry-run" in said.err) == (2, True)
     assert len(ids(consistent("letters", *ON_STORE, "--json"))) == 3
 
 
-@pytest.mark.parametrize("command", [["discard"], ["redrive", *APP]])
+@pytest.mark.parametrize("command", [["letters", "discard"], ["letters", "redrive", *APP]])
 def test_nothing_is_meant_when_nothing_was_said(consistent, refused, command):
     said = consistent(*command, *ON_STORE)
 
@@ -128,23 +128,25 @@ def test_what_names_no_stream_is_refused(consistent, refused, stream):
 
 
 def test_a_dry_run_of_a_redrive_says_what_would_be_redriven(consistent, refused, tmp_path):
-    said = consistent("redrive", *APP, *ON_STORE, "--handler", "ShootingRange", "--dry-run")
+    said = consistent("letters", "redrive", *APP, *ON_STORE, "--handler", "ShootingRange", "--dry-run")
 
     assert (said.code, "Nothing was redriven: this is what would be." in said.out) == (0, True)
     consistent("letters", *ON_STORE, "--message", message_id(10), "--export", "edit.jsonl")
-    some = consistent("redrive", *APP, *ON_STORE, "--edit", "edit.jsonl", "--dry-run", "--json")
+    some = consistent("letters", "redrive", *APP, *ON_STORE, "--edit", "edit.jsonl", "--dry-run", "--json")
     assert some.document["count"] == 1
-    every = consistent("redrive", *APP, *ON_STORE, "--edit", "edit.jsonl", "--all", "--dry-run", "--json")
+    every = consistent(
+        "letters", "redrive", *APP, *ON_STORE, "--edit", "edit.jsonl", "--all", "--dry-run", "--json"
+    )
     assert every.document["count"] == 3
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("chosen", [["--newer-than", "1d"], ["--reason", "handler_error"]])
 def test_a_redrive_of_nothing_begins_no_batch_and_is_no_failure(consistent, refused, tmp_path, chosen):
-    said = consistent("redrive", *APP, *ON_STORE, *chosen)
+    said = consistent("letters", "redrive", *APP, *ON_STORE, *chosen)
 
     assert (said.code, said.out, said.err) == (0, "There are no such letters.\n", "")
-    assert consistent("redrive", *APP, *ON_STORE, *chosen, "--json").document["count"] == 0
+    assert consistent("letters", "redrive", *APP, *ON_STORE, *chosen, "--json").document["count"] == 0
     assert consistent("batches", *ON_STORE, "--json").document == {"batches": []}
     assert not (tmp_path / "out").exists()
 
@@ -152,7 +154,7 @@ def test_a_redrive_of_nothing_begins_no_batch_and_is_no_failure(consistent, refu
 def test_edits_of_other_letters_are_refused(consistent, refused, tmp_path):
     (tmp_path / "edit.jsonl").write_text('{"letter": "nobody", "body": {}}')
 
-    said = consistent("redrive", *APP, *ON_STORE, "--edit", "edit.jsonl", "--dry-run")
+    said = consistent("letters", "redrive", *APP, *ON_STORE, "--edit", "edit.jsonl", "--dry-run")
 
     assert (said.code, "1 of 1 edited lines belong to no letter" in said.err) == (2, True)
 

@@ -1,4 +1,4 @@
-"""`consistent demo` removes the folder of an earlier demo only; `consistent sample` writes logs."""
+"""`consistent demo` removes the folder of an earlier demo only; `--log-only` writes a log."""
 
 import json
 from datetime import UTC, datetime
@@ -51,7 +51,7 @@ def test_what_is_no_master_is_refused_before_there_is_a_folder(consistent, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-SHOOTING_RANGE = ["sample", "shooting-range", "--games", "3", "--messages", "40"]
+SHOOTING_RANGE = ["demo", "--games", "3", "--messages", "40"]
 
 
 def lines(path):
@@ -60,7 +60,7 @@ def lines(path):
 
 @pytest.mark.parametrize("name", ["log.jsonl", "log.json", "log.parquet", "log"])
 def test_duplicates_come_on_top_of_the_messages(consistent, tmp_path, name):
-    said = consistent(*SHOOTING_RANGE, "--duplicates", "0.25", "--out", name, "--json")
+    said = consistent(*SHOOTING_RANGE, "--duplicates", "0.25", "--log-only", name, "--json")
 
     assert said.code == 0
     assert said.document == {"out": name, "deliveries": 50, "messages": 40, "duplicates": 10, "games": 3}
@@ -72,7 +72,7 @@ def test_duplicates_come_on_top_of_the_messages(consistent, tmp_path, name):
 
 
 def test_parquet_has_the_columns_of_a_log(consistent, tmp_path):
-    consistent(*SHOOTING_RANGE, "--out", "log.parquet")
+    consistent(*SHOOTING_RANGE, "--log-only", "log.parquet")
 
     schema = pq.read_schema(tmp_path / "log.parquet")
     assert schema.names == ["message_id", "type", "body", "sequence", "enqueued_at"]
@@ -82,15 +82,20 @@ def test_parquet_has_the_columns_of_a_log(consistent, tmp_path):
 
 def test_the_same_seed_gives_the_same_log(consistent, tmp_path):
     for name, seed in (("a.jsonl", "5"), ("b.jsonl", "5"), ("c.jsonl", "6")):
-        consistent(*SHOOTING_RANGE, "--shuffle", "--seed", seed, "--out", name)
+        consistent(*SHOOTING_RANGE, "--shuffle", "--seed", seed, "--log-only", name)
 
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
     assert (tmp_path / "a.jsonl").read_bytes() != (tmp_path / "c.jsonl").read_bytes()
 
 
+def test_the_shape_of_a_log_goes_with_a_log(consistent, tmp_path):
+    assert consistent(*SHOOTING_RANGE).code == 2
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_shuffled_log_is_in_another_order(consistent, tmp_path):
-    consistent(*SHOOTING_RANGE, "--out", "straight.jsonl")
-    consistent(*SHOOTING_RANGE, "--shuffle", "--out", "shuffled.jsonl")
+    consistent(*SHOOTING_RANGE, "--log-only", "straight.jsonl")
+    consistent(*SHOOTING_RANGE, "--shuffle", "--log-only", "shuffled.jsonl")
 
     straight, shuffled = lines(tmp_path / "straight.jsonl"), lines(tmp_path / "shuffled.jsonl")
     assert [row["sequence"] for row in straight] == list(range(40))

@@ -182,8 +182,8 @@ def test_a_store_that_is_named_by_its_whole_path_is_the_same(consistent, play, t
         (["sweep", *EVICT[1:], "--algorithm", "outbox"], 2, "give --app and --out"),
         (["sweep", *EVICT[1:], "--algorithm", "outbox", "--out", "out", "--store", "sqlite:///no.db"], 1, "no store"),
         (["sweep", *EVICT[1:], "--algorithm", "outbox", "--out", "out", "--table", "others"], 1, "no table"),
-        (["tokens", "issue", *EVICT[1:], "--messages", "no.parquet", "--out", "out"], 1, "There is no log"),
-        (["tokens", "issue", *EVICT[1:], "--out", "out"], 2, "--messages"),
+        (["tokens", *EVICT[1:], "--messages", "no.parquet", "--out", "out"], 1, "There is no log"),
+        (["tokens", *EVICT[1:], "--out", "out"], 2, "--messages"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_said_in_one_sentence(consistent, store, arguments, code, sentence):

@@ -49,7 +49,7 @@ def test_the_others_are_counted(consistent, damaged, quick):
     assert is_told(said)
 
 
-@pytest.mark.parametrize("command", [("letters",), ("window",), ("discard", "--all", "--yes")])
+@pytest.mark.parametrize("command", [("letters",), ("window",), ("letters", "discard", "--all", "--yes")])
 def test_the_others_are_looked_at(consistent, damaged, command):
     assert is_told(consistent(*command, *ON_STORE))
 

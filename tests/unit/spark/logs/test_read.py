@@ -138,7 +138,9 @@ def test_only_one_file_or_folder_of_this_machine_is_looked_at_here(path, master,
     ],
 )
 def test_elsewhere_spark_says_what_there_is(path, files, format_, is_partitioned):
-    reader = SimpleNamespace(load=lambda _: SimpleNamespace(inputFiles=lambda: files))
+    reader = SimpleNamespace(
+        load=lambda paths: SimpleNamespace(inputFiles=lambda: files if isinstance(paths, list) else [])
+    )
     reader.format = reader.option = lambda *_: reader
     session: Any = SimpleNamespace(read=reader, conf=SimpleNamespace(get={"spark.master": "local"}.get))
 

@@ -116,7 +116,7 @@ def test_a_message_without_a_token_is_a_dead_letter_that_says_what_to_do():
 
     assert ends([outcome]) == ["invalid_envelope"]
     assert outcome.error == (
-        "It carries no token: issue one before it is sent (`consistent tokens issue`, `Processor.issue`)."
+        "It carries no token: issue one before it is sent (`consistent tokens`, `Processor.issue`)."
     )
 
 
