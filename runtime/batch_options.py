@@ -14,7 +14,6 @@ from handlers import App
 from runtime.algorithms.choice import (
     AlgorithmName,
     check_documents,
-    check_name,
     check_stores,
     described_algorithm,
 )
@@ -24,7 +23,7 @@ from runtime.ledger.batch import DeadLetterLimit
 from runtime.ledger.ledger import STATE_BASED
 from runtime.ledger.settings import Claim, Draws, Owner
 from runtime.messages.limits import GIB, USUAL, MessageLimits
-from runtime.options import option
+from runtime.options import check_fields, option
 
 STORE_VARIABLE = "CONSISTENT_STORE"
 TABLE_VARIABLE = "CONSISTENT_TABLE"
@@ -50,9 +49,18 @@ class TablePlace:
         "The table of the store: 3 to 63 letters and digits.", envvar=TABLE_VARIABLE, metavar="NAME"
     )
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     def for_workers(self) -> TablePlace:
         """Return the place with a url that means the same store on the workers. It may hold a secret."""
         return TablePlace(portable_url(self.store), self.table)
+
+
+def check_app(app: object) -> None:
+    """Raise `UsageError` for what is no app, such as the name of one."""
+    if not isinstance(app, App):
+        raise UsageError(f"app is an App of handlers, such as App(MyHandler), not {app!r}.")
 
 
 def _silent(_: str) -> None: ...
@@ -178,18 +186,11 @@ class BatchOptions:
     )
 
     def __post_init__(self) -> None:
-        for name, value, allowed in (
-            ("late", self.late, ("refuse", "process")),
-            ("on_error", self.on_error, ("continue", "stop-stream", "park")),
-            ("on_difference", self.on_difference, ("dead-letter", "fail")),
-            ("draws", self.draws or "plain", ("plain", "keyed")),
-        ):
-            if value not in allowed:
-                message = f"{name} is {' or '.join(map(repr, allowed))}, not {value!r}."
-                raise UsageError(message)
-        if self.handler_timeout <= timedelta():
-            raise UsageError("The time that a handler may take (handler_timeout) is more than none.")
-        check_name(self.algorithm)
+        check_fields(self)
+        nothing = {"handler_timeout": timedelta(), "in_flight": 0, "worker_memory": 0}
+        for name, none in nothing.items():
+            if getattr(self, name) is not None and getattr(self, name) <= none:
+                raise UsageError(f"The option {name} is more than {none}.")
         self.limit()
         check_stores(
             self.algorithm, deduplication_store=self.deduplication_store, token_store=self.token_store
@@ -294,5 +295,6 @@ class VerifyOptions:
     """Is called with a sentence when the work goes on to its next step."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not 0 < self.sample <= 1:
             raise UsageError(f"A sample is a share of the streams, above 0 and up to 1, not {self.sample}.")

@@ -178,12 +178,12 @@ def prepare_all(
     excesses = dict(find_excesses(envelopes, limits))
     if letters is not None:
         excesses |= find_notes(envelopes)
-    parser = _Parser(handler, business_id, envelopes, limits.error)
+    parser = _Parser(handler, business_id, envelopes, limits.error, is_redrive=letters is not None)
     for position, problem in _problems(envelopes, keys).items():
         if envelopes.types[position] in handler.routes:
             parser.refuse(position, Reason.INVALID_ENVELOPE, problem)
     for position, excess in excesses.items():
-        parser.messages[position] = excess.of(handler.name, business_id)
+        parser.messages[position] = excess.of(handler.name, parser.named(position))
     handler.supervision.parse(parser.parse, parser.parsed)
     return Deliveries(envelopes, keys, parser.messages, parser.fingerprints, handler.routes, letters)
 
@@ -227,15 +227,49 @@ def business_id_of(route: Route, envelope: Envelope) -> str | None:
 
     A UUID in any spelling is one. What is wrong with a body is told when it is prepared.
     """
-    given = envelope.business_id
-    if given:
-        return canonical(given) if route.key_kind is KeyKind.UUID else given
+    if not envelope.business_id:
+        try:
+            return route.business_id(read_body(route, envelope.body)) or None
+        except BaseException as error:  # a message's own validators may raise anything
+            if is_from_outside(error):
+                raise
+    return id_as_written(route, envelope)
+
+
+def id_as_written(route: Route, envelope: Envelope) -> str | None:
+    """Return the business id that the sender names, or that the text of a body has, be it a valid message or not.
+
+    Java, which routes a batch, finds the same. In a body of msgpack there is none.
+    """
+    body, found = envelope.body, envelope.business_id
+    if not found and isinstance(body, str):
+        found = _id_in(body, route.wire_path)
+    return canonical(found) if found and route.key_kind is KeyKind.UUID else found or None
+
+
+def _id_in(text: str, path: Sequence[str]) -> str | None:
+    """Return the text or the integer in a place of a JSON object, None where there is no such thing.
+
+    Of names that are given twice the last one counts. What follows the object is not looked at, nor is it by Java.
+    """
     try:
-        return route.business_id(read_body(route, envelope.body)) or None
-    except BaseException as error:  # a message's own validators may raise anything
-        if is_from_outside(error):
-            raise
+        found, _ = _JSON.raw_decode(text.lstrip(" \t\r\n"))
+    except (ValueError, RecursionError):
         return None
+    for name in path:
+        found = found.get(name) if isinstance(found, dict) else None
+    if not isinstance(found, str) or not is_text(found):
+        return None
+    return "0" if type(found) is _Integer and found == "-0" else str(found)
+
+
+class _Integer(str):
+    """A JSON integer of any length, as it is written."""
+
+    __slots__ = ()
+
+
+_JSON = json.JSONDecoder(parse_int=_Integer)
 
 
 def read_body(route: Route, body: str | bytes) -> Message:
@@ -267,7 +301,13 @@ class _Parser:
     """
 
     def __init__(
-        self, handler: HandlerDefinition, business_id: str | None, envelopes: Envelopes, error_length: int
+        self,
+        handler: HandlerDefinition,
+        business_id: str | None,
+        envelopes: Envelopes,
+        error_length: int,
+        *,
+        is_redrive: bool,
     ) -> None:
         self.messages: list[Any] = [None] * len(envelopes)
         self.fingerprints = [b""] * len(envelopes)
@@ -276,11 +316,23 @@ class _Parser:
         self._business_id = business_id
         self._envelopes = envelopes
         self._error_length = error_length
+        self._is_redrive = is_redrive
+
+    def named(self, place: int) -> str | None:
+        """Return the business id of the dead letter that a delivery is, the same whoever routed it.
+
+        Java finds one in fractions and objects too, and in bodies that end early. A letter stays with its stream.
+        """
+        envelope = self._envelopes[place]
+        route = self._handler.routes.get(envelope.type)
+        if self._is_redrive or route is None or id_as_written(route, envelope) == self._business_id:
+            return self._business_id
+        return None
 
     def refuse(self, place: int, reason: Reason, problem: str, *, has_stream: bool = True) -> None:
         """Make a delivery a dead letter."""
-        business_id = self._business_id if has_stream else None
-        envelope, name, length = self._envelopes[place], self._handler.name, self._error_length
+        business_id, envelope = self.named(place) if has_stream else None, self._envelopes[place]
+        name, length = self._handler.name, self._error_length
         self.messages[place] = dead_letter(envelope, reason, problem, name, business_id, length=length)
 
     def parse(self) -> None:

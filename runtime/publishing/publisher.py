@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from runtime.errors import TargetError, TargetUnavailableError
-from runtime.options import option
+from runtime.options import check_fields, option
 from runtime.publishing.last_hop import DeliverySettings
 from runtime.retries import Pace, until_available
 
@@ -204,6 +204,9 @@ class PublishOptions:
         "Resume although the target may have forgotten what it received before.", default=False
     )
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
 
 @dataclass(frozen=True, kw_only=True)
 class TargetOptions:
@@ -253,6 +256,9 @@ class TargetOptions:
     )
     keys_table: str = "deliveries"
     """Their table, or how their names in Redis begin."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 class OneByOneTarget(Target):

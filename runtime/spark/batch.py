@@ -14,7 +14,7 @@ from pyspark.sql import functions as sf
 from handlers import App
 from runtime.algorithms.algorithm import AT_ONCE
 from runtime.algorithms.choice import make_outboxes
-from runtime.batch_options import BatchOptions, TablePlace, remark
+from runtime.batch_options import BatchOptions, TablePlace, check_app, remark
 from runtime.clock import cut_off
 from runtime.errors import UsageError
 from runtime.messages.outcome import VARYING, DeadLetters, Status
@@ -63,6 +63,11 @@ class Batch:
     table: str
     out: str
     options: BatchOptions = field(default_factory=BatchOptions)
+
+    def __post_init__(self) -> None:
+        check_app(self.app)
+        TablePlace(self.store, self.table)
+        absolute_folder(self.out)
 
     def run(self, messages: Log, batch_id: str | None = None) -> BatchResult:
         """Run the rounds that are not committed yet, publish, and return the outcomes."""

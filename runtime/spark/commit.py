@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from os import PathLike, fspath
 from pathlib import Path
 
 import pyarrow as pa
@@ -304,11 +305,15 @@ def of_another(folder: str, batch_id: str) -> BatchRefusedError:
     )
 
 
-def absolute_folder(folder: str) -> str:
+def absolute_folder(folder: str | PathLike[str]) -> str:
     """Return the absolute path of a folder.
 
-    Raises `UsageError` for a name that Spark would read as a pattern, and for a file system that is not known.
+    Raises `UsageError` for what is no name, for one that Spark would read as a pattern, and for a file system that is
+    not known.
     """
+    if not isinstance(folder, str | PathLike):
+        raise UsageError(f"A folder (out, checkpoint) is a str or a Path, not {folder!r}.")
+    folder = fspath(folder)
     path, options = path_and_options(folder)
     if any(character in path for character in _PATTERN):
         signs = " ".join(_PATTERN)

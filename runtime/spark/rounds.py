@@ -58,7 +58,7 @@ _KNOWN = (Status.PROCESSED.value, Status.DUPLICATE.value)
 
 @dataclass(frozen=True)
 class BatchResult:
-    """A published batch: its row in the ledger and its outcomes.
+    """A published batch: its row in the ledger and its outcomes. It is shown as its counts.
 
     `was_published` says that it was published before, and nothing was run.
     """
@@ -66,6 +66,12 @@ class BatchResult:
     record: BatchRecord
     outcomes: DataFrame
     was_published: bool
+
+    def __repr__(self) -> str:
+        counts = [f"{count:,} {name.replace('_', ' ')}" for name, count in self.record.counts.items()]
+        when = " before: nothing was run" if self.was_published else ""
+        said = ", ".join(counts) or "no messages"
+        return f"Batch {self.record.batch_id} was published{when}: {said}, in {self.record.out}"
 
 
 def new_batch_id() -> str:
@@ -235,7 +241,7 @@ class Rounds:
                 folders.check_written(attempt, parts)
                 merge = Merge(folders.staged(attempt), tuple(part.name for part in parts))
                 with failing_as(BatchFailedError):
-                    parts = _written(self._one_task(), PartJob(merge, merge.folder, types))
+                    parts = _written(self.spark.range(0, 1, 1, 1), PartJob(merge, merge.folder, types))
             folders.propose(attempt, parts)
         except (OSError, BatchFailedError) as error:
             return self._by_another(record, error)
@@ -313,9 +319,6 @@ class Rounds:
         new = taken.join(handled, ["message_id", "handler"], "left_anti").select(taken.columns)
         nothing = dict.fromkeys(("business_id", "problem", "line"), sf.lit(None).cast("string"))
         return Work(route(new.withColumns(nothing), self.app, self.partitions), self.job(record).fold)
-
-    def _one_task(self) -> DataFrame:
-        return self.spark.range(0, 1, 1, 1)
 
     def _finish(self, record: BatchRecord) -> None:
         """Finish the messages of the last round that is committed: the second pass. Idempotent."""

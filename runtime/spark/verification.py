@@ -25,7 +25,7 @@ from eventstore.stream import split_keys
 from handlers import App
 from runtime.algorithms.state_based.verification import Finding, Verdict, Verifier
 from runtime.archives.versions import ExportedVersions
-from runtime.batch_options import TablePlace, VerifyOptions, remark
+from runtime.batch_options import TablePlace, VerifyOptions, check_app, remark
 from runtime.clock import system_clock
 from runtime.errors import BatchFailedError, LogError, StoredDataError, UsageError
 from runtime.ledger.ledger import STATE_BASED, Ledger
@@ -316,6 +316,7 @@ def verify(
     Raises `UsageError` for what cannot be verified, `ArchiveError` for an export without versions,
     `TableNotFoundError` when there is no such table, and `BatchFailedError` when the job stopped.
     """
+    check_app(app)
     chosen, place = given(VerifyOptions, options), TablePlace(store, table).for_workers()
     if chosen.export is not None:
         ExportedVersions(Path(chosen.export))  # raises when there are no versions

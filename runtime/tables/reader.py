@@ -164,6 +164,11 @@ class Request:
             raise UsageError(f"The app is to be an App, not {self.app!r}.")
         if self.as_of is not None and self.batch_id is not None:
             raise UsageError("Give a time or a batch to read states as of, not both.")
+        since, until = self.wanted.since, self.wanted.until
+        if since is not None and until is not None and since > until:
+            raise UsageError(
+                "There is nothing between two times of which the first (since) is after the last (until)."
+            )
         if not self.change_feed and (self.change_start, self.change_end) != (None, None):
             raise UsageError("The start and the end of a change feed go with the change feed itself.")
 
@@ -222,8 +227,22 @@ class Request:
                 source = in_batches(columns, _batch_rows(table))
             case Kind.LETTERS:
                 source = in_batches(columns, _letter_rows(table, wanted))
-        async for batch in source:
+        async for batch in _unless_unknown(source, table, wanted.handler):
             yield batch
+
+
+async def _unless_unknown(
+    source: AsyncIterator[pa.RecordBatch], table: Table, handler: str | None
+) -> AsyncIterator[pa.RecordBatch]:
+    """Yield batches of rows. Raises `UsageError` when there are none and the table has not the handler."""
+    rows = 0
+    async for batch in source:
+        rows += len(batch)
+        yield batch
+    owner = None if rows or handler is None else (await TableSettings.of(table)).owner
+    if owner is not None and handler not in owner.handlers:
+        names = ", ".join(sorted(owner.handlers))
+        raise UsageError(f"There is no handler {handler} in this table, which has {names}.")
 
 
 Time = datetime | str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -181,9 +182,12 @@ class ChangeFeed:
 
 
 async def change_feed(table: Table, start: str | None, end: str | None) -> ChangeFeed:
-    """Return the feed of the batches between two. One request for each. Raises `BatchRefusedError`."""
+    """Return the feed of the batches between two. One request for each. Raises `BatchRefusedError`, `UsageError`."""
     first = None if start is None else await Ledger(table, system_clock).get(start)
-    return ChangeFeed(first, None if end is None else await end_of_batch(table, end))
+    last = None if end is None else await end_of_batch(table, end)
+    if first is not None and last is not None and (first.number or 0) > (last.number or math.inf):
+        raise UsageError(f"The change feed would end with batch {end}, which began before {start}.")
+    return ChangeFeed(first, last)
 
 
 # Outputs of versions, which no store keeps: they are what replaying the versions' messages gives.

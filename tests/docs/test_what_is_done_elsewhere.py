@@ -219,7 +219,11 @@ def test_the_cells_of_the_notebook_do_what_the_page_says(python, tmp_path):
 
     paste(f"{python} execute.py", folder, environment)
 
-    batch, tried, single, _ = map(shown, json.loads((folder / "outputs.json").read_text()))
+    cells = json.loads((folder / "outputs.json").read_text())
+    counted, batch, tried, single, _ = map(shown, cells)
+    assert "4 processed, 3 duplicate" in counted
+    assert "Round 0" in counted
+    assert not [each for each in cells[0] if each.get("name") == "stderr"]
     assert "Won" in batch
     assert (tried.count("processed"), tried.count("duplicate")) == (4, 2)  # as text and as HTML
     assert "Won" in single

@@ -45,6 +45,7 @@ from runtime.messages.outcome import Outcome, Output, Reason, Status, dead_lette
 from runtime.messages.parsing import Deliveries, Delivery, Prepared, is_copy
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions.readable import read_state
+from runtime.versions.stream import is_key
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -78,7 +79,7 @@ class OutboxAlgorithm(ABC):
         """
         letters = deliveries.letters if isinstance(deliveries, Deliveries) else None
         deliveries = [self.storable(delivery) for delivery in deliveries]
-        if any(isinstance(each, Outcome) and not has_stream(each) for each in deliveries):
+        if not is_key(self.entities.key(business_id)):
             return [delivery for delivery in deliveries if isinstance(delivery, Outcome)]
         outcomes: list[Outcome] = []
         while waiting := deliveries[len(outcomes) :]:

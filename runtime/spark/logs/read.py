@@ -306,7 +306,7 @@ def describe_messages(log: OpenedLog) -> Input:
 
 def lines_of(text: DataFrame) -> DataFrame:
     """Return the lines of text files as a log: those that are not blank."""
-    return text.where(sf.trim("value") != "").select(sf.col("value").alias("line"))
+    return text.where("trim(BOTH ' \t' FROM value) != ''").select(sf.col("value").alias("line"))
 
 
 def _check_is_no_table(where: str, folders: Iterable[str], has: Callable[[str, str], bool]) -> None:
@@ -598,7 +598,7 @@ def _count_lines(path: Path) -> int:
         if file.read(3) != b"\xef\xbb\xbf":
             file.seek(0)
         while chunk := file.read(_CHUNK):
-            have_text = [bool(piece.strip(b" ")) for piece in chunk.replace(b"\r", b"\n").split(b"\n")]
+            have_text = [bool(piece.strip(b" \t")) for piece in chunk.replace(b"\r", b"\n").split(b"\n")]
             have_text[0] = have_text[0] or has_text
             has_text = have_text.pop()
             lines += sum(have_text)

@@ -67,7 +67,7 @@ text of an object, null where there are none.
 Place = tuple[str, ...]
 """The names of the fields, from the body down, of which the last one is a business id."""
 
-_JSON_OPTIONS = {"allowSingleQuotes": "false", "allowUnquotedFieldNames": "false"}
+_JSON_OPTIONS = {"allowSingleQuotes": "false", "allowUnquotedFieldNames": "false", "maxNumLen": "1000000000"}
 
 # Repetitions are possessive: for all others Java keeps on its stack where to return to, and a long body
 # overflows it.

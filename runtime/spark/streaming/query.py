@@ -22,7 +22,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from handlers import App
-from runtime.batch_options import BatchOptions, Step, TablePlace, remark
+from runtime.batch_options import BatchOptions, Step, TablePlace, check_app, remark
 from runtime.errors import BatchFailedError, BatchRefusedError, LogError, UsageError
 from runtime.file_systems import Folder, open_folder, within
 from runtime.ledger.ledger import HIDDEN_EPOCHS, BatchRecord, BatchStatus, Ledger, check_id
@@ -275,6 +275,7 @@ class Stream:
     _partitions: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
+        check_app(self.app)
         check_id(f"{self.query}-{_LAST_EPOCH}")
         if self.compact_after < 1:
             raise UsageError(f"compact_after is a number of epochs from 1, not {self.compact_after}.")

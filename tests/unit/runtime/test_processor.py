@@ -124,12 +124,17 @@ def test_a_message_without_outputs_is_durable_before_it_is_acknowledged():
     assert log.entries == ["query", "transact", "barrier", "query", "barrier"]
 
 
-def test_a_message_that_did_nothing_is_kept_as_a_letter():
+@pytest.mark.parametrize(
+    ("body", "entries"),
+    [({"game_id": str(GAME)}, ["query", "transact", "barrier"]), ({"game_id": 1.5}, ["transact"])],
+    ids=["with its stream", "without one"],
+)
+def test_a_message_that_did_nothing_is_kept_as_a_letter(body, entries):
     log = Log()
 
-    process(shooting_range, log.watched, delivery("m-1", "StartNewRound", {"game_id": str(GAME)}))
+    process(shooting_range, log.watched, delivery("m-1", "StartNewRound", body))
 
-    assert log.entries == ["transact"]
+    assert log.entries == entries
 
 
 def test_a_dead_letter_in_one_handler_leaves_the_other_alone():

@@ -84,7 +84,7 @@ def test_a_byte_order_mark_is_passed_over_at_the_beginning_of_a_file_only(spark,
     suffix = ".jsonl.gz" if pack is gzip.compress else ".jsonl"
     files = {
         "one": MARK + lines[0] + lines[1],
-        "blank": MARK + b"\n" + lines[0],
+        "blank": MARK + b"\n \t\n\t\n" + lines[0],
         "later": lines[0] + MARK + lines[1],
         "twice": MARK + MARK + lines[0],
         "alone": MARK,

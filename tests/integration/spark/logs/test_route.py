@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from random import Random
 from uuid import UUID
 
+import msgpack
 import pytest
 from pydantic import StrictInt
 from pyspark.sql import DataFrame, SparkSession
 
 from handlers import App, Context, Handler, Message, State, handles
+from handlers.handler import KeyKind, Route
 from runtime.messages import envelope as message_ids
+from runtime.messages.envelope import Envelope
+from runtime.messages.outcome import Output
+from runtime.messages.parsing import id_as_written
+from runtime.processor import Processor
 from runtime.spark import verify
 from runtime.spark.logs import normalise as log_module
 from runtime.spark.logs.normalise import canonical, normalise
@@ -28,6 +36,7 @@ from tests.integration.spark.conftest import Place
 from tests.integration.spark.test_rounds import Friend, Listener
 from tests.support.logs import GAME, fire, generated, message_id, row, start, write_lines
 from tests.support.outcomes import by_status, heads, published, statuses
+from tests.unit.runtime.tables import memory_table
 
 
 class Player(Message):
@@ -145,8 +154,6 @@ def test_a_name_that_is_too_long_or_empty_is_a_dead_letter_and_an_empty_one_that
 
 
 def test_bodies_may_be_msgpack_when_the_log_names_the_business_id(place):
-    import msgpack
-
     # Given a log whose bodies are msgpack
     rows = [
         (f"m{n}", "StartNewRound", bytearray(msgpack.packb({"game_id": GAME, "position": n})), GAME)
@@ -195,10 +202,69 @@ def mutants(seed: int, each: int) -> Iterator[str]:
             yield "".join(signs)
 
 
-@pytest.mark.thorough
+ODD = [
+    *(
+        '{"id":1e400}',
+        '{"id":-0}',
+        '{"id":1.0}',
+        '{"id":1E+5}',
+        f'{{"id":{"9" * 40}}}',
+        f'{{"x":{"9" * 4_000},"id":"a"}}',
+    ),
+    *('{"id":"\\ud800"}', '{"x":"\\ud800","id":"a"}', '{"id":"\\uDE00\\uD83D"}', '{"id":"\\ud83d\\ude00"}'),
+    *(
+        '{"id":{"a": [1]}}',
+        '{"id":[1, 2]}',
+        '{"id":true}',
+        '{"id":NaN}',
+        '{"x":Infinity,"id":"a"}',
+        '{"id":+INF}',
+    ),
+    *(
+        '\ufeff{"id":"a"}',
+        '{"id":"a"} x',
+        '{"id":"a"}{"id":"b"}',
+        '\x0b{"id":"a"}',
+        '{"id":"a\\u0000b"}',
+        '{"ID":"a"}',
+    ),
+    *(
+        '{"id":"a","id":1}',
+        '{"id":"a","id":null}',
+        '{"id":"a","id":[}',
+        '{"id":"a","id":"\\q"}',
+        '{"id":"a" "x":1}',
+    ),
+    *(
+        '{"id":007}',
+        '{"id":+7}',
+        '{"id":.5}',
+        '{"id":7',
+        '{"id":7,',
+        '/* c */{"id":"a"}',
+        '{"id":"a","id":tru}',
+    ),
+    *(
+        '{"player":{"name":"n"},"player":null}',
+        '{"player":{"name":"n"},"player":{}}',
+        '{"player":[{"name":"n"}]}',
+    ),
+    *(
+        '{"player":{"name":"n"},"player":""}',
+        '{"player":{"name":{"a":1 , "b":"\\u0041"}}}',
+        '{"player":{"name":"n"}',
+    ),
+    f'{{"x":{"9" * 4_000},"id":"a"}}',
+    f'{{"id":"{"x" * 100_000}\\n"}}',
+]
+
+
 @pytest.mark.parametrize(("place", "plain"), [(TOP, PLAIN), (NESTED, PLAIN_NESTED)])
-def test_the_two_ways_to_read_a_business_id_agree(spark: SparkSession, place: KeyPath, plain: list[str]):
-    bodies = [*plain, *OTHERS, *mutants(seed=1, each=20)]
+@pytest.mark.parametrize("each", [9, pytest.param(60, marks=pytest.mark.thorough)])
+def test_all_ways_to_read_a_business_id_agree(
+    spark: SparkSession, place: KeyPath, plain: list[str], each: int
+):
+    bodies = [*plain, *OTHERS, *ODD, *mutants(seed=1, each=each)]
     rows = [(number, body) for number, body in enumerate(bodies)]
 
     found = spark.createDataFrame(rows, "number int, body string").select("number", find(place), read(place))
@@ -206,8 +272,52 @@ def test_the_two_ways_to_read_a_business_id_agree(spark: SparkSession, place: Ke
     pairs = [(quick, careful) for _, quick, careful in sorted(found.collect())]
     assert all(quick for quick, _ in pairs[: len(plain)])
     assert sum(bool(quick) for quick, _ in pairs) > 2 * len(plain)
+    by = Route("Any", Message, place, place, KeyKind.TEXT, {})
     for body, (quick, careful) in zip(bodies, pairs, strict=True):
         assert quick in ("", careful), body[:200]
+        # Python finds what Java does, or nothing: the id of a dead letter is the one that Python finds
+        in_python = id_as_written(by, Envelope("m", "Any", body))
+        assert in_python in ((careful or None,) if quick else (careful or None, None)), body[:200]
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_a_refused_body_has_the_same_business_id_in_a_batch_and_one_by_one(place: Place, is_packed: bool):
+    # Given bodies of which most are no valid message, as text or as msgpack, without a business id beside them
+    place.app = app
+    named = (body.replace('"id"', '"level"') for body in [*OTHERS[:-2], *ODD, *mutants(seed=2, each=2)])
+    bodies: list[str | bytes] = [*named]
+    if is_packed:
+        things = [
+            {"level": 7},
+            {"player": {"name": "n"}, "level": 1.5},
+            {"player": {"name": 3}, "level": 2**63},
+            [1],
+        ]
+        bodies = [b"", b"\xff\xc1", *map(msgpack.packb, things)]
+    rows = [(f"m{number}", "Scored", body, None) for number, body in enumerate(bodies)]
+    of_body = "binary" if is_packed else "string"
+    frame = place.spark.createDataFrame(
+        rows, f"message_id string, type string, body {of_body}, business_id string"
+    )
+
+    # When they are handled in a batch, and one by one
+    in_batch = Counter(
+        (row.message_id, row.handler, row.business_id, row.reason) for row in place.run(frame).collect()
+    )
+
+    async def handle() -> Counter[tuple[str, str | None, str | None, str | None]]:
+        async def accept(output: Output) -> None:
+            raise AssertionError(output)
+
+        processor = Processor(app, memory_table(), accept)
+        outcomes = [each for row in rows for each in await processor.process(Envelope(*row))]
+        return Counter(
+            (each.envelope.message_id, each.handler, each.business_id, each.reason and each.reason.value)
+            for each in outcomes
+        )
+
+    # Then their dead letters are the same
+    assert in_batch == asyncio.run(handle())
 
 
 FORGET = "m\nd\n"

@@ -267,6 +267,10 @@ def test_a_state_that_its_columns_cannot_hold_is_named(read, columns):
         (lambda url: read_state(url, "games", app=shooting_range), "say which handler's states are meant"),
         (lambda url: read_state(url, "games", handler="X", app=shooting_range), "The app has no handler X"),
         (lambda url: read_versions(url, "games", change_end_batch_id="b"), "go with the change feed"),
+        (
+            lambda url: read_versions(url, "games", since="2026-01-02", until="2026-01-01"),
+            "the first .since. is after the last",
+        ),
         (lambda url: read_state(url, "games", as_of=7), "7 is no time"),  # type: ignore[arg-type]
         (
             lambda url: read_state(url, "games", app="module:app"),  # type: ignore[arg-type]
@@ -282,6 +286,33 @@ def test_a_state_that_its_columns_cannot_hold_is_named(read, columns):
 def test_what_is_asked_for_wrongly_is_refused(games, read, sentence):
     with pytest.raises(UsageError, match=sentence):
         read(games)
+
+
+@pytest.mark.parametrize("read", [read_state, read_versions, read_letters])
+def test_a_handler_that_a_table_has_not_is_named_and_one_that_it_has_may_have_nothing(read):
+    url = f"memory:{new_name()}"
+    table = drive(connect(url).table("own"))
+    drive(Ledger(table, ToldClock()).begin("first", "log", "out", claim=Claim(Owner.of(diary.app))))
+
+    assert read(url, "own", handler="Diary").num_rows == 0
+    assert read(url, "own", handler="Diary", business_id="x").num_rows == 0
+    with pytest.raises(UsageError, match=r"no handler Diry .* Diary"):
+        read(url, "own", handler="Diry")
+
+
+def test_a_feed_that_ends_before_it_begins_is_refused():
+    url = f"memory:{new_name()}"
+    ledger = Ledger(drive(connect(url).table("own")), ToldClock())
+    for name in ("first", "second"):
+        drive(ledger.publish(drive(ledger.begin(name, "log", "out"))))
+
+    def feed(start: str, end: str) -> pa.Table:
+        where = {"change_start_batch_id": start, "change_end_batch_id": end}
+        return read_versions(url, "own", read_change_feed=True, **where)  # type: ignore[arg-type]
+
+    assert feed("first", "second").num_rows == feed("second", "second").num_rows == 0
+    with pytest.raises(UsageError, match="end with batch first, which began before second"):
+        feed("second", "first")
 
 
 def test_a_table_that_is_not_there_is_not_made(tmp_path):

@@ -1,5 +1,6 @@
 """Streams: epochs are in OUT all at once, wherever a driver dies, and what cannot begin is refused."""
 
+import itertools
 from contextlib import nullcontext, suppress
 from datetime import timedelta
 from types import SimpleNamespace
@@ -359,14 +360,64 @@ def test_java_that_ends_under_a_query_is_told_in_a_sentence(tmp_path, monkeypatc
         new.run(None)
 
 
-@pytest.mark.parametrize("door", [run_stream, run_batch, redrive, verify])
-def test_an_option_that_there_is_not_is_refused_with_one_that_may_be_meant(tmp_path, door):
-    where = {"store": f"sqlite:///{tmp_path}/store.db", "table": "games"}
+IN_ALL_DOORS = [
+    *(
+        {"sorce": "x"},
+        {"source": 5},
+        {"cascade": "yes"},
+        {"partitions": 0},
+        {"partitions": "2"},
+        {"partitions": True},
+    ),
+    *(
+        {"max_rounds": 1.5},
+        {"max_rounds": None},
+        {"log_format": "csv"},
+        {"limits": {}},
+        {"wrap": 5},
+        {"step": None},
+    ),
+]
+IN_BATCHES = [
+    *(
+        {"late": "never"},
+        {"algorithm": "magic"},
+        {"types": "Entered"},
+        {"types": [5]},
+        {"in_flight": 0},
+        {"clock": 5},
+    ),
+    *(
+        {"handler_timeout": 5},
+        {"handler_timeout": timedelta()},
+        {"worker_memory": "2G"},
+        {"worker_memory": -1},
+    ),
+    *(
+        {"token_store": "sqlite:///tokens.db"},
+        {"max_dead_letters": 1.5},
+        {"documents": 5},
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("door", "wrong"),
+    [
+        *itertools.product([run_stream, run_batch, redrive, verify], IN_ALL_DOORS),
+        *itertools.product([run_stream, run_batch, redrive], IN_BATCHES),
+        *itertools.product([verify], [{"sample": "all"}, {"sample": 0}, {"seed": 1.5}, {"export": 5}]),
+        *itertools.product(
+            [run_stream, run_batch, redrive], [{"store": None}, {"table": 5}, {"out": None}, {"app": "a:b"}]
+        ),
+    ],
+)
+def test_an_option_that_there_is_not_or_a_value_that_it_has_not_is_named(tmp_path, door, wrong):
+    where = {"store": f"sqlite:///{tmp_path}/store.db", "table": "games", "app": app}
     where |= {} if door is verify else {"out": str(tmp_path / "out")}
     where |= {"query": "shots", "checkpoint": str(tmp_path / "c")} if door is run_stream else {}
-    log = () if door is redrive else (None,)
-    positional = (*log, app) if door is run_stream else (None, *log, app)
+    positional = {run_stream: (None,), redrive: (None,)}.get(door, (None, None))
 
-    with pytest.raises(UsageError, match=r"no option sorce: did you mean source\?"):
-        door(*positional, **where, sorce="x")
+    with pytest.raises(UsageError, match=next(iter(wrong)).replace("sorce", "source")):
+        door(*positional, **where | wrong)
     assert not list(tmp_path.iterdir())

@@ -235,6 +235,19 @@ class TestSingleMessages:
         assert world.state("Account", ACCOUNT) == {"amount": 5}
 
 
+@pytest.mark.parametrize("body", ['{"account": 1.5}', "[]", '{"account": ""}'])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_delivery_that_names_no_stream_costs_those_beside_it_nothing(algorithm: AlgorithmName, body: str):
+    table = memory_table()
+    first, *others = sent(algorithm, table)
+    nameless = first._replace(message_id="nameless", body=body)
+
+    outcomes = process(algorithm, table, [nameless, first, *others])
+
+    assert (len(outcomes), outcomes[0].business_id) == (len(MESSAGES) + 1, None)
+    assert ends(outcomes[1:]) == EXPECTED
+
+
 @pytest.mark.parametrize("disturbance", [crash, lose_answer])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 class TestBatches:
