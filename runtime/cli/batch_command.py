@@ -71,7 +71,7 @@ def command_with(option: str, value: str) -> str:
 def command_on(command: str, states: TablePlace, *more: str) -> str:
     """Return another command about the same table; it shows no secret."""
     words = ["--store", states.store, "--table", states.table]
-    return shlex.join(["consistent", command, *map(_shown, words), *more])
+    return shlex.join(["consistent", *command.split(), *map(_shown, words), *more])
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import RenderableType
@@ -36,10 +36,6 @@ from runtime.ledger.ledger import Ledger
 from runtime.messages.outcome import DeadLetterGroups, Reason
 from runtime.options import option
 from runtime.retries import RetryPolicy
-
-if TYPE_CHECKING:
-    from runtime.spark.batch import Batch
-    from runtime.spark.rounds import BatchResult
 
 
 @dataclass(frozen=True)
@@ -310,20 +306,15 @@ def redrive(
     publish.find("", batch.states)  # what is no target is refused before the batch is announced
     batch = batch.announced(screen)
     target = publish.find(batch.batch_id or "", batch.states)
+    from runtime.spark.redriving import redrive_wanted
+
     step = "Choosing the letters"
-
-    def redriven(of: Batch, batch_id: str | None) -> BatchResult:
-        from runtime.spark.redriving import redrive_wanted
-
-        return redrive_wanted(of, wanted, batch_id)
-
-    with batch.carried_out(loaded, options, step, redriven) as done:
+    with batch.carried_out(loaded, options, step, lambda of, new: redrive_wanted(of, wanted, new)) as done:
         screen.put(done.report.document(), *done.report.parts())
         if target is None and done.report.record.counts.get("outputs"):
             screen.show(
                 "Its outputs are in the outcomes only. To publish all outputs that a target has not got:",
                 f"  {command_on('publish', batch.states, '--to', 'URL')}",
             )
-        is_refused = publish_done(target, done, screen)
-    if is_refused:
-        raise typer.Exit(TOO_MANY_DEAD_LETTERS)
+        if publish_done(target, done, screen):
+            raise typer.Exit(TOO_MANY_DEAD_LETTERS)

@@ -93,7 +93,7 @@ def run(
             screen.show(
                 "Dead letters wait in the table. To list them, and once their cause is mended, handle them:",
                 f"  {command_on('letters', batch.states)}",
-                f"  {command_on('redrive', batch.states, '--app', app, '--out', batch.out, '--all')}",
+                f"  {command_on('letters redrive', batch.states, '--app', app, '--out', batch.out, '--all')}",
             )
         is_refused = publish_done(target, done, screen)
     _judge(screen, report, max_dead_letters)
