@@ -21,7 +21,7 @@ from runtime.cli.commands.outcomes import batches, outcomes
 from runtime.cli.commands.publish import publish
 from runtime.cli.commands.run import run, stream, tokens
 from runtime.cli.commands.show import show, streams
-from runtime.cli.commands.stats import sql, stats, window
+from runtime.cli.commands.stats import sql, stats
 from runtime.cli.commands.sweep import evict, sweep
 from runtime.cli.commands.truncate import list_policies, remove_policy, set_policy, truncate
 from runtime.cli.commands.verify import check, verify
@@ -136,7 +136,6 @@ _COMMANDS = (
     streams,
     show,
     stats,
-    window,
     sql,
     verify,
     check,
@@ -173,7 +172,7 @@ for _group, _kind, _text, _verbs in _GROUPS:
 _PANELS = {
     "Write handlers": ("demo", "lint"),
     "Run": ("run", "stream", "tokens", "publish"),
-    "Look": ("outcomes", "batches", "letters", "streams", "show", "stats", "window", "sql"),
+    "Look": ("outcomes", "batches", "letters", "streams", "show", "stats", "sql"),
     "Check": ("verify", "check"),
     "Clean up": ("truncate", "policy", "sweep", "evict", "forget"),
     "Move": ("export", "import"),
@@ -183,5 +182,6 @@ RENAMED = {
     "discard": "letters discard",
     "redrive": "letters redrive",
     "sample": "demo --log-only",
+    "window": "sql @window",
 }
 """What to type for commands of earlier versions."""

@@ -266,6 +266,7 @@ STATE_COLUMNS = {
     "kept_from": pa.int64(),
     "known_from": TIME,
     "horizon": TIME,
+    "undated_cut": pa.bool_(),
     "letters": pa.int32(),
     "forgotten": TIME,
 }
@@ -409,6 +410,7 @@ def _facts(stream: StreamHead, **state: Any) -> Mapping[str, Any]:  # noqa: ANN4
         "kept_from": head.kept_from,
         "known_from": None,
         "horizon": head.horizon,
+        "undated_cut": head.undated_cut,
         "letters": head.waiting.count,
         "forgotten": head.tombstone.at if head.tombstone else None,
         **dict.fromkeys(("version", "state", "now", "schema")),

@@ -31,7 +31,6 @@ from runtime.batch_options import STORE_VARIABLE, TABLE_VARIABLE
 from runtime.cli import failures, main
 from runtime.cli.options import DEFAULT_MASTER
 from runtime.ledger.ledger import BatchStatus
-from runtime.maintenance.statistics import SHARES
 from runtime.messages.outcome import Reason, Status
 from runtime.publishing import DeliverySettings
 from runtime.spark.session import with_retries
@@ -141,12 +140,6 @@ def test_the_life_of_a_batch_has_every_status():
     assert set(re.findall(r"[a-z]+(?= -->)|(?<=--> )[a-z]+", drawing)) == {
         status.value for status in BatchStatus
     }
-
-
-def test_the_shares_are_those_of_the_code():
-    assert SHARES == (1.0, 0.99, 0.9, 0.5, 0.1)
-    said = " ".join(text("docs/operations.md").split())
-    assert "in all streams, in 99 %, 90 %, half and a tenth of those that were cut" in said
 
 
 @pytest.mark.parametrize(

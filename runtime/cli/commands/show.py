@@ -19,6 +19,7 @@ from runtime.cli.checks import on_table
 from runtime.cli.console import Cell, Screen, compact_json, iso, make_facts, make_table, moment
 from runtime.cli.failures import NotPossibleError, needing
 from runtime.cli.options import AsJson, Limit
+from runtime.clock import shown_time
 from runtime.errors import UsageError
 from runtime.messages.envelope import canonical
 from runtime.options import option
@@ -87,6 +88,8 @@ def show(
             "kept_from": head.kept_from,
             "newest": moment(head.last_now or None),
             "horizon": moment(head.horizon),
+            "undated_cut": head.undated_cut,
+            "recognised": recognised(head),
             "letters": head.waiting.count,
             "forgotten": moment(head.tombstone.at) if head.tombstone else None,
             "refuses": head.refuses,
@@ -138,6 +141,23 @@ def _find(kept: Sequence[Version], head: Head, number: int | None, message: str 
     raise NotPossibleError(f"No version that is kept was made by message {message}.{cut}")
 
 
+def recognised(head: Head) -> str:
+    """Return what a cut of the stream means for a message that is delivered now."""
+    if head.kept_from == 1:
+        return "No version was cut: each duplicate is recognised, however old it is."
+    undated = (
+        "An unknown message without enqueued_at is too_late."
+        if head.undated_cut
+        else "Messages without enqueued_at are all recognised."
+    )
+    if head.horizon is None:
+        return f"Each duplicate with enqueued_at is recognised, however old it is. {undated}"
+    return (
+        f"Duplicates that were enqueued after {shown_time(head.horizon)} are recognised for certain. An unknown "
+        f"message of that time or before is too_late. {undated}"
+    )
+
+
 def describe_version(stored: Version, *, whole: bool, diff: bool) -> dict[str, Any]:
     """Return a version for JSON: `whole` with all that is recorded, with `diff` what it changed."""
     version = stored.record
@@ -186,6 +206,7 @@ def _parts_of_stream(
         facts.append(("forgotten", f"{_text(forgotten)}, {then}"))
     yield make_facts(f"{stream['handler']} {stream['business_id']}", facts)
     yield ""
+    yield stream["recognised"]
     if waiting:
         yield f"Letters that wait here: {waiting}. `consistent letters` lists them."
         yield ""

@@ -1,51 +1,56 @@
-"""`consistent stats`, `window` and `sql`: how much a table holds, how far back duplicates are detected, and queries."""
+"""`consistent stats` and `sql`: how much a table holds, and queries."""
 
 from __future__ import annotations
 
 import asyncio
 import csv
 import sys
-from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
-from functools import partial
 from math import isfinite
 from typing import Annotated, Any
 
 import typer
 from rich.console import RenderableType
 
-from eventstore import Table, connect
+from eventstore import connect
 from runtime.algorithms.choice import described_algorithm
 from runtime.algorithms.outbox.stores import TokenStore
 from runtime.batch_options import TablePlace
-from runtime.cli.checks import load_app, on_table, require_table
+from runtime.cli.checks import load_app, require_table
 from runtime.cli.commands.outcomes import OutcomeFiles
 from runtime.cli.commands.outcomes import Wanted as Outcomes
-from runtime.cli.console import Screen, compact_json, counted, iso, make_facts, make_table, moment
+from runtime.cli.console import Screen, compact_json, counted, iso, make_table, moment
 from runtime.cli.failures import NotPossibleError
-from runtime.cli.options import AsJson, Limit, OtherStores, ScanOptions, only
+from runtime.cli.options import AsJson, OtherStores, ScanOptions, only
 from runtime.clock import system_clock
 from runtime.errors import UsageError
 from runtime.ledger.ledger import Ledger
 from runtime.maintenance.statistics import (
     HandlerCount,
     TableCount,
-    Window,
-    Windows,
     count_objects,
     count_rows,
-    window_of,
-    windows,
 )
-from runtime.messages.envelope import canonical
 from runtime.options import option
-from runtime.versions.stream import stream_key
+
+_VIEWS = {
+    "@window": """
+        SELECT handler, count(*) AS objects, count(*) FILTER (kept_from > 1) AS cut,
+            bool_or(undated_cut) AS undated_cut, max(horizon) AS recognised_after,
+            quantile_disc(horizon, 0.99) AS in_99_percent, quantile_disc(horizon, 0.9) AS in_90_percent,
+            quantile_disc(horizon, 0.5) AS in_half
+        FROM state GROUP BY handler ORDER BY handler""",
+}
+"""Queries with a name."""
 
 
 def sql(
     query: Annotated[
-        str, typer.Argument(metavar="QUERY", show_default=False, help="The statement, in the SQL of DuckDB.")
+        str,
+        typer.Argument(
+            metavar="QUERY", show_default=False, help="The statement, in the SQL of DuckDB, or @window."
+        ),
     ],
     *,
     states: TablePlace,
@@ -81,7 +86,15 @@ def sql(
     It is one statement, and runs in this process on DuckDB. Tables and columns that it does not name are not read, nor
     streams that --handler and --id exclude; a condition of the query is tried on each row. States, and what reads them,
     are described in docs/tables.md.
+
+        consistent sql @window --store sqlite:///store.db --table games
+
+    For each handler: how many objects were cut, and the enqueued_at after which duplicates are recognised for certain:
+    in all objects, and in 99, 90 and 50 % of those that were cut. `consistent show` says it of one object.
     """
+    if query.startswith("@") and query not in _VIEWS:
+        raise UsageError(f"There is no query {query}: there is {', '.join(_VIEWS)}.")
+    query = _VIEWS.get(query, query)
     if as_json and as_csv:
         raise UsageError("Give --json or --csv, not both.")
     require_table(states)
@@ -157,8 +170,9 @@ def stats(
         consistent stats --store sqlite:///store.db --table games
 
     Unfinished are messages whose outputs may be unpublished: their batch has not ended, or their worker died (see
-    `consistent sweep`). The horizon is the newest of all streams: `consistent window` tells more. Bytes are counted as
-    Azure Table Storage charges them. A live token is a message that was sent and not yet processed, or a dead letter.
+    `consistent sweep`). The horizon is the newest of all streams: `consistent sql @window` tells more. Bytes are
+    counted as Azure Table Storage charges them. A live token is a message that was sent and not yet processed, or a
+    dead letter.
 
     It reads the whole table: one request for each 1,000 rows or 4 MiB. With --quick it is two for each 1,000 objects.
     Live tokens take one for each 1,000. With --master or --remote the table is split by its keys, which costs two more
@@ -223,107 +237,3 @@ async def _count_tokens(states: TablePlace, tokens: TablePlace) -> int:
                 f"where the tokens are."
             )
         return await TokenStore(await other.table(tokens.table)).count()
-
-
-# `consistent window`: back to when duplicates are recognised for certain.
-
-
-def window(
-    handler: Annotated[
-        str | None, typer.Argument(metavar="HANDLER", show_default=False, help="The name of a handler.")
-    ] = None,
-    business_id: Annotated[
-        str | None,
-        typer.Argument(metavar="BUSINESS_ID", show_default=False, help="The id of the business object."),
-    ] = None,
-    *,
-    states: TablePlace,
-    limit: Limit = 10,
-    scan: ScanOptions,
-    as_json: AsJson = False,
-) -> None:
-    r"""Tell back to when duplicates are recognised for certain: of a stream, a handler or a table.
-
-        consistent window --store sqlite:///store.db --table games \
-            ShootingRange 7f0c...e2
-
-    A message that was enqueued after the horizon of its stream either has its version, so that each copy is recognised,
-    or is new. An unknown one from the horizon or before cannot be told from a duplicate, and is too_late. Without a
-    business id it tells how the horizons are distributed, rounded up to the hour, and which streams have the newest.
-
-    One request for a stream, else one for each 1,000 streams; no history is read. With --master or --remote the streams
-    are split by their keys, which costs two more for each 1,000, and looked at by all workers.
-    """
-    screen = Screen(as_json)
-    if handler is None or business_id is None:
-        found = Windows(limit)
-        prefix = "" if handler is None else stream_key(handler)
-        read = partial(windows, limit=limit)
-        scan.scan(states, read, found.merge, step="Looking at the streams", prefix=prefix)
-        _show_windows(screen, f"{handler or 'all streams'} of {states.table}", found)
-        return
-
-    async def read_one(table: Table) -> Window | None:
-        for spelling in dict.fromkeys((business_id, canonical(business_id))):
-            one = await window_of(table, handler, spelling)
-            if one is not None:
-                return one
-        return None
-
-    one = on_table(states, read_one)
-    if one is None:
-        raise NotPossibleError(
-            f"There is no stream of {handler} for {business_id}: `consistent streams` lists them."
-        )
-    facts = [
-        ("versions", one.versions),
-        ("kept from", one.kept_from),
-        ("oldest kept was written", moment(one.oldest)),
-        ("horizon", moment(one.horizon)),
-        ("undated versions cut", one.undated_cut),
-    ]
-    times = {"oldest": moment(one.oldest), "horizon": moment(one.horizon)}
-    screen.put(
-        {**one._asdict(), **times, "sentence": one.sentence},
-        make_facts(f"{one.handler} {one.business_id}", facts),
-        "",
-        one.sentence,
-    )
-
-
-def _show_windows(screen: Screen, what: str, found: Windows) -> None:
-    """Show how the horizons of streams are distributed, and which streams have the newest."""
-    uncut = found.streams - found.cut
-    quantiles = [
-        {"share": share, "recognised_after": moment(horizon)} for share, horizon in found.quantiles()
-    ]
-    worst = [{**each._asdict(), "horizon": moment(each.horizon or None)} for each in found.worst]
-
-    def parts() -> Iterator[RenderableType]:
-        if not found.streams:
-            yield "There are no such streams."
-            return
-        yield f"Of {counted(found.streams, 'stream')}, {uncut:,} {'was' if uncut == 1 else 'were'} never cut."
-        yield found.sentence
-        if not found.cut:
-            return
-        yield ""
-        shares = [each | {"share": f"{each['share']:.0%}"} for each in quantiles]
-        columns = {"share": "of the streams cut", "recognised_after": "recognised after"}
-        yield make_table(f"Since when duplicates are recognised: {what}", columns, shares)
-        yield ""
-        names = ("handler", "business_id", "horizon", "kept_from", "undated_cut")
-        yield make_table("Those of which least is recognised", names, worst)
-
-    screen.put(
-        {
-            "streams": found.streams,
-            "never_cut": uncut,
-            "undated_cut": found.undated_cut,
-            "horizon": moment(found.horizon),
-            "quantiles": quantiles,
-            "worst": worst,
-            "sentence": found.sentence,
-        },
-        *parts(),
-    )

@@ -13,7 +13,7 @@ from runtime.batch_options import TablePlace
 from runtime.errors import UsageError
 from runtime.ledger.ledger import Ledger
 from runtime.maintenance.check import Checked, check_table
-from runtime.maintenance.statistics import TableCount, Windows, count_objects, count_rows, windows
+from runtime.maintenance.statistics import TableCount, count_objects, count_rows
 from runtime.retries import RetryPolicy
 from runtime.spark.scan import evict, scan
 from runtime.versions.stream import stream_keys
@@ -94,9 +94,8 @@ def same(document):
     [
         pytest.param(count_rows, TableCount, "", id="stats"),
         pytest.param(count_objects, TableCount, "", id="stats --quick", marks=pytest.mark.thorough),
-        pytest.param(windows, Windows, "", id="window", marks=pytest.mark.thorough),
-        pytest.param(windows, Windows, "ShootingRange-", id="window of a handler"),
-        pytest.param(windows, Windows, "Nobody-", id="window of no handler", marks=pytest.mark.thorough),
+        pytest.param(count_objects, TableCount, "ShootingRange-", id="a handler", marks=pytest.mark.thorough),
+        pytest.param(count_objects, TableCount, "Nobody-", id="no handler", marks=pytest.mark.thorough),
     ],
 )
 def test_a_scan_finds_the_same_in_one_process_and_by_ranges(played, function, into, prefix):

@@ -174,7 +174,7 @@ COMMANDS = [
     ["stats"],
     ["check"],
     ["letters"],
-    ["window"],
+    ["stats"],
     ["policy", "list"],
     ["export", "--to", "export"],
     ["show", "LeaderBoard", "7d444840-9dc0-11d1-b245-5ffdce74fad2"],

@@ -243,8 +243,6 @@ OF_ANOTHER = f"ShootingRange-{FIRST}"
         ("forget", OF_ANOTHER, REST, "--dry-run"),
         ("streams", "--handler", OF_ANOTHER),
         ("streams", "--handler", ""),
-        ("window", OF_ANOTHER),
-        ("window", OF_ANOTHER, REST),
         ("sql", "select * from state", "--handler", OF_ANOTHER),
         ("sql", "select * from versions", "--handler", OF_ANOTHER, "--id", REST),
         ("letters", "--handler", OF_ANOTHER),

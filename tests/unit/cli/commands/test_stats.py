@@ -1,4 +1,4 @@
-"""`consistent stats`, `window` and `sql`."""
+"""`consistent stats` and `sql`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from handlers import App, Context, Handler, Message, State, handles
 from runtime import Envelope, Processor
 from runtime.algorithms.state_based.truncation import DAY, TruncationRules, truncate_stream
 from runtime.cli.commands import stats
+from runtime.cli.commands.show import recognised
 from runtime.ledger.batch import OpenBatches
 from runtime.retries import RetryPolicy
 from runtime.tables import sql as datasets
 from runtime.tables.reader import scan
+from runtime.versions.tail import Head
 from tests.support.logs import GAME
 from tests.unit.cli.stores import NOW, TABLE, on_store
 
-WINDOW = ["window", "--store", "sqlite:///store.db", "--table", TABLE]
+ON_STORE = ["--store", "sqlite:///store.db", "--table", TABLE]
 
 
 @pytest.fixture
@@ -38,55 +40,45 @@ def cut(store):
     )
 
 
-def test_of_one_stream(consistent, cut):
-    said = consistent(*WINDOW, "ShootingRange", GAME)
+def test_the_window_of_an_object(consistent, cut):
+    said = consistent("show", *ON_STORE, "ShootingRange", GAME.upper())
 
-    assert "An unknown message without enqueued_at is too_late." in said.out
-    assert consistent(*WINDOW, "ShootingRange", GAME.upper(), "--json").document == {
-        "handler": "ShootingRange",
-        "business_id": GAME,
-        "versions": 3,
-        "kept_from": 3,
-        "oldest": "2026-03-01T12:00:00Z",
-        "horizon": None,
-        "undated_cut": True,
-        "sentence": "Each duplicate with enqueued_at is recognised, however old it is. An unknown message without "
-        "enqueued_at is too_late.",
-    }
-
-
-def test_of_a_table_and_of_a_handler(consistent, cut):
-    document = consistent(*WINDOW, "--json").document
-
-    assert (document["streams"], document["never_cut"], document["undated_cut"]) == (3, 2, 1)
-    assert [each["business_id"] for each in document["worst"]] == [GAME]
-    said = consistent(*WINDOW)
-    assert "Of 3 streams, 2 were never cut." in said.out
-    assert GAME in said.out
-    alone = consistent(*WINDOW, "LeaderBoard")
-    assert "Of 1 stream, 1 was never cut." in alone.out
-    assert "No version was cut: each duplicate is recognised, however old it is." in alone.out
-    assert consistent(*WINDOW, "Nobody").out == "There are no such streams.\n"
+    assert "An unknown message without enqueued_at is too_late." in " ".join(said.out.split())
+    document = consistent("show", *ON_STORE, "ShootingRange", GAME, "--json").document
+    assert (document["horizon"], document["undated_cut"], document["kept_from"]) == (None, True, 3)
+    assert document["recognised"].startswith("Each duplicate with enqueued_at is recognised")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "sentence"),
+    ("horizon", "undated_cut", "words"),
     [
-        (["ShootingRange", "nobody"], 1, "There is no stream of ShootingRange for nobody"),
-        (["--store", "sqlite:///other.db"], 1, "There is no store at"),
+        (
+            NOW.microseconds,
+            False,
+            ("after 2026-03-01T12:00:00+00:00", "without enqueued_at are all recognised"),
+        ),
+        (NOW.microseconds, True, ("after 2026-03-01T12:00:00+00:00", "without enqueued_at is too_late")),
+        (None, True, ("however old", "without enqueued_at is too_late")),
     ],
 )
-def test_what_is_not_there_is_said(consistent, store, arguments, code, sentence):
-    said = consistent(*WINDOW, *arguments)
+def test_what_a_cut_means_for_duplicates(horizon, undated_cut, words):
+    said = recognised(Head(None, 1, 5, 3, horizon=horizon, undated_cut=undated_cut))
 
-    assert (said.code, said.out) == (code, "")
-    assert sentence in said.err
+    assert all(each in said for each in words)
+
+
+def test_the_window_of_a_table(consistent, cut):
+    found = consistent("sql", "@window", *ON_STORE, "--json").document
+
+    rows = [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
+    assert [(row["handler"], row["objects"], row["cut"], row["undated_cut"]) for row in rows] == [
+        ("LeaderBoard", 1, 0, False),
+        ("ShootingRange", 2, 1, True),
+    ]
+    assert consistent("sql", "@windows", *ON_STORE).code == 2
 
 
 APP = ["--app", "samples.shooting_range:app"]
-
-
-ON_STORE = ["--store", "sqlite:///store.db", "--table", "games"]
 
 
 COUNT = "select handler, count(*) as versions from versions group by 1 order by 1"

@@ -63,7 +63,7 @@ def test_the_others_are_counted(consistent, damaged, quick):
     assert is_told(said)
 
 
-@pytest.mark.parametrize("command", [("letters",), ("window",), ("letters", "discard", "--all", "--yes")])
+@pytest.mark.parametrize("command", [("letters",), ("stats",), ("letters", "discard", "--all", "--yes")])
 def test_the_others_are_looked_at(consistent, damaged, command):
     assert is_told(consistent(*command, *ON_STORE))
 
@@ -100,7 +100,6 @@ def test_a_check_of_a_sound_table_says_what_it_read(consistent, store):
         ("b", ("sql", "select * from batches")),
         ("b", ("export", "--to", "exported")),
         ("SS-HEAD", ("show", "ShootingRange", GAME)),
-        ("SS-HEAD", ("window", "ShootingRange", GAME)),
         ("SS-HEAD", ("forget", "ShootingRange", GAME, "--yes")),
         ("SS-HEAD", ("sql", "select * from state")),
         ("SS-HEAD", ("sql", "select * from versions")),

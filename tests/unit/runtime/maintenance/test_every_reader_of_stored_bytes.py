@@ -26,7 +26,7 @@ from runtime.ledger.ledger import Ledger
 from runtime.maintenance.check import check_table
 from runtime.maintenance.forget import Tables, look
 from runtime.maintenance.policies import Policies, PolicyReader
-from runtime.maintenance.statistics import count_objects, count_rows, window_of, windows
+from runtime.maintenance.statistics import count_objects, count_rows
 from runtime.messages.parsing import prepare
 from runtime.tables.reader import Kind, Request
 from runtime.tables.streams import Wanted
@@ -106,8 +106,6 @@ READERS: dict[str, Read] = {
     "stats of objects": count_objects,
     "letters": lambda table: _all(find_letters(table, Selection())),
     "discard": lambda table: discard(table, Selection(), PATIENCE),
-    "window": lambda table: window_of(table, "Diary", "d-2"),
-    "windows": windows,
     "forget": lambda table: look(Tables(table, table, table), "Diary", "d-1"),
     "batches": lambda table: Ledger(table, CLOCK, PATIENCE).batches(10),
     "begin a batch": lambda table: Ledger(table, CLOCK, PATIENCE).begin("b", "input", "/out"),
