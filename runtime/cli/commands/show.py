@@ -143,7 +143,7 @@ def _find(kept: Sequence[Version], head: Head, number: int | None, message: str 
 
 def recognised(head: Head) -> str:
     """Return what a cut of the stream means for a message that is delivered now."""
-    if head.kept_from == 1:
+    if head.horizon is None and not head.undated_cut:
         return "No version was cut: each duplicate is recognised, however old it is."
     undated = (
         "An unknown message without enqueued_at is too_late."

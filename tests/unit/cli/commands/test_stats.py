@@ -59,10 +59,11 @@ def test_the_window_of_an_object(consistent, cut):
         ),
         (NOW.microseconds, True, ("after 2026-03-01T12:00:00+00:00", "without enqueued_at is too_late")),
         (None, True, ("however old", "without enqueued_at is too_late")),
+        (None, False, ("No version was cut",)),
     ],
 )
 def test_what_a_cut_means_for_duplicates(horizon, undated_cut, words):
-    said = recognised(Head(None, 1, 5, 3, horizon=horizon, undated_cut=undated_cut))
+    said = recognised(Head(None, 1, 5, 1, horizon=horizon, undated_cut=undated_cut))
 
     assert all(each in said for each in words)
 
