@@ -90,33 +90,18 @@ class Refusals:
 
     def record(self, position: int, outcome: Outcome, delivery: Delivery, *, version: int, now: int) -> None:
         """Keep a delivery that is refused; change the letter that it is, when it is redriven."""
-        reason = outcome.reason
-        if reason is None:
-            raise AssertionError("Only dead letters are kept.")
-        if reason is Reason.FORGOTTEN:
+        if outcome.reason is Reason.FORGOTTEN:
             return  # or the object would be there again
-        if isinstance(delivery, Outcome):
-            key, content = id_key(outcome.envelope.message_id or ""), _content(outcome.envelope)
-        else:
-            key, content = delivery.key, delivery.fingerprint
-        own, batch = self._own(position, key, content), self._batch
-        letter = Letter(
-            self._next,
-            Kind.WAITING,
-            key,
-            content,
-            outcome.envelope.enqueued_at,
-            outcome.envelope,
-            reason,
-            outcome.error or "",
-            version,
-            batch.batch_id,
-            batch.number,
-            now,
-            parks=batch.parks_streams or outcome.error == PARKED,
+        content = _content(outcome.envelope) if isinstance(delivery, Outcome) else delivery.fingerprint
+        batch, letter = self._batch, letter_of(outcome, self._batch, now)
+        own = self._own(position, letter.key, content)
+        # It waits behind another letter, and was not handled again.
+        is_parked = outcome.reason is Reason.HELD_BACK and self._is_held_back(own)
+        letter = letter._replace(
+            number=self._next, content=content, version=version, parks=batch.parks_streams or is_parked
         )
         if own is not None:
-            if self._is_redriven(own) and outcome.error != PARKED:
+            if self._is_redriven(own) and not is_parked:
                 again = letter.again(own)
                 if not self._fits(again, instead_of=own.size):  # a mended body that has no room
                     again = again._replace(envelope=own.envelope, enqueued_at=own.enqueued_at)
@@ -244,6 +229,27 @@ def decided_before(refusals: Refusals, position: int, message: Prepared, refused
     if refused.reason is not Reason.ID_REUSED:
         return refused
     return refusals.refusal(position, message, waits=False) or refused
+
+
+def letter_of(refused: Outcome, batch: BatchContext, now: int) -> Letter:
+    """Return the letter of a delivery that a batch refuses, without a number."""
+    if refused.reason is None:
+        raise AssertionError("Only dead letters are kept.")
+    envelope = refused.envelope
+    return Letter(
+        0,
+        Kind.WAITING,
+        id_key(envelope.message_id or ""),
+        b"",
+        envelope.enqueued_at,
+        envelope,
+        refused.reason,
+        refused.error or "",
+        0,
+        batch.batch_id,
+        batch.number,
+        now,
+    )
 
 
 def has_stream(refused: Outcome) -> bool:

@@ -101,14 +101,9 @@ class Deliveries(Sequence[Delivery]):
         if isinstance(index, slice):
             if index == _ALL:
                 return self
-            return Deliveries(
-                self.envelopes[index],
-                self.keys[index],
-                self.messages[index],
-                self.fingerprints[index],
-                self.routes,
-                None if self.letters is None else self.letters[index],
-            )
+            letters = None if self.letters is None else self.letters[index]
+            columns = self.envelopes[index], self.keys[index], self.messages[index], self.fingerprints[index]
+            return Deliveries(*columns, self.routes, letters)
         message = self.messages[index]
         if isinstance(message, Outcome):
             return message
@@ -127,8 +122,8 @@ def is_copy(delivery: Prepared, recorded: bytes) -> bool:
     """
     if delivery.fingerprint == recorded:
         return True
-    names = [name for name in delivery.route.names if name != delivery.envelope.type]
-    return recorded in _fingerprints(delivery.envelope, names, delivery.route)
+    others = [name for name in delivery.route.names if name != delivery.envelope.type]
+    return recorded in _fingerprints(delivery.envelope.body, others, delivery.route)
 
 
 def has_fingerprint(envelope: Envelope, names: Iterable[str], recorded: bytes, route: Route | None) -> bool:
@@ -137,16 +132,17 @@ def has_fingerprint(envelope: Envelope, names: Iterable[str], recorded: bytes, r
     A body that does not parse has none.
     """
     try:
-        return recorded in _fingerprints(envelope, names, route)
+        return recorded in _fingerprints(envelope.body, names, route)
     except Exception:  # noqa: BLE001 - a body may hold anything
         return False
 
 
-def _fingerprints(envelope: Envelope, names: Iterable[str], route: Route | None) -> list[bytes]:
-    body, exact = envelope.body, None if route is None else message_codec(route.message_type).exact
-    packed = isinstance(body, bytes)
-    body = body if exact is None or packed else exact(body)
-    return [fingerprint(name, body, packed=packed) for name in names]
+def _fingerprints(body: str | bytes, names: Iterable[str], route: Route | None) -> list[bytes]:
+    if isinstance(body, bytes):
+        return [fingerprint(name, body, packed=True) for name in names]
+    exact = None if route is None else message_codec(route.message_type).exact
+    body = body if exact is None else exact(body)  # digits count that a handler can see
+    return [fingerprint(name, body) for name in names]
 
 
 class ParsingTimedOutError(BaseException):
@@ -349,10 +345,15 @@ class _Parser:
                 continue
             self._read(route, places)
             self._refuse_others(route, places)
-            self._add_fingerprints(route, type_, places)
+            for place in places:
+                if type(self.messages[place]) is not Outcome:
+                    try:
+                        body = self._envelopes.bodies[place]
+                        (self.fingerprints[place],) = _fingerprints(body, (type_,), route)
+                    except Exception as error:  # noqa: BLE001 - the body may hold anything
+                        self.refuse(place, Reason.INVALID_BODY, repr(error))
 
     def _read(self, route: Route, places: Sequence[int]) -> None:
-        """Read the bodies of one type."""
         bodies = [self._envelopes.bodies[place] for place in places]
         has_bytes = bytes in map(type, bodies)
         decode: Any = partial(read_body, route) if has_bytes else message_codec(route.message_type).decode
@@ -405,29 +406,13 @@ class _Parser:
             return {each.int for each in ids} <= {int.from_bytes(ours) if isinstance(ours, bytes) else None}
         return set(map(str, ids)) <= {self._business_id or None}
 
-    def _add_fingerprints(self, route: Route, type_: str, places: Sequence[int]) -> None:
-        """Compute the fingerprints of the messages of one type."""
-        bodies, messages, fingerprints = self._envelopes.bodies, self.messages, self.fingerprints
-        exact = message_codec(route.message_type).exact  # digits count that a handler can see
-        for place in places:
-            if type(messages[place]) is not Outcome:
-                try:
-                    body, packed = bodies[place], isinstance(bodies[place], bytes)
-                    body = body if exact is None or packed else exact(body)
-                    fingerprints[place] = fingerprint(type_, body, packed=packed)
-                except Exception as error:  # noqa: BLE001 - the body may hold anything
-                    self.refuse(place, Reason.INVALID_BODY, repr(error))
-
 
 def _problems(envelopes: Envelopes, keys: Sequence[IdKey]) -> Mapping[int, str]:
     """Return, by position, why deliveries could not be stored."""
     dated = [moment for moment in envelopes.enqueued_at if moment is not None]
     found: dict[int, str] = {}
-    if (
-        not any(envelopes.headers)
-        and min(dated, default=EARLIEST) >= EARLIEST
-        and set(map(type, keys)) <= {bytes}  # UUIDs, and so valid text
-    ):
+    are_uuids = set(map(type, keys)) <= {bytes}  # and so valid text
+    if are_uuids and not any(envelopes.headers) and min(dated, default=EARLIEST) >= EARLIEST:
         return found
     for position, envelope in enumerate(envelopes):
         headers, enqueued_at = envelope.headers, envelope.enqueued_at

@@ -13,6 +13,7 @@ from handlers.app import HandlerDefinition
 from handlers.handler import Route
 from runtime.algorithms.algorithm import HandlerFailedError, failure_of, invoke_handler, settle
 from runtime.messages.digests import NO_OUTPUTS, digest_outputs, digest_state
+from runtime.messages.parsing import Prepared
 from runtime.namesakes import is_from_outside
 from runtime.versions.readable import ABSENT, Change, changes, decode
 from runtime.versions.run import Version
@@ -45,19 +46,17 @@ class Difference:
             upcast = ""
             if self.schemas is not None:
                 upcast = " (compared in schema version {1}, upcast from {0})".format(*self.schemas)
-            details.append(f"{_listed(self.state) or 'the same fields are written otherwise'}{more}{upcast}")
+            fields = [
+                f"{each.field} was {shown(each.before)} and is {shown(each.after)}" for each in self.state
+            ]
+            listed = ", ".join(fields[:_SHOWN]) or "the same fields are written otherwise"
+            details.append(f"{listed}{more}{upcast}")
         if self.outputs:
             details.append(self.outputs)
         return (
             f"The replay of version {self.number} has {' and '.join(kinds)} than recorded: {'; '.join(details)}. "
             f"The handler is not deterministic, or was changed without a new revision."
         )
-
-
-def _listed(found: Sequence[Change]) -> str:
-    return ", ".join(
-        [f"{each.field} was {shown(each.before)} and is {shown(each.after)}" for each in found[:_SHOWN]]
-    )
 
 
 def shown(value: Any) -> str:  # noqa: ANN401 - any JSON value
@@ -92,12 +91,18 @@ class Replayed(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """A copy of a message that made a version."""
+    """A copy of a message that made a version; `position` is its own among the deliveries."""
 
     message_id: str
     route: Route
     message: Message
     version: Version
+    position: int = 0
+
+    @classmethod
+    def of(cls, delivery: Prepared, version: Version, position: int = 0) -> Copy:
+        """Return the copy that a delivery is."""
+        return cls(delivery.envelope.message_id, delivery.route, delivery.message, version, position)
 
 
 class Replays:
@@ -144,7 +149,7 @@ class Replayer:
         codec = self._handler.codec
         state: State | None = None
         encoded = b""
-        for message_id, route, message, version in copies:
+        for message_id, route, message, version, _ in copies:
             method, before = route.revisions.get(version.record.revision), version.before
             if method is None or version.schema != codec.version:
                 return
@@ -159,22 +164,20 @@ class Replayer:
             replays.afters.append(encoded)
             replays.published.append(published)
 
-    def replay(self, message_id: str, route: Route, message: Message, known: Version) -> Replayed:
+    def replay(self, copy: Copy) -> Replayed:
         """Handle a known message as it was handled first: same state, clock, captured values, revision.
 
         Raises `RevisionGoneError`, `HandlerFailedError`, and `CodecError` when the state before it cannot be read.
         """
-        handler, record = self._handler, known.record
-        method = route.revisions.get(record.revision)
+        handler, known, record = self._handler, copy.version, copy.version.record
+        method = copy.route.revisions.get(record.revision)
         if method is None:
             raise RevisionGoneError(
                 f"Revision {record.revision} of {handler.name} for {record.type} is no longer there."
             )
         before = handler.codec.upcast(known.before, known.schema)
-        context = self._recorded(message_id, known)
-        _, after = invoke_handler(
-            handler, method, handler.codec.reread(before), before, message=message, context=context
-        )
+        context, state = self._recorded(copy.message_id, known), handler.codec.reread(before)
+        _, after = invoke_handler(handler, method, state, before, message=copy.message, context=context)
         return Replayed(after, context.published)
 
     def _recorded(self, message_id: str, known: Version) -> Context:

@@ -86,13 +86,11 @@ class Transaction:
 
     def known_positions(self) -> list[int]:
         """Return where deliveries are whose message made a version before, or stands before them in the group."""
-        known: list[int] = []
-        if self.may_find:
-            before: set[IdKey] = set()
-            for position, key in enumerate(self.deliveries.keys):
-                if key in before or (self._has_found and self._history.has(key)):
-                    known.append(position)
-                before.add(key)
+        known, before = list[int](), set[IdKey]()
+        for position, key in enumerate(self.deliveries.keys if self.may_find else ()):
+            if key in before or (self._has_found and self._history.has(key)):
+                known.append(position)
+            before.add(key)
         return known
 
     def room(self) -> Room:
@@ -198,14 +196,5 @@ class Transaction:
     def _version(self, position: int) -> Version:
         """Return the version at a position of this transaction."""
         record, before, after = self._packer.version(position)
-        number = self.head.versions + 1 + position
-        batch = self._batch
-        return Version(
-            number,
-            record,
-            before,
-            after,
-            self._history.newest.schema,
-            batch.batch_id,
-            batch_number=batch.number,
-        )
+        number, batch, schema = self.head.versions + 1 + position, self._batch, self._history.newest.schema
+        return Version(number, record, before, after, schema, batch.batch_id, batch_number=batch.number)

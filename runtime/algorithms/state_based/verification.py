@@ -170,9 +170,7 @@ class Verifier:
         self, replayer: Replayer, business_id: str, copies: Sequence[tuple[Prepared, Version]]
     ) -> list[Finding]:
         """Return the findings on plain copies of known messages in a row, up to the first whose replay fails."""
-        replays = replayer.replay_all(
-            [Copy(each.envelope.message_id, each.route, each.message, version) for each, version in copies]
-        )
+        replays = replayer.replay_all([Copy.of(*each) for each in copies])
         matches = meets_digests(replays, [version for _, version in copies])
         replayed = map(Replayed, replays.afters, replays.published)
         found = [
@@ -202,13 +200,12 @@ class Verifier:
         if isinstance(delivery, Outcome):
             return self._finding(delivery, business_id, Verdict.REFUSED, known, error=delivery.error)
         try:
-            replayed = replayer.replay(delivery.envelope.message_id, delivery.route, delivery.message, known)
+            replayed = replayer.replay(Copy.of(delivery, known))
         except (HandlerFailedError, CodecError) as error:
             return self._failed(delivery, known, business_id, error)
         return self._compared(delivery, business_id, known, replayed)
 
     def _failed(self, delivery: Delivery, known: Version, business_id: str, error: Exception) -> Finding:
-        """Return the finding on a message whose replay failed."""
         verdict, problem = Verdict.STATE_UNREADABLE, str(error)
         if isinstance(error, RevisionGoneError):
             verdict = Verdict.REVISION_GONE
@@ -256,17 +253,9 @@ class Verifier:
         *,
         error: str | None = None,
     ) -> Finding:
-        envelope = delivery.envelope
-        return Finding(
-            self._handler.name,
-            business_id,
-            envelope.message_id,
-            envelope.type,
-            verdict,
-            known and known.number,
-            known and known.record.revision,
-            error,
-        )
+        id_, type_ = delivery.envelope.message_id, delivery.envelope.type
+        number, revision = (None, None) if known is None else (known.number, known.record.revision)
+        return Finding(self._handler.name, business_id, id_, type_, verdict, number, revision, error)
 
 
 def _key(delivery: Delivery) -> IdKey | None:
