@@ -239,17 +239,18 @@ class Packer:
 
         A tail without room becomes a run before them.
         """
-        tail = self._tail
-        segment = self._segment(written_at)
-        if segment is None:
-            if self._begin < len(self._made):
-                self._close(written_at)
-            runs = self._fitting()
-            return Packed(runs[-1].last, None, [*_as_run(tail), *runs])
-        last = self._first + segment.length - 1
-        if tail is not None and tail.takes(segment, self._schema):
+        tail, segment = self._tail, self._segment(written_at)
+        last = self._first + len(self._made) - 1
+        if segment is not None and tail is not None and tail.takes(segment, self._schema):
             return Packed(last, tail.plus(segment), ())
-        return Packed(last, Tail(self._first, self._schema, self._states[0]).plus(segment), _as_run(tail))
+        replaced = [] if tail is None else [_packed(tail.run())]
+        if segment is not None:
+            tail = Tail(self._first, self._schema, self._states[0]).plus(segment)
+            return Packed(last, tail, replaced)
+        if self._begin < len(self._made):
+            self._close(written_at)
+        runs = self._fitting()
+        return Packed(runs[-1].last, None, [*replaced, *runs])
 
     def _segment(self, written_at: int) -> Segment | None:
         """Return the versions as a segment of the tail, None when they are too many or too large for it."""
@@ -294,11 +295,6 @@ class Packer:
         return fitting
 
 
-def _as_run(tail: Tail | None) -> list[PackedRun]:
-    """Return a tail that has no more room as the run that replaces it."""
-    return [] if tail is None else [_packed(tail.run())]
-
-
 def _split(run: Run) -> list[PackedRun]:
     """Return a run as it will be stored, in several when it is too large for one."""
     data, versions = run.data(), run.versions
@@ -324,10 +320,6 @@ def _packed(run: Run, data: bytes | None = None) -> PackedRun:
     size = sum(len(value) for value in event.properties.values() if isinstance(value, bytes))
     size = (size + limits.HASH_BYTES * len(ids)) * 4 // 3 + limits.ROW_OVERHEAD
     return PackedRun(run.first, run.last, event, ids, size)
-
-
-_BESIDE = [*index.PROPERTIES, *dead_letters.PROPERTIES]
-"""What is read of the rows between the header and the events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,7 +417,8 @@ async def find_versions(
 
 
 async def _find_versions(partition: Partition, ids: Collection[IdKey]) -> History | None:
-    read = await Stream.try_open_with(partition, dead_letters.LAST, select=_BESIDE, header=HEAD_PROPERTIES)
+    select = [*index.PROPERTIES, *dead_letters.PROPERTIES]
+    read = await Stream.try_open_with(partition, dead_letters.LAST, select=select, header=HEAD_PROPERTIES)
     if read is None:
         return None
     stream, rows = read
