@@ -56,7 +56,9 @@ class Chain:
         self._handler = handler
         self._business_id = business_id
         self._clock = clock
-        self._room = batch.limits.room
+        self._new_context = partial(
+            Context, handler.name, business_id, room=batch.limits.room, draw_key=handler.draw_key
+        )
         self._ways = {
             type_: (route.revisions[route.newest], route.newest, size_beside_state(type_, None, None))
             for type_, route in handler.routes.items()
@@ -74,35 +76,18 @@ class Chain:
         return self._handler.supervision.call(run, lambda: self._context)
 
     def _handle(self, transaction: Transaction, first: int, end: int) -> Failure | None:
-        handler, business_id, clock, ways = self._handler, self._business_id, self._clock, self._ways
-        name, draw_key, output_room, max_bytes = (
-            handler.name,
-            handler.draw_key,
-            self._room,
-            limits.MAX_STATE_BYTES,
-        )
+        handler, place, room = self._handler, self._place(transaction.attempt), transaction.room()
         state, before, last_now = transaction.state, transaction.before, transaction.last_now
-        place = transaction.attempt and self._place(transaction.attempt)
-        room = transaction.room()
         made, afters, documents, failure, size = MadeColumns(), list[bytes](), [], None, 0
         part = slice(first, min(end, first + room.versions))
         envelopes = transaction.deliveries.envelopes
         columns = (envelopes.message_ids, envelopes.types, envelopes.headers, transaction.deliveries.messages)
         try:
             for message_id, type_, headers, message in zip(*[each[part] for each in columns], strict=True):
-                method, revision, beside = ways[type_]
-                now = max(clock(), last_now)
-                named = place and f"{place}-{transaction.number + len(made) + 1}"
-                self._context = context = Context(
-                    name,
-                    business_id,
-                    message_id,
-                    now,
-                    headers,
-                    room=output_room,
-                    place=named,
-                    draw_key=draw_key,
-                )
+                method, revision, beside = self._ways[type_]
+                now = max(self._clock(), last_now)
+                document = place and f"{place}-{transaction.number + len(made) + 1}"
+                self._context = context = self._new_context(message_id, now, headers, place=document)
                 values = list(state.__dict__.values())
                 returned = method(state, message, context)
                 returned, after = settle(handler, method, state, values, before, returned, context)
@@ -110,9 +95,11 @@ class Chain:
                 self._context = None
                 if headers or captured:
                     beside = size_beside_state(type_, headers, captured)
-                if len(after) > max_bytes or beside > max_bytes:
-                    taken = max(len(after), beside)
-                    problem = f"The version would take {taken} bytes; up to {max_bytes} can be stored."
+                taken = max(len(after), beside)
+                if taken > limits.MAX_STATE_BYTES:
+                    problem = (
+                        f"The version would take {taken} bytes; up to {limits.MAX_STATE_BYTES} can be stored."
+                    )
                     failure = Failure(first + len(afters), Reason.STATE_TOO_LARGE, problem)
                     break
                 made.nows.append(now)
@@ -138,8 +125,9 @@ class Chain:
             transaction.add_documents(documents)
         return failure
 
-    def _place(self, attempt: str) -> str:
-        return f"{object_folder(self._handler.name, self._business_id)}/{attempt}"
+    def _place(self, attempt: str | None) -> str | None:
+        """Return what the names of the documents of an attempt begin with."""
+        return attempt and f"{object_folder(self._handler.name, self._business_id)}/{attempt}"
 
 
 FUTURE_TOLERANCE = 3600 * 1_000_000

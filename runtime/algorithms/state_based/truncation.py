@@ -463,18 +463,9 @@ async def truncate_stream(
         plan = await planned(stream, gone, head)
         if plan is not None and not dry_run:
             await plan.carry_out()
-        return Truncated(
-            key,
-            sum(run.count for run in gone),
-            len(gone),
-            head.kept_from,
-            head.versions,
-            head.horizon,
-            plan.count if plan else 0,
-            plan.bytes if plan else 0,
-            held,
-            abandoned,
-        )
+        count, (rows, size) = sum(run.count for run in gone), (plan.count, plan.bytes) if plan else (0, 0)
+        cut = Truncated(key, count, len(gone), head.kept_from, head.versions, head.horizon)
+        return replace(cut, rows=rows, bytes=size, held=held, letters=abandoned)
 
     with placed(table, key):
         return await until_undisturbed(retries.beside(table), attempt)
@@ -516,8 +507,7 @@ def _moved(head: Head, gone: Sequence[RunIndex], rules: TruncationRules) -> Head
     horizons = [newest + rules.redelivery_window for newest in dated]
     if head.horizon is not None:
         horizons.append(head.horizon)
+    undated_cut = head.undated_cut or any(run.undated for run in gone)
     return head._replace(
-        kept_from=gone[-1].last + 1,
-        horizon=max(horizons, default=None),
-        undated_cut=head.undated_cut or any(run.undated for run in gone),
+        kept_from=gone[-1].last + 1, horizon=max(horizons, default=None), undated_cut=undated_cut
     )
