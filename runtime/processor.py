@@ -6,7 +6,7 @@ crash publishes the same outputs again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -108,20 +108,12 @@ class Processor:
             app = supervised(app, Alarm(handler_timeout.total_seconds()))
         self._app = app
         self._tokens = TokenStore(token_store or table) if algorithm == "tokens" else None
-        self._table, self._clock, self._retries, self._limits = table, clock, retries, limits
+        self._table, self._clock, self._retries, self._limits = table, clock, retries.beside(table), limits
         self._documents = open_documents(documents) if isinstance(documents, str) else documents
         self._algorithm: AlgorithmName = algorithm
-        self._dependencies = Dependencies(
-            app,
-            table,
-            deduplication_store,
-            token_store,
-            publish,
-            clock,
-            retries,
-            batch=BatchContext(limits=limits),
-            epochs=self._epochs,
-            documents=self._documents,
+        given = Dependencies(app, table, deduplication_store, token_store, publish, clock, retries)
+        self._dependencies = replace(
+            given, batch=BatchContext(limits=limits), epochs=self._epochs, documents=self._documents
         )
         self._algorithms: Mapping[str, Algorithm] | None = None
         if settings is not None:
@@ -146,26 +138,22 @@ class Processor:
         letter of the table, which reached no stream, is deleted once its message was handled. Costs one request more
         than `process`, which reads the ledger, and one for each 1,000 letters of the table.
         """
-        retries = self._retries.beside(self._table)
-        open_batches = await self._open_batches()
-        handlers = [route.handler for route in self._app.routes(message.type)]
-        letters = await until_undisturbed(
-            retries, partial(letters_of_message, self._table, message, handlers)
-        )
+        table, open_batches = self._table, await self._open_batches()
+        find = partial(letters_of_message, table, message, handlers_of(self._app, message.type))
+        letters = await until_undisturbed(self._retries, find)
         outcomes = await self._process(message, open_batches)
         for found in letters:
             if open_batches.is_finished(found.letter.batch, found.letter.batch_number):
-                await until_undisturbed(
-                    retries, partial(remove, self._table, found.row or "", found.etag or "")
-                )
+                delete = partial(remove, table, found.row or "", found.etag or "")
+                await until_undisturbed(self._retries, delete)
         return outcomes
 
     async def _process(self, message: Envelope, redrive_beside: OpenBatches | None = None) -> list[Outcome]:
         routes = self._app.routes(message.type)
         refused = refused_for_size(message, self._limits)
         if refused is not None:
-            handlers: list[str | None] = [*(route.handler for route in routes)] or [None]
-            return [await self._kept(refused._replace(handler=name), redrive_beside) for name in handlers]
+            names: Sequence[str | None] = handlers_of(self._app, message.type) or (None,)
+            return [await self._kept(refused._replace(handler=name), redrive_beside) for name in names]
         if not routes:
             return [await self._kept(unroutable(message, None), redrive_beside)]
         return [await self._handle(route, message, redrive_beside) for route in routes]
@@ -214,14 +202,13 @@ class Processor:
 
     async def _open_batches(self) -> OpenBatches:
         ledger = Ledger(self._table, self._clock, self._retries)
-        return await until_undisturbed(self._retries.beside(self._table), ledger.open_batches)
+        return await until_undisturbed(self._retries, ledger.open_batches)
 
     async def _ready(self) -> Mapping[str, Algorithm]:
         """Return the algorithms of the handlers, made as the table's settings say, which are read the first time."""
         if self._algorithms is None:
-            reading = partial(TableSettings.of, self._table)
-            settings = await until_undisturbed(self._retries.beside(self._table), reading)
-            self._algorithms = self._made_for(settings)
+            read = partial(TableSettings.of, self._table)
+            self._algorithms = self._made_for(await until_undisturbed(self._retries, read))
         return self._algorithms
 
     def _made_for(self, settings: TableSettings) -> Mapping[str, Algorithm]:

@@ -55,8 +55,7 @@ class Refusals:
         if not self.kept:
             return None
         own = self._own(position, message.key, message.fingerprint)
-        letter = self._recorded(own)
-        if letter is not None:
+        if (letter := self._recorded(own)) is not None:
             return _refused(message, letter.reason, letter.error)
         if waits and self._is_held_back(own):
             return _refused(message, Reason.HELD_BACK, PARKED)
@@ -116,9 +115,8 @@ class Refusals:
 
     def _fits(self, letter: Letter, *, instead_of: int = 0) -> bool:
         """Return whether the letters of a stream may have one more, instead of so many bytes."""
-        size = letter.size
         room = limits.MAX_STREAM_LETTER_BYTES - self._size + instead_of
-        return size <= limits.MAX_LETTER_BYTES and size <= room
+        return letter.size <= min(limits.MAX_LETTER_BYTES, room)
 
     def processed(self, position: int, key: IdKey, content: bytes) -> None:
         """Remove the letters of a message that was processed. Another message that used its id stays a letter.
@@ -148,15 +146,16 @@ class Refusals:
                 letters.pop(number, None)
             else:
                 letters[number] = letter
-        return [letters[number] for number in sorted(letters) if not self._is_over(letters[number])]
+        # Those beyond the limit go with a batch that makes no further attempt.
+        return [
+            letter
+            for _, letter in sorted(letters.items())
+            if letter.kind is not Kind.BEYOND_LIMIT or self._may_be_attempted_again(letter)
+        ]
 
     def beyond_limit(self, decided: int) -> int:
         """Return how many of the first `decided` deliveries were refused and not kept."""
         return sum(position < decided for position in self._beyond_limit)
-
-    def _is_over(self, letter: Letter) -> bool:
-        """Return whether a letter beyond the limit is of a batch that makes no further attempt."""
-        return letter.kind is Kind.BEYOND_LIMIT and not self._may_be_attempted_again(letter)
 
     def _may_be_attempted_again(self, letter: Letter) -> bool:
         """Return whether the batch that refused a letter last may be attempted again, as far as that is known."""

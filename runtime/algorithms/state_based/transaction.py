@@ -41,8 +41,7 @@ class Transaction:
     number of the newest version, and `last_now` the time when it was made. `outcomes` are those of the first
     deliveries, `delivered` the messages that had their first delivery in this batch, and `refusals` the letters.
     `attempt` is the id of this attempt, None when there is no store of documents. `may_find` says that a delivery may
-    be of a message that made a version: most groups have no copies, and none is looked for. `is_full` says that a
-    commit may have no room for more.
+    be of a message that made a version: most groups have no copies, and none is looked for.
     """
 
     def __init__(
@@ -71,7 +70,6 @@ class Transaction:
         self._documents: list[tuple[int, NewDocument]] = []
         self._history = history
         self._batch = batch
-        self.is_full = False
         self._packer = Packer(deliveries, head, newest, batch.batch_id, batch.number)
         self._positions: dict[IdKey, int] = {}
         self._has_found = history.has_found
@@ -95,9 +93,18 @@ class Transaction:
 
     def room(self) -> Room:
         """Return how many versions may be added at once, and after how many bytes of them this is to be asked again."""
-        room = self._packer.room()
-        self.is_full = self.is_full or self._packer.is_full
-        return room
+        return self._packer.room()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a commit may have no room for more."""
+        size = sum(document.reference.size for _, document in self._documents)
+        return (
+            self._packer.is_full
+            or self.refusals.is_full
+            or len(self._documents) >= limits.MAX_TRANSACTION_DOCUMENTS
+            or size >= limits.MAX_TRANSACTION_DOCUMENT_BYTES
+        )
 
     def extend(self, made: MadeColumns, afters: Sequence[bytes], size: int, state: State) -> None:
         """Add the versions of the next deliveries, make `state` the newest, and conclude the deliveries.
@@ -111,7 +118,6 @@ class Transaction:
         keys = self.deliveries.keys[first:end]
         self._positions.update(zip(keys, count(len(self._positions)), strict=False))
         self._packer.extend(made, afters, size)
-        self.is_full = self.is_full or self._packer.is_full
         self.outcomes.processed(self.number + 1, made.nows, made.published)
         self.number += len(made)
         self.last_now, self.before = made.nows[-1], afters[-1]
@@ -122,12 +128,6 @@ class Transaction:
     def add_documents(self, documents: Sequence[NewDocument]) -> None:
         """Add the documents that the newest version refers to."""
         self._documents += [(self.number, document) for document in documents]
-        size = sum(document.reference.size for _, document in self._documents)
-        self.is_full = (
-            self.is_full
-            or len(self._documents) >= limits.MAX_TRANSACTION_DOCUMENTS
-            or size >= limits.MAX_TRANSACTION_DOCUMENT_BYTES
-        )
 
     def conclude(
         self, key: IdKey, status: Status, number: int, now: int, published: Sequence[Published]
@@ -143,14 +143,12 @@ class Transaction:
         keys, fingerprints = self.deliveries.keys, self.deliveries.fingerprints
         for position in range(first, end):
             self.refusals.processed(position, keys[position], fingerprints[position])
-        self.is_full = self.is_full or self.refusals.is_full
 
     def refuse(self, outcome: Outcome, delivery: Delivery, now: int) -> None:
         """Add the outcome of the next delivery, which makes no version. A dead letter is kept."""
         if outcome.is_dead_letter:
             position = len(self.outcomes)
             self.refusals.record(position, outcome, delivery, version=self.number, now=now)
-            self.is_full = self.is_full or self.refusals.is_full
             self.dead_letter = True
         self.outcomes.refuse(outcome)
 
