@@ -17,8 +17,6 @@ from runtime.messages.parsing import Delivery, Prepared
 from runtime.versions import limits
 from runtime.versions.dead_letters import Kind, Letter, Letters
 
-_NEWEST = 2**62
-
 
 class Refusals:
     """The letters of one stream while its messages are decided.
@@ -84,8 +82,8 @@ class Refusals:
 
     def _is_held_back(self, own: Letter | None) -> bool:
         """Return whether a letter that parks the stream waits before a message, which may be a letter itself."""
-        number = _NEWEST if own is None else own.number
-        return any(letter.parks and letter.waits and letter.number < number for letter in self.kept.values())
+        parking = (letter.number for letter in self.kept.values() if letter.parks and letter.waits)
+        return any(own is None or number < own.number for number in parking)
 
     def record(self, position: int, outcome: Outcome, delivery: Delivery, *, version: int, now: int) -> None:
         """Keep a delivery that is refused; change the letter that it is, when it is redriven."""

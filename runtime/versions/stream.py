@@ -198,8 +198,6 @@ class Packer:
         self._open_bytes = 0
         self._closed_bytes = 0
         self._runs: list[PackedRun] = []
-        self._bytes = 0
-        self._largest = 0
         self.is_full = False
 
     def room(self) -> Room:
@@ -272,17 +270,13 @@ class Packer:
         begin, before = self._begin, self._states[self._begin]
         versions = columns_of(self._deliveries, self._made[begin:], self._states[begin:])
         commit = Commit(len(versions), self._batch, written_at, self._number)
-        for packed in _split(Run(self._first + begin, self._schema, before, versions, [commit])):
-            self._runs.append(packed)
-            self._bytes += packed.size
-            self._largest = max(self._largest, packed.size)
+        self._runs += _split(Run(self._first + begin, self._schema, before, versions, [commit]))
         self._begin = len(self._made)
         self._closed_bytes += self._open_bytes
         self._open_bytes = 0
-        self.is_full = (
-            self._bytes + self._largest > limits.MAX_TRANSACTION_BYTES
-            or len(self._runs) >= limits.MAX_TRANSACTION_RUNS
-        )
+        sizes = [run.size for run in self._runs]
+        is_full = sum(sizes) + max(sizes) > limits.MAX_TRANSACTION_BYTES
+        self.is_full = is_full or len(sizes) >= limits.MAX_TRANSACTION_RUNS
 
     def _fitting(self) -> list[PackedRun]:
         """Return the first runs, as many as a transaction holds: at least one."""

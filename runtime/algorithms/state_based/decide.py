@@ -256,18 +256,14 @@ class Decider:
 
     def _replay_all(self, known: Sequence[Copy], transaction: Transaction) -> None:
         """Do the same for copies of known messages in a row, up to the first that fails."""
-        replays = self._replayer.replay_all(known)
-        matches = meets_digests(replays, [each.version for each in known])
-        for each, after, published, is_same in zip(
-            known, replays.afters, replays.published, matches, strict=False
-        ):
-            if is_same:
-                self._conclude(each, published, transaction)
+        replayed, error = self._replayer.replay_all(known)
+        for each, found in zip(known, replayed, strict=False):
+            if meets_digests(found, each.version):
+                self._conclude(each, found.published, transaction)
             else:
-                self._compare(each, Replayed(after, published), transaction)
-        if replays.error is not None:
-            failed = known[len(replays.afters)]
-            self._refuse_replay(failed, Reason.REPLAY_FAILED, str(replays.error), transaction)
+                self._compare(each, found, transaction)
+        if error is not None:
+            self._refuse_replay(known[len(replayed)], Reason.REPLAY_FAILED, str(error), transaction)
 
     def _compare(self, known: Copy, replayed: Replayed, transaction: Transaction) -> None:
         """Conclude a duplicate if its replay is as its message was handled first, or refuse it. Raises `CodecError`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -105,18 +105,6 @@ class Copy(NamedTuple):
         return cls(delivery.envelope.message_id, delivery.route, delivery.message, version, position)
 
 
-class Replays:
-    """What replays in a row gave: the encoded states after them, and what was published.
-
-    `error` says why the next one failed, None when none did.
-    """
-
-    def __init__(self) -> None:
-        self.afters: list[bytes] = []
-        self.published: list[Sequence[Published]] = []
-        self.error: HandlerFailedError | CodecError | None = None
-
-
 class Replayer:
     """Handles known messages of one stream again."""
 
@@ -126,26 +114,27 @@ class Replayer:
         self._context: Context | None = None
         """That of the call under way. An error is the handler's as long as there is one."""
 
-    def replay_all(self, copies: Sequence[Copy]) -> Replays:
-        """Handle known messages in a row, as `replay` does, up to the first whose replay fails.
+    def replay_all(
+        self, copies: Sequence[Copy]
+    ) -> tuple[list[Replayed], HandlerFailedError | CodecError | None]:
+        """Handle known messages in a row, as `replay` does, up to the first whose replay fails, and return why it does.
 
         Ends before a version of another schema version or revision than today's code makes: `replay` knows these.
         """
-        replays = Replays()
-        run = partial(self._replay_all, copies, replays)
+        replayed: list[Replayed] = []
+        run = partial(self._replay_all, copies, replayed)
         try:
             self._handler.supervision.call(run, lambda: self._context)
         except BaseException as error:
             called, self._context = self._context, None
             if called is not None and not is_from_outside(error):
-                replays.error = failure_of(called.exceeded or error)
-            elif isinstance(error, CodecError):
-                replays.error = error
-            else:
-                raise
-        return replays
+                return replayed, failure_of(called.exceeded or error)
+            if isinstance(error, CodecError):
+                return replayed, error
+            raise
+        return replayed, None
 
-    def _replay_all(self, copies: Sequence[Copy], replays: Replays) -> None:
+    def _replay_all(self, copies: Sequence[Copy], replayed: list[Replayed]) -> None:
         codec = self._handler.codec
         state: State | None = None
         encoded = b""
@@ -161,8 +150,7 @@ class Replayer:
             state, encoded = settle(self._handler, method, state, values, before, returned, context)
             published = context.published
             self._context = None
-            replays.afters.append(encoded)
-            replays.published.append(published)
+            replayed.append(Replayed(encoded, published))
 
     def replay(self, copy: Copy) -> Replayed:
         """Handle a known message as it was handled first: same state, clock, captured values, revision.
@@ -194,13 +182,13 @@ class Replayer:
         )
 
 
-def meets_digests(replays: Replays, versions: Sequence[Version]) -> Iterator[bool]:
-    """Say of each replay whether it meets the digests of its version."""
-    for after, published, version in zip(replays.afters, replays.published, versions, strict=False):
-        record = version.record
-        yield (
-            digest_state(after) == record.state_digest and digest_outputs(published) == record.outputs_digest
-        )
+def meets_digests(replayed: Replayed, version: Version) -> bool:
+    """Return whether a replay meets the digests of its version."""
+    record = version.record
+    return (
+        digest_state(replayed.after) == record.state_digest
+        and digest_outputs(replayed.published) == record.outputs_digest
+    )
 
 
 def find_difference(handler: HandlerDefinition, replayed: Replayed, known: Version) -> Difference | None:

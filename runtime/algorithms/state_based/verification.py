@@ -170,15 +170,13 @@ class Verifier:
         self, replayer: Replayer, business_id: str, copies: Sequence[tuple[Prepared, Version]]
     ) -> list[Finding]:
         """Return the findings on plain copies of known messages in a row, up to the first whose replay fails."""
-        replays = replayer.replay_all([Copy.of(*each) for each in copies])
-        matches = meets_digests(replays, [version for _, version in copies])
-        replayed = map(Replayed, replays.afters, replays.published)
+        replayed, error = replayer.replay_all([Copy.of(*each) for each in copies])
         found = [
-            self._compared(delivery, business_id, version, each, is_same=is_same)
-            for (delivery, version), each, is_same in zip(copies, replayed, matches, strict=False)
+            self._compared(delivery, business_id, version, each, is_same=meets_digests(each, version))
+            for (delivery, version), each in zip(copies, replayed, strict=False)
         ]
-        if replays.error is not None:
-            found.append(self._failed(*copies[len(found)], business_id, replays.error))
+        if error is not None:
+            found.append(self._failed(*copies[len(found)], business_id, error))
         return found
 
     def _of_any(
