@@ -34,9 +34,9 @@ class Refusals:
         self._numbers: dict[tuple[IdKey, bytes], int] = {
             (letter.key, letter.content): letter.number for letter in letters.all if self._decides(letter)
         }
-        self._next = letters.next_number
+        self._next = letters.all[-1].number + 1 if letters.all else 1
         self._waiting = len(letters.waiting)
-        self._size = letters.size
+        self._size = sum(letter.size for letter in letters.waiting)
         self._changes: list[tuple[int, int, Letter | None]] = []
         self._beyond_limit: list[int] = []
 
@@ -95,7 +95,7 @@ class Refusals:
         # It waits behind another letter, and was not handled again.
         is_parked = outcome.reason is Reason.HELD_BACK and self._is_held_back(own)
         letter = letter._replace(
-            number=self._next, content=content, version=version, parks=batch.parks_streams or is_parked
+            number=self._next, content=content, version=version, parks=batch.on_error == "park" or is_parked
         )
         if own is not None:
             if self._is_redriven(own) and not is_parked:

@@ -132,16 +132,6 @@ class Letters:
         """The letters that can be redriven."""
         return [letter for letter in self.all if letter.waits]
 
-    @property
-    def next_number(self) -> int:
-        """The number of the next letter."""
-        return self.all[-1].number + 1 if self.all else 1
-
-    @property
-    def size(self) -> int:
-        """How many bytes those that wait take before compression."""
-        return sum(letter.size for letter in self.waiting)
-
     def changed(self, letters: Sequence[Letter]) -> tuple[Letters, list[Include]]:
         """Return other letters in place of these, in the order of their numbers, with the changes of rows to write."""
         before, after = _by_row(self.all, self.rows), _by_row(letters, self._starts(letters))

@@ -265,7 +265,9 @@ class OutboxAlgorithm(ABC):
     async def make_unfinished_ready(self, key: str, latest: int) -> tuple[Entity, list[IdKey]]:
         """Load an entity, make ready what nobody will finish, and return both."""
         entity = await self.entities.load(key)
-        left = [*entity.pending_of(self._is_over), *entity.pending_until(latest)]
+        single = entity.pending_of(lambda batch: batch is None)
+        old = [id_ for id_ in single if entity.outbox[id_].now <= latest]
+        left = [*entity.pending_of(self._is_over), *old]
         entity = await self.make_ready(entity, {id_: self.new_id() for id_ in left})
         for id_ in left:
             _entry(entity, id_)

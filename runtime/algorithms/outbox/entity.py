@@ -214,13 +214,6 @@ class Entity:
         """How many entries are unfinished."""
         return sum(entry.is_pending for entry in self.outbox.values())
 
-    def pending_until(self, latest: int) -> list[IdKey]:
-        """Return the single messages with pending entries that were handled at a time, in microseconds, or before.
-
-        Those of a batch are left to the batch, whose outcomes may be uncommitted.
-        """
-        return [key for key in self.pending_of(lambda batch: batch is None) if self.outbox[key].now <= latest]
-
     def pending_of(self, includes: Callable[[BatchKey | None], bool]) -> list[IdKey]:
         """Return the messages with pending entries of some batches; None stands for single messages."""
         return [key for key, entry in self.outbox.items() if entry.is_pending and includes(entry.batch)]

@@ -290,10 +290,6 @@ class EntryTokens(NamedTuple):
         """Return them with one more attempt."""
         return self._replace(attempts=(*self.attempts, attempt)) if any(self.recipients) else self
 
-    def committing(self, attempt: str) -> EntryTokens:
-        """Return them with the attempt that counts."""
-        return self._replace(committed=attempt)
-
     def of_attempt(self, attempt: str) -> list[Token]:
         """Return the tokens of all outputs, under the ids of an attempt."""
         return [

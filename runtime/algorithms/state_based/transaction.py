@@ -72,7 +72,7 @@ class Transaction:
         self._batch = batch
         self._packer = Packer(deliveries, head, newest, batch.batch_id, batch.number)
         self._positions: dict[IdKey, int] = {}
-        self._has_found = history.has_found
+        self._has_found = bool(history.appended or history.found)
         self.may_find = self._has_found or len(set(deliveries.keys)) < len(deliveries.keys)
 
     def find(self, message_id: IdKey) -> Version | None:
@@ -161,14 +161,14 @@ class Transaction:
             packed = self._packer.pack(written_at)
             stored, runs = packed.last - head.versions, packed.runs
             head = head._replace(
-                state=self._packer.after(stored - 1),
+                state=self._packer.states[stored],
                 schema=self._history.newest.schema,
                 versions=packed.last,
-                last_now=self._packer.made(stored - 1).now,
+                last_now=self._packer.made.nows[stored - 1],
                 tail=packed.tail,
             )
             if stored < len(self._positions):
-                decided = self._packer.made(stored).position
+                decided = self._packer.made.positions[stored]
         letters = self.refusals.letters(decided)
         if letters is not None:
             waiting = head.waiting.after(letters, self.refusals.beyond_limit(decided))
