@@ -27,6 +27,7 @@ from eventstore import (
 )
 from eventstore.header import HEADER, HEADER_NAMES, is_tombstone
 from eventstore.stream import read_headers, read_range
+from handlers.codec import is_text
 from runtime.algorithms.outbox.entity import ENTITY, read_entity, store_entity, with_letters
 from runtime.algorithms.refusals import letter_of
 from runtime.clock import Clock, shown_time, to_microseconds
@@ -464,11 +465,7 @@ def to_line(found: FoundLetter) -> str:
     if not described["packed"]:
         described["body"] = _editable(described["body"])
     line = json.dumps(described, ensure_ascii=False)
-    try:
-        line.encode()
-    except UnicodeEncodeError:
-        return json.dumps(described)
-    return line
+    return line if is_text(line) else json.dumps(described)
 
 
 class Edits:

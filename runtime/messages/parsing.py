@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple, overload
@@ -289,6 +289,7 @@ def read_body(route: Route, body: str | bytes) -> Message:
     return route.message_type.model_validate(fields) if text is None else codec.decode(text)
 
 
+@dataclass(slots=True)
 class _Parser:
     """Parses the deliveries of one stream: all bodies of a type by one call, which ends at those that have a problem.
 
@@ -296,65 +297,60 @@ class _Parser:
     grows by one with each body that was read.
     """
 
-    def __init__(
-        self,
-        handler: HandlerDefinition,
-        business_id: str | None,
-        envelopes: Envelopes,
-        error_length: int,
-        *,
-        is_redrive: bool,
-    ) -> None:
-        self.messages: list[Any] = [None] * len(envelopes)
-        self.fingerprints = [b""] * len(envelopes)
-        self.parsed: list[object] = []
-        self._handler = handler
-        self._business_id = business_id
-        self._envelopes = envelopes
-        self._error_length = error_length
-        self._is_redrive = is_redrive
+    handler: HandlerDefinition
+    business_id: str | None
+    envelopes: Envelopes
+    error_length: int
+    is_redrive: bool
+    messages: list[Any] = field(default_factory=list)
+    fingerprints: list[bytes] = field(default_factory=list)
+    parsed: list[object] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.messages += [None] * len(self.envelopes)
+        self.fingerprints += [b""] * len(self.envelopes)
 
     def named(self, place: int) -> str | None:
         """Return the business id of the dead letter that a delivery is, the same whoever routed it.
 
         Java finds one in fractions and objects too, and in bodies that end early. A letter stays with its stream.
         """
-        envelope = self._envelopes[place]
-        route = self._handler.routes.get(envelope.type)
-        if self._is_redrive or route is None or id_as_written(route, envelope) == self._business_id:
-            return self._business_id
+        envelope = self.envelopes[place]
+        route = self.handler.routes.get(envelope.type)
+        if self.is_redrive or route is None or id_as_written(route, envelope) == self.business_id:
+            return self.business_id
         return None
 
     def refuse(self, place: int, reason: Reason, problem: str, *, has_stream: bool = True) -> None:
         """Make a delivery a dead letter."""
-        business_id, envelope = self.named(place) if has_stream else None, self._envelopes[place]
-        name, length = self._handler.name, self._error_length
+        business_id, envelope = self.named(place) if has_stream else None, self.envelopes[place]
+        name, length = self.handler.name, self.error_length
         self.messages[place] = dead_letter(envelope, reason, problem, name, business_id, length=length)
 
     def parse(self) -> None:
         """Parse the bodies of all deliveries but those that are dead letters already."""
         places_by_type: defaultdict[str, list[int]] = defaultdict(list)
-        for place, (type_, message) in enumerate(zip(self._envelopes.types, self.messages, strict=True)):
+        for place, (type_, message) in enumerate(zip(self.envelopes.types, self.messages, strict=True)):
             if message is None:
                 places_by_type[type_].append(place)
         for type_, places in places_by_type.items():
-            route = self._handler.routes.get(type_)
+            route = self.handler.routes.get(type_)
             if route is None:
                 for place in places:
-                    self.refuse(place, Reason.UNKNOWN_TYPE, f"{self._handler.name} does not handle {type_}.")
+                    self.refuse(place, Reason.UNKNOWN_TYPE, f"{self.handler.name} does not handle {type_}.")
                 continue
             self._read(route, places)
             self._refuse_others(route, places)
             for place in places:
                 if type(self.messages[place]) is not Outcome:
                     try:
-                        body = self._envelopes.bodies[place]
+                        body = self.envelopes.bodies[place]
                         (self.fingerprints[place],) = _fingerprints(body, (type_,), route)
                     except Exception as error:  # noqa: BLE001 - the body may hold anything
                         self.refuse(place, Reason.INVALID_BODY, repr(error))
 
     def _read(self, route: Route, places: Sequence[int]) -> None:
-        bodies = [self._envelopes.bodies[place] for place in places]
+        bodies = [self.envelopes.bodies[place] for place in places]
         has_bytes = bytes in map(type, bodies)
         decode: Any = partial(read_body, route) if has_bytes else message_codec(route.message_type).decode
         first, waiting = len(self.parsed), iter(bodies)
@@ -394,7 +390,7 @@ class _Parser:
                 self.refuse(place, Reason.NO_BUSINESS_ID, f"The field {path} is empty.", has_stream=False)
                 continue
             problem = (
-                f"The body names {str(id_)!r} in {path}; the delivery was routed by {self._business_id!r}."
+                f"The body names {str(id_)!r} in {path}; the delivery was routed by {self.business_id!r}."
             )
             self.refuse(place, Reason.BUSINESS_ID_MISMATCH, problem)
 
@@ -402,9 +398,9 @@ class _Parser:
         """Return whether all business ids are the one that the deliveries were routed by."""
         if set(map(type, ids)) <= {UUID}:
             # A UUID is compared by its number: writing it as text takes longer.
-            ours = id_key(self._business_id or "")
+            ours = id_key(self.business_id or "")
             return {each.int for each in ids} <= {int.from_bytes(ours) if isinstance(ours, bytes) else None}
-        return set(map(str, ids)) <= {self._business_id or None}
+        return set(map(str, ids)) <= {self.business_id or None}
 
 
 def _problems(envelopes: Envelopes, keys: Sequence[IdKey]) -> Mapping[int, str]:
