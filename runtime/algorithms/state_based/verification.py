@@ -145,6 +145,7 @@ class Verifier:
     def _findings(
         self, head: Head, business_id: str, deliveries: Sequence[Delivery], versions: Sequence[Version | None]
     ) -> Iterator[Finding]:
+        """Yield the findings: plain copies of known messages are replayed in a row, up to the first that fails."""
         replayer = Replayer(self.handler, business_id)
         position = 0
         while position < len(deliveries):
@@ -155,24 +156,17 @@ class Verifier:
                 if delivery.fingerprint != version.record.fingerprint:
                     break
                 copies.append((delivery, version))
-            found = self._of_copies(replayer, business_id, copies)
+            replayed, error = replayer.replay_all([Copy.of(*each) for each in copies])
+            found = [
+                self._compared(delivery, business_id, version, each, is_same=meets_digests(each, version))
+                for (delivery, version), each in zip(copies, replayed, strict=False)
+            ]
+            if error is not None:
+                found.append(self._failed(*copies[len(found)], business_id, error))
             if not found:
                 found = [self._of_any(replayer, head, business_id, deliveries[position], versions[position])]
             yield from found
             position += len(found)
-
-    def _of_copies(
-        self, replayer: Replayer, business_id: str, copies: Sequence[tuple[Prepared, Version]]
-    ) -> list[Finding]:
-        """Return the findings on plain copies of known messages in a row, up to the first whose replay fails."""
-        replayed, error = replayer.replay_all([Copy.of(*each) for each in copies])
-        found = [
-            self._compared(delivery, business_id, version, each, is_same=meets_digests(each, version))
-            for (delivery, version), each in zip(copies, replayed, strict=False)
-        ]
-        if error is not None:
-            found.append(self._failed(*copies[len(found)], business_id, error))
-        return found
 
     def _of_any(
         self, replayer: Replayer, head: Head, business_id: str, delivery: Delivery, known: Version | None
