@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
@@ -123,7 +123,7 @@ def is_copy(delivery: Prepared, recorded: bytes) -> bool:
     if delivery.fingerprint == recorded:
         return True
     others = [name for name in delivery.route.names if name != delivery.envelope.type]
-    return recorded in _fingerprints(delivery.envelope.body, others, delivery.route)
+    return recorded in _fingerprints(delivery.envelope, others, delivery.route)
 
 
 def has_fingerprint(envelope: Envelope, names: Iterable[str], recorded: bytes, route: Route | None) -> bool:
@@ -132,17 +132,21 @@ def has_fingerprint(envelope: Envelope, names: Iterable[str], recorded: bytes, r
     A body that does not parse has none.
     """
     try:
-        return recorded in _fingerprints(envelope.body, names, route)
+        return recorded in _fingerprints(envelope, names, route)
     except Exception:  # noqa: BLE001 - a body may hold anything
         return False
 
 
-def _fingerprints(body: str | bytes, names: Iterable[str], route: Route | None) -> list[bytes]:
-    if isinstance(body, bytes):
-        return [fingerprint(name, body, packed=True) for name in names]
+def _fingerprints(envelope: Envelope, names: Iterable[str], route: Route | None) -> list[bytes]:
     exact = None if route is None else message_codec(route.message_type).exact
-    body = body if exact is None else exact(body)  # digits count that a handler can see
-    return [fingerprint(name, body) for name in names]
+    return [_fingerprint(name, envelope.body, exact) for name in names]
+
+
+def _fingerprint(name: str, body: str | bytes, exact: Callable[[str | bytes], str | bytes] | None) -> bytes:
+    """Return the fingerprint of a body: of JSON, those digits count that a handler can see, which `exact` keeps."""
+    if isinstance(body, bytes):
+        return fingerprint(name, body, packed=True)
+    return fingerprint(name, body if exact is None else exact(body))
 
 
 class ParsingTimedOutError(BaseException):
@@ -341,11 +345,11 @@ class _Parser:
                 continue
             self._read(route, places)
             self._refuse_others(route, places)
+            bodies, exact = self.envelopes.bodies, message_codec(route.message_type).exact
             for place in places:
                 if type(self.messages[place]) is not Outcome:
                     try:
-                        body = self.envelopes.bodies[place]
-                        (self.fingerprints[place],) = _fingerprints(body, (type_,), route)
+                        self.fingerprints[place] = _fingerprint(type_, bodies[place], exact)
                     except Exception as error:  # noqa: BLE001 - the body may hold anything
                         self.refuse(place, Reason.INVALID_BODY, repr(error))
 

@@ -8,9 +8,8 @@ are. A segment's states are compressed with the state before it as dictionary. A
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, islice, starmap
-from operator import attrgetter
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -161,14 +160,9 @@ class Tail:
 
     def plus(self, segment: Segment) -> Tail:
         """Return the tail with one more segment."""
-        return replace(
-            self,
-            length=self.length + 1,
-            count=self.count + segment.length,
-            raw_bytes=self.raw_bytes + segment.raw_bytes,
-            packed_ids=join_ids(self.packed_ids, segment.ids),
-            packed=self.packed + segment.packed(),
-        )
+        count, raw_bytes = self.count + segment.length, self.raw_bytes + segment.raw_bytes
+        ids, packed = join_ids(self.packed_ids, segment.ids), self.packed + segment.packed()
+        return Tail(self.first, self.schema, self.before, self.length + 1, count, raw_bytes, ids, packed)
 
     def ids(self) -> list[IdKey]:
         """Return the message ids, in order. Raises `StoredDataError`."""
@@ -211,7 +205,9 @@ class Tail:
 
     def pack(self) -> bytes:
         """Return the tail as it is stored, behind a checksum of it."""
-        body: bytes = msgpack.packb(attrgetter(*self.__slots__)(self))
+        begin = self.first, self.schema, self.before
+        sizes = self.length, self.count, self.raw_bytes
+        body: bytes = msgpack.packb((*begin, *sizes, self.packed_ids, self.packed))
         packed: bytes = msgpack.packb((_FORMAT, crc32(body), body))
         return packed
 

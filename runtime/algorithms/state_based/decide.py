@@ -7,12 +7,13 @@ capture.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from handlers import CodecError, Context, Published
 from handlers.app import HandlerDefinition
+from handlers.handler import Method
 from runtime.algorithms.algorithm import HandlerFailedError, failure_of, settle
 from runtime.algorithms.refusals import decided_before
 from runtime.algorithms.state_based.replay import (
@@ -56,13 +57,8 @@ class Chain:
         self._handler = handler
         self._business_id = business_id
         self._clock = clock
-        self._new_context = partial(
-            Context, handler.name, business_id, room=batch.limits.room, draw_key=handler.draw_key
-        )
-        self._ways = {
-            type_: (route.revisions[route.newest], route.newest, size_beside_state(type_, None, None))
-            for type_, route in handler.routes.items()
-        }
+        self._room = batch.limits.room
+        self._ways = _ways(handler)
         self._context: Context | None = None
         """That of the call under way. An error is the handler's as long as there is one."""
 
@@ -77,6 +73,7 @@ class Chain:
 
     def _handle(self, transaction: Transaction, first: int, end: int) -> Failure | None:
         handler, place, room = self._handler, self._place(transaction.attempt), transaction.room()
+        name, business_id, key, most = handler.name, self._business_id, handler.draw_key, self._room
         state, before, last_now = transaction.state, transaction.before, transaction.last_now
         made, afters, documents, failure, size = MadeColumns(), list[bytes](), [], None, 0
         part = slice(first, min(end, first + room.versions))
@@ -86,8 +83,10 @@ class Chain:
             for message_id, type_, headers, message in zip(*[each[part] for each in columns], strict=True):
                 method, revision, beside = self._ways[type_]
                 now = max(self._clock(), last_now)
-                document = place and f"{place}-{transaction.number + len(made) + 1}"
-                self._context = context = self._new_context(message_id, now, headers, place=document)
+                named = place and f"{place}-{transaction.number + len(made) + 1}"
+                self._context = context = Context(
+                    name, business_id, message_id, now, headers, room=most, place=named, draw_key=key
+                )
                 values = list(state.__dict__.values())
                 returned = method(state, message, context)
                 returned, after = settle(handler, method, state, values, before, returned, context)
@@ -128,6 +127,15 @@ class Chain:
     def _place(self, attempt: str | None) -> str | None:
         """Return what the names of the documents of an attempt begin with."""
         return attempt and f"{object_folder(self._handler.name, self._business_id)}/{attempt}"
+
+
+@lru_cache(maxsize=64)
+def _ways(handler: HandlerDefinition) -> Mapping[str, tuple[Method, int, int]]:
+    """Return for each type its method, the revision of that, and what a version takes beside state and headers."""
+    return {
+        type_: (route.revisions[route.newest], route.newest, size_beside_state(type_, None, None))
+        for type_, route in handler.routes.items()
+    }
 
 
 FUTURE_TOLERANCE = 3600 * 1_000_000
