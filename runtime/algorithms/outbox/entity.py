@@ -34,15 +34,8 @@ from runtime.ledger.batch import BatchKey
 from runtime.messages.envelope import IdKey
 from runtime.messages.outcome import Output, outputs_of
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.versions.dead_letters import (
-    NO_LETTERS,
-    NONE_WAIT,
-    Letter,
-    Letters,
-    Waiting,
-    letters_of,
-    read_waiting,
-)
+from runtime.versions import dead_letters
+from runtime.versions.dead_letters import NO_LETTERS, NONE_WAIT, Letter, Letters, Waiting
 from runtime.versions.limits import MAX_STATE_BYTES
 from runtime.versions.properties import (
     CHUNK,
@@ -275,7 +268,7 @@ def read_entity(row: Row) -> Entity:
             row.etag,
             len(outbox or b""),
             number(properties, "LetterRows", 0, most=INT32),
-            read_waiting(properties),
+            dead_letters.read_waiting(properties),
             tombstone=read_tombstone(properties),
         )
 
@@ -369,7 +362,7 @@ async def with_letters(table: Table, entity: Entity) -> Entity:
     """Read the letters of an entity, if it has any. A write is refused when it was changed since it was read."""
     if not entity.letter_rows:
         return entity
-    return replace(entity, letters=await letters_of(Partition.exact(table, entity.key)))
+    return replace(entity, letters=await dead_letters.letters_of(Partition.exact(table, entity.key)))
 
 
 async def store_entity(table: Table, entity: Entity) -> Entity:
