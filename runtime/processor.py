@@ -15,16 +15,9 @@ from eventstore import Table
 from handlers import App
 from handlers.guard import guarded
 from handlers.handler import Route
+from runtime.algorithms import choice
 from runtime.algorithms.algorithm import AT_ONCE, Algorithm, Publish, fresh_id
-from runtime.algorithms.choice import (
-    AlgorithmName,
-    Dependencies,
-    check_documents,
-    check_name,
-    check_stores,
-    handlers_of,
-    make_algorithms,
-)
+from runtime.algorithms.choice import AlgorithmName, Dependencies
 from runtime.algorithms.outbox.stores import TokenStore, issue
 from runtime.algorithms.refusals import has_stream
 from runtime.clock import Clock, system_clock
@@ -91,9 +84,9 @@ class Processor:
         documents: str | DocumentStore | None = None,
         settings: TableSettings | None = None,
     ) -> None:
-        check_name(algorithm)
-        check_stores(algorithm, deduplication_store=deduplication_store, token_store=token_store)
-        check_documents(algorithm, documents)
+        choice.check_name(algorithm)
+        choice.check_stores(algorithm, deduplication_store=deduplication_store, token_store=token_store)
+        choice.check_documents(algorithm, documents)
         retries = retries or RetryPolicy()
         self._epochs = None
         if acknowledge_every is not None:
@@ -139,7 +132,7 @@ class Processor:
         than `process`, which reads the ledger, and one for each 1,000 letters of the table.
         """
         table, open_batches = self._table, await self._open_batches()
-        find = partial(letters_of_message, table, message, handlers_of(self._app, message.type))
+        find = partial(letters_of_message, table, message, choice.handlers_of(self._app, message.type))
         letters = await until_undisturbed(self._retries, find)
         outcomes = await self._process(message, open_batches)
         for found in letters:
@@ -152,7 +145,7 @@ class Processor:
         routes = self._app.routes(message.type)
         refused = refused_for_size(message, self._limits)
         if refused is not None:
-            names: Sequence[str | None] = handlers_of(self._app, message.type) or (None,)
+            names: Sequence[str | None] = choice.handlers_of(self._app, message.type) or (None,)
             return [await self._kept(refused._replace(handler=name), redrive_beside) for name in names]
         if not routes:
             return [await self._kept(unroutable(message, None), redrive_beside)]
@@ -165,7 +158,7 @@ class Processor:
         """
         if self._tokens is None:
             return message
-        return await issue(self._tokens, message, handlers_of(self._app, message.type))
+        return await issue(self._tokens, message, choice.handlers_of(self._app, message.type))
 
     async def flush(self) -> int:
         """Note in the ledger that all outputs are published, when the consumer stops. Costs two requests.
@@ -214,7 +207,7 @@ class Processor:
     def _made_for(self, settings: TableSettings) -> Mapping[str, Algorithm]:
         settings.check_owner(Owner.of(self._app))
         app = self._app.keyed(settings.draw_key)
-        return make_algorithms(self._algorithm, replace(self._dependencies, app=app))
+        return choice.make_algorithms(self._algorithm, replace(self._dependencies, app=app))
 
     async def _handle(self, route: Route, message: Envelope, redrive_beside: OpenBatches | None) -> Outcome:
         handler = self._app.handlers[route.handler]
