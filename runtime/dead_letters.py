@@ -433,11 +433,8 @@ def describe_letter(found: FoundLetter) -> dict[str, Any]:
     envelope = letter.envelope or Envelope(letter.message_id, "", "")
     body, enqueued_at = envelope.body, envelope.enqueued_at
     return {
-        "message_id": envelope.message_id,
-        "type": envelope.type,
+        **envelope._asdict(),
         "body": body.hex() if isinstance(body, bytes) else body,
-        "business_id": envelope.business_id,
-        "sequence": envelope.sequence,
         "enqueued_at": None if enqueued_at is None else shown_time(enqueued_at),
         "headers": None if envelope.headers is None else dict(envelope.headers),
         "handler": found.handler,

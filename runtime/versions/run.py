@@ -138,13 +138,9 @@ def read_index(event: RecordedEvent) -> RunIndex:
     properties = event.properties
     with _reading(event):
         commits = [Commit(*fields) for fields in unpack(expect(properties["Commits"], bytes))]
-        for length, batch, written_at, of_batch in commits:
-            (
-                expect(length, int),
-                expect(batch, str, None),
-                expect(written_at, int),
-                expect(of_batch, int, None),
-            )
+        for each in commits:
+            expect(each.length, int), expect(each.batch, str, None)
+            expect(each.written_at, int), expect(each.number, int, None)
         index = RunIndex(
             event=event.version,
             first=number(properties, "First"),
