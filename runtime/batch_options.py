@@ -160,7 +160,6 @@ class BatchOptions:
     worker_memory: int | None = option(
         "How much a worker may take beside what it begins with; a handler that takes more fails.",
         default=2 * GIB,
-        metavar="SIZE",
         parse="size",
     )
     documents: str | None = option(

@@ -27,7 +27,9 @@ from eventstore import (
 )
 from eventstore.header import HEADER, HEADER_NAMES, is_tombstone
 from eventstore.stream import read_headers, read_range
+from handlers.codec import is_text
 from runtime.algorithms.outbox.entity import ENTITY, read_entity, store_entity, with_letters
+from runtime.algorithms.refusals import letter_of
 from runtime.clock import Clock, shown_time, to_microseconds
 from runtime.errors import StoredDataError, UsageError
 from runtime.ledger.batch import BatchContext
@@ -36,15 +38,11 @@ from runtime.messages.outcome import Outcome, Reason
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions import limits
 from runtime.versions.dead_letters import (
-    LAST,
-    PREFIX,
-    PROPERTIES,
-    Kind,
     Letter,
     given_up,
     letter_properties,
+    letters_of,
     read_letter_row,
-    read_letters,
 )
 from runtime.versions.properties import expect, left_out, number, one_of_many, placed, reading, reading_row
 from runtime.versions.stream import Append, append, find_versions, stream_key
@@ -168,24 +166,12 @@ class TableLetters:
         """Return the row of a dead letter, None for one that is too large and for anything else."""
         if outcome.reason is None:
             return None
-        envelope = outcome.envelope
-        letter = Letter(
-            0,
-            Kind.WAITING,
-            id_key(envelope.message_id or ""),
-            b"",
-            envelope.enqueued_at,
-            envelope,
-            outcome.reason,
-            outcome.error or "",
-            0,
-            self._batch.batch_id,
-            self._batch.number,
-            self._clock(),
-        )
+        letter = letter_of(outcome, self._batch, self._clock())
         if letter.size > limits.MAX_LETTER_BYTES:
             return None
-        return Row(PARTITION, row_key(outcome.handler, envelope), "", _properties(outcome.handler, letter))
+        return Row(
+            PARTITION, row_key(outcome.handler, outcome.envelope), "", _properties(outcome.handler, letter)
+        )
 
     async def _add(self, rows: Sequence[Row]) -> None:
         """Add some rows at once; when one of them is there already, one by one."""
@@ -196,23 +182,17 @@ class TableLetters:
         except RowExistsError:
             pass
         for row, insert in zip(rows, inserts, strict=True):
-            there = await self._table.get(PARTITION, row.row_key)
-            change = insert if there is None else self._tried(there, row)
-            if change is not None:
-                try:
-                    await self._table.transact(PARTITION, [change])
-                except RowError as error:
-                    raise ConcurrencyConflictError(PARTITION, str(error)) from error
-
-    def _tried(self, there: Row, row: Row) -> Operation | None:
-        """Return the change of a row whose letter was redriven and refused again, None for a redelivery."""
-        kept, new = found_letter(there), found_letter(row)
-        is_ours = self._batch.is_ours(kept.letter.batch, kept.letter.batch_number)
-        if not self._batch.is_redrive or is_ours:
-            return None
-        return Operation.replace(
-            row.row_key, _properties(new.handler, new.letter.again(kept.letter)), there.etag
-        )
+            there, change = await self._table.get(PARTITION, row.row_key), insert
+            if there is not None:
+                kept, new = found_letter(there).letter, found_letter(row)
+                if not self._batch.is_redrive or self._batch.is_ours(kept.batch, kept.batch_number):
+                    continue  # a redelivery
+                properties = _properties(new.handler, new.letter.again(kept))
+                change = Operation.replace(row.row_key, properties, there.etag)
+            try:
+                await self._table.transact(PARTITION, [change])
+            except RowError as error:
+                raise ConcurrencyConflictError(PARTITION, str(error)) from error
 
 
 def row_key(handler: str | None, envelope: Envelope) -> str:
@@ -380,15 +360,14 @@ async def letters_of_stream(table: Table, stream: StreamLetters) -> Sequence[Fou
     """Return the letters that wait in a stream, in their order. One request, none when there are none."""
     if not stream.waiting:
         return []
-    read = partial(table.query, stream.key, PREFIX, LAST, select=PROPERTIES)
-    rows = [row async for page in pages(read) for row in page.rows]
     with placed(table, stream.key):
-        waiting = read_letters(rows).waiting
-    parking = next((letter for letter in waiting if letter.parks), None)
+        waiting = (await letters_of(Partition.exact(table, stream.key))).waiting
+    parking: Letter | None = None
     found = []
     for letter in waiting:
-        behind = parking if parking is not None and parking.number < letter.number else None
-        found.append(FoundLetter(letter, stream.handler, stream.business_id, behind))
+        found.append(FoundLetter(letter, stream.handler, stream.business_id, parking))
+        if parking is None and letter.parks:
+            parking = letter
     return found
 
 
@@ -409,34 +388,34 @@ async def discard(table: Table, selection: Selection, retries: RetryPolicy) -> i
     count = 0
     async for stream in streams_with_letters(table, selection):
         if stream.waiting:
-            give_up = _give_up_in_entity if stream.is_entity else _give_up_in_stream
             with one_of_many(table, stream.key):
-                count += await until_undisturbed(retries, partial(give_up, table, stream, selection))
+                count += await until_undisturbed(retries, partial(_give_up, table, stream, selection))
     async for found in letters_of_table(table, selection):
         if found.row is not None and found.etag is not None:
             count += await until_undisturbed(retries, partial(remove, table, found.row, found.etag))
     return count
 
 
-async def _give_up_in_stream(table: Table, stream: StreamLetters, selection: Selection) -> int:
+async def _give_up(table: Table, stream: StreamLetters, selection: Selection) -> int:
+    """Give up the letters of one stream or entity that are meant, and return how many."""
+    is_meant = partial(selection.takes, stream.handler)
+    if stream.is_entity:
+        row = await table.get(stream.key, ENTITY)
+        if row is None:
+            return 0
+        entity = await with_letters(table, read_entity(row))
+        letters, count = given_up(entity.letters.all, is_meant)
+        if count:
+            entity = replace(entity, waiting=entity.waiting.after(letters, 0), refused=letters)
+            await store_entity(table, entity)
+        return count
     history = await find_versions(table, stream.handler, stream.business_id, ())
     if history is None:
         return 0
-    letters, count = given_up(history.letters.all, partial(selection.takes, stream.handler))
+    letters, count = given_up(history.letters.all, is_meant)
     if count:
         head = history.head._replace(waiting=history.head.waiting.after(letters, 0))
         await append(history, Append(head, letters=letters))
-    return count
-
-
-async def _give_up_in_entity(table: Table, stream: StreamLetters, selection: Selection) -> int:
-    row = await table.get(stream.key, ENTITY)
-    if row is None:
-        return 0
-    entity = await with_letters(table, read_entity(row))
-    letters, count = given_up(entity.letters.all, partial(selection.takes, stream.handler))
-    if count:
-        await store_entity(table, replace(entity, waiting=entity.waiting.after(letters, 0), refused=letters))
     return count
 
 
@@ -454,11 +433,8 @@ def describe_letter(found: FoundLetter) -> dict[str, Any]:
     envelope = letter.envelope or Envelope(letter.message_id, "", "")
     body, enqueued_at = envelope.body, envelope.enqueued_at
     return {
-        "message_id": envelope.message_id,
-        "type": envelope.type,
+        **envelope._asdict(),
         "body": body.hex() if isinstance(body, bytes) else body,
-        "business_id": envelope.business_id,
-        "sequence": envelope.sequence,
         "enqueued_at": None if enqueued_at is None else shown_time(enqueued_at),
         "headers": None if envelope.headers is None else dict(envelope.headers),
         "handler": found.handler,
@@ -486,11 +462,7 @@ def to_line(found: FoundLetter) -> str:
     if not described["packed"]:
         described["body"] = _editable(described["body"])
     line = json.dumps(described, ensure_ascii=False)
-    try:
-        line.encode()
-    except UnicodeEncodeError:
-        return json.dumps(described)
-    return line
+    return line if is_text(line) else json.dumps(described)
 
 
 class Edits:

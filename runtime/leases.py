@@ -33,33 +33,32 @@ class Lease:
         return f"{self.holder} until {shown_time(self.expires_at)}"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class LeaseRow:
     """The row of a lease, which is taken for `length` microseconds at a time."""
 
-    def __init__(self, table: Table, clock: Clock, partition: str, row_key: str, length: int) -> None:
-        self._table = table
-        self._clock = clock
-        self._partition = partition
-        self._row_key = row_key
-        self._length = length
+    table: Table
+    clock: Clock
+    partition: str
+    row_key: str
+    length: int
 
     async def read(self) -> Lease | None:
         """Return the lease, whether it has expired or not; None when nobody has ever taken it. One request."""
-        row = await self._table.get(self._partition, self._row_key)
+        row = await self.table.get(self.partition, self.row_key)
         return None if row is None else read_lease(row)
 
     async def take(
         self, holder: str, found: Lease | None, values: Mapping[str, Value] | None = None
     ) -> Lease | None:
         """Take a lease whose row was found so; None when somebody else was faster. One request, two then."""
-        now = self._clock()
-        lease = Lease(holder, uuid.uuid4().hex, now, now + self._length, "", values or {})
-        if found is None:
-            operation = Operation.insert(self._row_key, _properties(lease))
-        else:
-            operation = Operation.replace(self._row_key, _properties(lease), found.etag)
+        now = self.clock()
+        lease = Lease(holder, uuid.uuid4().hex, now, now + self.length, "", values or {})
+        operation = Operation.insert(self.row_key, _properties(lease))
+        if found is not None:
+            operation = Operation.replace(self.row_key, _properties(lease), found.etag)
         try:
-            (etag,) = await self._table.transact(self._partition, [operation])
+            (etag,) = await self.table.transact(self.partition, [operation])
         except RowError:
             other = await self.read()  # may be this one, whose answer was lost
             return other if other is not None and other.token == lease.token else None
@@ -77,11 +76,11 @@ class LeaseRow:
 
         One request, two more after a lost answer. Raises `LeaseLostError` when somebody else has taken it over.
         """
-        until = self._clock() + self._length if expires_at is None else expires_at
+        until = self.clock() + self.length if expires_at is None else expires_at
         wanted = replace(lease, expires_at=until, values={**lease.values, **(values or {})})
-        change = Operation.replace(self._row_key, _properties(wanted), lease.etag)
+        change = Operation.replace(self.row_key, _properties(wanted), lease.etag)
         try:
-            etag, *_ = await self._table.transact(self._partition, [change, *also])
+            etag, *_ = await self.table.transact(self.partition, [change, *also])
         except RowError:
             # The answer to this change, or to one before it, may have been lost.
             found = await self.read()
@@ -94,11 +93,11 @@ class LeaseRow:
     async def delete(self, lease: Lease) -> None:
         """Delete a lease, unless somebody else has taken it over. One request, two more after a lost answer."""
         try:
-            await self._table.transact(self._partition, [Operation.delete(self._row_key, lease.etag)])
+            await self.table.transact(self.partition, [Operation.delete(self.row_key, lease.etag)])
         except RowError:
             found = await self.read()
             if found is not None and found.token == lease.token:
-                await self._table.transact(self._partition, [Operation.delete(self._row_key, found.etag)])
+                await self.table.transact(self.partition, [Operation.delete(self.row_key, found.etag)])
 
 
 def read_lease(row: Row) -> Lease:

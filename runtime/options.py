@@ -24,6 +24,8 @@ def option(text: str, *, default: Any = MISSING, is_secret: bool = False, **deta
     `text` is its help. The details are those of `typer.Option`, `name` where the option is not named like the field,
     `parse="duration"` for an `int` of microseconds, and `parse="size"` for one of bytes.
     """
+    if details.get("parse") == "size":
+        details.setdefault("metavar", "SIZE")
     metadata = {"help": text, **details}
     if default is dict:
         return field(default_factory=dict, repr=not is_secret, metadata=metadata)

@@ -6,7 +6,7 @@ crash publishes the same outputs again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -15,16 +15,9 @@ from eventstore import Table
 from handlers import App
 from handlers.guard import guarded
 from handlers.handler import Route
+from runtime.algorithms import choice
 from runtime.algorithms.algorithm import AT_ONCE, Algorithm, Publish, fresh_id
-from runtime.algorithms.choice import (
-    AlgorithmName,
-    Dependencies,
-    check_documents,
-    check_name,
-    check_stores,
-    handlers_of,
-    make_algorithms,
-)
+from runtime.algorithms.choice import AlgorithmName, Dependencies
 from runtime.algorithms.outbox.stores import TokenStore, issue
 from runtime.algorithms.refusals import has_stream
 from runtime.clock import Clock, system_clock
@@ -91,9 +84,9 @@ class Processor:
         documents: str | DocumentStore | None = None,
         settings: TableSettings | None = None,
     ) -> None:
-        check_name(algorithm)
-        check_stores(algorithm, deduplication_store=deduplication_store, token_store=token_store)
-        check_documents(algorithm, documents)
+        choice.check_name(algorithm)
+        choice.check_stores(algorithm, deduplication_store=deduplication_store, token_store=token_store)
+        choice.check_documents(algorithm, documents)
         retries = retries or RetryPolicy()
         self._epochs = None
         if acknowledge_every is not None:
@@ -108,20 +101,12 @@ class Processor:
             app = supervised(app, Alarm(handler_timeout.total_seconds()))
         self._app = app
         self._tokens = TokenStore(token_store or table) if algorithm == "tokens" else None
-        self._table, self._clock, self._retries, self._limits = table, clock, retries, limits
+        self._table, self._clock, self._retries, self._limits = table, clock, retries.beside(table), limits
         self._documents = open_documents(documents) if isinstance(documents, str) else documents
         self._algorithm: AlgorithmName = algorithm
-        self._dependencies = Dependencies(
-            app,
-            table,
-            deduplication_store,
-            token_store,
-            publish,
-            clock,
-            retries,
-            batch=BatchContext(limits=limits),
-            epochs=self._epochs,
-            documents=self._documents,
+        given = Dependencies(app, table, deduplication_store, token_store, publish, clock, retries)
+        self._dependencies = replace(
+            given, batch=BatchContext(limits=limits), epochs=self._epochs, documents=self._documents
         )
         self._algorithms: Mapping[str, Algorithm] | None = None
         if settings is not None:
@@ -146,26 +131,22 @@ class Processor:
         letter of the table, which reached no stream, is deleted once its message was handled. Costs one request more
         than `process`, which reads the ledger, and one for each 1,000 letters of the table.
         """
-        retries = self._retries.beside(self._table)
-        open_batches = await self._open_batches()
-        handlers = [route.handler for route in self._app.routes(message.type)]
-        letters = await until_undisturbed(
-            retries, partial(letters_of_message, self._table, message, handlers)
-        )
+        table, open_batches = self._table, await self._open_batches()
+        find = partial(letters_of_message, table, message, choice.handlers_of(self._app, message.type))
+        letters = await until_undisturbed(self._retries, find)
         outcomes = await self._process(message, open_batches)
         for found in letters:
             if open_batches.is_finished(found.letter.batch, found.letter.batch_number):
-                await until_undisturbed(
-                    retries, partial(remove, self._table, found.row or "", found.etag or "")
-                )
+                delete = partial(remove, table, found.row or "", found.etag or "")
+                await until_undisturbed(self._retries, delete)
         return outcomes
 
     async def _process(self, message: Envelope, redrive_beside: OpenBatches | None = None) -> list[Outcome]:
         routes = self._app.routes(message.type)
         refused = refused_for_size(message, self._limits)
         if refused is not None:
-            handlers: list[str | None] = [*(route.handler for route in routes)] or [None]
-            return [await self._kept(refused._replace(handler=name), redrive_beside) for name in handlers]
+            names: Sequence[str | None] = choice.handlers_of(self._app, message.type) or (None,)
+            return [await self._kept(refused._replace(handler=name), redrive_beside) for name in names]
         if not routes:
             return [await self._kept(unroutable(message, None), redrive_beside)]
         return [await self._handle(route, message, redrive_beside) for route in routes]
@@ -177,7 +158,7 @@ class Processor:
         """
         if self._tokens is None:
             return message
-        return await issue(self._tokens, message, handlers_of(self._app, message.type))
+        return await issue(self._tokens, message, choice.handlers_of(self._app, message.type))
 
     async def flush(self) -> int:
         """Note in the ledger that all outputs are published, when the consumer stops. Costs two requests.
@@ -214,20 +195,19 @@ class Processor:
 
     async def _open_batches(self) -> OpenBatches:
         ledger = Ledger(self._table, self._clock, self._retries)
-        return await until_undisturbed(self._retries.beside(self._table), ledger.open_batches)
+        return await until_undisturbed(self._retries, ledger.open_batches)
 
     async def _ready(self) -> Mapping[str, Algorithm]:
         """Return the algorithms of the handlers, made as the table's settings say, which are read the first time."""
         if self._algorithms is None:
-            reading = partial(TableSettings.of, self._table)
-            settings = await until_undisturbed(self._retries.beside(self._table), reading)
-            self._algorithms = self._made_for(settings)
+            read = partial(TableSettings.of, self._table)
+            self._algorithms = self._made_for(await until_undisturbed(self._retries, read))
         return self._algorithms
 
     def _made_for(self, settings: TableSettings) -> Mapping[str, Algorithm]:
         settings.check_owner(Owner.of(self._app))
         app = self._app.keyed(settings.draw_key)
-        return make_algorithms(self._algorithm, replace(self._dependencies, app=app))
+        return choice.make_algorithms(self._algorithm, replace(self._dependencies, app=app))
 
     async def _handle(self, route: Route, message: Envelope, redrive_beside: OpenBatches | None) -> Outcome:
         handler = self._app.handlers[route.handler]

@@ -82,22 +82,7 @@ def _interrupt(under_way: object, seconds: float) -> None:
         )
 
 
-class _Timed(Supervision):
-    """Base of what calls and parses under a limit of time."""
-
-    def call(self, run: Callable[[], T], under_way: Now) -> T:
-        """Make calls."""
-        return self._run(run, under_way)
-
-    def parse(self, run: Callable[[], T], parsed: Sequence[object]) -> T:
-        """Parse messages."""
-        return self._run(run, lambda: len(parsed))
-
-    def _run(self, run: Callable[[], T], under_way: Now) -> T:
-        raise NotImplementedError
-
-
-class Alarm(_Timed):
+class Alarm(Supervision):
     """Interrupts single messages by a timer of the process, SIGALRM. It never ends the process.
 
     In another thread than the main one, and in a program that uses this signal itself, a call takes as long as it
@@ -107,7 +92,12 @@ class Alarm(_Timed):
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
 
-    def _run(self, run: Callable[[], T], under_way: Now) -> T:
+    def parse(self, run: Callable[[], T], parsed: Sequence[object]) -> T:
+        """Parse messages."""
+        return self.call(run, lambda: len(parsed))
+
+    def call(self, run: Callable[[], T], under_way: Now) -> T:
+        """Make calls, or what else `under_way` tells."""
         is_main = threading.current_thread() is threading.main_thread()
         if not is_main or signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL:
             return run()
@@ -120,7 +110,7 @@ class Alarm(_Timed):
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
-class Watch(_Timed):
+class Watch(Supervision):
     """Watches over the main thread of a worker, which may be ended. `is_retry`: a worker died in the task before."""
 
     def __init__(self, seconds: float, *, is_retry: bool = False) -> None:
@@ -153,6 +143,10 @@ class Watch(_Timed):
         if self._trial is not None:
             self._trial.try_in_a_copy(run)
         return self._run(run, under_way)
+
+    def parse(self, run: Callable[[], T], parsed: Sequence[object]) -> T:
+        """Parse messages."""
+        return self._run(run, lambda: len(parsed))
 
     def _run(self, run: Callable[[], T], under_way: Now) -> T:
         self._under_way = under_way

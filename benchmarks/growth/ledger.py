@@ -22,7 +22,7 @@ from runtime.ledger.ledger import (
     BatchStatus,
     Counter,
     Ledger,
-    ended,
+    past_marker,
     record_properties,
 )
 
@@ -108,7 +108,7 @@ def _rows_of(first: int, end: int) -> Iterator[Transaction]:
         operations = []
         for number in range(start, min(start + _IN_A_TRANSACTION, end)):
             record = _record(number)
-            _, past = ended(record)
+            past = past_marker(record)
             operations += [Operation.insert(record.batch_id, record_properties(record)), past]
         yield PARTITION, operations
 

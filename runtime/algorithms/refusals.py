@@ -17,8 +17,6 @@ from runtime.messages.parsing import Delivery, Prepared
 from runtime.versions import limits
 from runtime.versions.dead_letters import Kind, Letter, Letters
 
-_NEWEST = 2**62
-
 
 class Refusals:
     """The letters of one stream while its messages are decided.
@@ -36,9 +34,9 @@ class Refusals:
         self._numbers: dict[tuple[IdKey, bytes], int] = {
             (letter.key, letter.content): letter.number for letter in letters.all if self._decides(letter)
         }
-        self._next = letters.next_number
+        self._next = letters.all[-1].number + 1 if letters.all else 1
         self._waiting = len(letters.waiting)
-        self._size = letters.size
+        self._size = sum(letter.size for letter in letters.waiting)
         self._changes: list[tuple[int, int, Letter | None]] = []
         self._beyond_limit: list[int] = []
 
@@ -55,8 +53,7 @@ class Refusals:
         if not self.kept:
             return None
         own = self._own(position, message.key, message.fingerprint)
-        letter = self._recorded(own)
-        if letter is not None:
+        if (letter := self._recorded(own)) is not None:
             return _refused(message, letter.reason, letter.error)
         if waits and self._is_held_back(own):
             return _refused(message, Reason.HELD_BACK, PARKED)
@@ -85,38 +82,23 @@ class Refusals:
 
     def _is_held_back(self, own: Letter | None) -> bool:
         """Return whether a letter that parks the stream waits before a message, which may be a letter itself."""
-        number = _NEWEST if own is None else own.number
-        return any(letter.parks and letter.waits and letter.number < number for letter in self.kept.values())
+        parking = (letter.number for letter in self.kept.values() if letter.parks and letter.waits)
+        return any(own is None or number < own.number for number in parking)
 
     def record(self, position: int, outcome: Outcome, delivery: Delivery, *, version: int, now: int) -> None:
         """Keep a delivery that is refused; change the letter that it is, when it is redriven."""
-        reason = outcome.reason
-        if reason is None:
-            raise AssertionError("Only dead letters are kept.")
-        if reason is Reason.FORGOTTEN:
+        if outcome.reason is Reason.FORGOTTEN:
             return  # or the object would be there again
-        if isinstance(delivery, Outcome):
-            key, content = id_key(outcome.envelope.message_id or ""), _content(outcome.envelope)
-        else:
-            key, content = delivery.key, delivery.fingerprint
-        own, batch = self._own(position, key, content), self._batch
-        letter = Letter(
-            self._next,
-            Kind.WAITING,
-            key,
-            content,
-            outcome.envelope.enqueued_at,
-            outcome.envelope,
-            reason,
-            outcome.error or "",
-            version,
-            batch.batch_id,
-            batch.number,
-            now,
-            parks=batch.parks_streams or outcome.error == PARKED,
+        content = _content(outcome.envelope) if isinstance(delivery, Outcome) else delivery.fingerprint
+        batch, letter = self._batch, letter_of(outcome, self._batch, now)
+        own = self._own(position, letter.key, content)
+        # It waits behind another letter, and was not handled again.
+        is_parked = outcome.reason is Reason.HELD_BACK and self._is_held_back(own)
+        letter = letter._replace(
+            number=self._next, content=content, version=version, parks=batch.on_error == "park" or is_parked
         )
         if own is not None:
-            if self._is_redriven(own) and outcome.error != PARKED:
+            if self._is_redriven(own) and not is_parked:
                 again = letter.again(own)
                 if not self._fits(again, instead_of=own.size):  # a mended body that has no room
                     again = again._replace(envelope=own.envelope, enqueued_at=own.enqueued_at)
@@ -131,9 +113,8 @@ class Refusals:
 
     def _fits(self, letter: Letter, *, instead_of: int = 0) -> bool:
         """Return whether the letters of a stream may have one more, instead of so many bytes."""
-        size = letter.size
         room = limits.MAX_STREAM_LETTER_BYTES - self._size + instead_of
-        return size <= limits.MAX_LETTER_BYTES and size <= room
+        return letter.size <= min(limits.MAX_LETTER_BYTES, room)
 
     def processed(self, position: int, key: IdKey, content: bytes) -> None:
         """Remove the letters of a message that was processed. Another message that used its id stays a letter.
@@ -163,15 +144,16 @@ class Refusals:
                 letters.pop(number, None)
             else:
                 letters[number] = letter
-        return [letters[number] for number in sorted(letters) if not self._is_over(letters[number])]
+        # Those beyond the limit go with a batch that makes no further attempt.
+        return [
+            letter
+            for _, letter in sorted(letters.items())
+            if letter.kind is not Kind.BEYOND_LIMIT or self._may_be_attempted_again(letter)
+        ]
 
     def beyond_limit(self, decided: int) -> int:
         """Return how many of the first `decided` deliveries were refused and not kept."""
         return sum(position < decided for position in self._beyond_limit)
-
-    def _is_over(self, letter: Letter) -> bool:
-        """Return whether a letter beyond the limit is of a batch that makes no further attempt."""
-        return letter.kind is Kind.BEYOND_LIMIT and not self._may_be_attempted_again(letter)
 
     def _may_be_attempted_again(self, letter: Letter) -> bool:
         """Return whether the batch that refused a letter last may be attempted again, as far as that is known."""
@@ -244,6 +226,27 @@ def decided_before(refusals: Refusals, position: int, message: Prepared, refused
     if refused.reason is not Reason.ID_REUSED:
         return refused
     return refusals.refusal(position, message, waits=False) or refused
+
+
+def letter_of(refused: Outcome, batch: BatchContext, now: int) -> Letter:
+    """Return the letter of a delivery that a batch refuses, without a number."""
+    if refused.reason is None:
+        raise AssertionError("Only dead letters are kept.")
+    envelope = refused.envelope
+    return Letter(
+        0,
+        Kind.WAITING,
+        id_key(envelope.message_id or ""),
+        b"",
+        envelope.enqueued_at,
+        envelope,
+        refused.reason,
+        refused.error or "",
+        0,
+        batch.batch_id,
+        batch.number,
+        now,
+    )
 
 
 def has_stream(refused: Outcome) -> bool:

@@ -97,11 +97,6 @@ class BatchContext:
         """Whether new messages of a stream are held back after a dead letter."""
         return self.on_error != "continue"
 
-    @property
-    def parks_streams(self) -> bool:
-        """Whether they are held back in later batches too."""
-        return self.on_error == "park"
-
 
 _FORM = re.compile(r"(\d{1,18})|(\d{1,3}(?:\.\d{1,9})?)%")
 

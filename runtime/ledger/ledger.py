@@ -162,10 +162,8 @@ PARTITION = LEDGER
 COUNTER, OPEN, PAST = "!next", "!open-", "!past-"
 LAST = "~"
 
-_END_OF_TIME = 10**16 - 1
 _DIGITS = 16
 _PRUNED_AT_ONCE = 50
-_NO_SETTINGS = TableSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +178,7 @@ class Counter:
     algorithm: str | None = None
     first_batch: str = ""
     etag: str | None = None
-    settings: TableSettings = _NO_SETTINGS
+    settings: TableSettings = field(default_factory=TableSettings)
 
     def operation(self) -> Operation:
         """Return what stores the counter, if nobody changed it since it was read."""
@@ -192,15 +190,6 @@ class Counter:
         if self.etag is None:
             return Operation.insert(COUNTER, properties)
         return Operation.replace(COUNTER, properties, self.etag)
-
-    def check(self, algorithm: str) -> None:
-        """Raise `BatchRefusedError` when the table was processed with another algorithm."""
-        if self.algorithm is not None and self.algorithm != algorithm:
-            raise BatchRefusedError(
-                f"The table was processed with the algorithm {self.algorithm} (batch {self.first_batch}), and "
-                f"cannot be with {algorithm}, which would not recognise what was processed: use the same, "
-                f"or another table."
-            )
 
 
 def read_counter(row: Row) -> Counter:
@@ -220,11 +209,6 @@ def began(record: BatchRecord) -> Operation:
     return Operation.insert_or_replace(OPEN + record.batch_id, {"Number": Int64(record.number)})
 
 
-def ended(record: BatchRecord) -> list[Operation]:
-    """Return what changes the markers when a batch ends, as it is then."""
-    return [Operation.delete(OPEN + record.batch_id), past_marker(record)]
-
-
 def past_marker(record: BatchRecord) -> Operation:
     """Return what makes the marker of a batch that has ended."""
     time = _inverted(to_microseconds(record.updated_at))
@@ -233,7 +217,7 @@ def past_marker(record: BatchRecord) -> Operation:
 
 def _inverted(time: int) -> str:
     """Return a time in microseconds as text that is smaller for a later one. All before 1970 are one."""
-    return f"{_END_OF_TIME - max(time, 0):0{_DIGITS}}"
+    return f"{10**_DIGITS - 1 - max(time, 0):0{_DIGITS}}"
 
 
 def id_of(marker: str) -> str:
@@ -298,15 +282,11 @@ class Ledger:
             algorithm=counter.algorithm or asked.algorithm,
             first_batch=counter.first_batch or asked.batch_id,
         )
-        operations = [
-            Operation.insert(record.batch_id, record_properties(record)),
-            counted.operation(),
-            began(record),
-        ]
+        insert = Operation.insert(record.batch_id, record_properties(record))
+        operations = [insert, counted.operation(), began(record)]
         if claim is not None:
-            settings = await claim.made_on(
-                self._table, counter.settings, has_batches=counter.algorithm is not None
-            )
+            has_batches = counter.algorithm is not None
+            settings = await claim.made_on(self._table, counter.settings, has_batches=has_batches)
             if settings != counter.settings:
                 operations.append(settings.operation())
         etag, *_ = await self._table.transact(PARTITION, operations)
@@ -331,8 +311,12 @@ class Ledger:
         read = partial(self._table.query, PARTITION, COUNTER, OF_TABLE)
         rows = {row.row_key: row async for page in pages(read) for row in page.rows}
         counter = read_counter(rows[COUNTER]) if COUNTER in rows else Counter()
-        if algorithm is not None:
-            counter.check(algorithm)
+        if algorithm is not None and counter.algorithm not in (None, algorithm):
+            raise BatchRefusedError(
+                f"The table was processed with the algorithm {counter.algorithm} (batch {counter.first_batch}), and "
+                f"cannot be with {algorithm}, which would not recognise what was processed: use the same, "
+                f"or another table."
+            )
         return replace(counter, settings=read_settings(rows[OF_TABLE])) if OF_TABLE in rows else counter
 
     async def get(self, batch_id: str) -> BatchRecord:
@@ -413,7 +397,7 @@ class Ledger:
         changed = replace(wanted, updated_at=self._now())
         operations = [Operation.replace(record.batch_id, record_properties(changed), record.etag)]
         if changed.is_finished:
-            operations += ended(changed)
+            operations += [Operation.delete(OPEN + changed.batch_id), past_marker(changed)]
         try:
             etag, *_ = await self._table.transact(PARTITION, operations)
         except (RowChangedError, RowNotFoundError):
@@ -468,7 +452,7 @@ class Ledger:
 
         The counter is read first, or at the same moment: a batch that it counts and that has no marker has ended.
         """
-        next_, numbers, settings = 1, set(), _NO_SETTINGS
+        next_, numbers, settings = 1, set[int](), TableSettings()
         async for page in pages(partial(self._table.query, PARTITION, COUNTER, OPEN + LAST)):
             for row in page.rows:
                 if row.row_key == COUNTER:

@@ -207,35 +207,24 @@ class Envelope(NamedTuple):
         if not is_text(message_id):
             raise ValueError(f"A message id is text, and {message_id!a} holds half a character.")
         moment = None if enqueued_at is None else to_microseconds(enqueued_at)
-        return cls(
-            canonical(message_id),
-            message_type,
-            body,
-            business_id,
-            sequence,
-            moment,
-            dict(headers) if headers else None,
-        )
+        copied = dict(headers) if headers else None
+        return cls(canonical(message_id), message_type, body, business_id, sequence, moment, copied)
 
     def to_json(self, handler: str | None = None) -> str:
         """Return the delivery as one line of JSON, as a log may hold it: for one handler alone, if it is named.
 
         A msgpack body is in hexadecimal digits.
         """
-        optional = {
-            "business_id": self.business_id,
-            "sequence": self.sequence,
+        fields = {
+            **self._asdict(),
+            "body": self.body if isinstance(self.body, str) else self.body.hex(),
             "enqueued_at": None if self.enqueued_at is None else shown_time(self.enqueued_at),
             "headers": dict(self.headers) if self.headers else None,
             "handler": handler,
         }
-        fields = {
-            "message_id": self.message_id,
-            "type": self.type,
-            "body": self.body if isinstance(self.body, str) else self.body.hex(),
-            **{name: value for name, value in optional.items() if value is not None},
-        }
-        return json.dumps(fields, ensure_ascii=False)
+        always = ("message_id", "type", "body")
+        given = {name: value for name, value in fields.items() if value is not None or name in always}
+        return json.dumps(given, ensure_ascii=False)
 
 
 @dataclass(slots=True)

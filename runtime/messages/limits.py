@@ -34,7 +34,6 @@ class MessageLimits:
         "Refuse longer lines of a log as too_large; a note with size, digest and the first kilobyte is kept.",
         default=MIB,
         name="--max-line",
-        metavar="SIZE",
         parse="size",
     )
     """Also for rows of a table that are no messages, as JSON."""
@@ -42,14 +41,12 @@ class MessageLimits:
         "Refuse messages with larger bodies as too_large.",
         default=MIB,
         name="--max-body",
-        metavar="SIZE",
         parse="size",
     )
     headers: int = option(
         "Refuse messages with more bytes of headers, or in an id or a type, as too_large.",
         default=64 * KIB,
         name="--max-headers",
-        metavar="SIZE",
         parse="size",
     )
     outputs: int = option(
@@ -62,7 +59,6 @@ class MessageLimits:
         "Refuse a message for which a handler publishes more bytes of bodies and headers.",
         default=4 * MIB,
         name="--max-published-bytes",
-        metavar="SIZE",
         parse="size",
     )
     error: int = option(
@@ -118,8 +114,7 @@ Bytes = bytes
 _BEGINS = f'{{"{NOTE}":{{'
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 _BYTES_OF_A_CHARACTER = 4
-_CONTAINERS = bytes([*range(0x80, 0xA0), *range(0xDC, 0xE0)])
-_NO_CONTAINERS = bytes(range(256)).translate(None, _CONTAINERS)
+_NO_CONTAINERS = bytes(range(256)).translate(None, bytes([*range(0x80, 0xA0), *range(0xDC, 0xE0)]))
 """The bytes of msgpack that begin no array and no map."""
 
 _NAMES = ("message_id", "type", "business_id")
@@ -199,8 +194,8 @@ def find_excesses(envelopes: Envelopes, limits: MessageLimits) -> Mapping[int, T
 
 def find_notes(envelopes: Envelopes) -> Mapping[int, TooLarge]:
     """Return, by position, letters of which nothing but a note was kept."""
-    notes = (position for position, body in enumerate(envelopes.bodies) if is_note(body))
-    return {position: TooLarge(NOT_KEPT, envelopes[position]) for position in notes}
+    bodies = enumerate(envelopes.bodies)
+    return {position: TooLarge(NOT_KEPT, envelopes[position]) for position, body in bodies if is_note(body)}
 
 
 def _to_measure(envelopes: Envelopes, limits: MessageLimits) -> list[int]:
@@ -265,10 +260,9 @@ def size_of_headers(headers: Mapping[str, str] | None) -> int:
 def _excess(envelope: Envelope, limits: MessageLimits) -> Excess | None:
     if size_of(envelope.body) > limits.body:
         return Excess.of("body", envelope.body)
-    if size_of_headers(envelope.headers) > limits.headers:
-        return Excess.of(
-            "headers", "".join(f"{name}{value}" for name, value in (envelope.headers or {}).items())
-        )
+    headers = envelope.headers or {}
+    if size_of_headers(headers) > limits.headers:
+        return Excess.of("headers", "".join(f"{name}{value}" for name, value in headers.items()))
     for name in _NAMES:
         text = getattr(envelope, name)
         if size_of(text) > limits.headers:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple, overload
@@ -101,14 +101,9 @@ class Deliveries(Sequence[Delivery]):
         if isinstance(index, slice):
             if index == _ALL:
                 return self
-            return Deliveries(
-                self.envelopes[index],
-                self.keys[index],
-                self.messages[index],
-                self.fingerprints[index],
-                self.routes,
-                None if self.letters is None else self.letters[index],
-            )
+            letters = None if self.letters is None else self.letters[index]
+            columns = self.envelopes[index], self.keys[index], self.messages[index], self.fingerprints[index]
+            return Deliveries(*columns, self.routes, letters)
         message = self.messages[index]
         if isinstance(message, Outcome):
             return message
@@ -127,8 +122,8 @@ def is_copy(delivery: Prepared, recorded: bytes) -> bool:
     """
     if delivery.fingerprint == recorded:
         return True
-    names = [name for name in delivery.route.names if name != delivery.envelope.type]
-    return recorded in _fingerprints(delivery.envelope, names, delivery.route)
+    others = [name for name in delivery.route.names if name != delivery.envelope.type]
+    return recorded in _fingerprints(delivery.envelope, others, delivery.route)
 
 
 def has_fingerprint(envelope: Envelope, names: Iterable[str], recorded: bytes, route: Route | None) -> bool:
@@ -143,10 +138,15 @@ def has_fingerprint(envelope: Envelope, names: Iterable[str], recorded: bytes, r
 
 
 def _fingerprints(envelope: Envelope, names: Iterable[str], route: Route | None) -> list[bytes]:
-    body, exact = envelope.body, None if route is None else message_codec(route.message_type).exact
-    packed = isinstance(body, bytes)
-    body = body if exact is None or packed else exact(body)
-    return [fingerprint(name, body, packed=packed) for name in names]
+    exact = None if route is None else message_codec(route.message_type).exact
+    return [_fingerprint(name, envelope.body, exact) for name in names]
+
+
+def _fingerprint(name: str, body: str | bytes, exact: Callable[[str | bytes], str | bytes] | None) -> bytes:
+    """Return the fingerprint of a body: of JSON, those digits count that a handler can see, which `exact` keeps."""
+    if isinstance(body, bytes):
+        return fingerprint(name, body, packed=True)
+    return fingerprint(name, body if exact is None else exact(body))
 
 
 class ParsingTimedOutError(BaseException):
@@ -293,6 +293,7 @@ def read_body(route: Route, body: str | bytes) -> Message:
     return route.message_type.model_validate(fields) if text is None else codec.decode(text)
 
 
+@dataclass(slots=True)
 class _Parser:
     """Parses the deliveries of one stream: all bodies of a type by one call, which ends at those that have a problem.
 
@@ -300,60 +301,60 @@ class _Parser:
     grows by one with each body that was read.
     """
 
-    def __init__(
-        self,
-        handler: HandlerDefinition,
-        business_id: str | None,
-        envelopes: Envelopes,
-        error_length: int,
-        *,
-        is_redrive: bool,
-    ) -> None:
-        self.messages: list[Any] = [None] * len(envelopes)
-        self.fingerprints = [b""] * len(envelopes)
-        self.parsed: list[object] = []
-        self._handler = handler
-        self._business_id = business_id
-        self._envelopes = envelopes
-        self._error_length = error_length
-        self._is_redrive = is_redrive
+    handler: HandlerDefinition
+    business_id: str | None
+    envelopes: Envelopes
+    error_length: int
+    is_redrive: bool
+    messages: list[Any] = field(default_factory=list)
+    fingerprints: list[bytes] = field(default_factory=list)
+    parsed: list[object] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.messages += [None] * len(self.envelopes)
+        self.fingerprints += [b""] * len(self.envelopes)
 
     def named(self, place: int) -> str | None:
         """Return the business id of the dead letter that a delivery is, the same whoever routed it.
 
         Java finds one in fractions and objects too, and in bodies that end early. A letter stays with its stream.
         """
-        envelope = self._envelopes[place]
-        route = self._handler.routes.get(envelope.type)
-        if self._is_redrive or route is None or id_as_written(route, envelope) == self._business_id:
-            return self._business_id
+        envelope = self.envelopes[place]
+        route = self.handler.routes.get(envelope.type)
+        if self.is_redrive or route is None or id_as_written(route, envelope) == self.business_id:
+            return self.business_id
         return None
 
     def refuse(self, place: int, reason: Reason, problem: str, *, has_stream: bool = True) -> None:
         """Make a delivery a dead letter."""
-        business_id, envelope = self.named(place) if has_stream else None, self._envelopes[place]
-        name, length = self._handler.name, self._error_length
+        business_id, envelope = self.named(place) if has_stream else None, self.envelopes[place]
+        name, length = self.handler.name, self.error_length
         self.messages[place] = dead_letter(envelope, reason, problem, name, business_id, length=length)
 
     def parse(self) -> None:
         """Parse the bodies of all deliveries but those that are dead letters already."""
         places_by_type: defaultdict[str, list[int]] = defaultdict(list)
-        for place, (type_, message) in enumerate(zip(self._envelopes.types, self.messages, strict=True)):
+        for place, (type_, message) in enumerate(zip(self.envelopes.types, self.messages, strict=True)):
             if message is None:
                 places_by_type[type_].append(place)
         for type_, places in places_by_type.items():
-            route = self._handler.routes.get(type_)
+            route = self.handler.routes.get(type_)
             if route is None:
                 for place in places:
-                    self.refuse(place, Reason.UNKNOWN_TYPE, f"{self._handler.name} does not handle {type_}.")
+                    self.refuse(place, Reason.UNKNOWN_TYPE, f"{self.handler.name} does not handle {type_}.")
                 continue
             self._read(route, places)
             self._refuse_others(route, places)
-            self._add_fingerprints(route, type_, places)
+            bodies, exact = self.envelopes.bodies, message_codec(route.message_type).exact
+            for place in places:
+                if type(self.messages[place]) is not Outcome:
+                    try:
+                        self.fingerprints[place] = _fingerprint(type_, bodies[place], exact)
+                    except Exception as error:  # noqa: BLE001 - the body may hold anything
+                        self.refuse(place, Reason.INVALID_BODY, repr(error))
 
     def _read(self, route: Route, places: Sequence[int]) -> None:
-        """Read the bodies of one type."""
-        bodies = [self._envelopes.bodies[place] for place in places]
+        bodies = [self.envelopes.bodies[place] for place in places]
         has_bytes = bytes in map(type, bodies)
         decode: Any = partial(read_body, route) if has_bytes else message_codec(route.message_type).decode
         first, waiting = len(self.parsed), iter(bodies)
@@ -393,7 +394,7 @@ class _Parser:
                 self.refuse(place, Reason.NO_BUSINESS_ID, f"The field {path} is empty.", has_stream=False)
                 continue
             problem = (
-                f"The body names {str(id_)!r} in {path}; the delivery was routed by {self._business_id!r}."
+                f"The body names {str(id_)!r} in {path}; the delivery was routed by {self.business_id!r}."
             )
             self.refuse(place, Reason.BUSINESS_ID_MISMATCH, problem)
 
@@ -401,33 +402,17 @@ class _Parser:
         """Return whether all business ids are the one that the deliveries were routed by."""
         if set(map(type, ids)) <= {UUID}:
             # A UUID is compared by its number: writing it as text takes longer.
-            ours = id_key(self._business_id or "")
+            ours = id_key(self.business_id or "")
             return {each.int for each in ids} <= {int.from_bytes(ours) if isinstance(ours, bytes) else None}
-        return set(map(str, ids)) <= {self._business_id or None}
-
-    def _add_fingerprints(self, route: Route, type_: str, places: Sequence[int]) -> None:
-        """Compute the fingerprints of the messages of one type."""
-        bodies, messages, fingerprints = self._envelopes.bodies, self.messages, self.fingerprints
-        exact = message_codec(route.message_type).exact  # digits count that a handler can see
-        for place in places:
-            if type(messages[place]) is not Outcome:
-                try:
-                    body, packed = bodies[place], isinstance(bodies[place], bytes)
-                    body = body if exact is None or packed else exact(body)
-                    fingerprints[place] = fingerprint(type_, body, packed=packed)
-                except Exception as error:  # noqa: BLE001 - the body may hold anything
-                    self.refuse(place, Reason.INVALID_BODY, repr(error))
+        return set(map(str, ids)) <= {self.business_id or None}
 
 
 def _problems(envelopes: Envelopes, keys: Sequence[IdKey]) -> Mapping[int, str]:
     """Return, by position, why deliveries could not be stored."""
     dated = [moment for moment in envelopes.enqueued_at if moment is not None]
     found: dict[int, str] = {}
-    if (
-        not any(envelopes.headers)
-        and min(dated, default=EARLIEST) >= EARLIEST
-        and set(map(type, keys)) <= {bytes}  # UUIDs, and so valid text
-    ):
+    are_uuids = set(map(type, keys)) <= {bytes}  # and so valid text
+    if are_uuids and not any(envelopes.headers) and min(dated, default=EARLIEST) >= EARLIEST:
         return found
     for position, envelope in enumerate(envelopes):
         headers, enqueued_at = envelope.headers, envelope.enqueued_at

@@ -16,7 +16,7 @@ from eventstore.header import EVENT, HEADER
 from handlers import App, CodecError
 from handlers.app import HandlerDefinition
 from runtime.algorithms.algorithm import HandlerFailedError
-from runtime.algorithms.state_based.replay import Replayer, find_difference
+from runtime.algorithms.state_based.replay import Copy, Replayer, find_difference
 from runtime.clock import system_clock, to_microseconds
 from runtime.errors import UsageError
 from runtime.ledger.ledger import BatchRecord, Ledger
@@ -236,7 +236,7 @@ class Outputs:
         if not isinstance(delivery, Prepared) or not is_copy(delivery, version.record.fingerprint):
             return None
         try:
-            replayed = replayer.replay(version.message_id, delivery.route, delivery.message, version)
+            replayed = replayer.replay(Copy.of(delivery, version))
             if find_difference(self._handler, replayed, version) is not None:
                 return None
         except (HandlerFailedError, CodecError):

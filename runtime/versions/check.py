@@ -16,15 +16,8 @@ from eventstore import DamagedRowError, Properties, RecordedEvent, Row, Value
 from eventstore.header import EVENT, FIRST_VERSION, HEADER, VERSION
 from runtime.errors import BatchRefusedError, StoredDataError
 from runtime.messages.digests import digest_state
-from runtime.versions import index, limits
-from runtime.versions.dead_letters import (
-    NONE_WAIT,
-    PREFIX,
-    WAITING_PROPERTIES,
-    Letter,
-    read_letter_row,
-    read_waiting,
-)
+from runtime.versions import dead_letters, index, limits
+from runtime.versions.dead_letters import NONE_WAIT, WAITING_PROPERTIES, Letter
 from runtime.versions.index import IndexRow, id_hashes_of, index_changes, key_after, read_index_row
 from runtime.versions.limits import HASH_BYTES
 from runtime.versions.properties import INT32, number, reading, reading_row
@@ -105,9 +98,9 @@ class LettersCheck:
         """Read a row of letters. Raises `StoredDataError`."""
         self.rows += 1
         try:
-            letters = read_letter_row(row)
+            letters = dead_letters.read_letter_row(row)
             with reading_row(f"The row {row.row_key}", row):
-                start = int(row.row_key.removeprefix(PREFIX))
+                start = int(row.row_key.removeprefix(dead_letters.PREFIX))
                 numbers = [letter.number for letter in letters]
                 if not self._next <= start <= numbers[0] or any(a >= b for a, b in pairwise(numbers)):
                     raise ValueError(f"its letters {numbers} do not follow those before {self._next}")
@@ -123,7 +116,7 @@ class LettersCheck:
         They cannot where a row is unreadable, or the header counts more letters than there are: some may be lost.
         """
         try:
-            counted = read_waiting(stored)
+            counted = dead_letters.read_waiting(stored)
         except (KeyError, TypeError, ValueError):
             counted = NONE_WAIT
         found = NONE_WAIT.after(self._letters, counted.beyond_limit)
@@ -168,7 +161,7 @@ class StreamCheck(RowsCheck):
 
     def take(self, row: Row) -> None:
         """Read another row. Raises `StoredDataError`."""
-        if row.row_key.startswith(PREFIX):
+        if row.row_key.startswith(dead_letters.PREFIX):
             self._letters.take(row)
         elif row.row_key.startswith(EVENT):
             with reading_row("The key of an event", row):

@@ -14,15 +14,13 @@ import zstandard
 
 from handlers import Published
 from handlers.codec import unpack
-from runtime.messages import digests
-from runtime.messages.digests import digest_outputs, digest_state
+from runtime.messages.digests import SIZE, digest_outputs, digest_state
 from runtime.messages.envelope import Columnar, IdKey, pieces
 from runtime.messages.parsing import Deliveries
 from runtime.versions import limits
 from runtime.versions.properties import expect, expect_all
 
 FORMAT = 2
-DIGEST = digests.SIZE
 
 
 class StateVersion(NamedTuple):
@@ -132,14 +130,14 @@ def unpack_columns(data: bytes, ids: list[IdKey]) -> Columns:
     versions = VersionColumns(
         ids,
         expect_all(types, str),
-        pieces(expect(fingerprints, bytes), DIGEST),
+        pieces(expect(fingerprints, bytes), SIZE),
         [start + delta for delta in expect_all(nows, int)],
         [None if delta is None else moment for delta, moment in zip(deltas, moments, strict=True)],
         _mappings(headers, str) or [None] * count,
         _mappings(captured, bytes) or [None] * count,
         expect_all(revisions, int),
-        pieces(expect(outputs, bytes), DIGEST),
-        pieces(expect(states, bytes), DIGEST),
+        pieces(expect(outputs, bytes), SIZE),
+        pieces(expect(states, bytes), SIZE),
         expect_all(afters, bytes, None),
     )
     lengths = {len(column) for column in versions.columns()}

@@ -15,7 +15,8 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from eventstore import Include, Properties, Row, Value
+from eventstore import Include, Partition, Properties, Row, Value
+from eventstore.reading import read_rows
 from handlers.codec import unpack
 from runtime.clock import is_in_calendar, to_datetime
 from runtime.messages.envelope import Envelope, IdKey, id_text, pack_envelope, unpack_envelope
@@ -38,8 +39,7 @@ PREFIX = "SS-LTR-"
 LAST = PREFIX + "~"
 """The end of the letters' rows, for a range that begins with the header."""
 
-_DATA = chunk_names("Letters", limits.MAX_LETTER_ROW_BYTES // CHUNK)
-PROPERTIES = _DATA
+PROPERTIES = chunk_names("Letters", limits.MAX_LETTER_ROW_BYTES // CHUNK)
 _INT: Final = (int,)
 # fmt: off
 _KINDS: Final = (
@@ -131,16 +131,6 @@ class Letters:
     def waiting(self) -> Sequence[Letter]:
         """The letters that can be redriven."""
         return [letter for letter in self.all if letter.waits]
-
-    @property
-    def next_number(self) -> int:
-        """The number of the next letter."""
-        return self.all[-1].number + 1 if self.all else 1
-
-    @property
-    def size(self) -> int:
-        """How many bytes those that wait take before compression."""
-        return sum(letter.size for letter in self.waiting)
 
     def changed(self, letters: Sequence[Letter]) -> tuple[Letters, list[Include]]:
         """Return other letters in place of these, in the order of their numbers, with the changes of rows to write."""
@@ -238,23 +228,27 @@ def given_up(letters: Sequence[Letter], is_meant: Callable[[Letter], bool]) -> t
     return changed, len(meant)
 
 
+async def letters_of(partition: Partition) -> Letters:
+    """Read the letters of a stream or an entity. One request. Raises `StoredDataError`."""
+    return read_letters(await read_rows(partition, PREFIX, LAST, PROPERTIES))
+
+
 def read_letters(rows: Sequence[Row]) -> Letters:
     """Return the letters that some rows hold, in their order. Raises `StoredDataError`."""
     if not rows:
         return NO_LETTERS
     letters = [letter for row in rows for letter in read_letter_row(row)]
-    return Letters(tuple(letters), tuple(map(_first_number, rows)))
-
-
-def _first_number(row: Row) -> int:
-    with reading_row(f"The key of the row {row.row_key}", row):
-        return int(row.row_key.removeprefix(PREFIX))
+    starts = []
+    for row in rows:
+        with reading_row(f"The key of the row {row.row_key}", row):
+            starts.append(int(row.row_key.removeprefix(PREFIX)))
+    return Letters(tuple(letters), tuple(starts))
 
 
 def read_letter_row(row: Row) -> list[Letter]:
     """Return the letters in a row. Raises `StoredDataError`."""
     with reading_row(f"The letters in the row {row.row_key}", row):
-        packed = unpack(decompress(join(row.properties, _DATA)), unicode_errors=_TEXT)
+        packed = unpack(decompress(join(row.properties, PROPERTIES)), unicode_errors=_TEXT)
         letters = [_letter(*fields) for fields in packed]
         if not letters:
             raise ValueError("there are none")
@@ -275,7 +269,7 @@ def _letter(number: int, kind: int, *fields: Any) -> Letter:  # noqa: ANN401 - t
 def letter_properties(letters: Sequence[Letter]) -> dict[str, Value]:
     """Return the properties of a row of letters."""
     properties: dict[str, Value] = {}
-    split(properties, _DATA, compress(_pack(letters)))
+    split(properties, PROPERTIES, compress(_pack(letters)))
     return properties
 
 

@@ -191,12 +191,10 @@ def read_index_row(row: Row) -> IndexRow:
         ends = unpack(expect(join(properties, _ENDS), bytes))
         index = IndexRow(number(properties, "First"), number(properties, "FirstEvent"), ends, id_hashes, key)
         count = number(properties, "Count", most=INT32)
-    problem = None
+    problem, ends = None, [0, *ends]
     if len(key) != KEY_BYTES:
         problem = f"a key of {len(key)} bytes"
-    elif not index.count == count == (ends[-1] if ends else 0) or any(
-        a >= b for a, b in pairwise([0, *ends])
-    ):
+    elif not index.count == count == ends[-1] or any(a >= b for a, b in pairwise(ends)):
         problem = f"hashes of {index.count} versions and counts {count}"
     if problem is not None:
         raise StoredDataError(f"The index row {row.row_key} has {problem}.", row.row_key, row.partition_key)

@@ -5,8 +5,7 @@ Read them as `limits.NAME`, so that a test that makes one smaller does so for ev
 
 from __future__ import annotations
 
-KIB = 2**10
-MIB = 2**20
+from runtime.messages.limits import KIB, MIB
 
 MAX_STATE_BYTES = 320 * KIB
 """The largest encoded state: two of them and their context always fit the row of a run."""

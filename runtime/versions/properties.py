@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgpack
 import zstandard
@@ -16,6 +16,8 @@ from eventstore import DamagedRowError, Properties, Row, Table, Value
 from eventstore.port import Substitute, place_of
 from runtime.clock import to_microseconds
 from runtime.errors import StoredDataError
+
+T = TypeVar("T")
 
 CHUNK = 64 * 2**10
 
@@ -217,7 +219,7 @@ def number(properties: Properties, name: str, default: int | None = None, *, mos
     """Return an integer property from 0 on; without a default it must be there. Raises `ValueError` beyond `most`."""
     value = properties[name] if default is None else properties.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _wrong(name, value)
+        raise TypeError(f"the property {name} holds {shown(value)}")
     if not 0 <= value <= most:
         raise ValueError(f"the property {name} holds {value}")
     return int(value)
@@ -225,18 +227,12 @@ def number(properties: Properties, name: str, default: int | None = None, *, mos
 
 def text(properties: Properties, name: str) -> str:
     """Return a text property."""
-    value = properties[name]
-    if isinstance(value, str):
-        return value
-    raise _wrong(name, value)
+    return _typed(properties, name, str)
 
 
 def time(properties: Properties, name: str) -> datetime:
     """Return a time property."""
-    value = properties[name]
-    if isinstance(value, datetime):
-        return value
-    raise _wrong(name, value)
+    return _typed(properties, name, datetime)
 
 
 def microseconds(properties: Properties, name: str) -> int | None:
@@ -244,5 +240,8 @@ def microseconds(properties: Properties, name: str) -> int | None:
     return to_microseconds(time(properties, name)) if name in properties else None
 
 
-def _wrong(name: str, value: Value) -> TypeError:
-    return TypeError(f"the property {name} holds {shown(value)}")
+def _typed(properties: Properties, name: str, kind: type[T]) -> T:
+    value = properties[name]
+    if not isinstance(value, kind):
+        raise TypeError(f"the property {name} holds {shown(value)}")
+    return value

@@ -85,10 +85,8 @@ def read_state(codec: StateCodec, encoded: bytes) -> State:
     state = codec.reread(encoded)
     again = codec.write(state)
     if again != encoded:
-        name, fields = (
-            codec.model_type.__name__,
-            [each.field for each in changes(decode(encoded), decode(again))],
-        )
+        name = codec.model_type.__name__
+        fields = [each.field for each in changes(decode(encoded), decode(again))]
         shown = ", ".join([*fields[:_SHOWN], *(["..."] if len(fields) > _SHOWN else [])])
         raise CodecError(
             f"What is stored of {name} comes back as something else ({shown}): another shape needs another "

@@ -137,7 +137,10 @@ def read_index(event: RecordedEvent) -> RunIndex:
     """Return what a run's row says without its ids and states. Raises `StoredDataError`."""
     properties = event.properties
     with _reading(event):
-        commits = [_commit(*fields) for fields in unpack(expect(properties["Commits"], bytes))]
+        commits = [Commit(*fields) for fields in unpack(expect(properties["Commits"], bytes))]
+        for each in commits:
+            expect(each.length, int), expect(each.batch, str, None)
+            expect(each.written_at, int), expect(each.number, int, None)
         index = RunIndex(
             event=event.version,
             first=number(properties, "First"),
@@ -174,12 +177,6 @@ def read_run(event: RecordedEvent) -> Run:
 
 def _reading(event: RecordedEvent) -> reading:
     return reading(f"The run in event {event.version}", f"{EVENT}{event.version:010d}")
-
-
-def _commit(length: object, batch: object, written_at: object, number: object = None) -> Commit:
-    return Commit(
-        expect(length, int), expect(batch, str, None), expect(written_at, int), expect(number, int, None)
-    )
 
 
 class Version(NamedTuple):
@@ -222,14 +219,7 @@ class RunVersions:
     def at(self, position: int) -> Version:
         """Return the version at a position of the run, from 0."""
         run, record, before = self._run, self._records[position], self._states[position]
-        commit = self._commits[position]
-        return Version(
-            run.first + position,
-            record,
-            before,
-            before if record.after is None else record.after,
-            run.schema,
-            commit.batch,
-            commit.written_at,
-            commit.number,
-        )
+        after, commit = before if record.after is None else record.after, self._commits[position]
+        number = run.first + position
+        written = commit.batch, commit.written_at, commit.number
+        return Version(number, record, before, after, run.schema, *written)

@@ -37,7 +37,7 @@ from runtime.errors import StoredDataError, UsageError
 from runtime.messages.envelope import IdKey, pack_ids
 from runtime.messages.parsing import Deliveries
 from runtime.versions import dead_letters, index, limits
-from runtime.versions.columns import Made, MadeColumns, StateVersion, columns_of
+from runtime.versions.columns import MadeColumns, StateVersion, columns_of
 from runtime.versions.dead_letters import NO_LETTERS, Letter, Letters
 from runtime.versions.index import IndexRow, Place, candidates, index_changes, key_after, read_index_row
 from runtime.versions.properties import left_out, one_of_many, placed, reading
@@ -134,11 +134,6 @@ class History(NamedTuple):
     letters: Letters = NO_LETTERS
     newest: NewestState = NewestState()
 
-    @property
-    def has_found(self) -> bool:
-        """Whether there are versions of any of the messages."""
-        return bool(self.appended or self.found)
-
     def has(self, message_id: IdKey) -> bool:
         """Say whether there is a version that a message made."""
         return message_id in self.appended or message_id in self.found
@@ -179,7 +174,8 @@ class Packer:
     New versions become a segment of the tail or, when they are many or large, runs. Whether a transaction is full is
     decided here, and nowhere else.
 
-    The versions added since a run was last closed are open: from index `_begin` on, taking `_open_bytes` raw. `is_full`
+    `made` is what was made of each version, and `states` are the encoded states before the first and after each. The
+    versions added since a run was last closed are open: from index `_begin` on, taking `_open_bytes` raw. `is_full`
     says that what is packed may leave no room for another run, or takes too much memory.
     """
 
@@ -189,8 +185,8 @@ class Packer:
         self._deliveries = deliveries
         self._tail = head.tail
         self._first = head.versions + 1
-        self._made = MadeColumns()
-        self._states = [newest.encoded]
+        self.made = MadeColumns()
+        self.states = [newest.encoded]
         self._schema = newest.schema
         self._batch = batch
         self._number = number
@@ -198,15 +194,13 @@ class Packer:
         self._open_bytes = 0
         self._closed_bytes = 0
         self._runs: list[PackedRun] = []
-        self._bytes = 0
-        self._largest = 0
         self.is_full = False
 
     def room(self) -> Room:
         """Return how much may be added at once; closes a run that takes no more."""
-        open_ = len(self._made) - self._begin
+        open_ = len(self.made) - self._begin
         if open_ >= limits.MAX_RUN_VERSIONS or self._open_bytes >= limits.MAX_RUN_RAW_BYTES:
-            self._close(self._made.nows[-1])
+            self._close(self.made.nows[-1])
             open_ = 0
         in_run = limits.MAX_RUN_RAW_BYTES - self._open_bytes
         in_memory = limits.MAX_TRANSACTION_RAW_BYTES - self._closed_bytes - self._open_bytes
@@ -214,46 +208,39 @@ class Packer:
 
     def extend(self, made: MadeColumns, afters: Sequence[bytes], size: int) -> None:
         """Add the next versions, with the encoded states after them; together they take `size` bytes raw."""
-        self._made.extend(made)
-        self._states += afters
+        self.made.extend(made)
+        self.states += afters
         self._open_bytes += size
         if self._closed_bytes + self._open_bytes >= limits.MAX_TRANSACTION_RAW_BYTES:
             self.is_full = True
 
     def version(self, index: int) -> tuple[StateVersion, bytes, bytes]:
         """Return the version at an index, from 0, with the encoded states before and after it."""
-        before, after = states = self._states[index : index + 2]
-        (record,) = columns_of(self._deliveries, self._made[index : index + 1], states)
+        before, after = states = self.states[index : index + 2]
+        (record,) = columns_of(self._deliveries, self.made[index : index + 1], states)
         return record, before, after
-
-    def made(self, index: int) -> Made:
-        """Return what a handler made, of the version at an index."""
-        return self._made[index]
-
-    def after(self, index: int) -> bytes:
-        """Return the encoded state after the version at an index."""
-        return self._states[index + 1]
 
     def pack(self, written_at: int) -> Packed:
         """Return the longest prefix of the versions that one transaction stores, beside the tail that is there.
 
         A tail without room becomes a run before them.
         """
-        tail = self._tail
-        segment = self._segment(written_at)
-        if segment is None:
-            if self._begin < len(self._made):
-                self._close(written_at)
-            runs = self._fitting()
-            return Packed(runs[-1].last, None, [*_as_run(tail), *runs])
-        last = self._first + segment.length - 1
-        if tail is not None and tail.takes(segment, self._schema):
+        tail, segment = self._tail, self._segment(written_at)
+        last = self._first + len(self.made) - 1
+        if segment is not None and tail is not None and tail.takes(segment, self._schema):
             return Packed(last, tail.plus(segment), ())
-        return Packed(last, Tail(self._first, self._schema, self._states[0]).plus(segment), _as_run(tail))
+        replaced = [] if tail is None else [_packed(tail.run())]
+        if segment is not None:
+            tail = Tail(self._first, self._schema, self.states[0]).plus(segment)
+            return Packed(last, tail, replaced)
+        if self._begin < len(self.made):
+            self._close(written_at)
+        runs = self._fitting()
+        return Packed(runs[-1].last, None, [*replaced, *runs])
 
     def _segment(self, written_at: int) -> Segment | None:
         """Return the versions as a segment of the tail, None when they are too many or too large for it."""
-        count, before, after = len(self._made), self._states[0], self._states[-1]
+        count, before, after = len(self.made), self.states[0], self.states[-1]
         if (
             self._runs
             or count > limits.MAX_SEGMENT_VERSIONS
@@ -262,26 +249,22 @@ class Packer:
         ):
             return None
         commit = Commit(count, self._batch, written_at, self._number)
-        versions = columns_of(self._deliveries, self._made, self._states)
+        versions = columns_of(self._deliveries, self.made, self.states)
         segment = Segment.of(versions, self._schema, before, commit)
         return segment if segment.size <= limits.MAX_SEGMENT_BYTES else None
 
     def _close(self, written_at: int) -> None:
         """Turn the open versions into events."""
-        begin, before = self._begin, self._states[self._begin]
-        versions = columns_of(self._deliveries, self._made[begin:], self._states[begin:])
+        begin, before = self._begin, self.states[self._begin]
+        versions = columns_of(self._deliveries, self.made[begin:], self.states[begin:])
         commit = Commit(len(versions), self._batch, written_at, self._number)
-        for packed in _split(Run(self._first + begin, self._schema, before, versions, [commit])):
-            self._runs.append(packed)
-            self._bytes += packed.size
-            self._largest = max(self._largest, packed.size)
-        self._begin = len(self._made)
+        self._runs += _split(Run(self._first + begin, self._schema, before, versions, [commit]))
+        self._begin = len(self.made)
         self._closed_bytes += self._open_bytes
         self._open_bytes = 0
-        self.is_full = (
-            self._bytes + self._largest > limits.MAX_TRANSACTION_BYTES
-            or len(self._runs) >= limits.MAX_TRANSACTION_RUNS
-        )
+        sizes = [run.size for run in self._runs]
+        is_full = sum(sizes) + max(sizes) > limits.MAX_TRANSACTION_BYTES
+        self.is_full = is_full or len(sizes) >= limits.MAX_TRANSACTION_RUNS
 
     def _fitting(self) -> list[PackedRun]:
         """Return the first runs, as many as a transaction holds: at least one."""
@@ -292,11 +275,6 @@ class Packer:
                 break
             fitting.append(run)
         return fitting
-
-
-def _as_run(tail: Tail | None) -> list[PackedRun]:
-    """Return a tail that has no more room as the run that replaces it."""
-    return [] if tail is None else [_packed(tail.run())]
 
 
 def _split(run: Run) -> list[PackedRun]:
@@ -324,10 +302,6 @@ def _packed(run: Run, data: bytes | None = None) -> PackedRun:
     size = sum(len(value) for value in event.properties.values() if isinstance(value, bytes))
     size = (size + limits.HASH_BYTES * len(ids)) * 4 // 3 + limits.ROW_OVERHEAD
     return PackedRun(run.first, run.last, event, ids, size)
-
-
-_BESIDE = [*index.PROPERTIES, *dead_letters.PROPERTIES]
-"""What is read of the rows between the header and the events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,7 +399,8 @@ async def find_versions(
 
 
 async def _find_versions(partition: Partition, ids: Collection[IdKey]) -> History | None:
-    read = await Stream.try_open_with(partition, dead_letters.LAST, select=_BESIDE, header=HEAD_PROPERTIES)
+    select = [*index.PROPERTIES, *dead_letters.PROPERTIES]
+    read = await Stream.try_open_with(partition, dead_letters.LAST, select=select, header=HEAD_PROPERTIES)
     if read is None:
         return None
     stream, rows = read

@@ -108,7 +108,6 @@ NO_EVENT = 0
 _FORMAT = 2
 _FIELDS: Final = (int, int, bytes, int, int, int, bytes, bytes)
 """The types of the fields of a tail, which stand behind the checksum."""
-_NO_IDS = pack_ids([])
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +124,7 @@ class Tail:
     length: int = 0
     count: int = 0
     raw_bytes: int = 0
-    packed_ids: bytes = _NO_IDS
+    packed_ids: bytes = pack_ids(())
     packed: bytes = b""
 
     @classmethod
@@ -161,16 +160,9 @@ class Tail:
 
     def plus(self, segment: Segment) -> Tail:
         """Return the tail with one more segment."""
-        return Tail(
-            self.first,
-            self.schema,
-            self.before,
-            self.length + 1,
-            self.count + segment.length,
-            self.raw_bytes + segment.raw_bytes,
-            join_ids(self.packed_ids, segment.ids),
-            self.packed + segment.packed(),
-        )
+        count, raw_bytes = self.count + segment.length, self.raw_bytes + segment.raw_bytes
+        ids, packed = join_ids(self.packed_ids, segment.ids), self.packed + segment.packed()
+        return Tail(self.first, self.schema, self.before, self.length + 1, count, raw_bytes, ids, packed)
 
     def ids(self) -> list[IdKey]:
         """Return the message ids, in order. Raises `StoredDataError`."""
@@ -182,15 +174,12 @@ class Tail:
 
     def indexes(self) -> list[RunIndex]:
         """Describe each segment as a run without an event, without its states. Raises `StoredDataError`."""
-        indexes = []
-        first = self.first
-        for segment in self.segments:
-            commits = [segment.commit]
-            indexes.append(
-                RunIndex(NO_EVENT, first, segment.length, commits, segment.newest, segment.undated)
-            )
-            first += segment.length
-        return indexes
+        segments = self.segments
+        firsts = accumulate((each.length for each in segments), initial=self.first)
+        return [
+            RunIndex(NO_EVENT, first, each.length, [each.commit], each.newest, each.undated)
+            for first, each in zip(firsts, segments, strict=False)
+        ]
 
     def from_version(self, first: int) -> Tail:
         """Return the tail without the segments before a version, with which one of them begins."""
@@ -216,18 +205,9 @@ class Tail:
 
     def pack(self) -> bytes:
         """Return the tail as it is stored, behind a checksum of it."""
-        body: bytes = msgpack.packb(
-            (
-                self.first,
-                self.schema,
-                self.before,
-                self.length,
-                self.count,
-                self.raw_bytes,
-                self.packed_ids,
-                self.packed,
-            )
-        )
+        begin = self.first, self.schema, self.before
+        sizes = self.length, self.count, self.raw_bytes
+        body: bytes = msgpack.packb((*begin, *sizes, self.packed_ids, self.packed))
         packed: bytes = msgpack.packb((_FORMAT, crc32(body), body))
         return packed
 
@@ -250,9 +230,6 @@ def read_tail(data: bytes) -> Tail:
 
 def _reading() -> reading:
     return reading("The tail of the stream", HEADER)
-
-
-TOMBSTONE_PROPERTIES = ("Forgotten", "Refuses")
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +265,8 @@ HEAD_PROPERTIES = [
     "Horizon",
     "UndatedCut",
     *WAITING_PROPERTIES,
-    *TOMBSTONE_PROPERTIES,
+    "Forgotten",
+    "Refuses",
     *_TAIL,
 ]
 
@@ -371,8 +349,7 @@ def read_head(properties: Properties) -> Head:
         )
         if head.schema < 1 or not 1 <= head.kept_from <= head.versions + 1:
             raise ValueError(f"schema {head.schema}, {head.versions} versions, kept from {head.kept_from}")
-        if head.tail is not None and head.tail.first + head.tail.count != head.versions + 1:
-            raise ValueError(
-                f"its tail ends with version {head.tail.first + head.tail.count - 1} of {head.versions}"
-            )
+        last = head.versions if head.tail is None else head.tail.first + head.tail.count - 1
+        if last != head.versions:
+            raise ValueError(f"its tail ends with version {last} of {head.versions}")
     return head

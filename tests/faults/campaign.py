@@ -19,7 +19,8 @@ from unittest.mock import patch
 from handlers import Published
 from runtime.algorithms.choice import AlgorithmName
 from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
-from runtime.algorithms.state_based.decide import Decider, Known
+from runtime.algorithms.state_based.decide import Decider
+from runtime.algorithms.state_based.replay import Copy
 from runtime.algorithms.state_based.transaction import Transaction
 from runtime.messages.envelope import id_key
 from runtime.messages.outcome import Outcome, Status
@@ -130,7 +131,7 @@ _conclude, _process = Decider._conclude, OutboxAlgorithm.process
 
 
 def _replay_without_outputs(
-    decider: Decider, known: Known, published: Sequence[Published], transaction: Transaction
+    decider: Decider, known: Copy, published: Sequence[Published], transaction: Transaction
 ) -> None:
     _conclude(decider, known, published, transaction)
     transaction.outcomes.published[-1] = ()

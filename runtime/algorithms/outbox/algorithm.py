@@ -190,8 +190,7 @@ class OutboxAlgorithm(ABC):
             draw_key=handler.draw_key,
             room=self.batch.limits.room,
         )
-        route, state = message.route, read_state(handler.codec, before)
-        method = route.revisions[route.newest]
+        state, method = read_state(handler.codec, before), message.route.revisions[message.route.newest]
         try:
             _, after = invoke_handler(
                 handler, method, state, before, message=message.message, context=context
@@ -205,13 +204,8 @@ class OutboxAlgorithm(ABC):
             )
         outputs = outputs_of(context.published, version, now)
         entry = Entry(message.fingerprint, now, version, outputs, None, envelope.type, self.batch.key)
-        changed = replace(
-            entity.with_entry(message.key, entry),
-            state=after,
-            schema=handler.codec.version,
-            version=version,
-            last_now=now,
-        )
+        changed = entity.with_entry(message.key, entry)
+        changed = replace(changed, state=after, schema=handler.codec.version, version=version, last_now=now)
         return self.if_it_fits(changed, message)
 
     def if_it_fits(self, entity: Entity, message: Prepared) -> Entity | Outcome:
@@ -230,14 +224,8 @@ class OutboxAlgorithm(ABC):
 
     def refused(self, message: Prepared, reason: Reason, problem: str) -> Outcome:
         """Return the dead letter that a message is."""
-        return dead_letter(
-            message.envelope,
-            reason,
-            problem,
-            self.handler.name,
-            message.business_id,
-            length=self.batch.limits.error,
-        )
+        name, length = self.handler.name, self.batch.limits.error
+        return dead_letter(message.envelope, reason, problem, name, message.business_id, length=length)
 
     def id_reused(self, message: Prepared) -> Outcome:
         """Return the outcome of another message that has the id of one that was handled."""
@@ -267,23 +255,19 @@ class OutboxAlgorithm(ABC):
         """
         key = self.entities.key(business_id)
         entity, left = await until_undisturbed(self.retries, partial(self.make_unfinished_ready, key, latest))
-        entries = [(id_, entity.outbox[id_]) for id_ in left]
-        return [
-            Outcome(
-                Envelope(id_text(id_), entry.type, ""),
-                self.handler.name,
-                business_id,
-                Status.DUPLICATE,
-                version=entry.version,
-                outputs=entry.to_publish,
-            )
-            for id_, entry in entries
-        ]
+        outcomes, name = [], self.handler.name
+        for id_ in left:
+            entry, envelope = entity.outbox[id_], Envelope(id_text(id_), entity.outbox[id_].type, "")
+            found = Outcome(envelope, name, business_id, Status.DUPLICATE, version=entry.version)
+            outcomes.append(found._replace(outputs=entry.to_publish))
+        return outcomes
 
     async def make_unfinished_ready(self, key: str, latest: int) -> tuple[Entity, list[IdKey]]:
         """Load an entity, make ready what nobody will finish, and return both."""
         entity = await self.entities.load(key)
-        left = [*entity.pending_of(self._is_over), *entity.pending_until(latest)]
+        single = entity.pending_of(lambda batch: batch is None)
+        old = [id_ for id_ in single if entity.outbox[id_].now <= latest]
+        left = [*entity.pending_of(self._is_over), *old]
         entity = await self.make_ready(entity, {id_: self.new_id() for id_ in left})
         for id_ in left:
             _entry(entity, id_)

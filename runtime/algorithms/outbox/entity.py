@@ -15,6 +15,7 @@ from eventstore import (
     Int64,
     Operation,
     Page,
+    Partition,
     Properties,
     Row,
     RowError,
@@ -34,7 +35,7 @@ from runtime.messages.envelope import IdKey
 from runtime.messages.outcome import Output, outputs_of
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions import dead_letters
-from runtime.versions.dead_letters import NO_LETTERS, NONE_WAIT, Letter, Letters, Waiting, read_waiting
+from runtime.versions.dead_letters import NO_LETTERS, NONE_WAIT, Letter, Letters, Waiting
 from runtime.versions.limits import MAX_STATE_BYTES
 from runtime.versions.properties import (
     CHUNK,
@@ -125,20 +126,14 @@ def _entry(fingerprint: bytes, now: int, version: int, *pending: Any) -> Entry: 
         return Entry(fingerprint, now, version, None)
     sent, tokens, type_, batch, *numbered = pending
     expect(type_, str), expect(batch, str, None), [expect(number, int) for number in numbered]
-    for message_id, name, body, headers in sent:
-        expect(message_id, str), expect(name, str), expect(body, str), expect(headers, dict)
     published = [
-        Published(message_id, name, body.encode(), headers) for message_id, name, body, headers in sent
+        Published(expect(id_, str), expect(name, str), expect(body, str).encode(), expect(headers, dict))
+        for id_, name, body, headers in sent
     ]
-    return Entry(
-        fingerprint,
-        now,
-        version,
-        outputs_of(published, version, now),
-        None if tokens is None else EntryTokens.read(*tokens),
-        type_,
-        None if batch is None else BatchKey(batch, *numbered),
-    )
+    outputs = outputs_of(published, version, now)
+    read = None if tokens is None else EntryTokens.read(*tokens)
+    key = None if batch is None else BatchKey(batch, *numbered)
+    return Entry(fingerprint, now, version, outputs, read, type_, key)
 
 
 MAX_OUTBOX_BYTES = 512 * 2**10
@@ -204,22 +199,13 @@ class Entity:
 
     def without_old(self, latest: int) -> Entity:
         """Return the entity without the entries that were finished and handled at a time or before."""
-        return self.without(
-            {key for key, entry in self.outbox.items() if not entry.is_pending and entry.now <= latest}
-        )
+        old = {key for key, entry in self.outbox.items() if not entry.is_pending and entry.now <= latest}
+        return self.without(old)
 
     @property
     def pending(self) -> int:
         """How many entries are unfinished."""
         return sum(entry.is_pending for entry in self.outbox.values())
-
-    def pending_until(self, latest: int) -> list[IdKey]:
-        """Return the single messages with pending entries that were handled at a time, in microseconds, or before.
-
-        Those of a batch are left to the batch, whose outcomes may be uncommitted.
-        """
-        single = self.pending_of(lambda batch: batch is None)
-        return [key for key in single if self.outbox[key].now <= latest]
 
     def pending_of(self, includes: Callable[[BatchKey | None], bool]) -> list[IdKey]:
         """Return the messages with pending entries of some batches; None stands for single messages."""
@@ -282,7 +268,7 @@ def read_entity(row: Row) -> Entity:
             row.etag,
             len(outbox or b""),
             number(properties, "LetterRows", 0, most=INT32),
-            read_waiting(properties),
+            dead_letters.read_waiting(properties),
             tombstone=read_tombstone(properties),
         )
 
@@ -313,9 +299,10 @@ class Entities:
 
         Raises `UsageError` when another algorithm wrote it: this one would not recognise what was processed.
         """
+        initial, schema = self.handler.initial, self.handler.codec.version
         row = await self.table.get(key, ENTITY)
         if row is None:
-            return Entity(key, self.algorithm, self.handler.initial, self.handler.codec.version)
+            return Entity(key, self.algorithm, initial, schema)
         entity = read_entity(row)
         if entity.algorithm != self.algorithm:
             raise UsageError(
@@ -323,7 +310,7 @@ class Entities:
                 "use the same, or another table."
             )
         if entity.tombstone is not None and not entity.version:
-            entity = replace(entity, state=self.handler.initial, schema=self.handler.codec.version)
+            entity = replace(entity, state=initial, schema=schema)
         return await with_letters(self.table, entity)
 
     async def store(self, entity: Entity) -> Entity:
@@ -335,18 +322,15 @@ class Entities:
 
         Costs one request, none when `change` returns the same entity, two more for each lost race.
         """
-        return await until_undisturbed(
-            self.retries,
-            partial(self._load_and_change, entity.key, change),
-            first=partial(self._change, entity, change),
-        )
 
-    async def _change(self, entity: Entity, change: Callable[[Entity], Entity]) -> Entity:
-        changed = change(entity)
-        return entity if changed is entity else await self.store(changed)
+        async def change_it(before: Entity) -> Entity:
+            changed = change(before)
+            return before if changed is before else await self.store(changed)
 
-    async def _load_and_change(self, key: str, change: Callable[[Entity], Entity]) -> Entity:
-        return await self._change(await self.load(key), change)
+        async def again() -> Entity:
+            return await change_it(await self.load(entity.key))
+
+        return await until_undisturbed(self.retries, again, first=partial(change_it, entity))
 
     async def unfinished(self) -> AsyncIterator[str]:
         """Yield the keys of the entities with pending entries. Costs one request for each 1,000 entities."""
@@ -378,11 +362,7 @@ async def with_letters(table: Table, entity: Entity) -> Entity:
     """Read the letters of an entity, if it has any. A write is refused when it was changed since it was read."""
     if not entity.letter_rows:
         return entity
-    page = partial(
-        table.query, entity.key, dead_letters.PREFIX, dead_letters.LAST, select=dead_letters.PROPERTIES
-    )
-    rows = [row async for found in pages(page) for row in found.rows]
-    return replace(entity, letters=dead_letters.read_letters(rows))
+    return replace(entity, letters=await dead_letters.letters_of(Partition.exact(table, entity.key)))
 
 
 async def store_entity(table: Table, entity: Entity) -> Entity:
@@ -395,13 +375,11 @@ async def store_entity(table: Table, entity: Entity) -> Entity:
         kept, includes = entity.letters.changed(entity.refused)
         entity = replace(entity, letters=kept, letter_rows=len(kept.rows), refused=None)
     properties = entity.properties()
-    change = (
-        Operation.insert(ENTITY, properties)
-        if entity.etag is None
-        else Operation.replace(ENTITY, properties, entity.etag)
-    )
+    change = Operation.insert(ENTITY, properties)
+    if entity.etag is not None:
+        change = Operation.replace(ENTITY, properties, entity.etag)
+    changes = [change, *(include.operation() for include in includes)]
     try:
-        changes = [change, *(include.operation() for include in includes)]
         (etag, *_) = await table.transact(entity.key, changes)
     except RowError as error:
         raise ConcurrencyConflictError(entity.key, str(error)) from error

@@ -40,9 +40,7 @@ class DeduplicationStore:
     async def find(self, entity: str, message_id: IdKey) -> bytes | None:
         """Return the fingerprint of a message that was processed, None when it was not. Costs one request."""
         row = await self.table.get(entity, row_key(message_id))
-        if row is None:
-            return None
-        return _fingerprint(row)
+        return None if row is None else _fingerprint(row)
 
     async def add(self, entity: str, fingerprints: Mapping[IdKey, bytes]) -> None:
         """Add messages by their ids; return when that is durable. Adding them again changes nothing but their age.
@@ -292,14 +290,10 @@ class EntryTokens(NamedTuple):
         """Return them with one more attempt."""
         return self._replace(attempts=(*self.attempts, attempt)) if any(self.recipients) else self
 
-    def committing(self, attempt: str) -> EntryTokens:
-        """Return them with the attempt that counts."""
-        return self._replace(committed=attempt)
-
     def of_attempt(self, attempt: str) -> list[Token]:
         """Return the tokens of all outputs, under the ids of an attempt."""
         return [
-            Token(self.incoming.chain, _id(attempt, index), handler)
+            Token(self.incoming.chain, f"{attempt}-{index}", handler)
             for index, handlers in enumerate(self.recipients)
             for handler in handlers
         ]
@@ -311,16 +305,9 @@ class EntryTokens(NamedTuple):
 
     def put_into(self, outputs: Sequence[Output]) -> tuple[Output, ...]:
         """Return outputs that carry the names of their tokens."""
-        return tuple(
-            output._replace(headers=with_token(output.headers, self._name(index)))
-            if self.recipients[index]
-            else output
-            for index, output in enumerate(outputs)
-        )
-
-    def _name(self, index: int) -> str:
-        return Token(self.incoming.chain, _id(self.committed or "", index), "").name
-
-
-def _id(attempt: str, index: int) -> str:
-    return f"{attempt}-{index}"
+        found = []
+        for index, output in enumerate(outputs):
+            name = f"{self.incoming.chain}/{self.committed or ''}-{index}"
+            headers = with_token(output.headers, name) if self.recipients[index] else output.headers
+            found.append(output._replace(headers=headers))
+        return tuple(found)

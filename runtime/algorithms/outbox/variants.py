@@ -175,7 +175,8 @@ def _committed(attempts: Mapping[IdKey, str], entity: Entity) -> Entity:
     """Return the entity with the tokens of these attempts, unless it has those of others."""
     for key in _undecided(entity, attempts):
         entry = entity.outbox[key]
-        entity = entity.with_entry(key, replace(entry, tokens=_tokens(entry).committing(attempts[key])))
+        tokens = _tokens(entry)._replace(committed=attempts[key])
+        entity = entity.with_entry(key, replace(entry, tokens=tokens))
     return entity
 
 

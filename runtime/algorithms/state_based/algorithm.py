@@ -11,7 +11,7 @@ After Masternak and Pobiega, "State-based consistent messaging" (exactly-once.gi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 
@@ -34,29 +34,23 @@ from runtime.versions.readable import read_state
 from runtime.versions.stream import History, append, load, stream_partition
 
 
+@dataclass(eq=False, repr=False)
 class StateBased:
     """Processes the ordered messages of one stream at a time, for one handler."""
 
-    def __init__(
-        self,
-        table: Table,
-        handler: HandlerDefinition,
-        clock: Clock,
-        batch: BatchContext,
-        retries: RetryPolicy,
-        *,
-        documents: Documents | None = None,
-    ) -> None:
-        self.table = table
-        self.handler = handler
-        self.clock = clock
-        self.batch = batch
-        self.retries = retries.beside(table)
-        self.documents = documents
+    table: Table
+    handler: HandlerDefinition
+    clock: Clock
+    batch: BatchContext
+    retries: RetryPolicy
+    documents: Documents | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self.retries = self.retries.beside(self.table)
 
     def on_behalf_of(self, batch: BatchContext) -> StateBased:
         """Return the same algorithm for another batch."""
-        return StateBased(self.table, self.handler, self.clock, batch, self.retries, documents=self.documents)
+        return replace(self, batch=batch)
 
     async def process(
         self, business_id: str, deliveries: Sequence[Delivery], seen: Seen = NOTHING
@@ -143,6 +137,7 @@ class StateBased:
         return await self.documents.commit(drafts, append_)
 
 
+@dataclass(eq=False, repr=False)
 class StateBasedOneByOne:
     """Processes single messages of one handler, and publishes their outputs.
 
@@ -150,10 +145,9 @@ class StateBasedOneByOne:
     in the ledger, late and in bulk, that the outputs are published.
     """
 
-    def __init__(self, algorithm: StateBased, publish: Publish, epochs: Epochs | None = None) -> None:
-        self.algorithm = algorithm
-        self.publish = publish
-        self.epochs = epochs
+    algorithm: StateBased
+    publish: Publish
+    epochs: Epochs | None = None
 
     async def process(self, message: Delivery, *, redrive_beside: OpenBatches | None = None) -> Outcome:
         """Handle a message, publish its outputs, and return its outcome.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from handlers import CodecError, Context, Published
 from handlers.app import HandlerDefinition
@@ -35,19 +35,10 @@ from runtime.messages.parsing import Prepared, is_copy
 from runtime.namesakes import is_from_outside
 from runtime.versions import limits
 from runtime.versions.columns import MadeColumns, size_beside_state
-from runtime.versions.run import Version
-
-
-class Way(NamedTuple):
-    """How messages of a type are handled: by which method, its revision, and what a version takes beside its state."""
-
-    method: Method
-    revision: int
-    size: int
 
 
 class Failure(NamedTuple):
-    """Why a new message makes no version, and its position."""
+    """Why the new message at a position makes no version."""
 
     position: int
     reason: Reason
@@ -81,28 +72,20 @@ class Chain:
         return self._handler.supervision.call(run, lambda: self._context)
 
     def _handle(self, transaction: Transaction, first: int, end: int) -> Failure | None:
-        handler, business_id, clock, ways = self._handler, self._business_id, self._clock, self._ways
-        draw_key, output_room, max_bytes = handler.draw_key, self._room, limits.MAX_STATE_BYTES
+        handler, place, room = self._handler, self._place(transaction.attempt), transaction.room()
+        name, business_id, key, most = handler.name, self._business_id, handler.draw_key, self._room
         state, before, last_now = transaction.state, transaction.before, transaction.last_now
-        place = transaction.attempt and self._place(transaction.attempt)
-        room = transaction.room()
         made, afters, documents, failure, size = MadeColumns(), list[bytes](), [], None, 0
         part = slice(first, min(end, first + room.versions))
         envelopes = transaction.deliveries.envelopes
         columns = (envelopes.message_ids, envelopes.types, envelopes.headers, transaction.deliveries.messages)
         try:
             for message_id, type_, headers, message in zip(*[each[part] for each in columns], strict=True):
-                method, revision, beside = ways[type_]
-                now = max(clock(), last_now)
+                method, revision, beside = self._ways[type_]
+                now = max(self._clock(), last_now)
+                named = place and f"{place}-{transaction.number + len(made) + 1}"
                 self._context = context = Context(
-                    handler.name,
-                    business_id,
-                    message_id,
-                    now,
-                    headers,
-                    room=output_room,
-                    place=place and f"{place}-{transaction.number + len(made) + 1}",
-                    draw_key=draw_key,
+                    name, business_id, message_id, now, headers, room=most, place=named, draw_key=key
                 )
                 values = list(state.__dict__.values())
                 returned = method(state, message, context)
@@ -111,9 +94,11 @@ class Chain:
                 self._context = None
                 if headers or captured:
                     beside = size_beside_state(type_, headers, captured)
-                if len(after) > max_bytes or beside > max_bytes:
-                    taken = max(len(after), beside)
-                    problem = f"The version would take {taken} bytes; up to {max_bytes} can be stored."
+                taken = max(len(after), beside)
+                if taken > limits.MAX_STATE_BYTES:
+                    problem = (
+                        f"The version would take {taken} bytes; up to {limits.MAX_STATE_BYTES} can be stored."
+                    )
                     failure = Failure(first + len(afters), Reason.STATE_TOO_LARGE, problem)
                     break
                 made.nows.append(now)
@@ -139,28 +124,22 @@ class Chain:
             transaction.add_documents(documents)
         return failure
 
-    def _place(self, attempt: str) -> str:
+    def _place(self, attempt: str | None) -> str | None:
         """Return what the names of the documents of an attempt begin with."""
-        return f"{object_folder(self._handler.name, self._business_id)}/{attempt}"
+        return attempt and f"{object_folder(self._handler.name, self._business_id)}/{attempt}"
 
 
 @lru_cache(maxsize=64)
-def _ways(handler: HandlerDefinition) -> Mapping[str, Way]:
+def _ways(handler: HandlerDefinition) -> Mapping[str, tuple[Method, int, int]]:
+    """Return for each type its method, the revision of that, and what a version takes beside state and headers."""
     return {
-        type_: Way(route.revisions[route.newest], route.newest, size_beside_state(type_, None, None))
+        type_: (route.revisions[route.newest], route.newest, size_beside_state(type_, None, None))
         for type_, route in handler.routes.items()
     }
 
 
 FUTURE_TOLERANCE = 3600 * 1_000_000
 """How far ahead of the clock, in microseconds, a message may say that it was enqueued."""
-
-
-class Known(NamedTuple):
-    """A delivery of a message that made a version before, by its position in the transaction."""
-
-    position: int
-    version: Version
 
 
 class Decider:
@@ -226,18 +205,19 @@ class Decider:
             return known
         return sorted({*known, *(place for place, each in enumerate(messages) if type(each) is Outcome)})
 
-    def _copies_from(self, position: int, transaction: Transaction) -> list[Known]:
+    def _copies_from(self, position: int, transaction: Transaction) -> list[Copy]:
         """Return the deliveries in a row, from a position on, that are plainly copies of known messages."""
         deliveries, found = transaction.deliveries, []
+        ids, types = deliveries.envelopes.message_ids, deliveries.envelopes.types
         for place in range(position, min(position + IN_A_ROW, len(deliveries))):
-            version = transaction.find(deliveries.keys[place])
+            message, version = deliveries.messages[place], transaction.find(deliveries.keys[place])
             if (
                 version is None
                 or version.record.fingerprint != deliveries.fingerprints[place]
-                or type(deliveries.messages[place]) is Outcome
+                or isinstance(message, Outcome)
             ):
                 break
-            found.append(Known(place, version))
+            found.append(Copy(ids[place], deliveries.routes[types[place]], message, version, place))
         return found
 
     def _decide_on(self, position: int, transaction: Transaction) -> None:
@@ -249,17 +229,13 @@ class Decider:
             self._refuse(position, refused, transaction)
         elif (version := transaction.find(delivery.key)) is not None:
             if is_copy(delivery, version.record.fingerprint):
-                self._replay(Known(position, version), transaction)
+                self._replay(Copy.of(delivery, version, position), transaction)
             else:
-                problem = (
-                    f"Version {version.number} was made by another message with the id "
-                    f"{delivery.envelope.message_id}."
-                )
+                id_ = delivery.envelope.message_id
+                problem = f"Version {version.number} was made by another message with the id {id_}."
                 reused = self._dead_letter(delivery.envelope, Reason.ID_REUSED, problem)
-                # It may have been refused for another reason, before the other one was processed.
-                self._refuse(
-                    position, decided_before(transaction.refusals, position, delivery, reused), transaction
-                )
+                reused = decided_before(transaction.refusals, position, delivery, reused)
+                self._refuse(position, reused, transaction)
         elif refused := self._refusal(position, delivery, transaction):
             self._refuse(position, refused, transaction)
         else:
@@ -274,34 +250,30 @@ class Decider:
         """Handle new messages on the newest state, and add the versions that they make."""
         failure = self._chain.handle(transaction, first, end)
         if failure is not None:
-            position, reason, error = failure
-            refused = self._dead_letter(transaction.deliveries.envelopes[position], reason, error)
-            self._refuse(position, refused, transaction)
+            envelope = transaction.deliveries.envelopes[failure.position]
+            refused = self._dead_letter(envelope, failure.reason, failure.error)
+            self._refuse(failure.position, refused, transaction)
 
-    def _replay(self, known: Known, transaction: Transaction) -> None:
+    def _replay(self, known: Copy, transaction: Transaction) -> None:
         """Handle a known message again on the version before its own, and compare. Nothing is added."""
         try:
-            replayed = self._replayer.replay(*_copy(known, transaction))
+            replayed = self._replayer.replay(known)
             self._compare(known, replayed, transaction)
         except (HandlerFailedError, CodecError) as error:
             self._refuse_replay(known, Reason.REPLAY_FAILED, str(error), transaction)
 
-    def _replay_all(self, known: Sequence[Known], transaction: Transaction) -> None:
+    def _replay_all(self, known: Sequence[Copy], transaction: Transaction) -> None:
         """Do the same for copies of known messages in a row, up to the first that fails."""
-        replays = self._replayer.replay_all([_copy(each, transaction) for each in known])
-        matches = meets_digests(replays, [each.version for each in known])
-        for each, after, published, is_same in zip(
-            known, replays.afters, replays.published, matches, strict=False
-        ):
-            if is_same:
-                self._conclude(each, published, transaction)
+        replayed, error = self._replayer.replay_all(known)
+        for each, found in zip(known, replayed, strict=False):
+            if meets_digests(found, each.version):
+                self._conclude(each, found.published, transaction)
             else:
-                self._compare(each, Replayed(after, published), transaction)
-        if replays.error is not None:
-            failed = known[len(replays.afters)]
-            self._refuse_replay(failed, Reason.REPLAY_FAILED, str(replays.error), transaction)
+                self._compare(each, found, transaction)
+        if error is not None:
+            self._refuse_replay(known[len(replayed)], Reason.REPLAY_FAILED, str(error), transaction)
 
-    def _compare(self, known: Known, replayed: Replayed, transaction: Transaction) -> None:
+    def _compare(self, known: Copy, replayed: Replayed, transaction: Transaction) -> None:
         """Conclude a duplicate if its replay is as its message was handled first, or refuse it. Raises `CodecError`."""
         difference = find_difference(self._handler, replayed, known.version)
         if difference is None:
@@ -313,9 +285,9 @@ class Decider:
         else:
             self._refuse_replay(known, Reason.NONDETERMINISTIC, str(difference), transaction)
 
-    def _conclude(self, known: Known, published: Sequence[Published], transaction: Transaction) -> None:
+    def _conclude(self, known: Copy, published: Sequence[Published], transaction: Transaction) -> None:
         """Conclude a duplicate whose replay is as its message was handled first."""
-        position, version = known
+        position, version = known.position, known.version
         key = transaction.deliveries.keys[position]
         is_first = key not in transaction.delivered
         is_ours = self._batch.is_ours(version.batch, version.batch_number)
@@ -323,9 +295,9 @@ class Decider:
         published = published if is_first else ()
         transaction.conclude(key, status, version.number, version.record.now, published)
 
-    def _refuse_replay(self, known: Known, reason: Reason, error: str, transaction: Transaction) -> None:
+    def _refuse_replay(self, known: Copy, reason: Reason, error: str, transaction: Transaction) -> None:
         """Refuse what cannot be replayed; fail the batch when its outputs are unpublished."""
-        (position, version), deliveries = known, transaction.deliveries
+        position, version, deliveries = known.position, known.version, transaction.deliveries
         envelope = deliveries.envelopes[position]
         has_outputs = deliveries.keys[position] in transaction.delivered
         if not has_outputs and not self._batch.is_finished(version.batch, version.batch_number):
@@ -364,12 +336,3 @@ class Decider:
     def _dead_letter(self, envelope: Envelope, reason: Reason, error: str) -> Outcome:
         length = self._batch.limits.error
         return dead_letter(envelope, reason, error, self._handler.name, self._business_id, length=length)
-
-
-def _copy(known: Known, transaction: Transaction) -> Copy:
-    position, version = known
-    deliveries, envelopes = transaction.deliveries, transaction.deliveries.envelopes
-    message: Any = deliveries.messages[position]
-    return Copy(
-        envelopes.message_ids[position], deliveries.routes[envelopes.types[position]], message, version
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ from handlers.app import HandlerDefinition
 from handlers.handler import Route
 from runtime.algorithms.algorithm import HandlerFailedError, failure_of, invoke_handler, settle
 from runtime.messages.digests import NO_OUTPUTS, digest_outputs, digest_state
+from runtime.messages.parsing import Prepared
 from runtime.namesakes import is_from_outside
 from runtime.versions.readable import ABSENT, Change, changes, decode
 from runtime.versions.run import Version
@@ -45,19 +46,17 @@ class Difference:
             upcast = ""
             if self.schemas is not None:
                 upcast = " (compared in schema version {1}, upcast from {0})".format(*self.schemas)
-            details.append(f"{_listed(self.state) or 'the same fields are written otherwise'}{more}{upcast}")
+            fields = [
+                f"{each.field} was {shown(each.before)} and is {shown(each.after)}" for each in self.state
+            ]
+            listed = ", ".join(fields[:_SHOWN]) or "the same fields are written otherwise"
+            details.append(f"{listed}{more}{upcast}")
         if self.outputs:
             details.append(self.outputs)
         return (
             f"The replay of version {self.number} has {' and '.join(kinds)} than recorded: {'; '.join(details)}. "
             f"The handler is not deterministic, or was changed without a new revision."
         )
-
-
-def _listed(found: Sequence[Change]) -> str:
-    return ", ".join(
-        [f"{each.field} was {shown(each.before)} and is {shown(each.after)}" for each in found[:_SHOWN]]
-    )
 
 
 def shown(value: Any) -> str:  # noqa: ANN401 - any JSON value
@@ -92,24 +91,18 @@ class Replayed(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """A copy of a message that made a version."""
+    """A copy of a message that made a version; `position` is its own among the deliveries."""
 
     message_id: str
     route: Route
     message: Message
     version: Version
+    position: int = 0
 
-
-class Replays:
-    """What replays in a row gave: the encoded states after them, and what was published.
-
-    `error` says why the next one failed, None when none did.
-    """
-
-    def __init__(self) -> None:
-        self.afters: list[bytes] = []
-        self.published: list[Sequence[Published]] = []
-        self.error: HandlerFailedError | CodecError | None = None
+    @classmethod
+    def of(cls, delivery: Prepared, version: Version, position: int = 0) -> Copy:
+        """Return the copy that a delivery is."""
+        return cls(delivery.envelope.message_id, delivery.route, delivery.message, version, position)
 
 
 class Replayer:
@@ -121,30 +114,31 @@ class Replayer:
         self._context: Context | None = None
         """That of the call under way. An error is the handler's as long as there is one."""
 
-    def replay_all(self, copies: Sequence[Copy]) -> Replays:
-        """Handle known messages in a row, as `replay` does, up to the first whose replay fails.
+    def replay_all(
+        self, copies: Sequence[Copy]
+    ) -> tuple[list[Replayed], HandlerFailedError | CodecError | None]:
+        """Handle known messages in a row, as `replay` does, up to the first whose replay fails, and return why it does.
 
         Ends before a version of another schema version or revision than today's code makes: `replay` knows these.
         """
-        replays = Replays()
-        run = partial(self._replay_all, copies, replays)
+        replayed: list[Replayed] = []
+        run = partial(self._replay_all, copies, replayed)
         try:
             self._handler.supervision.call(run, lambda: self._context)
         except BaseException as error:
             called, self._context = self._context, None
             if called is not None and not is_from_outside(error):
-                replays.error = failure_of(called.exceeded or error)
-            elif isinstance(error, CodecError):
-                replays.error = error
-            else:
-                raise
-        return replays
+                return replayed, failure_of(called.exceeded or error)
+            if isinstance(error, CodecError):
+                return replayed, error
+            raise
+        return replayed, None
 
-    def _replay_all(self, copies: Sequence[Copy], replays: Replays) -> None:
+    def _replay_all(self, copies: Sequence[Copy], replayed: list[Replayed]) -> None:
         codec = self._handler.codec
         state: State | None = None
         encoded = b""
-        for message_id, route, message, version in copies:
+        for message_id, route, message, version, _ in copies:
             method, before = route.revisions.get(version.record.revision), version.before
             if method is None or version.schema != codec.version:
                 return
@@ -156,25 +150,22 @@ class Replayer:
             state, encoded = settle(self._handler, method, state, values, before, returned, context)
             published = context.published
             self._context = None
-            replays.afters.append(encoded)
-            replays.published.append(published)
+            replayed.append(Replayed(encoded, published))
 
-    def replay(self, message_id: str, route: Route, message: Message, known: Version) -> Replayed:
+    def replay(self, copy: Copy) -> Replayed:
         """Handle a known message as it was handled first: same state, clock, captured values, revision.
 
         Raises `RevisionGoneError`, `HandlerFailedError`, and `CodecError` when the state before it cannot be read.
         """
-        handler, record = self._handler, known.record
-        method = route.revisions.get(record.revision)
+        handler, known, record = self._handler, copy.version, copy.version.record
+        method = copy.route.revisions.get(record.revision)
         if method is None:
             raise RevisionGoneError(
                 f"Revision {record.revision} of {handler.name} for {record.type} is no longer there."
             )
         before = handler.codec.upcast(known.before, known.schema)
-        context = self._recorded(message_id, known)
-        _, after = invoke_handler(
-            handler, method, handler.codec.reread(before), before, message=message, context=context
-        )
+        context, state = self._recorded(copy.message_id, known), handler.codec.reread(before)
+        _, after = invoke_handler(handler, method, state, before, message=copy.message, context=context)
         return Replayed(after, context.published)
 
     def _recorded(self, message_id: str, known: Version) -> Context:
@@ -191,13 +182,13 @@ class Replayer:
         )
 
 
-def meets_digests(replays: Replays, versions: Sequence[Version]) -> Iterator[bool]:
-    """Say of each replay whether it meets the digests of its version."""
-    for after, published, version in zip(replays.afters, replays.published, versions, strict=False):
-        record = version.record
-        yield (
-            digest_state(after) == record.state_digest and digest_outputs(published) == record.outputs_digest
-        )
+def meets_digests(replayed: Replayed, version: Version) -> bool:
+    """Return whether a replay meets the digests of its version."""
+    record = version.record
+    return (
+        digest_state(replayed.after) == record.state_digest
+        and digest_outputs(replayed.published) == record.outputs_digest
+    )
 
 
 def find_difference(handler: HandlerDefinition, replayed: Replayed, known: Version) -> Difference | None:

@@ -41,8 +41,7 @@ class Transaction:
     number of the newest version, and `last_now` the time when it was made. `outcomes` are those of the first
     deliveries, `delivered` the messages that had their first delivery in this batch, and `refusals` the letters.
     `attempt` is the id of this attempt, None when there is no store of documents. `may_find` says that a delivery may
-    be of a message that made a version: most groups have no copies, and none is looked for. `is_full` says that a
-    commit may have no room for more.
+    be of a message that made a version: most groups have no copies, and none is looked for.
     """
 
     def __init__(
@@ -71,10 +70,9 @@ class Transaction:
         self._documents: list[tuple[int, NewDocument]] = []
         self._history = history
         self._batch = batch
-        self.is_full = False
         self._packer = Packer(deliveries, head, newest, batch.batch_id, batch.number)
         self._positions: dict[IdKey, int] = {}
-        self._has_found = history.has_found
+        self._has_found = bool(history.appended or history.found)
         self.may_find = self._has_found or len(set(deliveries.keys)) < len(deliveries.keys)
 
     def find(self, message_id: IdKey) -> Version | None:
@@ -86,20 +84,27 @@ class Transaction:
 
     def known_positions(self) -> list[int]:
         """Return where deliveries are whose message made a version before, or stands before them in the group."""
-        known: list[int] = []
-        if self.may_find:
-            before: set[IdKey] = set()
-            for position, key in enumerate(self.deliveries.keys):
-                if key in before or (self._has_found and self._history.has(key)):
-                    known.append(position)
-                before.add(key)
+        known, before = list[int](), set[IdKey]()
+        for position, key in enumerate(self.deliveries.keys if self.may_find else ()):
+            if key in before or (self._has_found and self._history.has(key)):
+                known.append(position)
+            before.add(key)
         return known
 
     def room(self) -> Room:
         """Return how many versions may be added at once, and after how many bytes of them this is to be asked again."""
-        room = self._packer.room()
-        self.is_full = self.is_full or self._packer.is_full
-        return room
+        return self._packer.room()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a commit may have no room for more."""
+        size = sum(document.reference.size for _, document in self._documents)
+        return (
+            self._packer.is_full
+            or self.refusals.is_full
+            or len(self._documents) >= limits.MAX_TRANSACTION_DOCUMENTS
+            or size >= limits.MAX_TRANSACTION_DOCUMENT_BYTES
+        )
 
     def extend(self, made: MadeColumns, afters: Sequence[bytes], size: int, state: State) -> None:
         """Add the versions of the next deliveries, make `state` the newest, and conclude the deliveries.
@@ -113,7 +118,6 @@ class Transaction:
         keys = self.deliveries.keys[first:end]
         self._positions.update(zip(keys, count(len(self._positions)), strict=False))
         self._packer.extend(made, afters, size)
-        self.is_full = self.is_full or self._packer.is_full
         self.outcomes.processed(self.number + 1, made.nows, made.published)
         self.number += len(made)
         self.last_now, self.before = made.nows[-1], afters[-1]
@@ -124,12 +128,6 @@ class Transaction:
     def add_documents(self, documents: Sequence[NewDocument]) -> None:
         """Add the documents that the newest version refers to."""
         self._documents += [(self.number, document) for document in documents]
-        size = sum(document.reference.size for _, document in self._documents)
-        self.is_full = (
-            self.is_full
-            or len(self._documents) >= limits.MAX_TRANSACTION_DOCUMENTS
-            or size >= limits.MAX_TRANSACTION_DOCUMENT_BYTES
-        )
 
     def conclude(
         self, key: IdKey, status: Status, number: int, now: int, published: Sequence[Published]
@@ -145,14 +143,12 @@ class Transaction:
         keys, fingerprints = self.deliveries.keys, self.deliveries.fingerprints
         for position in range(first, end):
             self.refusals.processed(position, keys[position], fingerprints[position])
-        self.is_full = self.is_full or self.refusals.is_full
 
     def refuse(self, outcome: Outcome, delivery: Delivery, now: int) -> None:
         """Add the outcome of the next delivery, which makes no version. A dead letter is kept."""
         if outcome.is_dead_letter:
             position = len(self.outcomes)
             self.refusals.record(position, outcome, delivery, version=self.number, now=now)
-            self.is_full = self.is_full or self.refusals.is_full
             self.dead_letter = True
         self.outcomes.refuse(outcome)
 
@@ -165,14 +161,14 @@ class Transaction:
             packed = self._packer.pack(written_at)
             stored, runs = packed.last - head.versions, packed.runs
             head = head._replace(
-                state=self._packer.after(stored - 1),
+                state=self._packer.states[stored],
                 schema=self._history.newest.schema,
                 versions=packed.last,
-                last_now=self._packer.made(stored - 1).now,
+                last_now=self._packer.made.nows[stored - 1],
                 tail=packed.tail,
             )
             if stored < len(self._positions):
-                decided = self._packer.made(stored).position
+                decided = self._packer.made.positions[stored]
         letters = self.refusals.letters(decided)
         if letters is not None:
             waiting = head.waiting.after(letters, self.refusals.beyond_limit(decided))
@@ -198,14 +194,5 @@ class Transaction:
     def _version(self, position: int) -> Version:
         """Return the version at a position of this transaction."""
         record, before, after = self._packer.version(position)
-        number = self.head.versions + 1 + position
-        batch = self._batch
-        return Version(
-            number,
-            record,
-            before,
-            after,
-            self._history.newest.schema,
-            batch.batch_id,
-            batch_number=batch.number,
-        )
+        number, batch, schema = self.head.versions + 1 + position, self._batch, self._history.newest.schema
+        return Version(number, record, before, after, schema, batch.batch_id, batch_number=batch.number)

@@ -9,24 +9,24 @@ What is to be cut is planned and measured first, so that a dry run tells exactly
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from eventstore import Include, Partition, Row, Stream, Table, pages
+from eventstore import Include, Partition, Row, Stream, Table
 from eventstore.header import header_row
 from eventstore.limits import prepare_row, row_bytes
 from eventstore.writing import CutRows, rows_to_cut
 from runtime.errors import UsageError
 from runtime.ledger.batch import OpenBatches
 from runtime.messages.digests import NO_OUTPUTS
+from runtime.options import option
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions import dead_letters
-from runtime.versions.dead_letters import Letter, Letters, Waiting, given_up
+from runtime.versions.dead_letters import Letter, Waiting, given_up
 from runtime.versions.index import index_below
 from runtime.versions.properties import placed
 from runtime.versions.run import (
@@ -45,7 +45,6 @@ from runtime.versions.tail import HEAD_PROPERTIES, NO_EVENT, Head, Tail, read_he
 
 DAY = 24 * 3600 * 1_000_000
 MINIMUM_AGE = DAY
-_LONGEST_WINDOW = 3650 * DAY
 
 
 class HeldBy(StrEnum):
@@ -70,60 +69,40 @@ class HeldBy(StrEnum):
     """One of its rows cannot be read: nothing is cut of it."""
 
 
-def option(text: str, **details: object) -> Mapping[str, Any]:
-    """Return the metadata of a field that the command line takes too: one line of help, and details of the option.
-
-    The details are a `metavar`, a `min`, and `parse="duration"` for microseconds.
-    """
-    return {"help": text, **details}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRules:
     """What may be cut, as policies say it too. Times are microseconds. A version goes only when every rule lets it."""
 
-    older_than: int | None = field(
-        default=None,
-        metadata=option("Cut versions older than 7d, 24h, 2w ...", parse="duration", metavar="AGE"),
+    older_than: int | None = option(
+        "Cut versions older than 7d, 24h, 2w ...", default=None, parse="duration", metavar="AGE"
     )
-    keep_last: int | None = field(
-        default=None, metadata=option("Cut all but the newest N versions of each stream.", metavar="N", min=1)
+    keep_last: int | None = option(
+        "Cut all but the newest N versions of each stream.", default=None, metavar="N", min=1
     )
-    redelivery_window: int = field(
+    redelivery_window: int = option(
+        "How much later than its first copy a broker may stamp another one, for logs whose broker does; moves the "
+        "horizon on by as much.",
         default=0,
-        metadata=option(
-            "How much later than its first copy a broker may stamp another one, for logs whose broker does; moves the "
-            "horizon on by as much.",
-            parse="duration",
-            metavar="TIME",
-        ),
+        parse="duration",
+        metavar="TIME",
     )
-    allow_undated: bool = field(
+    allow_undated: bool = option(
+        "Cut versions without enqueued_at too; every unknown message without one is too late there afterwards.",
         default=False,
-        metadata=option(
-            "Cut versions without enqueued_at too; every unknown message without one is too late there afterwards."
-        ),
     )
-    acknowledged_after: int | None = field(
+    acknowledged_after: int | None = option(
+        "Promise that the queue has no single message any more that was handled longer ago: then its outputs are "
+        "published, and its version may be cut.",
         default=None,
-        metadata=option(
-            "Promise that the queue has no single message any more that was handled longer ago: then its outputs are "
-            "published, and its version may be cut.",
-            parse="duration",
-            metavar="AGE",
-        ),
+        parse="duration",
+        metavar="AGE",
     )
 
-    def as_of(self, now: int, open_batches: OpenBatches) -> TruncationRules:
+    def as_of(self, now: int, open_batches: OpenBatches, *, allow_young: bool = False) -> TruncationRules:
         """Return the rules of a truncation that begins now.
 
         Raises `UsageError` when neither an age nor a number is given, or the age is below a day and not allowed to be.
         """
-        return self._as_of(now, open_batches)
-
-    def _as_of(
-        self, now: int, open_batches: OpenBatches, *, allow_young: bool = False, give_up: int | None = None
-    ) -> TruncationRules:
         age, window = self.older_than, self.redelivery_window
         if age is None and self.keep_last is None:
             raise UsageError("Say what may be cut: --older-than AGE, --keep-last N, or both.")
@@ -132,18 +111,13 @@ class PolicyRules:
                 "Versions younger than 24h are kept, as their messages may well be redelivered: give an "
                 "--older-than of 24h or more, or add --allow-young."
             )
-        if not 0 <= window <= _LONGEST_WINDOW:
+        if not 0 <= window <= 3650 * DAY:
             raise UsageError("A redelivery window is between nothing and ten years.")
         if age is None:
             age = 0 if allow_young else MINIMUM_AGE
+        acknowledged = ago(now, self.acknowledged_after)
         return TruncationRules(
-            now - age,
-            self.keep_last or 0,
-            window,
-            self.allow_undated,
-            open_batches,
-            ago(now, self.acknowledged_after),
-            give_up,
+            now - age, self.keep_last or 0, window, self.allow_undated, open_batches, acknowledged
         )
 
 
@@ -156,40 +130,33 @@ def ago(now: int, age: int | None) -> int | None:
 class TruncationChoices(PolicyRules):
     """What one truncation cuts, and how it works."""
 
-    allow_young: bool = field(
-        default=False,
-        metadata=option("Cut versions younger than 24h too, whose messages may well be redelivered."),
+    allow_young: bool = option(
+        "Cut versions younger than 24h too, whose messages may well be redelivered.", default=False
     )
-    give_up_letters_older_than: int | None = field(
+    give_up_letters_older_than: int | None = option(
+        "Give up letters that were refused longer ago, which hold their streams: they are never redriven.",
         default=None,
-        metadata=option(
-            "Give up letters that were refused longer ago, which hold their streams: they are never redriven.",
-            parse="duration",
-            metavar="AGE",
-        ),
+        parse="duration",
+        metavar="AGE",
     )
 
-    dry_run: bool = field(default=False, metadata=option("Write nothing, and say what would be cut."))
-    take_over: bool = field(
-        default=False,
-        metadata=option("Begin although the lease of another clean-up has not expired; that one stops."),
+    dry_run: bool = option("Write nothing, and say what would be cut.", default=False)
+    take_over: bool = option(
+        "Begin although the lease of another clean-up has not expired; that one stops.", default=False
     )
-    max_requests_per_second: float | None = field(
-        default=None, metadata=option("All workers together make no more requests.", metavar="N", min=0.1)
+    max_requests_per_second: float | None = option(
+        "All workers together make no more requests.", default=None, metavar="N", min=0.1
     )
-    report: Path | None = field(
+    report: Path | None = option(
+        "Write a row for each stream that is cut or held to this new folder, as Parquet.",
         default=None,
-        metadata=option(
-            "Write a row for each stream that is cut or held to this new folder, as Parquet.", metavar="DIR"
-        ),
+        metavar="DIR",
     )
-    export: Path | None = field(
+    export: Path | None = option(
+        "Write versions and letters to files in this folder, and cut them once those were read back.",
         default=None,
-        metadata=option(
-            "Write versions and letters to files in this folder, and cut them once those were read back.",
-            metavar="DIR",
-            file_okay=False,
-        ),
+        metavar="DIR",
+        file_okay=False,
     )
 
     @property
@@ -198,10 +165,10 @@ class TruncationChoices(PolicyRules):
         flags = (self.redelivery_window, self.allow_undated, self.allow_young)
         return self.older_than is not None or self.keep_last is not None or any(flags)
 
-    def as_of(self, now: int, open_batches: OpenBatches) -> TruncationRules:
+    def as_of(self, now: int, open_batches: OpenBatches, *, allow_young: bool = False) -> TruncationRules:
         """Return the rules of a truncation that begins now. Raises `UsageError` for rules that make no sense."""
-        give_up = ago(now, self.give_up_letters_older_than)
-        return self._as_of(now, open_batches, allow_young=self.allow_young, give_up=give_up)
+        rules = PolicyRules.as_of(self, now, open_batches, allow_young=allow_young or self.allow_young)
+        return replace(rules, give_up=ago(now, self.give_up_letters_older_than))
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,8 +209,10 @@ class TruncationRules:
 
         Versions that are unacknowledged may go all the same, when they have no outputs.
         """
-        of_batches = [(commit.batch, commit.number) for commit in run.commits if commit.batch is not None]
-        if not all(self.open_batches.is_finished(*each) for each in of_batches):
+        if not all(
+            each.batch is None or self.open_batches.is_finished(each.batch, each.number)
+            for each in run.commits
+        ):
             return HeldBy.OPEN_BATCH
         if run.undated and not self.allow_undated:
             return HeldBy.UNDATED
@@ -284,7 +253,7 @@ async def take_letters(
         stream = await Stream.try_open(Partition.exact(table, key))
         if stream is None or not dead_letters.read_waiting(stream.properties or {}).count:
             return frozenset()
-        waiting = (await _letters_of(stream.partition)).waiting
+        waiting = (await dead_letters.letters_of(stream.partition)).waiting
         old = [letter for letter in waiting if letter.refused_at <= latest]
         for letter in old:
             take(letter)
@@ -305,7 +274,7 @@ async def without_old_letters(
     latest = rules.give_up
     if latest is None or not head.waiting.count:
         return stream, head, 0
-    before = await _letters_of(stream.partition)
+    before = await dead_letters.letters_of(stream.partition)
     changed, count = given_up(
         before.all, lambda letter: letter.refused_at <= latest and (kept is None or letter.number in kept)
     )
@@ -316,17 +285,6 @@ async def without_old_letters(
         return replace(stream, properties=head.properties()), head, count
     _, changes = before.changed(changed)
     return await Stream.set_properties(stream, head.properties(), changes), head, count
-
-
-async def _letters_of(partition: Partition) -> Letters:
-    read = partial(
-        partition.table.query,
-        partition.key,
-        dead_letters.PREFIX,
-        dead_letters.LAST,
-        select=dead_letters.PROPERTIES,
-    )
-    return dead_letters.read_letters([row async for page in pages(read) for row in page.rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,9 +332,8 @@ async def planned(stream: Stream, gone: Sequence[RunIndex], head: Head) -> Plan 
         return Plan(stream, stream.first_version, rows) if rows.row_keys else None
     if head.tail is not None and head.tail.first < head.kept_from:
         head = head._replace(tail=head.tail.from_version(head.kept_from))
-    first_event = (
-        max([run.event for run in gone if run.event != NO_EVENT], default=stream.first_version - 1) + 1
-    )
+    # A segment of the tail has the event 0.
+    first_event = max(stream.first_version, *(run.event + 1 for run in gone))
     index = await index_below(stream.partition, head.kept_from)
     return Plan(stream, first_event, await rows_to_cut(stream, first_event), index, head)
 
@@ -455,11 +412,11 @@ async def take_versions(
         stream, head, _ = await without_old_letters(stream, head, rules, dry_run=True)
         gone, _ = await _gone(runs, head, rules, StoredOutputs(stream, head.tail))
         last = gone[-1].last if gone else 0
-        numbers = [index.event for index in gone if index.event != NO_EVENT]
-        for number in numbers:
-            (event,) = await Stream.read_events(stream, number, number)
-            for version in RunVersions(read_run(event)):
-                take(version)
+        for run in gone:
+            if run.event != NO_EVENT:
+                (event,) = await Stream.read_events(stream, run.event, run.event)
+                for version in RunVersions(read_run(event)):
+                    take(version)
         if head.tail is not None and head.tail.first <= last:
             for version in RunVersions(head.tail.run()):
                 if version.number <= last:
@@ -506,18 +463,9 @@ async def truncate_stream(
         plan = await planned(stream, gone, head)
         if plan is not None and not dry_run:
             await plan.carry_out()
-        return Truncated(
-            key,
-            sum(run.count for run in gone),
-            len(gone),
-            head.kept_from,
-            head.versions,
-            head.horizon,
-            plan.count if plan else 0,
-            plan.bytes if plan else 0,
-            held,
-            abandoned,
-        )
+        count, (rows, size) = sum(run.count for run in gone), (plan.count, plan.bytes) if plan else (0, 0)
+        cut = Truncated(key, count, len(gone), head.kept_from, head.versions, head.horizon)
+        return replace(cut, rows=rows, bytes=size, held=held, letters=abandoned)
 
     with placed(table, key):
         return await until_undisturbed(retries.beside(table), attempt)
@@ -559,8 +507,7 @@ def _moved(head: Head, gone: Sequence[RunIndex], rules: TruncationRules) -> Head
     horizons = [newest + rules.redelivery_window for newest in dated]
     if head.horizon is not None:
         horizons.append(head.horizon)
+    undated_cut = head.undated_cut or any(run.undated for run in gone)
     return head._replace(
-        kept_from=gone[-1].last + 1,
-        horizon=max(horizons, default=None),
-        undated_cut=head.undated_cut or any(run.undated for run in gone),
+        kept_from=gone[-1].last + 1, horizon=max(horizons, default=None), undated_cut=undated_cut
     )

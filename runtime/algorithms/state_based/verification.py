@@ -6,7 +6,7 @@ It tells of each delivery what a batch would make of it as a duplicate. New mess
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 
@@ -80,26 +80,21 @@ FindCut = Callable[[str, str, Collection[IdKey], int], Mapping[IdKey, Version]]
 """Finds versions that were cut, by handler, business id, the ids of the messages, and the time that they follow."""
 
 
+@dataclass(eq=False, repr=False)
 class Verifier:
     """Verifies the deliveries of one stream at a time, for one handler.
 
     `with_outputs` keeps what matches publish; `find_cut` finds versions that the table no longer has.
     """
 
-    def __init__(
-        self,
-        table: Table,
-        handler: HandlerDefinition,
-        retries: RetryPolicy,
-        *,
-        with_outputs: bool = False,
-        find_cut: FindCut | None = None,
-    ) -> None:
-        self._table = table
-        self._with_outputs = with_outputs
-        self._find_cut = find_cut
-        self._handler = handler
-        self._retries = retries.beside(table)
+    table: Table
+    handler: HandlerDefinition
+    retries: RetryPolicy
+    with_outputs: bool = field(default=False, kw_only=True)
+    find_cut: FindCut | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self.retries = self.retries.beside(self.table)
 
     async def verify(self, business_id: str, deliveries: Sequence[Delivery]) -> list[Finding]:
         """Return a finding for each delivery of a stream, and one more when its newest state cannot be read.
@@ -108,12 +103,12 @@ class Verifier:
         large for the header is not looked at. Raises `StoredDataError`, and `RetriesExhaustedError` when the store does
         not answer.
         """
-        name, keys = self._handler.name, list(map(_key, deliveries))
+        name, keys = self.handler.name, list(map(_key, deliveries))
         ids = {key for key in keys if key is not None}
-        with placed(self._table, f"{name}-{business_id}"):
+        with placed(self.table, f"{name}-{business_id}"):
             try:
-                find = partial(find_versions, self._table, name, business_id, ids)
-                stream = await until_undisturbed(self._retries, find)
+                find = partial(find_versions, self.table, name, business_id, ids)
+                stream = await until_undisturbed(self.retries, find)
             except InvalidKeyError:
                 stream = None
             if stream is None:
@@ -132,15 +127,15 @@ class Verifier:
         """Return the versions that messages made, those that were cut too, as far as they are found."""
         known = {key: version for key in ids if (version := stream.find(key)) is not None}
         others = [key for key in ids if key not in known]
-        if self._find_cut is None or stream.head.kept_from == 1 or not others:
+        if self.find_cut is None or stream.head.kept_from == 1 or not others:
             return known
         forgotten = stream.head.tombstone
         since = forgotten.at if forgotten else 0
-        return {**self._find_cut(self._handler.name, business_id, others, since), **known}
+        return {**self.find_cut(self.handler.name, business_id, others, since), **known}
 
     def _unreadable(self, encoded: bytes, schema: int) -> str | None:
         """Return why today's code cannot read a stored state as it was, None when it can."""
-        codec = self._handler.codec
+        codec = self.handler.codec
         try:
             read_state(codec, codec.upcast(encoded, schema))
         except CodecError as error:
@@ -150,7 +145,8 @@ class Verifier:
     def _findings(
         self, head: Head, business_id: str, deliveries: Sequence[Delivery], versions: Sequence[Version | None]
     ) -> Iterator[Finding]:
-        replayer = Replayer(self._handler, business_id)
+        """Yield the findings: plain copies of known messages are replayed in a row, up to the first that fails."""
+        replayer = Replayer(self.handler, business_id)
         position = 0
         while position < len(deliveries):
             copies, row = [], slice(position, position + IN_A_ROW)
@@ -160,28 +156,17 @@ class Verifier:
                 if delivery.fingerprint != version.record.fingerprint:
                     break
                 copies.append((delivery, version))
-            found = self._of_copies(replayer, business_id, copies)
+            replayed, error = replayer.replay_all([Copy.of(*each) for each in copies])
+            found = [
+                self._compared(delivery, business_id, version, each, is_same=meets_digests(each, version))
+                for (delivery, version), each in zip(copies, replayed, strict=False)
+            ]
+            if error is not None:
+                found.append(self._failed(*copies[len(found)], business_id, error))
             if not found:
                 found = [self._of_any(replayer, head, business_id, deliveries[position], versions[position])]
             yield from found
             position += len(found)
-
-    def _of_copies(
-        self, replayer: Replayer, business_id: str, copies: Sequence[tuple[Prepared, Version]]
-    ) -> list[Finding]:
-        """Return the findings on plain copies of known messages in a row, up to the first whose replay fails."""
-        replays = replayer.replay_all(
-            [Copy(each.envelope.message_id, each.route, each.message, version) for each, version in copies]
-        )
-        matches = meets_digests(replays, [version for _, version in copies])
-        replayed = map(Replayed, replays.afters, replays.published)
-        found = [
-            self._compared(delivery, business_id, version, each, is_same=is_same)
-            for (delivery, version), each, is_same in zip(copies, replayed, matches, strict=False)
-        ]
-        if replays.error is not None:
-            found.append(self._failed(*copies[len(found)], business_id, replays.error))
-        return found
 
     def _of_any(
         self, replayer: Replayer, head: Head, business_id: str, delivery: Delivery, known: Version | None
@@ -193,7 +178,7 @@ class Verifier:
         if isinstance(delivery, Prepared):
             is_same = is_copy(delivery, known.record.fingerprint)
         else:
-            route, type_ = self._handler.routes.get(delivery.envelope.type), delivery.envelope.type
+            route, type_ = self.handler.routes.get(delivery.envelope.type), delivery.envelope.type
             names = (type_,) if route is None else route.names
             is_same = has_fingerprint(delivery.envelope, names, known.record.fingerprint, route)
         if not is_same:
@@ -202,13 +187,12 @@ class Verifier:
         if isinstance(delivery, Outcome):
             return self._finding(delivery, business_id, Verdict.REFUSED, known, error=delivery.error)
         try:
-            replayed = replayer.replay(delivery.envelope.message_id, delivery.route, delivery.message, known)
+            replayed = replayer.replay(Copy.of(delivery, known))
         except (HandlerFailedError, CodecError) as error:
             return self._failed(delivery, known, business_id, error)
         return self._compared(delivery, business_id, known, replayed)
 
     def _failed(self, delivery: Delivery, known: Version, business_id: str, error: Exception) -> Finding:
-        """Return the finding on a message whose replay failed."""
         verdict, problem = Verdict.STATE_UNREADABLE, str(error)
         if isinstance(error, RevisionGoneError):
             verdict = Verdict.REVISION_GONE
@@ -221,17 +205,11 @@ class Verifier:
         return self._finding(delivery, business_id, verdict, known, error=problem)
 
     def _compared(
-        self,
-        delivery: Delivery,
-        business_id: str,
-        known: Version,
-        replayed: Replayed,
-        *,
-        is_same: bool = False,
+        self, delivery: Delivery, business_id: str, known: Version, made: Replayed, *, is_same: bool = False
     ) -> Finding:
         """Return the finding on a message that was replayed; `is_same` says that it is known to be as it was."""
         try:
-            difference = None if is_same else find_difference(self._handler, replayed, known)
+            difference = None if is_same else find_difference(self.handler, made, known)
         except CodecError as error:
             return self._failed(delivery, known, business_id, error)
         if difference is not None:
@@ -239,8 +217,8 @@ class Verifier:
             found = self._finding(delivery, business_id, Verdict.NONDETERMINISTIC, known, error=problem)
             return replace(found, changes=difference.state or ())
         found = self._finding(delivery, business_id, Verdict.MATCH, known)
-        if self._with_outputs:
-            return replace(found, outputs=outputs_of(replayed.published, known.number, known.record.now))
+        if self.with_outputs:
+            return replace(found, outputs=outputs_of(made.published, known.number, known.record.now))
         return found
 
     def _unknown(self, delivery: Delivery, business_id: str) -> Finding:
@@ -256,17 +234,9 @@ class Verifier:
         *,
         error: str | None = None,
     ) -> Finding:
-        envelope = delivery.envelope
-        return Finding(
-            self._handler.name,
-            business_id,
-            envelope.message_id,
-            envelope.type,
-            verdict,
-            known and known.number,
-            known and known.record.revision,
-            error,
-        )
+        id_, type_ = delivery.envelope.message_id, delivery.envelope.type
+        number, revision = (None, None) if known is None else (known.number, known.record.revision)
+        return Finding(self.handler.name, business_id, id_, type_, verdict, number, revision, error)
 
 
 def _key(delivery: Delivery) -> IdKey | None:

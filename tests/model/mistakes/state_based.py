@@ -118,20 +118,19 @@ def _random_of_the_process(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Context, "random", property(lambda _: random.Random(Dependencies.process.draw())))
 
 
-def _at_another_time(known: Any) -> Any:
-    return known._replace(record=known.record._replace(now=Dependencies.process.clock()))
+def _at_another_time(copy: Any) -> Any:
+    record = copy.version.record._replace(now=Dependencies.process.clock())
+    return copy._replace(version=copy.version._replace(record=record))
 
 
 @instead_of(Replayer, "replay")
-def _one_at_another_time(
-    replay: Any, self: Any, message_id: str, route: Any, message: Any, known: Any
-) -> Any:
-    return replay(self, message_id, route, message, _at_another_time(known))
+def _one_at_another_time(replay: Any, self: Any, copy: Any) -> Any:
+    return replay(self, _at_another_time(copy))
 
 
 @instead_of(Replayer, "replay_all")
 def _all_at_another_time(replay_all: Any, self: Any, copies: Any) -> Any:
-    return replay_all(self, [copy._replace(version=_at_another_time(copy.version)) for copy in copies])
+    return replay_all(self, list(map(_at_another_time, copies)))
 
 
 @instead_of(Context, "capture")

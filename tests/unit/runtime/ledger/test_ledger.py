@@ -25,7 +25,7 @@ from runtime.ledger.ledger import (
     BatchRecord,
     BatchStatus,
     Ledger,
-    ended,
+    past_marker,
     record_properties,
 )
 from runtime.messages.parsing import prepare
@@ -618,7 +618,7 @@ def with_finished(count: int) -> Table:
     for number in range(count):
         record = replace(first, batch_id=f"batch-{number}", status=BatchStatus.PUBLISHED, number=number + 2)
         row = Operation.insert(record.batch_id, record_properties(record))
-        _, past = ended(record)
+        past = past_marker(record)
         drive(operator.table.transact(PARTITION, [row, past]))
     return operator.table
 
