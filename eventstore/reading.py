@@ -14,13 +14,8 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from eventstore.errors import (
-    ConcurrencyConflictError,
-    DamagedRowError,
-    StreamDeletedError,
-    StreamNotFoundError,
-    StreamTruncatedError,
-)
+from eventstore import errors
+from eventstore.errors import ConcurrencyConflictError, DamagedRowError, StreamTruncatedError
 from eventstore.header import (
     HEADER_NAMES,
     MAX_VERSION,
@@ -135,7 +130,7 @@ async def with_watermark(stream: StreamT) -> StreamT:
 def stream_read(blank: StreamT, row: Row, selection: Selection) -> StreamT:
     """Return the stream whose header was read. Raises `StreamDeletedError` when it is a tombstone."""
     if is_tombstone(row):
-        raise StreamDeletedError(str(blank.partition))
+        raise errors.StreamDeletedError(str(blank.partition))
     version, first_version = versions_of(row)
     names, properties = selection.header, None
     if selection.events is None or names is not None:
@@ -304,7 +299,7 @@ class Reader(Generic[StreamT]):
         # The header takes a row of the first page.
         found = await self.forwards(start_version, PAGE_SIZE - 1)
         if found is None:
-            raise StreamNotFoundError(str(self.blank.partition))
+            raise errors.StreamNotFoundError(str(self.blank.partition))
         for event in found.events:
             yield event
         stream = found.stream

@@ -12,18 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from eventstore.errors import (
-    ConcurrencyConflictError,
-    DuplicateEventError,
-    EventStoreError,
-    IncludeConflictError,
-    PartialWriteError,
-    PayloadTooLargeError,
-    RowError,
-    RowExistsError,
-    StoreUnavailableError,
-    StreamNotFoundError,
-)
+from eventstore import errors, limits, reading
+from eventstore.errors import ConcurrencyConflictError, DuplicateEventError, StoreUnavailableError
 from eventstore.header import (
     EVENT,
     EVENT_ID,
@@ -45,25 +35,8 @@ from eventstore.header import (
     tombstone_row,
     versions_of,
 )
-from eventstore.limits import (
-    AROUND_ALL_BYTES,
-    MAX_OPERATIONS,
-    MAX_TRANSACTION_BYTES,
-    prepare,
-    prepare_row,
-    row_bytes,
-    sent_bytes,
-)
 from eventstore.port import Operation, Properties, Row, Value, pause
-from eventstore.reading import (
-    EVERYTHING,
-    Reader,
-    StreamWriteResult,
-    read_header,
-    read_ids,
-    read_rows,
-    with_watermark,
-)
+from eventstore.reading import EVERYTHING, Reader, StreamWriteResult, read_header, read_ids, with_watermark
 
 ANY_ATTEMPTS = 32
 """How often a write that accepts any version is tried while others write to the stream."""
@@ -169,15 +142,15 @@ async def transact(partition: Partition, operations: Sequence[Operation]) -> tup
     """Carry out the operations; translate a refusal to what it means for the stream."""
     try:
         return await partition.table.transact(partition.key, operations)
-    except RowError as error:
+    except errors.RowError as error:
         stream, row_key, prefix = str(partition), error.row_key, partition.prefix
         if error.index == 0:
             raise ConcurrencyConflictError(stream, f"its header {error.detail}") from error
-        if row_key.startswith(prefix + EVENT_ID) and isinstance(error, RowExistsError):
+        if row_key.startswith(prefix + EVENT_ID) and isinstance(error, errors.RowExistsError):
             raise DuplicateEventError(stream, row_key[len(prefix) + len(EVENT_ID) :]) from error
         if row_key.startswith((prefix + EVENT, prefix + EVENT_ID)):
             raise ConcurrencyConflictError(stream, f"its row {row_key!r} {error.detail}") from error
-        raise IncludeConflictError(stream, row_key, error.detail) from error
+        raise errors.IncludeConflictError(stream, row_key, error.detail) from error
 
 
 async def append(draft: Draft, target: StreamT, expected: Expected) -> StreamWriteResult[StreamT]:
@@ -188,7 +161,7 @@ async def append(draft: Draft, target: StreamT, expected: Expected) -> StreamWri
     if expected is None:
         return await _append_to(draft, target)
     # What can never fit costs no request.
-    prepare(target.partition.key, draft.operations(target))
+    limits.prepare(target.partition.key, draft.operations(target))
     draft = replace(draft, keep=True)
     attempts = ANY_ATTEMPTS if isinstance(expected, ExpectedVersion) and expected.is_open else 1
     failures = 0
@@ -294,7 +267,7 @@ def same_values(stored: Properties, given: Properties) -> bool:
     def bits(value: Value) -> tuple[type, Value]:
         return type(value), struct.pack("<d", value) if isinstance(value, float) else value
 
-    prepared, _ = prepare_row(given)
+    prepared, _ = limits.prepare_row(given)
     return stored.keys() == prepared.keys() and all(
         bits(stored[name]) == bits(value) for name, value in prepared.items()
     )
@@ -319,12 +292,14 @@ async def append_in_parts(
     for draft in _parts(events, target, properties):
         try:
             result = await write(draft, target, expected)
-        except EventStoreError as error:
+        except errors.EventStoreError as error:
             is_unknown = isinstance(error, StoreUnavailableError) and error.outcome_unknown
             uncertain = len(draft.events) if is_unknown else 0
             if not stored and not uncertain:
                 raise
-            raise PartialWriteError(str(target.partition), first, stored, uncertain, len(events)) from error
+            raise errors.PartialWriteError(
+                str(target.partition), first, stored, uncertain, len(events)
+            ) from error
         results.append(result)
         stored += len(result.events)
         first = first or result.events[0].version
@@ -348,10 +323,10 @@ def _parts(events: Sequence[EventData], target: StreamValue, properties: Propert
     _event_operations(target.partition, target.version, events)  # raises for an id in two parts
 
     def size_of(operation: Operation) -> int:
-        return sent_bytes(key, operation, prepare_row(operation.properties)[0])
+        return limits.sent_bytes(key, operation, limits.prepare_row(operation.properties)[0])
 
     headers = [target.properties or NO_PROPERTIES, properties or NO_PROPERTIES]
-    room = MAX_TRANSACTION_BYTES - AROUND_ALL_BYTES
+    room = limits.MAX_TRANSACTION_BYTES - limits.AROUND_ALL_BYTES
     room -= max(size_of(Operation.replace(target.partition.header, {VERSION: 0, **own})) for own in headers)
     parts: list[list[EventData]] = [[]]
     count, size = 1, 0
@@ -359,7 +334,7 @@ def _parts(events: Sequence[EventData], target: StreamValue, properties: Propert
         operations = _event_operations(target.partition, 0, [event])
         operations.extend([include.operation() for include in event.includes])
         event_bytes = sum(map(size_of, operations))
-        if parts[-1] and (count + len(operations) > MAX_OPERATIONS or size + event_bytes > room):
+        if parts[-1] and (count + len(operations) > limits.MAX_OPERATIONS or size + event_bytes > room):
             parts.append([])
             count, size = 1, 0
         parts[-1].append(event)
@@ -369,7 +344,7 @@ def _parts(events: Sequence[EventData], target: StreamValue, properties: Propert
     drafts[-1] = replace(drafts[-1], properties=properties)
     included: set[str] = set()
     for draft in drafts:
-        prepare(key, draft.operations(target))
+        limits.prepare(key, draft.operations(target))
         rows = {include.row_key for include in draft.includes}
         if not included.isdisjoint(rows):
             raise ValueError(
@@ -379,7 +354,7 @@ def _parts(events: Sequence[EventData], target: StreamValue, properties: Propert
     return drafts
 
 
-_CHANGES = MAX_OPERATIONS - 1
+_CHANGES = limits.MAX_OPERATIONS - 1
 _MEASURED_AT_ONCE = 64
 """Rows that are read to be measured: each may have a megabyte."""
 
@@ -403,7 +378,7 @@ async def rows_to_cut(stream: StreamValue, first_version: int) -> CutRows:
     while True:
         found = await _event_rows(partition, first, end, None)
         row_keys += [row.row_key for row in found]
-        size += sum(map(row_bytes, found))
+        size += sum(map(limits.row_bytes, found))
         if end >= last:
             return CutRows(row_keys + await _ids_below(partition, first_version), size)
         first, end = end + 1, min(last, end + _MEASURED_AT_ONCE)
@@ -419,7 +394,7 @@ async def _rows_below(partition: Partition, version: int) -> list[str]:
 
 
 async def _event_rows(partition: Partition, first: int, last: int, select: tuple[()] | None) -> list[Row]:
-    rows = await read_rows(partition, partition.event(first), partition.event(last), select)
+    rows = await reading.read_rows(partition, partition.event(first), partition.event(last), select)
     return [row for row in rows if partition.version_of(row.row_key) is not None]
 
 
@@ -449,7 +424,7 @@ async def truncate(
         row = header_row(stream.version, first_version, properties)
         header = Operation.replace(partition.header, row, etag)
     included = [include.operation() for include in includes]
-    prepare(partition.key, [header, *included])
+    limits.prepare(partition.key, [header, *included])
     stream = await with_watermark(stream)
     if not stream.first_version <= first_version <= stream.version + 1:
         raise ValueError(
@@ -473,7 +448,7 @@ async def delete(target: StreamValue) -> None:
     if etag is None:
         row = await partition.table.get(partition.key, partition.header)
         if row is None:
-            raise StreamNotFoundError(str(partition))
+            raise errors.StreamNotFoundError(str(partition))
         etag, version, was_deleted = row.etag, versions_of(row)[0], is_tombstone(row)
     doomed = await _rows_below(partition, version + 1)
     if doomed or not was_deleted:
@@ -498,8 +473,8 @@ async def _delete(
     room = _CHANGES - len(included)
     if included:
         try:
-            prepare(partition.key, [header, *included, *deletions[:room]])
-        except PayloadTooLargeError:
+            limits.prepare(partition.key, [header, *included, *deletions[:room]])
+        except errors.PayloadTooLargeError:
             room = 0
     (etag, *_) = await transact(partition, [header, *included, *deletions[:room]])
     for start in range(room, len(deletions), _CHANGES):

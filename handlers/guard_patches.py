@@ -112,11 +112,9 @@ def check(call: str, instead: str) -> None:
     own = next((at for at, each in enumerate(frames) if not _is_library(each)), len(frames) - 1)
     if own > 0:
         call = _function(frames[own - 1]) or call
-    where = (
-        _place(frames[own])
-        if own == len(frames) - 1
-        else f"{_place(frames[own])}, called by {_place(frames[-1])}"
-    )
+    where = _place(frames[own])
+    if own < len(frames) - 1:
+        where += f", called by {_place(frames[-1])}"
     error = NondeterminismError(f"{call} in {where} is not allowed, as a replay may differ: {instead}.")
     violations.append(error)
     raise error
@@ -191,6 +189,12 @@ class _Constructor(metaclass=_Proxy):
         return cls.live()(*given, **named)
 
     @classmethod
+    def today(cls) -> Any:  # noqa: ANN401 - Python's own
+        """Guard the clock."""
+        check(f"{cls.original.__name__}.today()", CLOCK)
+        return cls.live().today()
+
+    @classmethod
     def __get_pydantic_core_schema__(cls, _: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         return handler(cls.original)
 
@@ -203,12 +207,6 @@ class GuardedDate(_Constructor, _date, metaclass=_Proxy):  # type: ignore[misc, 
     """The proxy of `datetime.date`."""
 
     original = _date
-
-    @classmethod
-    def today(cls) -> Any:  # noqa: ANN401 - Python's own
-        """Guard the clock."""
-        check("date.today()", CLOCK)
-        return cls.live().today()
 
     @classmethod
     def fromtimestamp(cls, timestamp: float, /) -> Any:  # noqa: ANN401 - Python's own
@@ -233,12 +231,6 @@ class GuardedDatetime(_Constructor, _datetime, metaclass=_Proxy):  # type: ignor
         """Guard the clock."""
         check("datetime.utcnow()", CLOCK)
         return cls.live().utcnow()
-
-    @classmethod
-    def today(cls) -> Any:  # noqa: ANN401 - Python's own
-        """Guard the clock."""
-        check("datetime.today()", CLOCK)
-        return cls.live().today()
 
     @classmethod
     def fromtimestamp(cls, timestamp: float, tz: dt.tzinfo | None = None) -> Any:  # noqa: ANN401 - Python's own

@@ -14,22 +14,11 @@ from itertools import count
 from threading import RLock
 from typing import Final
 
+from eventstore import port
 from eventstore.errors import RowChangedError, RowExistsError, RowNotFoundError, TableNotFoundError
 from eventstore.keys import escape, escape_bound, table_name
 from eventstore.limits import merge, prepare
-from eventstore.port import (
-    ANY_ETAG,
-    PAGE_SIZE,
-    Operation,
-    Page,
-    Row,
-    Scope,
-    Store,
-    Table,
-    Transaction,
-    TransactionResult,
-    Verb,
-)
+from eventstore.port import ANY_ETAG, PAGE_SIZE, Operation, Page, Row, Scope, Store, TransactionResult, Verb
 
 _INSERTING = frozenset({Verb.INSERT, Verb.INSERT_OR_REPLACE, Verb.INSERT_OR_MERGE})
 _MERGING = frozenset({Verb.MERGE, Verb.INSERT_OR_MERGE})
@@ -64,7 +53,7 @@ class MemoryPartition:
             self.rows[stored_key] = row
 
 
-class MemoryTable(Table):
+class MemoryTable(port.Table):
     """A table in memory."""
 
     scope: Scope = "process"
@@ -150,7 +139,7 @@ class MemoryTable(Table):
                 del self._partitions[stored_key]
         return tuple([row.etag if row else "" for row in changes])
 
-    async def transact_each(self, transactions: Sequence[Transaction]) -> list[TransactionResult]:
+    async def transact_each(self, transactions: Sequence[port.Transaction]) -> list[TransactionResult]:
         """Carry out several transactions, so that no reader sees some of them without the others."""
         results: list[TransactionResult] = []
         with self._lock:

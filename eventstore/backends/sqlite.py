@@ -17,46 +17,21 @@ import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from functools import partial, wraps
+from functools import partial
 from math import inf
 from pathlib import Path
 from random import Random
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 from uuid import UUID
 from weakref import WeakSet
 
 import msgpack
 
-from eventstore.errors import (
-    DamagedRowError,
-    EventStoreError,
-    RowChangedError,
-    RowExistsError,
-    RowNotFoundError,
-    StoreUnavailableError,
-    StoreUrlError,
-    TableNotFoundError,
-)
+from eventstore import errors, port
+from eventstore.errors import DamagedRowError, RowChangedError, StoreUnavailableError, StoreUrlError
 from eventstore.keys import escape, escape_bound, table_name, unescape
 from eventstore.limits import MAX_BINARY_BYTES, MAX_PROPERTIES, MAX_STRING_UNITS, merge, prepare
-from eventstore.port import (
-    ANY_ETAG,
-    PAGE_SIZE,
-    Int64,
-    Operation,
-    Page,
-    Row,
-    Scope,
-    Store,
-    Table,
-    Transaction,
-    TransactionResult,
-    Value,
-    Verb,
-)
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from eventstore.port import ANY_ETAG, PAGE_SIZE, Int64, Operation, Page, Row, TransactionResult, Value, Verb
 
 # A row becomes two byte strings of msgpack. `small` holds all properties but the large binary ones. `large` holds
 # those, one after the other, the shortest first, and `small` then says how long each one is: a reader that wants none
@@ -117,8 +92,7 @@ def unpack_small(small: bytes) -> tuple[dict[str, Value], dict[str, int]]:
 def unpack(small: bytes, large: bytes | None) -> dict[str, Value]:
     """Return all properties of a row."""
     properties, lengths = unpack_small(small)
-    if lengths:
-        _add_large(properties, lengths, large or b"", lengths)
+    _add_large(properties, lengths, large or b"", lengths)
     return properties
 
 
@@ -137,8 +111,7 @@ def select_from(
 ) -> dict[str, Value]:
     """Return the properties named, given as much of the large part as `large_bytes` asks for."""
     selected = {name: properties[name] for name in select if name in properties}
-    if lengths:
-        _add_large(selected, lengths, large, select)
+    _add_large(selected, lengths, large, select)
     return selected
 
 
@@ -184,15 +157,8 @@ _SETTINGS = (
     "PRAGMA cache_size=-8000",
     "PRAGMA wal_autocheckpoint=4000",
 )
-_UNUSABLE = frozenset(
-    {
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_NOTADB,
-        sqlite3.SQLITE_PERM,
-        sqlite3.SQLITE_AUTH,
-    }
-)
+_UNUSABLE = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_PERM,
+             sqlite3.SQLITE_AUTH}  # fmt: skip
 _WAL_SECONDS = 30
 _WAL_PAUSE_SECONDS = 0.1
 
@@ -263,7 +229,7 @@ class SqliteFile:
         self._open = WeakSet()
         self._local = threading.local()
 
-    def explained(self, error: sqlite3.Error, *, outcome_unknown: bool = False) -> EventStoreError:
+    def explained(self, error: sqlite3.Error, *, outcome_unknown: bool = False) -> errors.EventStoreError:
         """Return the error to raise in place of one from SQLite."""
         extended = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
         code = extended & 0xFF
@@ -273,14 +239,20 @@ class SqliteFile:
             return StoreUnavailableError(f"The file {self.path} was locked for {BUSY_SECONDS} seconds.")
         if code == sqlite3.SQLITE_FULL:
             return StoreUnavailableError(f"The disk of {self.path} is full.")
+        what = f"failed: {error}"
         if extended == sqlite3.SQLITE_IOERR_WRITE:
             # SQLite says no more when a quota or a limit of the process is reached; neither makes a disk full.
-            return StoreUnavailableError(
-                f"The file {self.path} could not be written ({error}): a quota or a limit on the size of files "
-                "may be reached.",
-                outcome_unknown,
-            )
-        return StoreUnavailableError(f"The file {self.path} failed: {error}.", outcome_unknown)
+            what = f"could not be written ({error}): a quota or a limit on the size of files may be reached"
+        return StoreUnavailableError(f"The file {self.path} {what}.", outcome_unknown)
+
+    @contextmanager
+    def reading(self, *, outcome_unknown: bool = False) -> Iterator[SqliteConnection]:
+        """Translate `sqlite3` errors to `EventStoreError`s."""
+        connection = self.connection()
+        try:
+            yield connection
+        except sqlite3.Error as error:
+            raise self.explained(error, outcome_unknown=outcome_unknown) from error
 
     @contextmanager
     def writing(self) -> Iterator[SqliteConnection]:
@@ -302,11 +274,9 @@ class SqliteFile:
 
     def has_table(self, name: str) -> bool:
         """Return whether an SQL table is there."""
-        try:
-            found = self.connection().execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,))
+        with self.reading() as connection:
+            found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,))
             return found.fetchone() is not None
-        except sqlite3.Error as error:
-            raise self.explained(error) from error
 
     def _connect(self) -> SqliteConnection:
         _make_folder(self.path.parent)
@@ -413,9 +383,6 @@ _ALONG_BYTES = 64 * 2**10
 
 _KEY_COLUMNS = "partition TEXT NOT NULL, row TEXT NOT NULL, id INTEGER NOT NULL"
 _ROW_COLUMNS = "id INTEGER PRIMARY KEY, etag INTEGER NOT NULL, time INTEGER, small BLOB NOT NULL, large BLOB"
-_MAKE_BARRIER = (
-    "CREATE TABLE IF NOT EXISTS eventstore_barrier (id INTEGER PRIMARY KEY, commits INTEGER NOT NULL)"
-)
 _BARRIER = (
     "INSERT INTO eventstore_barrier (id, commits) VALUES (1, 1) "
     "ON CONFLICT (id) DO UPDATE SET commits = commits + 1"
@@ -431,7 +398,7 @@ class Statements:
     def __init__(self, name: str) -> None:
         keys, rows = f'"{name}_keys"', f'"{name}_rows"'
         joined = f"FROM {keys} AS k CROSS JOIN {rows} AS r ON r.id = k.id WHERE"
-        this_id = f"(SELECT id FROM {keys} WHERE partition = ? AND row = ?)"
+
         limit = f"LIMIT {PAGE_SIZE + 1}"
         in_range = f"{joined} k.partition = ? AND k.row >= ? AND k.row <= ? ORDER BY k.row {limit}"
         in_partitions = (
@@ -444,7 +411,7 @@ class Statements:
 
         self.rows_table = f"{name}_rows"
         self.make = (
-            _MAKE_BARRIER,
+            "CREATE TABLE IF NOT EXISTS eventstore_barrier (id INTEGER PRIMARY KEY, commits INTEGER NOT NULL)",
             f"CREATE TABLE IF NOT EXISTS {keys} ({_KEY_COLUMNS}, PRIMARY KEY (partition, row)) WITHOUT ROWID",
             f"CREATE TABLE IF NOT EXISTS {rows} ({_ROW_COLUMNS})",
             f"PRAGMA user_version={FORMAT}",
@@ -459,14 +426,13 @@ class Statements:
         self.project_scan_all = f"{both}, r.id {in_order}"
         self.last_partition = f"SELECT max(partition) FROM {keys}"
 
+        this_row = f"id = (SELECT id FROM {keys} WHERE partition = ? AND row = ?) AND etag = ifnull(?, etag)"
         self.insert_row = f"INSERT INTO {rows} (etag, time, small, large) VALUES (?, ?, ?, ?)"
         self.delete_row = f"DELETE FROM {rows} WHERE id = ?"
         self.insert_key = f"INSERT INTO {keys} (partition, row, id) VALUES (?, ?, ?)"
-        self.update = f"UPDATE {rows} SET etag = ?, time = ?, small = ?, large = ? WHERE id = {this_id}"
-        self.update_if = f"{self.update} AND etag = ?"
+        self.update = f"UPDATE {rows} SET etag = ?, time = ?, small = ?, large = ? WHERE {this_row}"
         self.delete_key = f"DELETE FROM {keys} WHERE partition = ? AND row = ?"
-        self.delete = f"DELETE FROM {rows} WHERE id = {this_id}"
-        self.delete_if = f"{self.delete} AND etag = ?"
+        self.delete = f"DELETE FROM {rows} WHERE {this_row}"
 
 
 class Changes:
@@ -485,25 +451,21 @@ class Changes:
         self._packer = connection.packer
         self._etag = connection.new_etag()
         self._time = time.time_ns() // 1000
-        rows, properties = self._rows, self._properties
-        return tuple(
-            [
-                self._change(index, operation, rows[index], properties[index])
-                for index, operation in enumerate(self.operations)
-            ]
-        )
+
+        changes = enumerate(zip(self.operations, self._rows, self._properties, strict=True))
+        return tuple([self._change(index, *change) for index, change in changes])
 
     def _change(self, index: int, operation: Operation, row: str, properties: dict[str, Value]) -> str:
         """Carry out one operation, and return the row's new ETag. A refused one has changed nothing."""
         verb = operation.verb
-        if verb is Verb.DELETE:
-            if not self._delete(operation.etag, row):
-                raise self._refusal(index, operation, row)
-            return ""
-        if verb is Verb.REPLACE:
-            if not self._update(operation.etag, row, properties):
-                raise self._refusal(index, operation, row)
-            return str(self._etag)
+        if verb is Verb.DELETE or verb is Verb.REPLACE:
+            change = self._delete if verb is Verb.DELETE else self._update
+            if not change(operation.etag, row, properties):
+                found = self._execute(self._sql.get, (self._partition, row)).fetchone()
+                raise (errors.RowNotFoundError if found is None else RowChangedError)(
+                    operation.row_key, index
+                )
+            return "" if verb is Verb.DELETE else str(self._etag)
         is_there = False
         if verb is Verb.INSERT_OR_REPLACE:
             is_there = self._update(ANY_ETAG, row, properties)
@@ -521,43 +483,35 @@ class Changes:
             execute(self._sql.insert_key, (self._partition, row, row_id))
         except sqlite3.IntegrityError:
             execute(self._sql.delete_row, (row_id,))
-            raise RowExistsError(operation.row_key, index) from None
+            raise errors.RowExistsError(operation.row_key, index) from None
 
     def _update(self, etag: str | None, row: str, properties: dict[str, Value]) -> bool:
         small, large = pack(self._packer, properties)
-        values = (self._etag, self._time, small, large, self._partition, row)
-        if etag == ANY_ETAG:
-            return self._execute(self._sql.update, values).rowcount > 0
-        return self._execute(self._sql.update_if, (*values, _number(etag))).rowcount > 0
+        values = (self._etag, self._time, small, large, self._partition, row, _condition(etag))
+        return self._execute(self._sql.update, values).rowcount > 0
 
-    def _delete(self, etag: str | None, row: str) -> bool:
-        key = (self._partition, row)
-        if etag == ANY_ETAG:
-            deleted = self._execute(self._sql.delete, key).rowcount
-        else:
-            deleted = self._execute(self._sql.delete_if, (*key, _number(etag))).rowcount
+    def _delete(self, etag: str | None, row: str, _: dict[str, Value]) -> bool:
+        deleted = self._execute(self._sql.delete, (self._partition, row, _condition(etag))).rowcount > 0
         if deleted:
-            self._execute(self._sql.delete_key, key)
-        return deleted > 0
+            self._execute(self._sql.delete_key, (self._partition, row))
+        return deleted
 
     def _merge(self, index: int, operation: Operation, row: str, properties: dict[str, Value]) -> bool:
         found = self._execute(self._sql.get, (self._partition, row)).fetchone()
         if found is None:
             if operation.verb is Verb.MERGE:
-                raise RowNotFoundError(operation.row_key, index)
+                raise errors.RowNotFoundError(operation.row_key, index)
             return False
         stored = _row((self._partition,), found)
         if operation.verb is Verb.MERGE and operation.etag not in (ANY_ETAG, stored.etag):
             raise RowChangedError(operation.row_key, index)
         return self._update(ANY_ETAG, row, merge(stored.properties, properties))
 
-    def _refusal(self, index: int, operation: Operation, row: str) -> RowChangedError | RowNotFoundError:
-        found = self._execute(self._sql.get, (self._partition, row)).fetchone()
-        return (RowNotFoundError if found is None else RowChangedError)(operation.row_key, index)
 
-
-def _number(etag: str | None) -> int:
-    """Return the number that an ETag stands for; -1, which no row has, when it stands for none."""
+def _condition(etag: str | None) -> int | None:
+    """Return the number that a row's ETag must be, None for any; -1, which no row has, when it can be none."""
+    if etag == ANY_ETAG:
+        return None
     if etag is None or not etag.isdecimal() or len(etag) > 19:  # noqa: PLR2004 - the digits of 2**63
         return -1
     number = int(etag)
@@ -565,25 +519,10 @@ def _number(etag: str | None) -> int:
     return number if number < 2**63 and str(number) == etag else -1
 
 
-def _translating(
-    read: Callable[Concatenate[SqliteTable, P], T],
-) -> Callable[Concatenate[SqliteTable, P], T]:
-    """Raise the store's errors instead of those of SQLite."""
-
-    @wraps(read)
-    def call(self: SqliteTable, /, *args: P.args, **named: P.kwargs) -> T:
-        try:
-            return read(self, *args, **named)
-        except sqlite3.Error as error:
-            raise self._file.explained(error) from error
-
-    return call
-
-
-class SqliteTable(Table):
+class SqliteTable(port.Table):
     """A table in a SQLite file."""
 
-    scope: Scope = "machine"
+    scope: port.Scope = "machine"
 
     def __init__(self, file: SqliteFile, name: str, store_url: str = "") -> None:
         self.name = name
@@ -620,9 +559,13 @@ class SqliteTable(Table):
         select: Sequence[str] | None = None,
         continuation: str | None = None,
     ) -> Page:
-        low, high = escape_bound(first), self._last_partition() if last is None else escape_bound(last)
+        sql, low = self._sql, escape_bound(first)
+        if last is None:
+            with self._file.reading() as connection:
+                high = connection.statement.execute(sql.last_partition).fetchone()[0] or ""
+        else:
+            high = escape_bound(last)
         low, _, low_row = (continuation or low).partition(_BETWEEN_KEYS)
-        sql = self._sql
         if row_key is None:
             whole, part, bounds = sql.scan_all, sql.project_scan_all, (high, low, low_row)
         else:
@@ -634,7 +577,7 @@ class SqliteTable(Table):
         with self._file.writing() as connection:
             return changes.carry_out(connection)
 
-    async def transact_each(self, transactions: Sequence[Transaction]) -> list[TransactionResult]:
+    async def transact_each(self, transactions: Sequence[port.Transaction]) -> list[TransactionResult]:
         """Carry out several transactions in one of SQLite's, each undone by itself when it is refused."""
         checked: list[Changes | Exception] = []
         for partition_key, operations in transactions:
@@ -651,24 +594,20 @@ class SqliteTable(Table):
         Commits are appended to one write-ahead log, and waiting for this one writes out the whole log up to
         it. Commits that are no longer in the log were written out with the database by a checkpoint.
         """
-        execute = self._file.connection().statement.execute
-        try:
+        with self._file.reading(outcome_unknown=True) as connection:
+            execute = connection.statement.execute
             execute("PRAGMA synchronous=FULL")
             try:
                 execute(_BARRIER)
             finally:
                 execute("PRAGMA synchronous=NORMAL")
-        except sqlite3.Error as error:
-            raise self._file.explained(error, outcome_unknown=True) from error
 
     async def scrub(self) -> None:
         """Rewrite the database without free pages, and empty the write-ahead log."""
-        execute = self._file.connection().statement.execute
-        try:
-            execute("VACUUM")
-            (is_blocked, _, _) = execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        except sqlite3.Error as error:
-            raise self._file.explained(error) from error
+        with self._file.reading() as connection:
+            connection.statement.execute("VACUUM")
+            checkpoint = connection.statement.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            (is_blocked, _, _) = checkpoint.fetchone()
         if is_blocked:
             raise StoreUnavailableError(
                 f"The write-ahead log of {self._file.path} still holds deleted rows: another process reads the file."
@@ -685,41 +624,39 @@ class SqliteTable(Table):
         """Return whether the file and the table are there; make neither."""
         return self._file.path.exists() and self._file.has_table(self._sql.rows_table)
 
-    @_translating
     def _read(self, sql: str, bounds: tuple[str, ...]) -> Page:
-        return _page(bounds, self._file.connection().statement.execute(sql, bounds).fetchall())
+        with self._file.reading() as connection:
+            return _page(bounds, connection.statement.execute(sql, bounds).fetchall())
 
-    @_translating
     def _read_some(self, sql: str, bounds: tuple[str, ...]) -> Page:
         # A cursor of its own: closing it ends the read, of which the rest is left.
-        with closing(self._file.connection().execute(sql, bounds)) as cursor:
+        with self._file.reading() as connection, closing(connection.execute(sql, bounds)) as cursor:
             return _page(bounds, cursor, most=_PAGE_BYTES)
 
-    @_translating
     def _project_first(self, sql: str, bounds: tuple[str, str, str], select: Sequence[str]) -> Page | None:
         """Read rows in one statement, if that gives all large properties that are asked for, else None.
 
         It gives those of the row with the lowest key, the header of a stream or the first of some events, unless they
         are very large.
         """
-        found = self._file.connection().statement.execute(sql, (bounds[1], *bounds)).fetchall()
+        with self._file.reading() as connection:
+            found = connection.statement.execute(sql, (bounds[1], *bounds)).fetchall()
         with suppress(DamagedRowError):  # reading it otherwise tells, if it is damaged and not only cut
             page = _page(bounds, found, select, lambda along, length: (along or b"")[:length])
             if page.continuation is None or len(page.rows) == PAGE_SIZE:
                 return page
         return None
 
-    @_translating
     def _project(self, sql: str, bounds: tuple[str, ...], select: Sequence[str]) -> Page:
-        connection = self._file.connection()
-        execute = connection.statement.execute
-        try:
-            # One transaction, because large parts are read after the small ones.
-            execute("BEGIN")
-            found = execute(sql, bounds).fetchall()
-            return _page(bounds, found, select, partial(self._read_large, connection))
-        finally:
-            connection.roll_back()
+        with self._file.reading() as connection:
+            execute = connection.statement.execute
+            try:
+                # One transaction, because large parts are read after the small ones.
+                execute("BEGIN")
+                found = execute(sql, bounds).fetchall()
+                return _page(bounds, found, select, partial(self._read_large, connection))
+            finally:
+                connection.roll_back()
 
     def _read_large(self, connection: SqliteConnection, row_id: int, length: int) -> bytes:
         """Read the first bytes of a row's large part, and only the pages that they are on."""
@@ -730,11 +667,6 @@ class SqliteTable(Table):
             if "cannot open value" in str(error):
                 raise ValueError("its large properties are gone") from error
             raise
-
-    @_translating
-    def _last_partition(self) -> str:
-        (last,) = self._file.connection().statement.execute(self._sql.last_partition).fetchone()
-        return last or ""
 
 
 _ReadLarge = Callable[[Any, int], bytes]
@@ -815,10 +747,10 @@ def _attempt(changes: Changes, connection: SqliteConnection) -> TransactionResul
     return result
 
 
-class SqliteStore(Store):
+class SqliteStore(port.Store):
     """Tables in one SQLite file: `sqlite:///relative` or `sqlite:////absolute`."""
 
-    scope: Scope = "machine"
+    scope: port.Scope = "machine"
 
     def __init__(self, url: str) -> None:
         name = url.removeprefix("sqlite:///")
@@ -834,7 +766,7 @@ class SqliteStore(Store):
         if make:
             table.make()
         elif not table.is_there():
-            raise TableNotFoundError(name, self.url)
+            raise errors.TableNotFoundError(name, self.url)
         return table
 
     def is_replaced(self) -> bool:

@@ -37,11 +37,7 @@ class Result(NamedTuple):
 
 
 def check_determinism(
-    app: App,
-    *,
-    examples: int = 100,
-    seed: int = 0,
-    strategies: Mapping[type[Message], Any] | None = None,
+    app: App, *, examples: int = 100, seed: int = 0, strategies: Mapping[type[Message], Any] | None = None
 ) -> None:
     """Handle generated messages here and in another process, and compare outputs, ids and states byte by byte.
 

@@ -75,20 +75,15 @@ class StubbedRandom(SeededRandom):
 
     def __init__(self, draws: Sequence[Any]) -> None:
         super().__init__(Seed("", "", ""))
-        self._draws = list(draws)
+        self.left = list(draws)
         self._number = len(draws)
 
-    @property
-    def left(self) -> int:
-        """How many draws are unused."""
-        return len(self._draws)
-
     def _draw(self, call: str, is_valid: Callable[[Any], bool]) -> Any:  # noqa: ANN401 - a stub
-        if not self._draws:
+        if not self.left:
             raise SpecError(
                 f"The handler calls {call} after all {self._number} values of drawing(...): add one for it."
             )
-        value = self._draws.pop(0)
+        value = self.left.pop(0)
         try:
             possible = is_valid(value)
         except TypeError:
@@ -198,7 +193,7 @@ class StubbedContext(Context):
 
     def check_all_taken(self) -> None:
         """Raise `SpecError` when a stub was not used."""
-        left = self._stubbed_random.left if self._stubbed_random else 0
+        left = len(self._stubbed_random.left) if self._stubbed_random else 0
         if left:
             raise SpecError(f"The handler does not draw the last {left} values of drawing(...): remove them.")
         left = len(self.stubs.guids or ()) - self._taken_guids
