@@ -17,20 +17,18 @@ from eventstore.errors import StreamNotFoundError
 from eventstore.header import (
     HEADER,
     HEADER_NAMES,
-    NO_PROPERTIES,
     EventData,
     Include,
     Partition,
     RecordedEvent,
     StreamValue,
     header_operation,
-    header_row,
     is_header,
     stream_properties,
     stream_written,
 )
 from eventstore.keys import PLAIN_CHARACTERS, escape
-from eventstore.port import Operation, Row, Substitute, Table, Value, pages
+from eventstore.port import Properties, Row, Substitute, Table, Value, pages
 
 T = TypeVar("T")
 
@@ -60,10 +58,7 @@ class Stream(StreamValue):
 
         Raises `ConcurrencyConflictError` when the stream is there already, or was deleted.
         """
-        own = stream_properties(properties or NO_PROPERTIES)
-        operation = Operation.insert(partition.header, header_row(0, 1, own))
-        (etag, *_) = await writing.transact(partition, [operation, *_operations(includes)])
-        return cls(partition, etag, 0, 1, own)
+        return await _with_properties(cls(partition), stream_properties(properties or {}), includes)
 
     @classmethod
     async def open(cls, partition: Partition) -> Stream:
@@ -159,10 +154,7 @@ class Stream(StreamValue):
         if stream.etag is None:
             raise ValueError("The stream is transient: provision or write it before its properties are set.")
         own = stream_properties(properties)
-        stream = await reading.with_watermark(stream)
-        header = header_operation(stream, stream.version, own)
-        (etag, *_) = await writing.transact(stream.partition, [header, *_operations(includes)])
-        return stream_written(stream, etag, stream.version, own)
+        return await _with_properties(await reading.with_watermark(stream), own, includes)
 
     @classmethod
     async def read(
@@ -303,8 +295,12 @@ class Stream(StreamValue):
         await writing.delete(target if isinstance(target, Stream) else cls(target))
 
 
-def _operations(includes: Iterable[Include]) -> list[Operation]:
-    return [include.operation() for include in writing.all_includes((), includes)]
+async def _with_properties(stream: Stream, own: Properties, includes: Iterable[Include]) -> Stream:
+    """Write the header of a stream, of a transient one for the first time."""
+    operations = [header_operation(stream, stream.version, own)]
+    operations += [include.operation() for include in writing.all_includes((), includes)]
+    (etag, *_) = await writing.transact(stream.partition, operations)
+    return stream_written(stream, etag, stream.version, own)
 
 
 def _found(value: T | None, partition: Partition) -> T:

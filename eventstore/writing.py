@@ -12,29 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from eventstore import errors, limits, reading
+from eventstore import errors, header, limits, reading
 from eventstore.errors import ConcurrencyConflictError, DuplicateEventError, StoreUnavailableError
-from eventstore.header import (
-    EVENT,
-    EVENT_ID,
-    FIRST_VERSION,
-    NO_PROPERTIES,
-    VERSION,
-    EventData,
-    Include,
-    Partition,
-    RecordedEvent,
-    StreamT,
-    StreamValue,
-    combine,
-    header_operation,
-    header_row,
-    is_tombstone,
-    stream_properties,
-    stream_written,
-    tombstone_row,
-    versions_of,
-)
+from eventstore.header import EVENT_ID, VERSION, EventData, Include, Partition, StreamT, StreamValue
 from eventstore.port import Operation, Properties, Row, Value, pause
 from eventstore.reading import EVERYTHING, Reader, StreamWriteResult, read_header, read_ids, with_watermark
 
@@ -92,7 +72,7 @@ class Draft:
                 raise TypeError(
                     f"An event to write is a {kind}: give EventData, or *events for a list of them."
                 )
-        own = None if properties is None else stream_properties(properties)
+        own = None if properties is None else header.stream_properties(properties)
         return cls(events, all_includes(events, includes), own)
 
     def operations(self, stream: StreamValue) -> list[Operation]:
@@ -101,9 +81,9 @@ class Draft:
         Raises `DuplicateEventError` when two of the events have one id.
         """
         version = stream.version
-        header = header_operation(stream, version + len(self.events), self.properties, keep=self.keep)
+        head = header.header_operation(stream, version + len(self.events), self.properties, keep=self.keep)
         events = _event_operations(stream.partition, version, self.events)
-        return [header, *events, *[include.operation() for include in self.includes]]
+        return [head, *events, *[include.operation() for include in self.includes]]
 
 
 def _event_operations(partition: Partition, version: int, events: Sequence[EventData]) -> list[Operation]:
@@ -135,7 +115,7 @@ def all_includes(events: Sequence[EventData], includes: Iterable[Include]) -> tu
             raise ValueError(
                 f"The row {include.row_key!r} is part of a stream and cannot be included in a write."
             )
-    return combine(given) if given else ()
+    return header.combine(given) if given else ()
 
 
 async def transact(partition: Partition, operations: Sequence[Operation]) -> tuple[str, ...]:
@@ -148,7 +128,7 @@ async def transact(partition: Partition, operations: Sequence[Operation]) -> tup
             raise ConcurrencyConflictError(stream, f"its header {error.detail}") from error
         if row_key.startswith(prefix + EVENT_ID) and isinstance(error, errors.RowExistsError):
             raise DuplicateEventError(stream, row_key[len(prefix) + len(EVENT_ID) :]) from error
-        if row_key.startswith((prefix + EVENT, prefix + EVENT_ID)):
+        if row_key.startswith((prefix + header.EVENT, prefix + EVENT_ID)):
             raise ConcurrencyConflictError(stream, f"its row {row_key!r} {error.detail}") from error
         raise errors.IncludeConflictError(stream, row_key, error.detail) from error
 
@@ -181,14 +161,14 @@ async def _append_to(draft: Draft, stream: StreamT) -> StreamWriteResult[StreamT
         stream = await with_watermark(stream)
     etags = await transact(stream.partition, draft.operations(stream))
     place = 1
-    recorded: list[RecordedEvent] = []
+    recorded: list[header.RecordedEvent] = []
     for version, event in enumerate(draft.events, stream.version + 1):
-        recorded.append(RecordedEvent(version, event.properties, event.id, etag=etags[place]))
+        recorded.append(header.RecordedEvent(version, event.properties, event.id, etag=etags[place]))
         place += 1 if event.id is None else 2
     includes = [
         replace(include, etag=etag) for include, etag in zip(draft.includes, etags[place:], strict=True)
     ]
-    written = stream_written(stream, etags[0], stream.version + len(draft.events), draft.properties)
+    written = header.stream_written(stream, etags[0], stream.version + len(draft.events), draft.properties)
     return StreamWriteResult(written, tuple(recorded), tuple(includes))
 
 
@@ -325,7 +305,7 @@ def _parts(events: Sequence[EventData], target: StreamValue, properties: Propert
     def size_of(operation: Operation) -> int:
         return limits.sent_bytes(key, operation, limits.prepare_row(operation.properties)[0])
 
-    headers = [target.properties or NO_PROPERTIES, properties or NO_PROPERTIES]
+    headers = [target.properties or header.NO_PROPERTIES, properties or header.NO_PROPERTIES]
     room = limits.MAX_TRANSACTION_BYTES - limits.AROUND_ALL_BYTES
     room -= max(size_of(Operation.replace(target.partition.header, {VERSION: 0, **own})) for own in headers)
     parts: list[list[EventData]] = [[]]
@@ -417,14 +397,14 @@ async def truncate(
     partition, etag = stream.partition, stream.etag
     if etag is None:
         raise ValueError("The stream is transient: it has nothing to cut away.")
-    mark: dict[str, Value] = {FIRST_VERSION: first_version}
+    mark: dict[str, Value] = {header.FIRST_VERSION: first_version}
     if properties is None:
-        header = Operation.merge(partition.header, mark, etag)
+        head = Operation.merge(partition.header, mark, etag)
     else:
-        row = header_row(stream.version, first_version, properties)
-        header = Operation.replace(partition.header, row, etag)
+        row = header.header_row(stream.version, first_version, properties)
+        head = Operation.replace(partition.header, row, etag)
     included = [include.operation() for include in includes]
-    limits.prepare(partition.key, [header, *included])
+    limits.prepare(partition.key, [head, *included])
     stream = await with_watermark(stream)
     if not stream.first_version <= first_version <= stream.version + 1:
         raise ValueError(
@@ -435,7 +415,7 @@ async def truncate(
         return stream
     if properties is not None:
         stream = replace(stream, properties=properties, partial=False)
-    etag = await _delete(partition, header, mark, doomed, included)
+    etag = await _delete(partition, head, mark, doomed, included)
     return replace(stream, etag=etag, first_version=first_version)
 
 
@@ -449,16 +429,16 @@ async def delete(target: StreamValue) -> None:
         row = await partition.table.get(partition.key, partition.header)
         if row is None:
             raise errors.StreamNotFoundError(str(partition))
-        etag, version, was_deleted = row.etag, versions_of(row)[0], is_tombstone(row)
+        etag, version, was_deleted = row.etag, header.versions_of(row)[0], header.is_tombstone(row)
     doomed = await _rows_below(partition, version + 1)
     if doomed or not was_deleted:
-        tombstone = tombstone_row(version)
+        tombstone = header.tombstone_row(version)
         await _delete(partition, Operation.replace(partition.header, tombstone, etag), tombstone, doomed)
 
 
 async def _delete(
     partition: Partition,
-    header: Operation,
+    head: Operation,
     mark: dict[str, Value],
     doomed: Sequence[str],
     included: Sequence[Operation] = (),
@@ -473,11 +453,11 @@ async def _delete(
     room = _CHANGES - len(included)
     if included:
         try:
-            limits.prepare(partition.key, [header, *included, *deletions[:room]])
+            limits.prepare(partition.key, [head, *included, *deletions[:room]])
         except errors.PayloadTooLargeError:
             room = 0
-    (etag, *_) = await transact(partition, [header, *included, *deletions[:room]])
+    (etag, *_) = await transact(partition, [head, *included, *deletions[:room]])
     for start in range(room, len(deletions), _CHANGES):
-        header = Operation.merge(partition.header, mark, etag)
-        (etag, *_) = await transact(partition, [header, *deletions[start : start + _CHANGES]])
+        head = Operation.merge(partition.header, mark, etag)
+        (etag, *_) = await transact(partition, [head, *deletions[start : start + _CHANGES]])
     return etag

@@ -50,8 +50,6 @@ _EMULATOR_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/
 _EMULATOR_HOST = "127.0.0.1:10002"
 _LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 
-Signing = Literal["shared key", "shared access signature", "identity"]
-
 
 @dataclass(frozen=True, slots=True)
 class Account:
@@ -60,7 +58,7 @@ class Account:
     endpoint: str
     """Scheme, host and path, without a slash at the end."""
 
-    signing: Signing
+    signing: Literal["shared key", "shared access signature", "identity"]
     name: str = ""
     key: str = field(default="", repr=False)
     """In base64."""
@@ -71,11 +69,6 @@ class Account:
     def is_cosmos(self) -> bool:
         """Whether the endpoint is one of Cosmos DB."""
         return ".cosmos." in self.endpoint or ".cosmosdb." in self.endpoint
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the endpoint is on this machine, so that no proxy stands in between."""
-        return urlsplit(self.endpoint).hostname in _LOCAL_HOSTS
 
 
 def account_of(url: str) -> Account:
@@ -179,7 +172,8 @@ class Client:
             connector=aiohttp.TCPConnector(keepalive_timeout=_KEEP_ALIVE_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
-            trust_env=not account.is_local,
+            # No proxy stands before a service of this machine.
+            trust_env=urlsplit(account.endpoint).hostname not in _LOCAL_HOSTS,
         )
         transport = _Transport(session=session, connection_timeout=10, read_timeout=_ANSWER_SECONDS)
         self._service = TableServiceClient(

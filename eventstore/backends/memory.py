@@ -16,15 +16,12 @@ from typing import Final
 
 from eventstore import port
 from eventstore.errors import RowChangedError, RowExistsError, RowNotFoundError, TableNotFoundError
-from eventstore.keys import escape, escape_bound, table_name
+from eventstore.keys import BETWEEN_KEYS, escape, escape_bound, table_name
 from eventstore.limits import merge, prepare
 from eventstore.port import ANY_ETAG, PAGE_SIZE, Operation, Page, Row, Scope, Store, TransactionResult, Verb
 
 _INSERTING = frozenset({Verb.INSERT, Verb.INSERT_OR_REPLACE, Verb.INSERT_OR_MERGE})
 _MERGING = frozenset({Verb.MERGE, Verb.INSERT_OR_MERGE})
-
-_BETWEEN_KEYS = "\t"
-"""Stands between a partition key and a row key. It is escaped in stored keys, and sorts before all they hold."""
 
 
 class MemoryPartition:
@@ -114,9 +111,9 @@ class MemoryTable(port.Table):
                 if key < low or (high is not None and key > high):
                     continue
                 if only is None:
-                    found += [(key + _BETWEEN_KEYS + stored, row) for stored, row in partition.rows.items()]
+                    found += [(key + BETWEEN_KEYS + stored, row) for stored, row in partition.rows.items()]
                 elif only in partition.rows:
-                    found.append((key + _BETWEEN_KEYS + only, partition.rows[only]))
+                    found.append((key + BETWEEN_KEYS + only, partition.rows[only]))
         found.sort()
         return _page(found[bisect_left(found, (continuation or "",)) :], select)
 

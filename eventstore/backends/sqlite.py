@@ -18,6 +18,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import accumulate
 from math import inf
 from pathlib import Path
 from random import Random
@@ -29,7 +30,7 @@ import msgpack
 
 from eventstore import errors, port
 from eventstore.errors import DamagedRowError, RowChangedError, StoreUnavailableError, StoreUrlError
-from eventstore.keys import escape, escape_bound, table_name, unescape
+from eventstore.keys import BETWEEN_KEYS, escape, escape_bound, table_name, unescape
 from eventstore.limits import MAX_BINARY_BYTES, MAX_PROPERTIES, MAX_STRING_UNITS, merge, prepare
 from eventstore.port import ANY_ETAG, PAGE_SIZE, Int64, Operation, Page, Row, TransactionResult, Value, Verb
 
@@ -54,14 +55,13 @@ def packer() -> msgpack.Packer:
 
 def pack(packer: msgpack.Packer, properties: Mapping[str, Value]) -> tuple[bytes, bytes | None]:
     """Return the small and the large part of a row."""
-    large = [
+    large = sorted(
         (len(value), name, value)
         for name, value in properties.items()
         if type(value) is bytes and len(value) > LARGE_BYTES
-    ]
+    )
     if not large:
         return packer.pack(properties), None
-    large.sort()
     lengths = {name: length for length, name, _ in large}
     small = {name: value for name, value in properties.items() if name not in lengths}
     return packer.pack([small, lengths]), b"".join([value for _, _, value in large])
@@ -96,22 +96,15 @@ def unpack(small: bytes, large: bytes | None) -> dict[str, Value]:
     return properties
 
 
-def large_bytes(lengths: Mapping[str, int], select: Sequence[str]) -> int:
-    """Return how many bytes of the large part hold the properties named."""
-    end = needed = 0
-    for name, length in lengths.items():
-        end += length
-        if name in select:
-            needed = end
-    return needed
-
-
-def select_from(
-    properties: Mapping[str, Value], lengths: Mapping[str, int], large: bytes, select: Sequence[str]
+def unpack_some(
+    select: Sequence[str], read_large: Callable[[Any, int], bytes], small: bytes, along: object
 ) -> dict[str, Value]:
-    """Return the properties named, given as much of the large part as `large_bytes` asks for."""
+    """Return the properties named. `read_large` returns the first bytes of the large part, given `along`."""
+    properties, lengths = unpack_small(small)
+    ends = zip(lengths, accumulate(lengths.values()), strict=True)
+    needed = max([end for name, end in ends if name in select], default=0)
     selected = {name: properties[name] for name in select if name in properties}
-    _add_large(selected, lengths, large, select)
+    _add_large(selected, lengths, read_large(along, needed) if needed else b"", select)
     return selected
 
 
@@ -172,11 +165,7 @@ class SqliteConnection(sqlite3.Connection):
         self.identity = identity
         self.statement = self.cursor()
         self.packer = packer()
-        self._random = Random(os.urandom(32))  # noqa: S311 - must not repeat, need not be secret
-
-    def new_etag(self) -> int:
-        """Return a number that no row had as its ETag before."""
-        return self._random.getrandbits(63)
+        self.etags = Random(os.urandom(32))  # noqa: S311 - must not repeat, need not be secret
 
     def roll_back(self) -> None:
         """End a transaction that is still open, and undo what it did."""
@@ -372,8 +361,6 @@ _DAMAGED = (ValueError, TypeError, OverflowError, msgpack.exceptions.UnpackExcep
 _Found = tuple[str, int, int, bytes, Any]
 """A row as key, ETag, time, small and large part. The key is that of the row, or in a scan both keys."""
 
-_BETWEEN_KEYS = "\t"
-"""Separates a partition key and a row key; within a stored key it is escaped."""
 
 _PAGE_BYTES = 4 * 2**20
 """The size at which a page of all rows ends: as with a table service, it is to fit into memory."""
@@ -406,7 +393,7 @@ class Statements:
         )
         in_order = f"{joined} k.partition <= ? AND (k.partition, k.row) >= (?, ?) ORDER BY k.partition, k.row {limit}"
         one = "SELECT k.row, r.etag, r.time, r.small"
-        both = f"SELECT k.partition || '{_BETWEEN_KEYS}' || k.row, r.etag, r.time, r.small"
+        both = f"SELECT k.partition || '{BETWEEN_KEYS}' || k.row, r.etag, r.time, r.small"
         large_of_first = f"CASE WHEN k.row = ? AND length(r.large) <= {_ALONG_BYTES} THEN r.large END"
 
         self.rows_table = f"{name}_rows"
@@ -449,7 +436,7 @@ class Changes:
         """Carry out all operations, and return the new ETags. Raises the `RowError` of the first that is refused."""
         self._execute = connection.statement.execute
         self._packer = connection.packer
-        self._etag = connection.new_etag()
+        self._etag = connection.etags.getrandbits(63)
         self._time = time.time_ns() // 1000
 
         changes = enumerate(zip(self.operations, self._rows, self._properties, strict=True))
@@ -565,7 +552,7 @@ class SqliteTable(port.Table):
                 high = connection.statement.execute(sql.last_partition).fetchone()[0] or ""
         else:
             high = escape_bound(last)
-        low, _, low_row = (continuation or low).partition(_BETWEEN_KEYS)
+        low, _, low_row = (continuation or low).partition(BETWEEN_KEYS)
         if row_key is None:
             whole, part, bounds = sql.scan_all, sql.project_scan_all, (high, low, low_row)
         else:
@@ -642,7 +629,8 @@ class SqliteTable(port.Table):
         with self._file.reading() as connection:
             found = connection.statement.execute(sql, (bounds[1], *bounds)).fetchall()
         with suppress(DamagedRowError):  # reading it otherwise tells, if it is damaged and not only cut
-            page = _page(bounds, found, select, lambda along, length: (along or b"")[:length])
+            decode = partial(unpack_some, select, lambda along, length: (along or b"")[:length])
+            page = _page(bounds, found, decode)
             if page.continuation is None or len(page.rows) == PAGE_SIZE:
                 return page
         return None
@@ -654,7 +642,8 @@ class SqliteTable(port.Table):
                 # One transaction, because large parts are read after the small ones.
                 execute("BEGIN")
                 found = execute(sql, bounds).fetchall()
-                return _page(bounds, found, select, partial(self._read_large, connection))
+                read_large = partial(self._read_large, connection)
+                return _page(bounds, found, partial(unpack_some, select, read_large))
             finally:
                 connection.roll_back()
 
@@ -669,16 +658,12 @@ class SqliteTable(port.Table):
             raise
 
 
-_ReadLarge = Callable[[Any, int], bytes]
-"""Reads the first bytes of a large part, given what was selected in its place."""
+_Decode = Callable[[bytes, Any], dict[str, Value]]
+"""Returns the properties of a row, given its small part and what was read in place of the large one."""
 
 
 def _page(
-    bounds: Sequence[str],
-    found: Iterable[_Found],
-    select: Sequence[str] | None = None,
-    read_large: _ReadLarge | None = None,
-    most: float = inf,
+    bounds: Sequence[str], found: Iterable[_Found], decode: _Decode = unpack, most: float = inf
 ) -> Page:
     """Return the rows that fill a page, in number or in bytes; a damaged one ends it.
 
@@ -690,38 +675,25 @@ def _page(
         if len(rows) == PAGE_SIZE or size >= most:
             return Page(tuple(rows), row[0])
         try:
-            rows.append(_row(bounds, row, select, read_large))
+            rows.append(_row(bounds, row, decode))
         except DamagedRowError as error:
             if rows:
                 return Page(tuple(rows), row[0])
             place, after = (error.partition_key, error.row_key), next(left, None)
             raise DamagedRowError(*place, error.problem, after and after[0]) from error.__cause__
-        if read_large is None:
+        if most < inf:
             size += len(row[3]) + len(row[4] or b"")
     return Page(tuple(rows))
 
 
-def _row(
-    bounds: Sequence[str],
-    found: _Found,
-    select: Sequence[str] | None = None,
-    read_large: _ReadLarge | None = None,
-) -> Row:
-    """Return a row that was read between some bounds, of its large part what is selected.
-
-    Raises `DamagedRowError`.
-    """
+def _row(bounds: Sequence[str], found: _Found, decode: _Decode = unpack) -> Row:
+    """Return a row that was read between some bounds. Raises `DamagedRowError`."""
     keys, etag, written, small, large = found
-    partition, _, key = keys.rpartition(_BETWEEN_KEYS)
+    partition, _, key = keys.rpartition(BETWEEN_KEYS)
     place = unescape(partition or bounds[0]), unescape(key)
     try:
-        if select is None or read_large is None:
-            properties = unpack(small, large)
-        else:
-            stored, lengths = unpack_small(small)
-            needed = large_bytes(lengths, select) if lengths else 0
-            properties = select_from(stored, lengths, read_large(large, needed) if needed else b"", select)
-        return Row(*place, str(etag), properties, datetime.fromtimestamp(written / 1_000_000, UTC))
+        time_ = datetime.fromtimestamp(written / 1_000_000, UTC)
+        return Row(*place, str(etag), decode(small, large), time_)
     except _DAMAGED as error:
         raise DamagedRowError(*place, f"cannot be read: {error or type(error).__name__}") from error
 

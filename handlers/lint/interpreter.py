@@ -85,11 +85,8 @@ class Interpreter(values.Scope):
         kind = type(node).__name__.lower()
         members = []
         for each in node.elts:
-            if isinstance(each, ast.Starred):
-                value = self.evaluate(each.value)
-                if kind != "set":
-                    check_iteration(value, each, self)
-                members.append(values.element_of(value))
+            if isinstance(each, ast.Starred) and kind == "set":
+                members.append(values.element_of(self.evaluate(each.value)))
             else:
                 members.append(self.evaluate(each))
         if kind == "tuple" and not any(isinstance(each, ast.Starred) for each in node.elts):

@@ -287,20 +287,16 @@ _MADE = {
     **dict.fromkeys(listed("builtins.sorted collections.deque"), "list"),
     **dict.fromkeys(listed("builtins.reversed itertools.islice itertools.takewhile"), "iterator"),
 }
+_TIMES = listed(
+    "now utcnow fromtimestamp fromisoformat strptime astimezone replace combine", "datetime.datetime."
+)
+_PATHS = listed("joinpath with_name with_suffix with_stem cwd home", "pathlib.Path.")
 _RESULTS = {
     **dict.fromkeys(listed("str repr format ascii chr", "builtins."), values.TEXT),
     **dict.fromkeys(listed("builtins.float math.fsum statistics.fmean"), values.FLOAT),
     **dict.fromkeys(listed("int len ord round hash", "builtins."), values.NUMBER),
-    **dict.fromkeys(
-        listed(
-            "now utcnow fromtimestamp fromisoformat strptime astimezone replace combine", "datetime.datetime."
-        ),
-        Instance("datetime.datetime"),
-    ),
-    **dict.fromkeys(
-        listed("joinpath with_name with_suffix with_stem cwd home", "pathlib.Path."), Instance("pathlib.Path")
-    ),
-    "datetime.datetime": Instance("datetime.datetime"),
+    **dict.fromkeys(_TIMES | {"datetime.datetime"}, Instance("datetime.datetime")),
+    **dict.fromkeys(_PATHS, Instance("pathlib.Path")),
     "handlers.Context.new_guid": Instance("uuid.UUID"),
     "builtins.bool": Instance("builtins.bool"),
 }

@@ -93,10 +93,6 @@ class StubbedRandom(SeededRandom):
         return value
 
 
-def _is_number(value: Any, *_: Any) -> bool:  # noqa: ANN401 - a stub
-    return isinstance(value, float | int)
-
-
 def _are_among(values: Any, population: Any, *, k: int = 1, **_: Any) -> bool:  # noqa: ANN401 - a stub
     return len(values) == k and all(value in population for value in values)
 
@@ -118,9 +114,9 @@ _POSSIBLE: Mapping[str, Callable[..., bool]] = {
     "choices": _are_among,
     "sample": _is_sample,
     "shuffle": lambda value, x: Counter(value) == Counter(x),
-    "gauss": _is_number,
-    "normalvariate": _is_number,
-    "expovariate": _is_number,
+    **dict.fromkeys(
+        ("gauss", "normalvariate", "expovariate"), lambda value, *_: isinstance(value, float | int)
+    ),
 }
 """By method, whether it can return a value for its arguments."""
 
@@ -291,6 +287,7 @@ class Past:
         return route.business_id(message)
 
 
+@dataclass(eq=False, repr=False)
 class Handled(Generic[S]):
     """A message that was handled, or whose handler raised.
 
@@ -298,13 +295,10 @@ class Handled(Generic[S]):
     handler raised; so do `state` and `published`.
     """
 
-    def __init__(
-        self, past: Past, message: Message, context: StubbedContext, result: Handling | BaseException
-    ) -> None:
-        self._past = past
-        self._message = message
-        self._context = context
-        self._result = result
+    _past: Past
+    _message: Message
+    _context: StubbedContext
+    _result: Handling | BaseException
 
     @property
     def state(self) -> S:
