@@ -22,13 +22,11 @@ from eventstore.header import (
     Partition,
     RecordedEvent,
     StreamValue,
-    header_operation,
     is_header,
     stream_properties,
-    stream_written,
 )
 from eventstore.keys import PLAIN_CHARACTERS, escape
-from eventstore.port import Properties, Row, Substitute, Table, Value, pages
+from eventstore.port import Row, Substitute, Table, Value, pages
 
 T = TypeVar("T")
 
@@ -58,7 +56,7 @@ class Stream(StreamValue):
 
         Raises `ConcurrencyConflictError` when the stream is there already, or was deleted.
         """
-        return await _with_properties(cls(partition), stream_properties(properties or {}), includes)
+        return await writing.set_properties(cls(partition), stream_properties(properties or {}), includes)
 
     @classmethod
     async def open(cls, partition: Partition) -> Stream:
@@ -154,7 +152,7 @@ class Stream(StreamValue):
         if stream.etag is None:
             raise ValueError("The stream is transient: provision or write it before its properties are set.")
         own = stream_properties(properties)
-        return await _with_properties(await reading.with_watermark(stream), own, includes)
+        return await writing.set_properties(await reading.with_watermark(stream), own, includes)
 
     @classmethod
     async def read(
@@ -293,14 +291,6 @@ class Stream(StreamValue):
         if isinstance(target, Stream) and target.etag is None:
             raise ValueError("The stream is transient: there is nothing to delete.")
         await writing.delete(target if isinstance(target, Stream) else cls(target))
-
-
-async def _with_properties(stream: Stream, own: Properties, includes: Iterable[Include]) -> Stream:
-    """Write the header of a stream, of a transient one for the first time."""
-    operations = [header_operation(stream, stream.version, own)]
-    operations += [include.operation() for include in writing.all_includes((), includes)]
-    (etag, *_) = await writing.transact(stream.partition, operations)
-    return stream_written(stream, etag, stream.version, own)
 
 
 def _found(value: T | None, partition: Partition) -> T:

@@ -133,6 +133,14 @@ async def transact(partition: Partition, operations: Sequence[Operation]) -> tup
         raise errors.IncludeConflictError(stream, row_key, error.detail) from error
 
 
+async def set_properties(stream: StreamT, own: Properties, includes: Iterable[Include]) -> StreamT:
+    """Write the header of a stream, of a transient one for the first time."""
+    head = header.header_operation(stream, stream.version, own)
+    included = [include.operation() for include in all_includes((), includes)]
+    (etag, *_) = await transact(stream.partition, [head, *included])
+    return header.stream_written(stream, etag, stream.version, own)
+
+
 async def append(draft: Draft, target: StreamT, expected: Expected) -> StreamWriteResult[StreamT]:
     """Write to a stream as it was read, or, given what is expected of it, as it is now.
 

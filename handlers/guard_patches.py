@@ -31,9 +31,6 @@ running: dict[int, list[NondeterminismError]] = {}
 
 INSTALLED = ("site-packages", "dist-packages")
 
-_GUARD = "handlers.guard"
-"""The module whose function calls a handler's method."""
-
 CLOCK = "use context.now"
 RANDOM = "use context.random"
 GUID = "use context.new_guid()"
@@ -100,9 +97,9 @@ def check(call: str, instead: str) -> None:
     violations = running.get(get_ident())
     if violations is None:
         return
-    frames: list[FrameType] = []  # from the guarded function out to the handler's method
+    frames: list[FrameType] = []  # from the guarded function out to the handler's method: the guard calls it
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to a frame
-    while frame is not None and _module(frame) != _GUARD:
+    while frame is not None and _module(frame) != "handlers.guard":
         if _module(frame) != __name__:
             frames.append(frame)
         frame = frame.f_back

@@ -385,7 +385,6 @@ class Statements:
     def __init__(self, name: str) -> None:
         keys, rows = f'"{name}_keys"', f'"{name}_rows"'
         joined = f"FROM {keys} AS k CROSS JOIN {rows} AS r ON r.id = k.id WHERE"
-
         limit = f"LIMIT {PAGE_SIZE + 1}"
         in_range = f"{joined} k.partition = ? AND k.row >= ? AND k.row <= ? ORDER BY k.row {limit}"
         in_partitions = (
@@ -438,7 +437,6 @@ class Changes:
         self._packer = connection.packer
         self._etag = connection.etags.getrandbits(63)
         self._time = time.time_ns() // 1000
-
         changes = enumerate(zip(self.operations, self._rows, self._properties, strict=True))
         return tuple([self._change(index, *change) for index, change in changes])
 
@@ -449,9 +447,8 @@ class Changes:
             change = self._delete if verb is Verb.DELETE else self._update
             if not change(operation.etag, row, properties):
                 found = self._execute(self._sql.get, (self._partition, row)).fetchone()
-                raise (errors.RowNotFoundError if found is None else RowChangedError)(
-                    operation.row_key, index
-                )
+                refusal = errors.RowNotFoundError if found is None else RowChangedError
+                raise refusal(operation.row_key, index)
             return "" if verb is Verb.DELETE else str(self._etag)
         is_there = False
         if verb is Verb.INSERT_OR_REPLACE:

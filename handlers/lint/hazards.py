@@ -129,7 +129,6 @@ _ORDERED = (
     *listed("list tuple enumerate zip dict reversed bytes bytearray", "builtins."),
     *listed("itertools collections functools.reduce heapq numpy array more_itertools pandas json.dumps"),
 )
-_CONVERSIONS = frozenset({"builtins.list", "builtins.tuple"})
 _TIES = frozenset({"builtins.min", "builtins.max", "builtins.sorted", "heapq.nlargest", "heapq.nsmallest"})
 _TEXTS = listed("str repr ascii format", "builtins.")
 _DUMPS = listed("pickle.dumps marshal.dumps msgpack.packb msgpack.dumps")
@@ -154,7 +153,7 @@ def orderless(node: ast.expr, scope: Scope) -> Value:
             return scope.evaluate(ast.copy_location(ast.GeneratorExp(elt, generators), node))
         case ast.Call(func, [argument], []):
             callee = scope.quietly(func)
-            if isinstance(callee, External) and callee.name in _CONVERSIONS:
+            if isinstance(callee, External) and callee.name in {"builtins.list", "builtins.tuple"}:
                 given = orderless(argument, scope)
                 return values.collection("iterator", element_of(given), unordered=is_unordered(given))
     return scope.evaluate(node)

@@ -17,8 +17,6 @@ from handlers.lint.values import UNKNOWN, Arguments, External, Value, collection
 _PASSES = 2
 _MOST_CONTEXTS = 12
 _MADE_ONCE = ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.SetComp | ast.Call
-_RECORDING = frozenset({"capture", "store_document"})
-"""The methods of a context that record what a function returns."""
 
 
 class Interpreter(values.Scope):
@@ -102,10 +100,8 @@ class Interpreter(values.Scope):
 
     def _dict(self, node: ast.Dict) -> Value:
         keys = [self.evaluate(key) for key in node.keys if key is not None]
-        items = []
-        for key, value in zip(node.keys, node.values, strict=True):
-            given = self.evaluate(value)
-            items.append(values.item_of(given) if key is None else given)
+        pairs = zip(node.keys, map(self.evaluate, node.values), strict=True)
+        items = [values.item_of(given) if key is None else given for key, given in pairs]
         return collection("dict", join(*keys), item=join(*items))
 
     def _listcomp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> Value:
@@ -272,8 +268,7 @@ class Interpreter(values.Scope):
             bind_target(statement.target, iterate(iterated, statement.iter), self)
             self.execute(statement.body)
 
-        self._repeat(once)
-        self.execute(statement.orelse)
+        self._repeat(once, statement.orelse)
 
     _asyncfor = _for
 
@@ -282,8 +277,7 @@ class Interpreter(values.Scope):
             self.evaluate(statement.test)
             self.execute(statement.body)
 
-        self._repeat(once)
-        self.execute(statement.orelse)
+        self._repeat(once, statement.orelse)
 
     def _with(self, statement: ast.With | ast.AsyncWith) -> None:
         if isinstance(statement, ast.AsyncWith):
@@ -347,13 +341,14 @@ class Interpreter(values.Scope):
     def _maybe(self, body: list[ast.stmt]) -> None:
         self._either(lambda: self.execute(body), lambda: None)
 
-    def _repeat(self, once: Callable[[], None]) -> None:
+    def _repeat(self, once: Callable[[], None], orelse: list[ast.stmt]) -> None:
         """Follow the body of a loop, once more when it changed the values of names that the next iteration reads."""
         for _ in range(_PASSES):
             before = dict(self.names)
             self._either(once, lambda: None)
             if self.names == before:
-                return
+                break
+        self.execute(orelse)
 
     # Calls: those of the user's functions and classes are followed, all others are looked up.
 
@@ -361,7 +356,7 @@ class Interpreter(values.Scope):
         callee = self.evaluate(node.func)
         if any(
             isinstance(each, values.Method)
-            and each.name in _RECORDING
+            and each.name in {"capture", "store_document"}
             and each.receiver == values.Instance(resolution.CONTEXT)
             for each in options(callee)
         ):
