@@ -168,7 +168,7 @@ READ_ATTEMPTS = 8
 
 
 class _ChangedMeanwhileError(Exception):
-    """Raised within a read that has to start again; with the header's ETag and the event that it promised."""
+    """Raised within a read that has to start again, with the header's ETag and the event that it promised."""
 
 
 def _repeated(

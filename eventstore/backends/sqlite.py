@@ -18,7 +18,6 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import accumulate
 from math import inf
 from pathlib import Path
 from random import Random
@@ -101,8 +100,11 @@ def unpack_some(
 ) -> dict[str, Value]:
     """Return the properties named. `read_large` returns the first bytes of the large part, given `along`."""
     properties, lengths = unpack_small(small)
-    ends = zip(lengths, accumulate(lengths.values()), strict=True)
-    needed = max([end for name, end in ends if name in select], default=0)
+    end = needed = 0
+    for name, length in lengths.items():
+        end += length
+        if name in select:
+            needed = end
     selected = {name: properties[name] for name in select if name in properties}
     _add_large(selected, lengths, read_large(along, needed) if needed else b"", select)
     return selected
@@ -236,7 +238,7 @@ class SqliteFile:
 
     @contextmanager
     def reading(self, *, outcome_unknown: bool = False) -> Iterator[SqliteConnection]:
-        """Translate `sqlite3` errors to `EventStoreError`s."""
+        """Yield the connection of this thread. Translates `sqlite3` errors to `EventStoreError`s."""
         connection = self.connection()
         try:
             yield connection
@@ -360,7 +362,6 @@ def _identity(path: Path) -> tuple[int, int] | None:
 _DAMAGED = (ValueError, TypeError, OverflowError, msgpack.exceptions.UnpackException)
 _Found = tuple[str, int, int, bytes, Any]
 """A row as key, ETag, time, small and large part. The key is that of the row, or in a scan both keys."""
-
 
 _PAGE_BYTES = 4 * 2**20
 """The size at which a page of all rows ends: as with a table service, it is to fit into memory."""
@@ -689,8 +690,8 @@ def _row(bounds: Sequence[str], found: _Found, decode: _Decode = unpack) -> Row:
     partition, _, key = keys.rpartition(BETWEEN_KEYS)
     place = unescape(partition or bounds[0]), unescape(key)
     try:
-        time_ = datetime.fromtimestamp(written / 1_000_000, UTC)
-        return Row(*place, str(etag), decode(small, large), time_)
+        properties = decode(small, large)
+        return Row(*place, str(etag), properties, datetime.fromtimestamp(written / 1_000_000, UTC))
     except _DAMAGED as error:
         raise DamagedRowError(*place, f"cannot be read: {error or type(error).__name__}") from error
 
