@@ -43,6 +43,9 @@ PLAIN_CHARACTERS = "".join(
 )
 """The ASCII characters that are stored as they are, in order."""
 
+BETWEEN_KEYS = "\t"
+"""Separates a partition key and a row key. It is escaped in stored keys, and sorts before all they hold."""
+
 _REMEMBERED = 1024
 _SHOWN = 60
 _SHORT = MAX_KEY_UNITS // 2
@@ -83,16 +86,12 @@ def unescape(stored: str) -> str:
     """Return the key that was escaped."""
     if "~" not in stored:
         return stored
-    return _ESCAPE.sub(_unescape_character, stored)
+    return _ESCAPE.sub(lambda match: chr(int(match[1] or match[2], 16)), stored)
 
 
 def _escape_character(match: re.Match[str]) -> str:
     code = ord(match[0])
     return f"~{code:02X}" if code <= 0xFF else f"~u{code:04X}"  # noqa: PLR2004 - two digits, or four
-
-
-def _unescape_character(match: re.Match[str]) -> str:
-    return chr(int(match[1] or match[2], 16))
 
 
 def _shown(key: str) -> str:

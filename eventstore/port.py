@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from functools import partial, wraps
-from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, Self, TypeVar, runtime_checkable
 from uuid import UUID
 
@@ -200,18 +199,9 @@ class Table(Protocol):
         """Return when all that was committed before, by any process, survives a power cut."""
 
 
-@runtime_checkable
-class HasPlace(Protocol):
-    """What tables may also tell: where they are, for messages."""
-
-    name: str
-    store_url: str
-    """That of its store, without secrets."""
-
-
 def place_of(table: Table) -> tuple[str, str]:
     """Return the name of a table and the url of its store without secrets, "" for what is not known."""
-    return (table.name, table.store_url) if isinstance(table, HasPlace) else ("", "")
+    return getattr(table, "name", ""), getattr(table, "store_url", "")
 
 
 Transaction = tuple[str, Sequence[Operation]]
@@ -277,12 +267,7 @@ class Store(Protocol):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
 

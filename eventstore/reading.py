@@ -14,29 +14,9 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from eventstore.errors import (
-    ConcurrencyConflictError,
-    DamagedRowError,
-    StreamDeletedError,
-    StreamNotFoundError,
-    StreamTruncatedError,
-)
-from eventstore.header import (
-    HEADER_NAMES,
-    MAX_VERSION,
-    VERSION,
-    EventId,
-    FrozenProperties,
-    Include,
-    Partition,
-    RecordedEvent,
-    StreamT,
-    StreamT_co,
-    StreamValue,
-    frozen_copy,
-    is_tombstone,
-    versions_of,
-)
+from eventstore import errors, header
+from eventstore.errors import ConcurrencyConflictError, DamagedRowError, StreamTruncatedError
+from eventstore.header import HEADER_NAMES, VERSION, Partition, RecordedEvent, StreamT, StreamT_co
 from eventstore.port import PAGE_SIZE, Row, pages, pause
 
 T = TypeVar("T")
@@ -64,9 +44,9 @@ EVERYTHING = Selection(None, None, None)
 
 
 @lru_cache(maxsize=256)
-def _selection(events: tuple[str, ...], header: tuple[str, ...] | None) -> Selection:
-    query = tuple(dict.fromkeys((*HEADER_NAMES, *events, *(header or ()))))
-    return Selection(frozenset(events) - {VERSION}, None if header is None else frozenset(header), query)
+def _selection(events: tuple[str, ...], own: tuple[str, ...] | None) -> Selection:
+    query = tuple(dict.fromkeys((*HEADER_NAMES, *events, *(own or ()))))
+    return Selection(frozenset(events) - {VERSION}, None if own is None else frozenset(own), query)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +76,16 @@ class StreamWriteResult(Generic[StreamT_co]):
 
     stream: StreamT_co
     events: tuple[RecordedEvent, ...]
-    includes: tuple[Include, ...] = ()
+    includes: tuple[header.Include, ...] = ()
     repeated: bool = False
 
 
 async def read_rows(partition: Partition, first: str, last: str, select: Sequence[str] | None) -> list[Row]:
     """Read the rows between two keys, both included. One request for each page of them."""
-    rows: list[Row] = []
-    number = 0
-    async for page in pages(partial(partition.table.query, partition.key, first, last, select=select)):
-        rows.extend(page.rows)
-        number += 1
-    if number > 1:
+    query = partial(partition.table.query, partition.key, first, last, select=select)
+    found = [page.rows async for page in pages(query)]
+    rows = list(chain.from_iterable(found))
+    if len(found) > 1:
         rows.sort(key=attrgetter("row_key"))  # Cosmos DB promises no order
     return rows
 
@@ -134,12 +112,12 @@ async def with_watermark(stream: StreamT) -> StreamT:
 
 def stream_read(blank: StreamT, row: Row, selection: Selection) -> StreamT:
     """Return the stream whose header was read. Raises `StreamDeletedError` when it is a tombstone."""
-    if is_tombstone(row):
-        raise StreamDeletedError(str(blank.partition))
-    version, first_version = versions_of(row)
+    if header.is_tombstone(row):
+        raise errors.StreamDeletedError(str(blank.partition))
+    version, first_version = header.versions_of(row)
     names, properties = selection.header, None
     if selection.events is None or names is not None:
-        properties = FrozenProperties(
+        properties = header.FrozenProperties(
             {
                 name: value
                 for name, value in row.properties.items()
@@ -180,7 +158,7 @@ def events_in(
             continue
         if version != expected or version > last:
             break
-        frozen = frozen_copy(row.properties, names)
+        frozen = header.frozen_copy(row.properties, names)
         events.append(RecordedEvent(version, frozen, None, row.timestamp, row.etag))
         expected += 1
     return tuple(events)
@@ -190,12 +168,7 @@ READ_ATTEMPTS = 8
 
 
 class _ChangedMeanwhileError(Exception):
-    """Raised within a read that has to start again; with the stream and the event that it promised, if one is gone."""
-
-    def __init__(self, stream: StreamValue | None = None, missing: int = 0) -> None:
-        super().__init__(stream, missing)
-        self.stream = stream
-        self.missing = missing
+    """Raised within a read that has to start again, with the header's ETag and the event that it promised."""
 
 
 def _repeated(
@@ -210,12 +183,11 @@ def _repeated(
             try:
                 return await read(self, *args, **named)
             except _ChangedMeanwhileError as error:
-                etag = error.stream.etag if error.stream else None
+                etag, missing = error.args
                 if etag is not None and etag == promised:
                     # Whoever cuts an event away changes the header first.
-                    raise DamagedRowError(
-                        partition.key, partition.event(error.missing), "is gone, and the header promises it"
-                    ) from None
+                    row_key, problem = partition.event(missing), "is gone, and the header promises it"
+                    raise DamagedRowError(partition.key, row_key, problem) from None
                 promised = etag
             if failures < READ_ATTEMPTS:
                 await pause(partition.table, failures)
@@ -237,8 +209,8 @@ class Reader(Generic[StreamT]):
         """Read events from a version on, None when there is no stream."""
         _check(start_version, slice_size)
         partition, selection = self.blank.partition, self.selection
-        size = MAX_VERSION if slice_size is None else slice_size
-        end = partition.event(min(size, MAX_VERSION)) if start_version == 1 else partition.header
+        size = header.MAX_VERSION if slice_size is None else slice_size
+        end = partition.event(min(size, header.MAX_VERSION)) if start_version == 1 else partition.header
         page = await partition.table.query(partition.key, partition.header, end, select=selection.query)
         rows: Sequence[Row] = page.rows
         if page.continuation is not None and (not rows or rows[0].row_key != partition.header):
@@ -268,7 +240,7 @@ class Reader(Generic[StreamT]):
             # Rows of the caller do change.
             again = await read_rows(partition, partition.header, partition.header, (VERSION,))
             if not again or again[0].etag != stream.etag:
-                raise _ChangedMeanwhileError
+                raise _ChangedMeanwhileError(None, 0)
         return stream, tuple(rows[1:])
 
     @_repeated
@@ -290,7 +262,7 @@ class Reader(Generic[StreamT]):
         events = await self._promised(stream, first, last) if first <= last else ()
         return StreamSlice(stream, await self._with_ids(events[::-1]), first <= stream.first_version)
 
-    async def events(self, stream: StreamValue, first: int, last: int) -> tuple[RecordedEvent, ...]:
+    async def events(self, stream: header.StreamValue, first: int, last: int) -> tuple[RecordedEvent, ...]:
         """Read some events of a stream that was read before. Raises `StreamTruncatedError`."""
         if first < stream.first_version:
             raise StreamTruncatedError(str(stream.partition), first)
@@ -304,7 +276,7 @@ class Reader(Generic[StreamT]):
         # The header takes a row of the first page.
         found = await self.forwards(start_version, PAGE_SIZE - 1)
         if found is None:
-            raise StreamNotFoundError(str(self.blank.partition))
+            raise errors.StreamNotFoundError(str(self.blank.partition))
         for event in found.events:
             yield event
         stream = found.stream
@@ -313,14 +285,14 @@ class Reader(Generic[StreamT]):
             for event in await self.events(stream, first, min(first + PAGE_SIZE - 1, stream.version)):
                 yield event
 
-    async def _promised(self, stream: StreamValue, first: int, last: int) -> tuple[RecordedEvent, ...]:
+    async def _promised(self, stream: header.StreamValue, first: int, last: int) -> tuple[RecordedEvent, ...]:
         """Read events that the header says are there."""
         events = await self._read(stream, first, last)
         if len(events) <= last - first:
-            raise _ChangedMeanwhileError(stream, first + len(events))
+            raise _ChangedMeanwhileError(stream.etag, first + len(events))
         return events
 
-    async def _read(self, stream: StreamValue, first: int, last: int) -> tuple[RecordedEvent, ...]:
+    async def _read(self, stream: header.StreamValue, first: int, last: int) -> tuple[RecordedEvent, ...]:
         """Read events, up to the first that is not there."""
         partition, selection = stream.partition, self.selection
         rows = await read_rows(partition, partition.event(first), partition.event(last), selection.query)
@@ -329,7 +301,8 @@ class Reader(Generic[StreamT]):
     async def _with_ids(self, events: tuple[RecordedEvent, ...]) -> tuple[RecordedEvent, ...]:
         if not self.ids:
             return events
-        ids = {version: EventId(value) for version, value in await read_ids(self.blank.partition) if value}
+        found = await read_ids(self.blank.partition)
+        ids = {version: header.EventId(value) for version, value in found if value}
         return tuple([replace(event, id=ids.get(event.version)) for event in events])
 
 

@@ -12,47 +12,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from eventstore import reading, writing
 from eventstore.errors import StreamNotFoundError
 from eventstore.header import (
     HEADER,
     HEADER_NAMES,
-    NO_PROPERTIES,
     EventData,
     Include,
     Partition,
     RecordedEvent,
     StreamValue,
-    header_operation,
-    header_row,
     is_header,
     stream_properties,
-    stream_written,
 )
 from eventstore.keys import PLAIN_CHARACTERS, escape
-from eventstore.port import Operation, Row, Substitute, Table, Value, pages
-from eventstore.reading import (
-    EVERYTHING,
-    Reader,
-    Selection,
-    StreamSlice,
-    StreamWriteResult,
-    read_header,
-    read_rows,
-    stream_read,
-    with_watermark,
-)
-from eventstore.writing import (
-    CutRows,
-    Draft,
-    ExpectedVersion,
-    all_includes,
-    append,
-    append_in_parts,
-    append_once,
-    delete,
-    transact,
-    truncate,
-)
+from eventstore.port import Row, Substitute, Table, Value, pages
 
 T = TypeVar("T")
 
@@ -82,10 +56,7 @@ class Stream(StreamValue):
 
         Raises `ConcurrencyConflictError` when the stream is there already, or was deleted.
         """
-        own = stream_properties(properties or NO_PROPERTIES)
-        operation = Operation.insert(partition.header, header_row(0, 1, own))
-        (etag, *_) = await transact(partition, [operation, *_operations(includes)])
-        return cls(partition, etag, 0, 1, own)
+        return await writing.set_properties(cls(partition), stream_properties(properties or {}), includes)
 
     @classmethod
     async def open(cls, partition: Partition) -> Stream:
@@ -98,7 +69,7 @@ class Stream(StreamValue):
     @classmethod
     async def try_open(cls, partition: Partition) -> Stream | None:
         """Read the header of a stream, None when there is no stream. One request."""
-        return await read_header(cls(partition))
+        return await reading.read_header(cls(partition))
 
     @classmethod
     async def try_open_with(
@@ -111,25 +82,24 @@ class Stream(StreamValue):
         1,000 rows, and one more when the read took several pages. Raises `ConcurrencyConflictError` when the stream
         changed each time.
         """
-        return await Reader(cls(partition), Selection.of(select, header)).with_rows(last)
+        return await reading.Reader(cls(partition), reading.Selection.of(select, header)).with_rows(last)
 
     @classmethod
     async def exists(cls, partition: Partition) -> bool:
         """Return whether there is a stream, and it was not deleted. One request."""
-        return any(
-            map(is_header, await read_rows(partition, partition.header, partition.header, HEADER_NAMES))
-        )
+        rows = await reading.read_rows(partition, partition.header, partition.header, HEADER_NAMES)
+        return any(map(is_header, rows))
 
     @classmethod
     async def write(
         cls,
         target: Stream | Partition,
         *events: EventData,
-        expected_version: int | ExpectedVersion | None = None,
+        expected_version: int | writing.ExpectedVersion | None = None,
         properties: Mapping[str, Value | None] | None = None,
         includes: Iterable[Include] = (),
         idempotent: bool = False,
-    ) -> StreamWriteResult[Stream]:
+    ) -> reading.StreamWriteResult[Stream]:
         """Append events, in one transaction with their includes and, if given, new stream properties.
 
         `target` is a stream value, or a partition with the version that its stream is expected to have; 0
@@ -146,8 +116,8 @@ class Stream(StreamValue):
         `PayloadTooLargeError` before any I/O. Nothing is written then.
         """
         stream, expected = _position(target, expected_version)
-        write = append_once if idempotent else append
-        return await write(Draft.of(events, includes, properties), stream, expected)
+        write = writing.append_once if idempotent else writing.append
+        return await write(writing.Draft.of(events, includes, properties), stream, expected)
 
     @classmethod
     async def write_in_parts(
@@ -155,10 +125,10 @@ class Stream(StreamValue):
         target: Stream | Partition,
         events: Iterable[EventData],
         *,
-        expected_version: int | ExpectedVersion | None = None,
+        expected_version: int | writing.ExpectedVersion | None = None,
         properties: Mapping[str, Value | None] | None = None,
         idempotent: bool = False,
-    ) -> StreamWriteResult[Stream]:
+    ) -> reading.StreamWriteResult[Stream]:
         """Append events that may be too many for one transaction, in few of them.
 
         Each part is atomic, all together are not. The last one sets the properties, if they are given. Every part is
@@ -169,7 +139,7 @@ class Stream(StreamValue):
         """
         stream, expected = _position(target, expected_version)
         own = None if properties is None else stream_properties(properties)
-        return await append_in_parts(tuple(events), stream, expected, own, idempotent=idempotent)
+        return await writing.append_in_parts(tuple(events), stream, expected, own, idempotent=idempotent)
 
     @classmethod
     async def set_properties(
@@ -182,10 +152,7 @@ class Stream(StreamValue):
         if stream.etag is None:
             raise ValueError("The stream is transient: provision or write it before its properties are set.")
         own = stream_properties(properties)
-        stream = await with_watermark(stream)
-        header = header_operation(stream, stream.version, own)
-        (etag, *_) = await transact(stream.partition, [header, *_operations(includes)])
-        return stream_written(stream, etag, stream.version, own)
+        return await writing.set_properties(await reading.with_watermark(stream), own, includes)
 
     @classmethod
     async def read(
@@ -197,7 +164,7 @@ class Stream(StreamValue):
         select: Sequence[str] | None = None,
         header: Sequence[str] | None = None,
         ids: bool = False,
-    ) -> StreamSlice[Stream]:
+    ) -> reading.StreamSlice[Stream]:
         """Read a stream's header and its events from a version on. Raises `StreamNotFoundError`.
 
         See `try_read`.
@@ -217,7 +184,7 @@ class Stream(StreamValue):
         select: Sequence[str] | None = None,
         header: Sequence[str] | None = None,
         ids: bool = False,
-    ) -> StreamSlice[Stream] | None:
+    ) -> reading.StreamSlice[Stream] | None:
         """Read a stream's header and its events from a version on, None when there is no stream.
 
         `slice_size` limits how many events are read: all by default. `select` names the event properties to
@@ -229,9 +196,8 @@ class Stream(StreamValue):
         appended meanwhile are not given. Raises `ConcurrencyConflictError` when events were cut away meanwhile each
         time that it was read.
         """
-        return await Reader(cls(partition), Selection.of(select, header), ids).forwards(
-            start_version, slice_size
-        )
+        reader = reading.Reader(cls(partition), reading.Selection.of(select, header), ids)
+        return await reader.forwards(start_version, slice_size)
 
     @classmethod
     async def read_backwards(
@@ -243,13 +209,13 @@ class Stream(StreamValue):
         select: Sequence[str] | None = None,
         header: Sequence[str] | None = None,
         ids: bool = False,
-    ) -> StreamSlice[Stream]:
+    ) -> reading.StreamSlice[Stream]:
         """Read a stream's header and its events from a version down, None for the newest; the newest comes first.
 
         Two requests, and one more for each further 1,000 events. Raises `StreamNotFoundError`; otherwise like
         `try_read`.
         """
-        reader = Reader(cls(partition), Selection.of(select, header), ids)
+        reader = reading.Reader(cls(partition), reading.Selection.of(select, header), ids)
         return _found(await reader.backwards(start_version, slice_size), partition)
 
     @classmethod
@@ -261,10 +227,10 @@ class Stream(StreamValue):
         select: Sequence[str] | None = None,
         header: Sequence[str] | None = None,
         ids: bool = False,
-    ) -> StreamSlice[Stream]:
+    ) -> reading.StreamSlice[Stream]:
         """Read a stream's header and its last events, the oldest of them first. Like `read_backwards`."""
         found = await cls.read_backwards(partition, None, count, select=select, header=header, ids=ids)
-        return StreamSlice(found.stream, found.events[::-1], is_end_of_stream=True)
+        return reading.StreamSlice(found.stream, found.events[::-1], is_end_of_stream=True)
 
     @classmethod
     async def iterate(
@@ -275,7 +241,7 @@ class Stream(StreamValue):
         Holds a page of them at a time. One request for each 1,000 events; from a later version than 1 on, one more.
         Raises `StreamNotFoundError`, and `StreamTruncatedError` when events are cut away that would come next.
         """
-        reader = Reader(cls(partition), Selection.of(select, None))
+        reader = reading.Reader(cls(partition), reading.Selection.of(select, None))
         async for event in reader.one_by_one(start_version):
             yield event
 
@@ -290,7 +256,7 @@ class Stream(StreamValue):
         """
         if not 1 <= first <= last <= stream.version:
             raise ValueError(f"The events {first} to {last} of a stream with {stream.version} are asked for.")
-        return await Reader(stream, Selection.of(select, None)).events(stream, first, last)
+        return await reading.Reader(stream, reading.Selection.of(select, None)).events(stream, first, last)
 
     @classmethod
     async def truncate(
@@ -299,7 +265,7 @@ class Stream(StreamValue):
         first_version: int,
         properties: Mapping[str, Value | None] | None = None,
         includes: Iterable[Include] = (),
-        rows: CutRows | None = None,
+        rows: writing.CutRows | None = None,
     ) -> Stream:
         """Cut away all events before `first_version`, and if given replace the stream's properties.
 
@@ -311,7 +277,7 @@ class Stream(StreamValue):
         Raises `ConcurrencyConflictError` when the stream was changed before or meanwhile.
         """
         own = None if properties is None else stream_properties(properties)
-        return await truncate(stream, first_version, own, all_includes((), includes), rows)
+        return await writing.truncate(stream, first_version, own, writing.all_includes((), includes), rows)
 
     @classmethod
     async def delete(cls, target: Stream | Partition) -> None:
@@ -324,11 +290,7 @@ class Stream(StreamValue):
         """
         if isinstance(target, Stream) and target.etag is None:
             raise ValueError("The stream is transient: there is nothing to delete.")
-        await delete(target if isinstance(target, Stream) else cls(target))
-
-
-def _operations(includes: Iterable[Include]) -> list[Operation]:
-    return [include.operation() for include in all_includes((), includes)]
+        await writing.delete(target if isinstance(target, Stream) else cls(target))
 
 
 def _found(value: T | None, partition: Partition) -> T:
@@ -338,8 +300,8 @@ def _found(value: T | None, partition: Partition) -> T:
 
 
 def _position(
-    target: Stream | Partition, expected_version: int | ExpectedVersion | None
-) -> tuple[Stream, int | ExpectedVersion | None]:
+    target: Stream | Partition, expected_version: int | writing.ExpectedVersion | None
+) -> tuple[Stream, int | writing.ExpectedVersion | None]:
     """Return where a write goes, and what is expected to be there; None for a stream value."""
     if isinstance(target, Stream):
         if expected_version is not None:
@@ -349,7 +311,7 @@ def _position(
         raise TypeError(f"A write goes to a Stream or a Partition, not to a {type(target).__name__}.")
     if expected_version is None:
         raise ValueError("A write to a partition needs the expected version; 0 when there is no stream yet.")
-    if not isinstance(expected_version, int | ExpectedVersion):
+    if not isinstance(expected_version, int | writing.ExpectedVersion):
         raise TypeError(f"The expected version is {expected_version!r}: give a number or an ExpectedVersion.")
     if isinstance(expected_version, int) and expected_version < 0:
         raise ValueError(f"The expected version is {expected_version}; versions count from 1.")
@@ -381,11 +343,11 @@ async def list_streams(
     left out, and streams of virtual partitions, which have no row that could be asked for by one row key; one that is
     made or deleted meanwhile is listed or not. One request for each 1,000 streams.
     """
-    selection = EVERYTHING if header is None else Selection.of((), header)
+    selection = reading.EVERYTHING if header is None else reading.Selection.of((), header)
     keys = KeyRange(keys) if isinstance(keys, str) else keys
     async for row in read_headers(table, keys, selection.query):
         if is_header(row):
-            yield stream_read(Stream(Partition.exact(table, row.partition_key)), row, selection)
+            yield reading.stream_read(Stream(Partition.exact(table, row.partition_key)), row, selection)
 
 
 async def split_streams(table: Table, parts: int, prefix: str = "") -> list[KeyRange]:
@@ -444,9 +406,8 @@ def _ranges(sample: list[str], parts: int, prefix: str) -> list[KeyRange]:
     keys = sorted((key for key in sample if key.isascii()), key=escape)
     places = {number * len(keys) // parts for number in range(1, parts)} - {0}
     bounds = [keys[place] for place in sorted(places)]
-    return [
-        KeyRange(prefix, first, before) for first, before in zip(["", *bounds], [*bounds, None], strict=True)
-    ]
+    pairs = zip(["", *bounds], [*bounds, None], strict=True)
+    return [KeyRange(prefix, first, before) for first, before in pairs]
 
 
 def read_headers(

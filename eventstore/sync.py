@@ -26,9 +26,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-def _blocking(
-    verb: Callable[P, Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[BlockingStore, P], T]:
+def _blocking(verb: Callable[P, Coroutine[Any, Any, T]]) -> Callable[Concatenate[BlockingStore, P], T]:
     @wraps(verb)
     def call(store: BlockingStore, /, *args: P.args, **options: P.kwargs) -> T:
         return store.run(verb(*args, **options))
@@ -36,9 +34,7 @@ def _blocking(
     return call
 
 
-def _iterating(
-    verb: Callable[P, AsyncIterator[T]],
-) -> Callable[Concatenate[BlockingStore, P], Iterator[T]]:
+def _iterating(verb: Callable[P, AsyncIterator[T]]) -> Callable[Concatenate[BlockingStore, P], Iterator[T]]:
     @wraps(verb)
     def call(store: BlockingStore, /, *args: P.args, **options: P.kwargs) -> Iterator[T]:
         return store.give(verb(*args, **options))

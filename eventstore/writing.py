@@ -12,58 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from eventstore.errors import (
-    ConcurrencyConflictError,
-    DuplicateEventError,
-    EventStoreError,
-    IncludeConflictError,
-    PartialWriteError,
-    PayloadTooLargeError,
-    RowError,
-    RowExistsError,
-    StoreUnavailableError,
-    StreamNotFoundError,
-)
-from eventstore.header import (
-    EVENT,
-    EVENT_ID,
-    FIRST_VERSION,
-    NO_PROPERTIES,
-    VERSION,
-    EventData,
-    Include,
-    Partition,
-    RecordedEvent,
-    StreamT,
-    StreamValue,
-    combine,
-    header_operation,
-    header_row,
-    is_tombstone,
-    stream_properties,
-    stream_written,
-    tombstone_row,
-    versions_of,
-)
-from eventstore.limits import (
-    AROUND_ALL_BYTES,
-    MAX_OPERATIONS,
-    MAX_TRANSACTION_BYTES,
-    prepare,
-    prepare_row,
-    row_bytes,
-    sent_bytes,
-)
+from eventstore import errors, header, limits, reading
+from eventstore.errors import ConcurrencyConflictError, DuplicateEventError, StoreUnavailableError
+from eventstore.header import EVENT_ID, VERSION, EventData, Include, Partition, StreamT, StreamValue
 from eventstore.port import Operation, Properties, Row, Value, pause
-from eventstore.reading import (
-    EVERYTHING,
-    Reader,
-    StreamWriteResult,
-    read_header,
-    read_ids,
-    read_rows,
-    with_watermark,
-)
+from eventstore.reading import EVERYTHING, Reader, StreamWriteResult, read_header, read_ids, with_watermark
 
 ANY_ATTEMPTS = 32
 """How often a write that accepts any version is tried while others write to the stream."""
@@ -119,7 +72,7 @@ class Draft:
                 raise TypeError(
                     f"An event to write is a {kind}: give EventData, or *events for a list of them."
                 )
-        own = None if properties is None else stream_properties(properties)
+        own = None if properties is None else header.stream_properties(properties)
         return cls(events, all_includes(events, includes), own)
 
     def operations(self, stream: StreamValue) -> list[Operation]:
@@ -128,9 +81,9 @@ class Draft:
         Raises `DuplicateEventError` when two of the events have one id.
         """
         version = stream.version
-        header = header_operation(stream, version + len(self.events), self.properties, keep=self.keep)
+        head = header.header_operation(stream, version + len(self.events), self.properties, keep=self.keep)
         events = _event_operations(stream.partition, version, self.events)
-        return [header, *events, *[include.operation() for include in self.includes]]
+        return [head, *events, *[include.operation() for include in self.includes]]
 
 
 def _event_operations(partition: Partition, version: int, events: Sequence[EventData]) -> list[Operation]:
@@ -162,22 +115,30 @@ def all_includes(events: Sequence[EventData], includes: Iterable[Include]) -> tu
             raise ValueError(
                 f"The row {include.row_key!r} is part of a stream and cannot be included in a write."
             )
-    return combine(given) if given else ()
+    return header.combine(given) if given else ()
 
 
 async def transact(partition: Partition, operations: Sequence[Operation]) -> tuple[str, ...]:
     """Carry out the operations; translate a refusal to what it means for the stream."""
     try:
         return await partition.table.transact(partition.key, operations)
-    except RowError as error:
+    except errors.RowError as error:
         stream, row_key, prefix = str(partition), error.row_key, partition.prefix
         if error.index == 0:
             raise ConcurrencyConflictError(stream, f"its header {error.detail}") from error
-        if row_key.startswith(prefix + EVENT_ID) and isinstance(error, RowExistsError):
+        if row_key.startswith(prefix + EVENT_ID) and isinstance(error, errors.RowExistsError):
             raise DuplicateEventError(stream, row_key[len(prefix) + len(EVENT_ID) :]) from error
-        if row_key.startswith((prefix + EVENT, prefix + EVENT_ID)):
+        if row_key.startswith((prefix + header.EVENT, prefix + EVENT_ID)):
             raise ConcurrencyConflictError(stream, f"its row {row_key!r} {error.detail}") from error
-        raise IncludeConflictError(stream, row_key, error.detail) from error
+        raise errors.IncludeConflictError(stream, row_key, error.detail) from error
+
+
+async def set_properties(stream: StreamT, own: Properties, includes: Iterable[Include]) -> StreamT:
+    """Write the header of a stream, of a transient one for the first time."""
+    head = header.header_operation(stream, stream.version, own)
+    included = [include.operation() for include in all_includes((), includes)]
+    (etag, *_) = await transact(stream.partition, [head, *included])
+    return header.stream_written(stream, etag, stream.version, own)
 
 
 async def append(draft: Draft, target: StreamT, expected: Expected) -> StreamWriteResult[StreamT]:
@@ -188,7 +149,7 @@ async def append(draft: Draft, target: StreamT, expected: Expected) -> StreamWri
     if expected is None:
         return await _append_to(draft, target)
     # What can never fit costs no request.
-    prepare(target.partition.key, draft.operations(target))
+    limits.prepare(target.partition.key, draft.operations(target))
     draft = replace(draft, keep=True)
     attempts = ANY_ATTEMPTS if isinstance(expected, ExpectedVersion) and expected.is_open else 1
     failures = 0
@@ -208,14 +169,14 @@ async def _append_to(draft: Draft, stream: StreamT) -> StreamWriteResult[StreamT
         stream = await with_watermark(stream)
     etags = await transact(stream.partition, draft.operations(stream))
     place = 1
-    recorded: list[RecordedEvent] = []
+    recorded: list[header.RecordedEvent] = []
     for version, event in enumerate(draft.events, stream.version + 1):
-        recorded.append(RecordedEvent(version, event.properties, event.id, etag=etags[place]))
+        recorded.append(header.RecordedEvent(version, event.properties, event.id, etag=etags[place]))
         place += 1 if event.id is None else 2
     includes = [
         replace(include, etag=etag) for include, etag in zip(draft.includes, etags[place:], strict=True)
     ]
-    written = stream_written(stream, etags[0], stream.version + len(draft.events), draft.properties)
+    written = header.stream_written(stream, etags[0], stream.version + len(draft.events), draft.properties)
     return StreamWriteResult(written, tuple(recorded), tuple(includes))
 
 
@@ -294,7 +255,7 @@ def same_values(stored: Properties, given: Properties) -> bool:
     def bits(value: Value) -> tuple[type, Value]:
         return type(value), struct.pack("<d", value) if isinstance(value, float) else value
 
-    prepared, _ = prepare_row(given)
+    prepared, _ = limits.prepare_row(given)
     return stored.keys() == prepared.keys() and all(
         bits(stored[name]) == bits(value) for name, value in prepared.items()
     )
@@ -319,12 +280,14 @@ async def append_in_parts(
     for draft in _parts(events, target, properties):
         try:
             result = await write(draft, target, expected)
-        except EventStoreError as error:
+        except errors.EventStoreError as error:
             is_unknown = isinstance(error, StoreUnavailableError) and error.outcome_unknown
             uncertain = len(draft.events) if is_unknown else 0
             if not stored and not uncertain:
                 raise
-            raise PartialWriteError(str(target.partition), first, stored, uncertain, len(events)) from error
+            raise errors.PartialWriteError(
+                str(target.partition), first, stored, uncertain, len(events)
+            ) from error
         results.append(result)
         stored += len(result.events)
         first = first or result.events[0].version
@@ -348,10 +311,10 @@ def _parts(events: Sequence[EventData], target: StreamValue, properties: Propert
     _event_operations(target.partition, target.version, events)  # raises for an id in two parts
 
     def size_of(operation: Operation) -> int:
-        return sent_bytes(key, operation, prepare_row(operation.properties)[0])
+        return limits.sent_bytes(key, operation, limits.prepare_row(operation.properties)[0])
 
-    headers = [target.properties or NO_PROPERTIES, properties or NO_PROPERTIES]
-    room = MAX_TRANSACTION_BYTES - AROUND_ALL_BYTES
+    headers = [target.properties or header.NO_PROPERTIES, properties or header.NO_PROPERTIES]
+    room = limits.MAX_TRANSACTION_BYTES - limits.AROUND_ALL_BYTES
     room -= max(size_of(Operation.replace(target.partition.header, {VERSION: 0, **own})) for own in headers)
     parts: list[list[EventData]] = [[]]
     count, size = 1, 0
@@ -359,7 +322,7 @@ def _parts(events: Sequence[EventData], target: StreamValue, properties: Propert
         operations = _event_operations(target.partition, 0, [event])
         operations.extend([include.operation() for include in event.includes])
         event_bytes = sum(map(size_of, operations))
-        if parts[-1] and (count + len(operations) > MAX_OPERATIONS or size + event_bytes > room):
+        if parts[-1] and (count + len(operations) > limits.MAX_OPERATIONS or size + event_bytes > room):
             parts.append([])
             count, size = 1, 0
         parts[-1].append(event)
@@ -369,7 +332,7 @@ def _parts(events: Sequence[EventData], target: StreamValue, properties: Propert
     drafts[-1] = replace(drafts[-1], properties=properties)
     included: set[str] = set()
     for draft in drafts:
-        prepare(key, draft.operations(target))
+        limits.prepare(key, draft.operations(target))
         rows = {include.row_key for include in draft.includes}
         if not included.isdisjoint(rows):
             raise ValueError(
@@ -379,7 +342,7 @@ def _parts(events: Sequence[EventData], target: StreamValue, properties: Propert
     return drafts
 
 
-_CHANGES = MAX_OPERATIONS - 1
+_CHANGES = limits.MAX_OPERATIONS - 1
 _MEASURED_AT_ONCE = 64
 """Rows that are read to be measured: each may have a megabyte."""
 
@@ -403,7 +366,7 @@ async def rows_to_cut(stream: StreamValue, first_version: int) -> CutRows:
     while True:
         found = await _event_rows(partition, first, end, None)
         row_keys += [row.row_key for row in found]
-        size += sum(map(row_bytes, found))
+        size += sum(map(limits.row_bytes, found))
         if end >= last:
             return CutRows(row_keys + await _ids_below(partition, first_version), size)
         first, end = end + 1, min(last, end + _MEASURED_AT_ONCE)
@@ -419,7 +382,7 @@ async def _rows_below(partition: Partition, version: int) -> list[str]:
 
 
 async def _event_rows(partition: Partition, first: int, last: int, select: tuple[()] | None) -> list[Row]:
-    rows = await read_rows(partition, partition.event(first), partition.event(last), select)
+    rows = await reading.read_rows(partition, partition.event(first), partition.event(last), select)
     return [row for row in rows if partition.version_of(row.row_key) is not None]
 
 
@@ -442,14 +405,14 @@ async def truncate(
     partition, etag = stream.partition, stream.etag
     if etag is None:
         raise ValueError("The stream is transient: it has nothing to cut away.")
-    mark: dict[str, Value] = {FIRST_VERSION: first_version}
+    mark: dict[str, Value] = {header.FIRST_VERSION: first_version}
     if properties is None:
-        header = Operation.merge(partition.header, mark, etag)
+        head = Operation.merge(partition.header, mark, etag)
     else:
-        row = header_row(stream.version, first_version, properties)
-        header = Operation.replace(partition.header, row, etag)
+        row = header.header_row(stream.version, first_version, properties)
+        head = Operation.replace(partition.header, row, etag)
     included = [include.operation() for include in includes]
-    prepare(partition.key, [header, *included])
+    limits.prepare(partition.key, [head, *included])
     stream = await with_watermark(stream)
     if not stream.first_version <= first_version <= stream.version + 1:
         raise ValueError(
@@ -460,7 +423,7 @@ async def truncate(
         return stream
     if properties is not None:
         stream = replace(stream, properties=properties, partial=False)
-    etag = await _delete(partition, header, mark, doomed, included)
+    etag = await _delete(partition, head, mark, doomed, included)
     return replace(stream, etag=etag, first_version=first_version)
 
 
@@ -473,17 +436,17 @@ async def delete(target: StreamValue) -> None:
     if etag is None:
         row = await partition.table.get(partition.key, partition.header)
         if row is None:
-            raise StreamNotFoundError(str(partition))
-        etag, version, was_deleted = row.etag, versions_of(row)[0], is_tombstone(row)
+            raise errors.StreamNotFoundError(str(partition))
+        etag, version, was_deleted = row.etag, header.versions_of(row)[0], header.is_tombstone(row)
     doomed = await _rows_below(partition, version + 1)
     if doomed or not was_deleted:
-        tombstone = tombstone_row(version)
+        tombstone = header.tombstone_row(version)
         await _delete(partition, Operation.replace(partition.header, tombstone, etag), tombstone, doomed)
 
 
 async def _delete(
     partition: Partition,
-    header: Operation,
+    head: Operation,
     mark: dict[str, Value],
     doomed: Sequence[str],
     included: Sequence[Operation] = (),
@@ -498,11 +461,11 @@ async def _delete(
     room = _CHANGES - len(included)
     if included:
         try:
-            prepare(partition.key, [header, *included, *deletions[:room]])
-        except PayloadTooLargeError:
+            limits.prepare(partition.key, [head, *included, *deletions[:room]])
+        except errors.PayloadTooLargeError:
             room = 0
-    (etag, *_) = await transact(partition, [header, *included, *deletions[:room]])
+    (etag, *_) = await transact(partition, [head, *included, *deletions[:room]])
     for start in range(room, len(deletions), _CHANGES):
-        header = Operation.merge(partition.header, mark, etag)
-        (etag, *_) = await transact(partition, [header, *deletions[start : start + _CHANGES]])
+        head = Operation.merge(partition.header, mark, etag)
+        (etag, *_) = await transact(partition, [head, *deletions[start : start + _CHANGES]])
     return etag

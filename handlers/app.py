@@ -9,19 +9,11 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import ValidationError
 
+from handlers import handler
 from handlers.codec import check_model
 from handlers.context import Context
 from handlers.errors import AppError, CodecError
-from handlers.handler import (
-    Handler,
-    Handles,
-    Method,
-    Route,
-    business_id_of,
-    handler_name,
-    mark_of,
-    message_type_of,
-)
+from handlers.handler import Handler, Handles, Method, Route, business_id_of, handler_name, mark_of
 from handlers.message import Message, State, StateCodec, message_aliases, message_name
 
 T = TypeVar("T")
@@ -116,8 +108,11 @@ class HandlerDefinition:
                 raise AppError(f"{self.name} handles no message: mark its methods with @handles(by=...).")
         for attribute, (function, mark) in marked.items():
             with problems.collected():
-                message_type = message_type_of(function, self.state_type)
-                self._add_route(found, message_type, mark, getattr(instance, attribute), problems)
+                message_type = handler.message_type_of(function, self.state_type)
+                with problems.collected():
+                    check_model(message_type)
+                if message_type.__pydantic_complete__:
+                    self._add_route(found, message_type, mark, getattr(instance, attribute))
         for route in list(found.values()):
             for alias in message_aliases(route.message_type):
                 other = found.setdefault(alias, route)
@@ -126,17 +121,8 @@ class HandlerDefinition:
         return found
 
     def _add_route(
-        self,
-        found: dict[str, Route],
-        message_type: type[Message],
-        mark: Handles,
-        method: Method,
-        problems: Problems,
+        self, found: dict[str, Route], message_type: type[Message], mark: Handles, method: Method
     ) -> None:
-        with problems.collected():
-            check_model(message_type)
-        if not message_type.__pydantic_complete__:
-            return
         wire_path, kind = business_id_of(message_type, mark.by, method.__qualname__)
         name, path = message_name(message_type), tuple(mark.by.split("."))
         other = found.get(name)

@@ -161,16 +161,8 @@ def _models(model_type: type[BaseModel], seen: dict[type[BaseModel], None]) -> d
 # that pydantic has made of it, its core schema, is on a list of what is known to be harmless.
 
 _SCALARS: Mapping[str, type] = {"bool": bool, "float": float, "int": int, "str": str}
-_HARMLESS_CONFIG = {
-    "extra_fields_behavior",
-    "hide_input_in_errors",
-    "ser_json_bytes",
-    "ser_json_inf_nan",
-    "title",
-    "val_json_bytes",
-    "validate_by_alias",
-    "validate_by_name",
-}
+_HARMLESS_CONFIG = {"extra_fields_behavior", "hide_input_in_errors", "ser_json_bytes", "ser_json_inf_nan", "title",
+                    "val_json_bytes", "validate_by_alias", "validate_by_name"}  # fmt: skip
 _MAX_BYTES_WITH_INTEGERS = 4000
 """In a longer text an integer may have more than the 4,300 digits that pydantic reads."""
 _MAX_REMEMBERED = 1000
@@ -412,9 +404,8 @@ class Codec(Generic[M]):
         models = _models(model_type, {})
         fields = [field for model in models for field in model.model_fields.items()]
         parts = {part for _, field in fields for part in _parts(field.annotation)}
-        self._sorted = any(
-            frozenset in (part, get_origin(part)) for part in parts
-        )  # their order differs by process
+        # The order of a set differs by process.
+        self._sorted = any(frozenset in (part, get_origin(part)) for part in parts)
         self._decimals = {
             key
             for name, field in fields
@@ -619,7 +610,16 @@ def unpack(
 
     Raises `msgpack.StackError`, which is a `ValueError`, for what is nested too deeply.
     """
-    budget = _Budget()
+    containers = items = 0
+
+    def count(container: Any) -> Any:  # noqa: ANN401 - a list or a dict
+        nonlocal containers, items
+        containers += 1
+        items += 1 + len(container)
+        if items > MAX_ITEMS:
+            raise ValueError(f"it holds more than {MAX_ITEMS} items")
+        return container
+
     limit = min(MAX_ITEMS, len(data)) if most is None else most
     if len(data) > _TRUSTED_BYTES and most is None:
         unpacker = msgpack.Unpacker(
@@ -629,17 +629,16 @@ def unpack(
         unpacker.skip()
     unpacked = msgpack.unpackb(
         data,
-        object_hook=budget.count,
-        list_hook=budget.count,
+        object_hook=count,
+        list_hook=count,
         max_array_len=limit,
         max_map_len=limit,
         ext_hook=ext_hook,
         unicode_errors=unicode_errors,
         strict_map_key=strict_map_key,
     )
-    if budget.containers > MAX_DEPTH and is_deeper(unpacked, MAX_DEPTH + 1):
-        message = f"it is nested deeper than {MAX_DEPTH} levels"
-        raise msgpack.StackError(message)
+    if containers > MAX_DEPTH and is_deeper(unpacked, MAX_DEPTH + 1):
+        raise msgpack.StackError(f"it is nested deeper than {MAX_DEPTH} levels")
     return unpacked
 
 
@@ -656,21 +655,3 @@ def is_deeper(value: Any, depth: int) -> bool:  # noqa: ANN401 - what was unpack
         if not level:
             return False
     return True
-
-
-class _Budget:
-    """Counts what was unpacked."""
-
-    __slots__ = ("_items", "containers")
-
-    def __init__(self) -> None:
-        self.containers = 0
-        self._items = 0
-
-    def count(self, container: Any) -> Any:  # noqa: ANN401 - a list or a dict
-        self.containers += 1
-        self._items += 1 + len(container)
-        if self._items > MAX_ITEMS:
-            message = f"it holds more than {MAX_ITEMS} items"
-            raise ValueError(message)
-        return container

@@ -17,11 +17,13 @@ from fractions import Fraction
 from functools import lru_cache
 from hashlib import sha256
 from itertools import accumulate
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID, SafeUUID
 
+if TYPE_CHECKING:
+    from _typeshed import SupportsLenAndGetItem
+
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 _BLOCK_BITS = 256
 _UUID_VERSION_8 = 0x8 << 76
@@ -33,14 +35,6 @@ _VARIANT_DIGITS = {f"{digit:x}": "89ab"[digit & 0x3] for digit in range(16)}
 _FLOAT_BITS = 53
 _SMALL_POOL = 21
 _FEW = 5
-
-
-class _Sized(Protocol[T_co]):
-    """A sequence with a length and items by index."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int, /) -> T_co: ...
 
 
 class Seed:
@@ -127,7 +121,7 @@ class SeededRandom(random.Random):
         """Return a number from `a` to `b`, both included."""
         return self.randrange(a, b + 1)
 
-    def choice(self, seq: _Sized[T]) -> T:
+    def choice(self, seq: SupportsLenAndGetItem[T]) -> T:
         """Return an item of a sequence. Raises `IndexError` for an empty one."""
         if not len(seq):
             raise IndexError("The sequence is empty: there is no item to choose.")
@@ -135,7 +129,7 @@ class SeededRandom(random.Random):
 
     def choices(
         self,
-        population: _Sized[T],
+        population: SupportsLenAndGetItem[T],
         weights: Sequence[float | Fraction] | None = None,
         *,
         cum_weights: Sequence[float | Fraction] | None = None,

@@ -64,15 +64,11 @@ def _guard_routes(definition: HandlerDefinition) -> None:
     rebind = Bindings([definition.handler_type, definition.state_type, *messages], methods).rebind
     rebind()
 
-    def guarded_revisions(revisions: dict[int, Any]) -> dict[int, Any]:
-        return {revision: _guard_method(method, rebind) for revision, method in revisions.items()}
-
-    definition.routes = MappingProxyType(
-        {
-            name: replace(route, revisions=guarded_revisions(dict(route.revisions)))
-            for name, route in routes.items()
-        }
-    )
+    guarded_routes = {}
+    for name, route in routes.items():
+        revisions = {revision: _guard_method(method, rebind) for revision, method in route.revisions.items()}
+        guarded_routes[name] = replace(route, revisions=revisions)
+    definition.routes = MappingProxyType(guarded_routes)
 
 
 def _guard_method(method: Callable[..., Any], before: Callable[[], None]) -> Callable[..., Any]:

@@ -31,9 +31,6 @@ running: dict[int, list[NondeterminismError]] = {}
 
 INSTALLED = ("site-packages", "dist-packages")
 
-_GUARD = "handlers.guard"
-"""The module whose function calls a handler's method."""
-
 CLOCK = "use context.now"
 RANDOM = "use context.random"
 GUID = "use context.new_guid()"
@@ -100,9 +97,9 @@ def check(call: str, instead: str) -> None:
     violations = running.get(get_ident())
     if violations is None:
         return
-    frames: list[FrameType] = []  # from the guarded function out to the handler's method
+    frames: list[FrameType] = []  # from the guarded function out to the handler's method: the guard calls it
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to a frame
-    while frame is not None and _module(frame) != _GUARD:
+    while frame is not None and _module(frame) != "handlers.guard":
         if _module(frame) != __name__:
             frames.append(frame)
         frame = frame.f_back
@@ -112,11 +109,9 @@ def check(call: str, instead: str) -> None:
     own = next((at for at, each in enumerate(frames) if not _is_library(each)), len(frames) - 1)
     if own > 0:
         call = _function(frames[own - 1]) or call
-    where = (
-        _place(frames[own])
-        if own == len(frames) - 1
-        else f"{_place(frames[own])}, called by {_place(frames[-1])}"
-    )
+    where = _place(frames[own])
+    if own < len(frames) - 1:
+        where += f", called by {_place(frames[-1])}"
     error = NondeterminismError(f"{call} in {where} is not allowed, as a replay may differ: {instead}.")
     violations.append(error)
     raise error
@@ -191,6 +186,12 @@ class _Constructor(metaclass=_Proxy):
         return cls.live()(*given, **named)
 
     @classmethod
+    def today(cls) -> Any:  # noqa: ANN401 - Python's own
+        """Guard the clock."""
+        check(f"{cls.original.__name__}.today()", CLOCK)
+        return cls.live().today()
+
+    @classmethod
     def __get_pydantic_core_schema__(cls, _: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         return handler(cls.original)
 
@@ -203,12 +204,6 @@ class GuardedDate(_Constructor, _date, metaclass=_Proxy):  # type: ignore[misc, 
     """The proxy of `datetime.date`."""
 
     original = _date
-
-    @classmethod
-    def today(cls) -> Any:  # noqa: ANN401 - Python's own
-        """Guard the clock."""
-        check("date.today()", CLOCK)
-        return cls.live().today()
 
     @classmethod
     def fromtimestamp(cls, timestamp: float, /) -> Any:  # noqa: ANN401 - Python's own
@@ -233,12 +228,6 @@ class GuardedDatetime(_Constructor, _datetime, metaclass=_Proxy):  # type: ignor
         """Guard the clock."""
         check("datetime.utcnow()", CLOCK)
         return cls.live().utcnow()
-
-    @classmethod
-    def today(cls) -> Any:  # noqa: ANN401 - Python's own
-        """Guard the clock."""
-        check("datetime.today()", CLOCK)
-        return cls.live().today()
 
     @classmethod
     def fromtimestamp(cls, timestamp: float, tz: dt.tzinfo | None = None) -> Any:  # noqa: ANN401 - Python's own

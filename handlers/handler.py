@@ -86,9 +86,8 @@ def _instead_of(by: object) -> str:
     if isinstance(by, tuple | list | set | frozenset):
         joined = "_".join(map(str, by)) if by and all(map(str.isidentifier, map(str, by))) else "FIELD"
         return f'an object has one id, so let its sender join them in one field, and write @handles(by="{joined}")'
-    names: tuple[str, ...] = getattr(
-        getattr(by, "__code__", None), "co_names", ()
-    )  # of lambda message: message.raffle
+    # Of lambda message: message.raffle
+    names: tuple[str, ...] = getattr(getattr(by, "__code__", None), "co_names", ())
     return f'write @handles(by="{names[0] if len(names) == 1 else "FIELD"}")'
 
 
@@ -231,14 +230,10 @@ def business_id_of(message_type: type[Message], by: str, where: str) -> tuple[tu
         if field is None:
             path, fields = by.split("."), list(model.model_fields) if is_model else []
             above, found = path[:position], get_close_matches(name, fields, 1, cutoff=0.5) or fields[:1]
-            write = (
-                f'write @handles(by="{".".join(above + found)}")'
-                if above or found
-                else f"write {name}: str in it"
-            )
+            write = f'@handles(by="{".".join(above + found)}")' if above or found else f"{name}: str in it"
             others = f", or another of {', '.join(fields)}" if len(fields) > 1 else ""
             raise AppError(
-                f"{where}: {message_type.__name__} has no field {'.'.join([*above, name])!r}: {write}{others}."
+                f"{where}: {message_type.__name__} has no field {'.'.join([*above, name])!r}: write {write}{others}."
             )
         alias = field.validation_alias
         if isinstance(alias, AliasPath | AliasChoices):

@@ -34,17 +34,8 @@ from azure.core.pipeline.transport import AioHttpTransport
 from azure.core.rest import AsyncHttpResponse, HttpRequest
 from azure.data.tables.aio import TableServiceClient
 
-from eventstore.errors import (
-    EventStoreError,
-    PayloadTooLargeError,
-    RowChangedError,
-    RowError,
-    RowExistsError,
-    RowNotFoundError,
-    StoreUnavailableError,
-    StoreUrlError,
-    TableNotFoundError,
-)
+from eventstore import errors
+from eventstore.errors import EventStoreError, RowChangedError, StoreUnavailableError, StoreUrlError
 from eventstore.keys import escape, escape_bound, table_name, unescape
 from eventstore.limits import prepare
 from eventstore.port import ANY_ETAG, Int64, Operation, Page, Row, Scope, Store, Table, Value, Verb
@@ -59,8 +50,6 @@ _EMULATOR_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/
 _EMULATOR_HOST = "127.0.0.1:10002"
 _LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 
-Signing = Literal["shared key", "shared access signature", "identity"]
-
 
 @dataclass(frozen=True, slots=True)
 class Account:
@@ -69,7 +58,7 @@ class Account:
     endpoint: str
     """Scheme, host and path, without a slash at the end."""
 
-    signing: Signing
+    signing: Literal["shared key", "shared access signature", "identity"]
     name: str = ""
     key: str = field(default="", repr=False)
     """In base64."""
@@ -80,11 +69,6 @@ class Account:
     def is_cosmos(self) -> bool:
         """Whether the endpoint is one of Cosmos DB."""
         return ".cosmos." in self.endpoint or ".cosmosdb." in self.endpoint
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the endpoint is on this machine, so that no proxy stands in between."""
-        return urlsplit(self.endpoint).hostname in _LOCAL_HOSTS
 
 
 def account_of(url: str) -> Account:
@@ -188,7 +172,8 @@ class Client:
             connector=aiohttp.TCPConnector(keepalive_timeout=_KEEP_ALIVE_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
-            trust_env=not account.is_local,
+            # No proxy stands before a service of this machine.
+            trust_env=urlsplit(account.endpoint).hostname not in _LOCAL_HOSTS,
         )
         transport = _Transport(session=session, connection_timeout=10, read_timeout=_ANSWER_SECONDS)
         self._service = TableServiceClient(
@@ -337,7 +322,7 @@ class _Pieces:
 
 
 _TYPE = "@odata.type"
-_NOT_PROPERTIES = frozenset({"PartitionKey", "RowKey", "Timestamp"})
+_KEY_PROPERTIES = ("PartitionKey", "RowKey", "Timestamp")
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 
@@ -368,7 +353,7 @@ def decode(entity: Mapping[str, Any]) -> Row:
         if "." in name:
             if name.endswith(_TYPE):
                 types.append((name.removesuffix(_TYPE), value))
-        elif value is not None and name not in _NOT_PROPERTIES:
+        elif value is not None and name not in _KEY_PROPERTIES:
             properties[name] = value
     for name, type_name in types:
         decoder = _DECODERS.get(type_name)
@@ -468,13 +453,11 @@ def transaction(
     is_cosmos: bool,
 ) -> bytes:
     """Return the body of the request for a transaction, given stored keys."""
-    partition = quote(partition_key, safe="")
     parts = [_BEGIN]
     for index, operation in enumerate(operations):
         verb = operation.verb
-        method, url, merges = _METHODS[verb], table_url, ""
-        if verb is not Verb.INSERT:
-            url = f"{table_url}(PartitionKey='{partition}',RowKey='{quote(row_keys[index], safe='')}')"
+        method, merges = _METHODS[verb], ""
+        url = table_url if verb is Verb.INSERT else _row_url(table_url, partition_key, row_keys[index])
         if is_cosmos and method == "PATCH":
             method, merges = "POST", "X-HTTP-Method: MERGE\r\n"
         parts.append(_BEGIN_OPERATION.format(index=index))
@@ -490,6 +473,10 @@ def transaction(
         parts.append("\r\n")
     parts.append(_END)
     return "".join(parts).encode()
+
+
+def _row_url(table_url: str, partition_key: str, row_key: str) -> str:
+    return f"{table_url}(PartitionKey='{quote(partition_key, safe='')}',RowKey='{quote(row_key, safe='')}')"
 
 
 def _condition(etag: str) -> str:
@@ -522,28 +509,20 @@ def refusal(status: int, text: bytes) -> Refusal:
     return Refusal(status, code, int(index[1]) if index else None)
 
 
-_ROW_ERRORS: dict[str, type[RowError]] = {
-    "EntityAlreadyExists": RowExistsError,
-    "EntityNotFound": RowNotFoundError,
-    "ResourceNotFound": RowNotFoundError,
+_ROW_ERRORS: dict[str, type[errors.RowError]] = {
+    "EntityAlreadyExists": errors.RowExistsError,
+    "EntityNotFound": errors.RowNotFoundError,
+    "ResourceNotFound": errors.RowNotFoundError,
     "UpdateConditionNotSatisfied": RowChangedError,
     "ConditionNotMet": RowChangedError,
 }
-_TOO_LARGE = frozenset(
-    {
-        "RequestBodyTooLarge",
-        "EntityTooLarge",
-        "PropertyValueTooLarge",
-        "TooManyProperties",
-        "KeyValueTooLarge",
-    }
-)
+_TOO_LARGE = {"RequestBodyTooLarge", "EntityTooLarge", "PropertyValueTooLarge", "TooManyProperties",
+              "KeyValueTooLarge"}  # fmt: skip
 _NO_ROW = frozenset({"ResourceNotFound", "EntityNotFound"})
 _NO_TABLE = frozenset({"TableNotFound", "TableBeingDeleted", "ResourceNotFound"})
 # Time-out, too many requests, retry with: Cosmos DB says so inside the answer to a transaction, which is
 # not retried.
 _PASSING = frozenset({408, 429, 449})
-_KEY_PROPERTIES = ("PartitionKey", "RowKey", "Timestamp")
 
 
 class AzureTable(Table):
@@ -628,7 +607,7 @@ class AzureTable(Table):
         if operation.verb is Verb.INSERT:
             headers["Prefer"] = "return-no-content"
         elif operation.verb is Verb.MERGE and operation.etag and operation.etag != ANY_ETAG:
-            path = self._path_of(partition_key, row_key)
+            path = _row_url(path, partition_key, row_key)
             headers["If-Match"] = _condition(operation.etag)
         else:
             return None
@@ -640,11 +619,6 @@ class AzureTable(Table):
             raise self._refused(refusal(answer.status, answer.body), [operation], answer)
         etag: str = answer.headers["ETag"]
         return etag
-
-    def _path_of(self, partition_key: str, row_key: str) -> str:
-        return (
-            f"/{self.name}(PartitionKey='{quote(partition_key, safe='')}',RowKey='{quote(row_key, safe='')}')"
-        )
 
     async def barrier(self) -> None:
         """Return at once: the service answers when a write is durable."""
@@ -670,7 +644,7 @@ class AzureTable(Table):
 
     async def _row(self, partition_key: str, row_key: str, select: Sequence[str] | None) -> Row | None:
         """Read one row by its stored keys: a service that is asked by a filter may look through the table."""
-        path = f"{self._path_of(partition_key, row_key)}?{_select(select)}"
+        path = f"{_row_url(f'/{self.name}', partition_key, row_key)}?{_select(select)}"
         answer = await self._store.client().get(path.rstrip("?"))
         if answer.status == 200:  # noqa: PLR2004 - OK
             return decode(json.loads(answer.body))
@@ -717,13 +691,12 @@ class AzureTable(Table):
     def _explained(self, refused: Refusal) -> EventStoreError:
         what = f"{self._store.url} refused a request for the table {self.name}: {refused.code or refused.status}."
         if refused.status == 413 or refused.code in _TOO_LARGE:  # noqa: PLR2004 - Payload Too Large
-            return PayloadTooLargeError(what)
+            return errors.PayloadTooLargeError(what)
         if refused.code in _NO_TABLE:
-            return TableNotFoundError(self.name, self._store.url)
+            return errors.TableNotFoundError(self.name, self._store.url)
         if refused.status in _FORBIDDEN:
-            return StoreUrlError(
-                f"{self._store.url} refused the credentials ({refused.status} {refused.code})."
-            )
+            status = f"{refused.status} {refused.code}"
+            return StoreUrlError(f"{self._store.url} refused the credentials ({status}).")
         if refused.status in _PASSING or refused.status >= 500:  # noqa: PLR2004 - the service's own failures
             return StoreUnavailableError(what, outcome_unknown=True)
         return EventStoreError(what)

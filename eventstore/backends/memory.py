@@ -14,28 +14,14 @@ from itertools import count
 from threading import RLock
 from typing import Final
 
+from eventstore import port
 from eventstore.errors import RowChangedError, RowExistsError, RowNotFoundError, TableNotFoundError
-from eventstore.keys import escape, escape_bound, table_name
+from eventstore.keys import BETWEEN_KEYS, escape, escape_bound, table_name
 from eventstore.limits import merge, prepare
-from eventstore.port import (
-    ANY_ETAG,
-    PAGE_SIZE,
-    Operation,
-    Page,
-    Row,
-    Scope,
-    Store,
-    Table,
-    Transaction,
-    TransactionResult,
-    Verb,
-)
+from eventstore.port import ANY_ETAG, PAGE_SIZE, Operation, Page, Row, Scope, Store, TransactionResult, Verb
 
 _INSERTING = frozenset({Verb.INSERT, Verb.INSERT_OR_REPLACE, Verb.INSERT_OR_MERGE})
 _MERGING = frozenset({Verb.MERGE, Verb.INSERT_OR_MERGE})
-
-_BETWEEN_KEYS = "\t"
-"""Stands between a partition key and a row key. It is escaped in stored keys, and sorts before all they hold."""
 
 
 class MemoryPartition:
@@ -64,7 +50,7 @@ class MemoryPartition:
             self.rows[stored_key] = row
 
 
-class MemoryTable(Table):
+class MemoryTable(port.Table):
     """A table in memory."""
 
     scope: Scope = "process"
@@ -125,9 +111,9 @@ class MemoryTable(Table):
                 if key < low or (high is not None and key > high):
                     continue
                 if only is None:
-                    found += [(key + _BETWEEN_KEYS + stored, row) for stored, row in partition.rows.items()]
+                    found += [(key + BETWEEN_KEYS + stored, row) for stored, row in partition.rows.items()]
                 elif only in partition.rows:
-                    found.append((key + _BETWEEN_KEYS + only, partition.rows[only]))
+                    found.append((key + BETWEEN_KEYS + only, partition.rows[only]))
         found.sort()
         return _page(found[bisect_left(found, (continuation or "",)) :], select)
 
@@ -150,7 +136,7 @@ class MemoryTable(Table):
                 del self._partitions[stored_key]
         return tuple([row.etag if row else "" for row in changes])
 
-    async def transact_each(self, transactions: Sequence[Transaction]) -> list[TransactionResult]:
+    async def transact_each(self, transactions: Sequence[port.Transaction]) -> list[TransactionResult]:
         """Carry out several transactions, so that no reader sees some of them without the others."""
         results: list[TransactionResult] = []
         with self._lock:

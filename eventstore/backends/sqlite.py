@@ -17,46 +17,21 @@ import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from functools import partial, wraps
+from functools import partial
 from math import inf
 from pathlib import Path
 from random import Random
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 from uuid import UUID
 from weakref import WeakSet
 
 import msgpack
 
-from eventstore.errors import (
-    DamagedRowError,
-    EventStoreError,
-    RowChangedError,
-    RowExistsError,
-    RowNotFoundError,
-    StoreUnavailableError,
-    StoreUrlError,
-    TableNotFoundError,
-)
-from eventstore.keys import escape, escape_bound, table_name, unescape
+from eventstore import errors, port
+from eventstore.errors import DamagedRowError, RowChangedError, StoreUnavailableError, StoreUrlError
+from eventstore.keys import BETWEEN_KEYS, escape, escape_bound, table_name, unescape
 from eventstore.limits import MAX_BINARY_BYTES, MAX_PROPERTIES, MAX_STRING_UNITS, merge, prepare
-from eventstore.port import (
-    ANY_ETAG,
-    PAGE_SIZE,
-    Int64,
-    Operation,
-    Page,
-    Row,
-    Scope,
-    Store,
-    Table,
-    Transaction,
-    TransactionResult,
-    Value,
-    Verb,
-)
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from eventstore.port import ANY_ETAG, PAGE_SIZE, Int64, Operation, Page, Row, TransactionResult, Value, Verb
 
 # A row becomes two byte strings of msgpack. `small` holds all properties but the large binary ones. `large` holds
 # those, one after the other, the shortest first, and `small` then says how long each one is: a reader that wants none
@@ -79,14 +54,13 @@ def packer() -> msgpack.Packer:
 
 def pack(packer: msgpack.Packer, properties: Mapping[str, Value]) -> tuple[bytes, bytes | None]:
     """Return the small and the large part of a row."""
-    large = [
+    large = sorted(
         (len(value), name, value)
         for name, value in properties.items()
         if type(value) is bytes and len(value) > LARGE_BYTES
-    ]
+    )
     if not large:
         return packer.pack(properties), None
-    large.sort()
     lengths = {name: length for length, name, _ in large}
     small = {name: value for name, value in properties.items() if name not in lengths}
     return packer.pack([small, lengths]), b"".join([value for _, _, value in large])
@@ -117,28 +91,22 @@ def unpack_small(small: bytes) -> tuple[dict[str, Value], dict[str, int]]:
 def unpack(small: bytes, large: bytes | None) -> dict[str, Value]:
     """Return all properties of a row."""
     properties, lengths = unpack_small(small)
-    if lengths:
-        _add_large(properties, lengths, large or b"", lengths)
+    _add_large(properties, lengths, large or b"", lengths)
     return properties
 
 
-def large_bytes(lengths: Mapping[str, int], select: Sequence[str]) -> int:
-    """Return how many bytes of the large part hold the properties named."""
+def unpack_some(
+    select: Sequence[str], read_large: Callable[[Any, int], bytes], small: bytes, along: object
+) -> dict[str, Value]:
+    """Return the properties named. `read_large` returns the first bytes of the large part, given `along`."""
+    properties, lengths = unpack_small(small)
     end = needed = 0
     for name, length in lengths.items():
         end += length
         if name in select:
             needed = end
-    return needed
-
-
-def select_from(
-    properties: Mapping[str, Value], lengths: Mapping[str, int], large: bytes, select: Sequence[str]
-) -> dict[str, Value]:
-    """Return the properties named, given as much of the large part as `large_bytes` asks for."""
     selected = {name: properties[name] for name in select if name in properties}
-    if lengths:
-        _add_large(selected, lengths, large, select)
+    _add_large(selected, lengths, read_large(along, needed) if needed else b"", select)
     return selected
 
 
@@ -184,15 +152,8 @@ _SETTINGS = (
     "PRAGMA cache_size=-8000",
     "PRAGMA wal_autocheckpoint=4000",
 )
-_UNUSABLE = frozenset(
-    {
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_NOTADB,
-        sqlite3.SQLITE_PERM,
-        sqlite3.SQLITE_AUTH,
-    }
-)
+_UNUSABLE = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_PERM,
+             sqlite3.SQLITE_AUTH}  # fmt: skip
 _WAL_SECONDS = 30
 _WAL_PAUSE_SECONDS = 0.1
 
@@ -206,11 +167,7 @@ class SqliteConnection(sqlite3.Connection):
         self.identity = identity
         self.statement = self.cursor()
         self.packer = packer()
-        self._random = Random(os.urandom(32))  # noqa: S311 - must not repeat, need not be secret
-
-    def new_etag(self) -> int:
-        """Return a number that no row had as its ETag before."""
-        return self._random.getrandbits(63)
+        self.etags = Random(os.urandom(32))  # noqa: S311 - must not repeat, need not be secret
 
     def roll_back(self) -> None:
         """End a transaction that is still open, and undo what it did."""
@@ -263,7 +220,7 @@ class SqliteFile:
         self._open = WeakSet()
         self._local = threading.local()
 
-    def explained(self, error: sqlite3.Error, *, outcome_unknown: bool = False) -> EventStoreError:
+    def explained(self, error: sqlite3.Error, *, outcome_unknown: bool = False) -> errors.EventStoreError:
         """Return the error to raise in place of one from SQLite."""
         extended = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
         code = extended & 0xFF
@@ -273,14 +230,20 @@ class SqliteFile:
             return StoreUnavailableError(f"The file {self.path} was locked for {BUSY_SECONDS} seconds.")
         if code == sqlite3.SQLITE_FULL:
             return StoreUnavailableError(f"The disk of {self.path} is full.")
+        what = f"failed: {error}"
         if extended == sqlite3.SQLITE_IOERR_WRITE:
             # SQLite says no more when a quota or a limit of the process is reached; neither makes a disk full.
-            return StoreUnavailableError(
-                f"The file {self.path} could not be written ({error}): a quota or a limit on the size of files "
-                "may be reached.",
-                outcome_unknown,
-            )
-        return StoreUnavailableError(f"The file {self.path} failed: {error}.", outcome_unknown)
+            what = f"could not be written ({error}): a quota or a limit on the size of files may be reached"
+        return StoreUnavailableError(f"The file {self.path} {what}.", outcome_unknown)
+
+    @contextmanager
+    def reading(self, *, outcome_unknown: bool = False) -> Iterator[SqliteConnection]:
+        """Yield the connection of this thread. Translates `sqlite3` errors to `EventStoreError`s."""
+        connection = self.connection()
+        try:
+            yield connection
+        except sqlite3.Error as error:
+            raise self.explained(error, outcome_unknown=outcome_unknown) from error
 
     @contextmanager
     def writing(self) -> Iterator[SqliteConnection]:
@@ -302,11 +265,9 @@ class SqliteFile:
 
     def has_table(self, name: str) -> bool:
         """Return whether an SQL table is there."""
-        try:
-            found = self.connection().execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,))
+        with self.reading() as connection:
+            found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,))
             return found.fetchone() is not None
-        except sqlite3.Error as error:
-            raise self.explained(error) from error
 
     def _connect(self) -> SqliteConnection:
         _make_folder(self.path.parent)
@@ -402,9 +363,6 @@ _DAMAGED = (ValueError, TypeError, OverflowError, msgpack.exceptions.UnpackExcep
 _Found = tuple[str, int, int, bytes, Any]
 """A row as key, ETag, time, small and large part. The key is that of the row, or in a scan both keys."""
 
-_BETWEEN_KEYS = "\t"
-"""Separates a partition key and a row key; within a stored key it is escaped."""
-
 _PAGE_BYTES = 4 * 2**20
 """The size at which a page of all rows ends: as with a table service, it is to fit into memory."""
 
@@ -413,9 +371,6 @@ _ALONG_BYTES = 64 * 2**10
 
 _KEY_COLUMNS = "partition TEXT NOT NULL, row TEXT NOT NULL, id INTEGER NOT NULL"
 _ROW_COLUMNS = "id INTEGER PRIMARY KEY, etag INTEGER NOT NULL, time INTEGER, small BLOB NOT NULL, large BLOB"
-_MAKE_BARRIER = (
-    "CREATE TABLE IF NOT EXISTS eventstore_barrier (id INTEGER PRIMARY KEY, commits INTEGER NOT NULL)"
-)
 _BARRIER = (
     "INSERT INTO eventstore_barrier (id, commits) VALUES (1, 1) "
     "ON CONFLICT (id) DO UPDATE SET commits = commits + 1"
@@ -431,7 +386,6 @@ class Statements:
     def __init__(self, name: str) -> None:
         keys, rows = f'"{name}_keys"', f'"{name}_rows"'
         joined = f"FROM {keys} AS k CROSS JOIN {rows} AS r ON r.id = k.id WHERE"
-        this_id = f"(SELECT id FROM {keys} WHERE partition = ? AND row = ?)"
         limit = f"LIMIT {PAGE_SIZE + 1}"
         in_range = f"{joined} k.partition = ? AND k.row >= ? AND k.row <= ? ORDER BY k.row {limit}"
         in_partitions = (
@@ -439,12 +393,12 @@ class Statements:
         )
         in_order = f"{joined} k.partition <= ? AND (k.partition, k.row) >= (?, ?) ORDER BY k.partition, k.row {limit}"
         one = "SELECT k.row, r.etag, r.time, r.small"
-        both = f"SELECT k.partition || '{_BETWEEN_KEYS}' || k.row, r.etag, r.time, r.small"
+        both = f"SELECT k.partition || '{BETWEEN_KEYS}' || k.row, r.etag, r.time, r.small"
         large_of_first = f"CASE WHEN k.row = ? AND length(r.large) <= {_ALONG_BYTES} THEN r.large END"
 
         self.rows_table = f"{name}_rows"
         self.make = (
-            _MAKE_BARRIER,
+            "CREATE TABLE IF NOT EXISTS eventstore_barrier (id INTEGER PRIMARY KEY, commits INTEGER NOT NULL)",
             f"CREATE TABLE IF NOT EXISTS {keys} ({_KEY_COLUMNS}, PRIMARY KEY (partition, row)) WITHOUT ROWID",
             f"CREATE TABLE IF NOT EXISTS {rows} ({_ROW_COLUMNS})",
             f"PRAGMA user_version={FORMAT}",
@@ -459,14 +413,13 @@ class Statements:
         self.project_scan_all = f"{both}, r.id {in_order}"
         self.last_partition = f"SELECT max(partition) FROM {keys}"
 
+        this_row = f"id = (SELECT id FROM {keys} WHERE partition = ? AND row = ?) AND etag = ifnull(?, etag)"
         self.insert_row = f"INSERT INTO {rows} (etag, time, small, large) VALUES (?, ?, ?, ?)"
         self.delete_row = f"DELETE FROM {rows} WHERE id = ?"
         self.insert_key = f"INSERT INTO {keys} (partition, row, id) VALUES (?, ?, ?)"
-        self.update = f"UPDATE {rows} SET etag = ?, time = ?, small = ?, large = ? WHERE id = {this_id}"
-        self.update_if = f"{self.update} AND etag = ?"
+        self.update = f"UPDATE {rows} SET etag = ?, time = ?, small = ?, large = ? WHERE {this_row}"
         self.delete_key = f"DELETE FROM {keys} WHERE partition = ? AND row = ?"
-        self.delete = f"DELETE FROM {rows} WHERE id = {this_id}"
-        self.delete_if = f"{self.delete} AND etag = ?"
+        self.delete = f"DELETE FROM {rows} WHERE {this_row}"
 
 
 class Changes:
@@ -483,27 +436,21 @@ class Changes:
         """Carry out all operations, and return the new ETags. Raises the `RowError` of the first that is refused."""
         self._execute = connection.statement.execute
         self._packer = connection.packer
-        self._etag = connection.new_etag()
+        self._etag = connection.etags.getrandbits(63)
         self._time = time.time_ns() // 1000
-        rows, properties = self._rows, self._properties
-        return tuple(
-            [
-                self._change(index, operation, rows[index], properties[index])
-                for index, operation in enumerate(self.operations)
-            ]
-        )
+        changes = enumerate(zip(self.operations, self._rows, self._properties, strict=True))
+        return tuple([self._change(index, *change) for index, change in changes])
 
     def _change(self, index: int, operation: Operation, row: str, properties: dict[str, Value]) -> str:
         """Carry out one operation, and return the row's new ETag. A refused one has changed nothing."""
         verb = operation.verb
-        if verb is Verb.DELETE:
-            if not self._delete(operation.etag, row):
-                raise self._refusal(index, operation, row)
-            return ""
-        if verb is Verb.REPLACE:
-            if not self._update(operation.etag, row, properties):
-                raise self._refusal(index, operation, row)
-            return str(self._etag)
+        if verb is Verb.DELETE or verb is Verb.REPLACE:
+            change = self._delete if verb is Verb.DELETE else self._update
+            if not change(operation.etag, row, properties):
+                found = self._execute(self._sql.get, (self._partition, row)).fetchone()
+                refusal = errors.RowNotFoundError if found is None else RowChangedError
+                raise refusal(operation.row_key, index)
+            return "" if verb is Verb.DELETE else str(self._etag)
         is_there = False
         if verb is Verb.INSERT_OR_REPLACE:
             is_there = self._update(ANY_ETAG, row, properties)
@@ -521,43 +468,35 @@ class Changes:
             execute(self._sql.insert_key, (self._partition, row, row_id))
         except sqlite3.IntegrityError:
             execute(self._sql.delete_row, (row_id,))
-            raise RowExistsError(operation.row_key, index) from None
+            raise errors.RowExistsError(operation.row_key, index) from None
 
     def _update(self, etag: str | None, row: str, properties: dict[str, Value]) -> bool:
         small, large = pack(self._packer, properties)
-        values = (self._etag, self._time, small, large, self._partition, row)
-        if etag == ANY_ETAG:
-            return self._execute(self._sql.update, values).rowcount > 0
-        return self._execute(self._sql.update_if, (*values, _number(etag))).rowcount > 0
+        values = (self._etag, self._time, small, large, self._partition, row, _condition(etag))
+        return self._execute(self._sql.update, values).rowcount > 0
 
-    def _delete(self, etag: str | None, row: str) -> bool:
-        key = (self._partition, row)
-        if etag == ANY_ETAG:
-            deleted = self._execute(self._sql.delete, key).rowcount
-        else:
-            deleted = self._execute(self._sql.delete_if, (*key, _number(etag))).rowcount
+    def _delete(self, etag: str | None, row: str, _: dict[str, Value]) -> bool:
+        deleted = self._execute(self._sql.delete, (self._partition, row, _condition(etag))).rowcount > 0
         if deleted:
-            self._execute(self._sql.delete_key, key)
-        return deleted > 0
+            self._execute(self._sql.delete_key, (self._partition, row))
+        return deleted
 
     def _merge(self, index: int, operation: Operation, row: str, properties: dict[str, Value]) -> bool:
         found = self._execute(self._sql.get, (self._partition, row)).fetchone()
         if found is None:
             if operation.verb is Verb.MERGE:
-                raise RowNotFoundError(operation.row_key, index)
+                raise errors.RowNotFoundError(operation.row_key, index)
             return False
         stored = _row((self._partition,), found)
         if operation.verb is Verb.MERGE and operation.etag not in (ANY_ETAG, stored.etag):
             raise RowChangedError(operation.row_key, index)
         return self._update(ANY_ETAG, row, merge(stored.properties, properties))
 
-    def _refusal(self, index: int, operation: Operation, row: str) -> RowChangedError | RowNotFoundError:
-        found = self._execute(self._sql.get, (self._partition, row)).fetchone()
-        return (RowNotFoundError if found is None else RowChangedError)(operation.row_key, index)
 
-
-def _number(etag: str | None) -> int:
-    """Return the number that an ETag stands for; -1, which no row has, when it stands for none."""
+def _condition(etag: str | None) -> int | None:
+    """Return the number that a row's ETag must be, None for any; -1, which no row has, when it can be none."""
+    if etag == ANY_ETAG:
+        return None
     if etag is None or not etag.isdecimal() or len(etag) > 19:  # noqa: PLR2004 - the digits of 2**63
         return -1
     number = int(etag)
@@ -565,25 +504,10 @@ def _number(etag: str | None) -> int:
     return number if number < 2**63 and str(number) == etag else -1
 
 
-def _translating(
-    read: Callable[Concatenate[SqliteTable, P], T],
-) -> Callable[Concatenate[SqliteTable, P], T]:
-    """Raise the store's errors instead of those of SQLite."""
-
-    @wraps(read)
-    def call(self: SqliteTable, /, *args: P.args, **named: P.kwargs) -> T:
-        try:
-            return read(self, *args, **named)
-        except sqlite3.Error as error:
-            raise self._file.explained(error) from error
-
-    return call
-
-
-class SqliteTable(Table):
+class SqliteTable(port.Table):
     """A table in a SQLite file."""
 
-    scope: Scope = "machine"
+    scope: port.Scope = "machine"
 
     def __init__(self, file: SqliteFile, name: str, store_url: str = "") -> None:
         self.name = name
@@ -620,9 +544,13 @@ class SqliteTable(Table):
         select: Sequence[str] | None = None,
         continuation: str | None = None,
     ) -> Page:
-        low, high = escape_bound(first), self._last_partition() if last is None else escape_bound(last)
-        low, _, low_row = (continuation or low).partition(_BETWEEN_KEYS)
-        sql = self._sql
+        sql, low = self._sql, escape_bound(first)
+        if last is None:
+            with self._file.reading() as connection:
+                high = connection.statement.execute(sql.last_partition).fetchone()[0] or ""
+        else:
+            high = escape_bound(last)
+        low, _, low_row = (continuation or low).partition(BETWEEN_KEYS)
         if row_key is None:
             whole, part, bounds = sql.scan_all, sql.project_scan_all, (high, low, low_row)
         else:
@@ -634,7 +562,7 @@ class SqliteTable(Table):
         with self._file.writing() as connection:
             return changes.carry_out(connection)
 
-    async def transact_each(self, transactions: Sequence[Transaction]) -> list[TransactionResult]:
+    async def transact_each(self, transactions: Sequence[port.Transaction]) -> list[TransactionResult]:
         """Carry out several transactions in one of SQLite's, each undone by itself when it is refused."""
         checked: list[Changes | Exception] = []
         for partition_key, operations in transactions:
@@ -651,24 +579,20 @@ class SqliteTable(Table):
         Commits are appended to one write-ahead log, and waiting for this one writes out the whole log up to
         it. Commits that are no longer in the log were written out with the database by a checkpoint.
         """
-        execute = self._file.connection().statement.execute
-        try:
+        with self._file.reading(outcome_unknown=True) as connection:
+            execute = connection.statement.execute
             execute("PRAGMA synchronous=FULL")
             try:
                 execute(_BARRIER)
             finally:
                 execute("PRAGMA synchronous=NORMAL")
-        except sqlite3.Error as error:
-            raise self._file.explained(error, outcome_unknown=True) from error
 
     async def scrub(self) -> None:
         """Rewrite the database without free pages, and empty the write-ahead log."""
-        execute = self._file.connection().statement.execute
-        try:
-            execute("VACUUM")
-            (is_blocked, _, _) = execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        except sqlite3.Error as error:
-            raise self._file.explained(error) from error
+        with self._file.reading() as connection:
+            connection.statement.execute("VACUUM")
+            checkpoint = connection.statement.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            (is_blocked, _, _) = checkpoint.fetchone()
         if is_blocked:
             raise StoreUnavailableError(
                 f"The write-ahead log of {self._file.path} still holds deleted rows: another process reads the file."
@@ -685,41 +609,41 @@ class SqliteTable(Table):
         """Return whether the file and the table are there; make neither."""
         return self._file.path.exists() and self._file.has_table(self._sql.rows_table)
 
-    @_translating
     def _read(self, sql: str, bounds: tuple[str, ...]) -> Page:
-        return _page(bounds, self._file.connection().statement.execute(sql, bounds).fetchall())
+        with self._file.reading() as connection:
+            return _page(bounds, connection.statement.execute(sql, bounds).fetchall())
 
-    @_translating
     def _read_some(self, sql: str, bounds: tuple[str, ...]) -> Page:
         # A cursor of its own: closing it ends the read, of which the rest is left.
-        with closing(self._file.connection().execute(sql, bounds)) as cursor:
+        with self._file.reading() as connection, closing(connection.execute(sql, bounds)) as cursor:
             return _page(bounds, cursor, most=_PAGE_BYTES)
 
-    @_translating
     def _project_first(self, sql: str, bounds: tuple[str, str, str], select: Sequence[str]) -> Page | None:
         """Read rows in one statement, if that gives all large properties that are asked for, else None.
 
         It gives those of the row with the lowest key, the header of a stream or the first of some events, unless they
         are very large.
         """
-        found = self._file.connection().statement.execute(sql, (bounds[1], *bounds)).fetchall()
+        with self._file.reading() as connection:
+            found = connection.statement.execute(sql, (bounds[1], *bounds)).fetchall()
         with suppress(DamagedRowError):  # reading it otherwise tells, if it is damaged and not only cut
-            page = _page(bounds, found, select, lambda along, length: (along or b"")[:length])
+            decode = partial(unpack_some, select, lambda along, length: (along or b"")[:length])
+            page = _page(bounds, found, decode)
             if page.continuation is None or len(page.rows) == PAGE_SIZE:
                 return page
         return None
 
-    @_translating
     def _project(self, sql: str, bounds: tuple[str, ...], select: Sequence[str]) -> Page:
-        connection = self._file.connection()
-        execute = connection.statement.execute
-        try:
-            # One transaction, because large parts are read after the small ones.
-            execute("BEGIN")
-            found = execute(sql, bounds).fetchall()
-            return _page(bounds, found, select, partial(self._read_large, connection))
-        finally:
-            connection.roll_back()
+        with self._file.reading() as connection:
+            execute = connection.statement.execute
+            try:
+                # One transaction, because large parts are read after the small ones.
+                execute("BEGIN")
+                found = execute(sql, bounds).fetchall()
+                read_large = partial(self._read_large, connection)
+                return _page(bounds, found, partial(unpack_some, select, read_large))
+            finally:
+                connection.roll_back()
 
     def _read_large(self, connection: SqliteConnection, row_id: int, length: int) -> bytes:
         """Read the first bytes of a row's large part, and only the pages that they are on."""
@@ -731,22 +655,13 @@ class SqliteTable(Table):
                 raise ValueError("its large properties are gone") from error
             raise
 
-    @_translating
-    def _last_partition(self) -> str:
-        (last,) = self._file.connection().statement.execute(self._sql.last_partition).fetchone()
-        return last or ""
 
-
-_ReadLarge = Callable[[Any, int], bytes]
-"""Reads the first bytes of a large part, given what was selected in its place."""
+_Decode = Callable[[bytes, Any], dict[str, Value]]
+"""Returns the properties of a row, given its small part and what was read in place of the large one."""
 
 
 def _page(
-    bounds: Sequence[str],
-    found: Iterable[_Found],
-    select: Sequence[str] | None = None,
-    read_large: _ReadLarge | None = None,
-    most: float = inf,
+    bounds: Sequence[str], found: Iterable[_Found], decode: _Decode = unpack, most: float = inf
 ) -> Page:
     """Return the rows that fill a page, in number or in bytes; a damaged one ends it.
 
@@ -758,37 +673,24 @@ def _page(
         if len(rows) == PAGE_SIZE or size >= most:
             return Page(tuple(rows), row[0])
         try:
-            rows.append(_row(bounds, row, select, read_large))
+            rows.append(_row(bounds, row, decode))
         except DamagedRowError as error:
             if rows:
                 return Page(tuple(rows), row[0])
             place, after = (error.partition_key, error.row_key), next(left, None)
             raise DamagedRowError(*place, error.problem, after and after[0]) from error.__cause__
-        if read_large is None:
+        if most < inf:
             size += len(row[3]) + len(row[4] or b"")
     return Page(tuple(rows))
 
 
-def _row(
-    bounds: Sequence[str],
-    found: _Found,
-    select: Sequence[str] | None = None,
-    read_large: _ReadLarge | None = None,
-) -> Row:
-    """Return a row that was read between some bounds, of its large part what is selected.
-
-    Raises `DamagedRowError`.
-    """
+def _row(bounds: Sequence[str], found: _Found, decode: _Decode = unpack) -> Row:
+    """Return a row that was read between some bounds. Raises `DamagedRowError`."""
     keys, etag, written, small, large = found
-    partition, _, key = keys.rpartition(_BETWEEN_KEYS)
+    partition, _, key = keys.rpartition(BETWEEN_KEYS)
     place = unescape(partition or bounds[0]), unescape(key)
     try:
-        if select is None or read_large is None:
-            properties = unpack(small, large)
-        else:
-            stored, lengths = unpack_small(small)
-            needed = large_bytes(lengths, select) if lengths else 0
-            properties = select_from(stored, lengths, read_large(large, needed) if needed else b"", select)
+        properties = decode(small, large)
         return Row(*place, str(etag), properties, datetime.fromtimestamp(written / 1_000_000, UTC))
     except _DAMAGED as error:
         raise DamagedRowError(*place, f"cannot be read: {error or type(error).__name__}") from error
@@ -815,10 +717,10 @@ def _attempt(changes: Changes, connection: SqliteConnection) -> TransactionResul
     return result
 
 
-class SqliteStore(Store):
+class SqliteStore(port.Store):
     """Tables in one SQLite file: `sqlite:///relative` or `sqlite:////absolute`."""
 
-    scope: Scope = "machine"
+    scope: port.Scope = "machine"
 
     def __init__(self, url: str) -> None:
         name = url.removeprefix("sqlite:///")
@@ -834,7 +736,7 @@ class SqliteStore(Store):
         if make:
             table.make()
         elif not table.is_there():
-            raise TableNotFoundError(name, self.url)
+            raise errors.TableNotFoundError(name, self.url)
         return table
 
     def is_replaced(self) -> bool:

@@ -12,26 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from handlers.lint import resolution
+from handlers.lint import resolution, values
 from handlers.lint.interpreter import Interpreter, check_model
 from handlers.lint.resolution import annotated
 from handlers.lint.rules import Finding
 from handlers.lint.source import FunctionNode, SourceError, SourceModule, shown
-from handlers.lint.values import (
-    UNKNOWN,
-    Arguments,
-    Checker,
-    ClassDefinition,
-    Function,
-    Instance,
-    Object,
-    Owner,
-    Value,
-    collection,
-    item_of,
-    options,
-    owned,
-)
+from handlers.lint.values import UNKNOWN, Arguments, Checker, ClassDefinition, Function, Object, Owner, Value
 
 _HANDLER = "handlers.Handler"
 _ROOTS = frozenset({_HANDLER, "handlers.State", "handlers.Message"})
@@ -143,19 +129,19 @@ def _check_method(definition: ClassDefinition, name: str, method: Function) -> N
         declared = annotated(parameter.annotation, scope)
         if declared == UNKNOWN and owner is Owner.STATE:
             declared = _state_of(definition)
-        for option in options(declared):
+        for option in values.options(declared):
             if isinstance(option, Object):
                 _check_stored(option.definition)
-        given.append(owned(declared, owner))
+        given.append(values.owned(declared, owner))
     if isinstance(node, ast.AsyncFunctionDef):
         scope.report("CM502", node, f"async def {node.name}")
     attribute = resolution.of_object(Object(definition, owner=Owner.CLASS), name, node)
-    called = [each for each in options(attribute) if isinstance(each, Function)]
+    called = [each for each in values.options(attribute) if isinstance(each, Function)]
     # A name that is bound twice, as by two revisions of a method, is followed as each of its bodies.
     if not any(each.definition is method.definition for each in called):
         called.append(method)
     for each in called:
-        scope.call(each, Arguments((*given, Instance(resolution.CONTEXT))), node)
+        scope.call(each, Arguments((*given, values.Instance(resolution.CONTEXT))), node)
 
 
 def _state_of(definition: ClassDefinition) -> Value:
@@ -173,8 +159,8 @@ def _check_stored(definition: ClassDefinition) -> None:
     scope = definition.scope
     for keyword in definition.node.keywords:
         if keyword.arg == "upcasters":
-            upcasters = item_of(scope.evaluate(keyword.value))
-            scope.call(upcasters, Arguments((collection("dict"),)), keyword.value)
+            upcasters = values.item_of(scope.evaluate(keyword.value))
+            scope.call(upcasters, Arguments((values.collection("dict"),)), keyword.value)
 
 
 # A `noqa` comment with a code and a reason silences a rule on its line or in the statement that begins there.

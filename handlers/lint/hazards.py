@@ -4,29 +4,10 @@ from __future__ import annotations
 
 import ast
 
+from handlers.lint import values
 from handlers.lint.resolution import annotated
 from handlers.lint.rules import listed
-from handlers.lint.values import (
-    Arguments,
-    Class,
-    Collection,
-    Constant,
-    External,
-    Function,
-    Instance,
-    Method,
-    Object,
-    Owner,
-    Package,
-    Scope,
-    Value,
-    collection,
-    element_of,
-    is_float,
-    is_unordered,
-    options,
-    sets,
-)
+from handlers.lint.values import Collection, External, Owner, Scope, Value, element_of, is_unordered, options
 
 # Loops whose result does not depend on their order: they add to sets, count, or search for a member, and do not change
 # what decides whether something is added or counted.
@@ -75,13 +56,6 @@ MUTATORS = listed(
     "reverse rotate subtract difference_update intersection_update symmetric_difference_update __setattr__ "
     "__delattr__ __setitem__ __delitem__ __ior__ __iadd__"
 )
-_CODES = {
-    Owner.STATE: "CM806",
-    Owner.MESSAGE: "CM807",
-    Owner.MODULE: "CM801",
-    Owner.CLASS: "CM802",
-    Owner.DEFAULT: "CM803",
-}
 
 
 def check_changed(value: Value, node: ast.AST, scope: Scope) -> None:
@@ -89,18 +63,18 @@ def check_changed(value: Value, node: ast.AST, scope: Scope) -> None:
     for option in options(value):
         owner = option.owner
         match option:
-            case Class():
+            case values.Class():
                 owner = Owner.CLASS
-            case Package():
+            case values.Package():
                 owner = Owner.MODULE
-            case Function(definition=definition) if definition.is_shared:
+            case values.Function(definition=definition) if definition.is_shared:
                 owner = Owner.MODULE
             case Collection(kind="tuple" | "frozenset"):
                 owner = None
-            case Method(owner=None, receiver=Instance() | Object() | Collection()):
+            case values.Method(owner=None, receiver=values.Instance() | values.Object() | Collection()):
                 owner = option.receiver.owner
         if owner:
-            scope.report(_CODES[owner], node)
+            scope.report(owner.value, node)
 
 
 def check_target(target: ast.expr, scope: Scope) -> None:
@@ -122,18 +96,18 @@ def bind_target(target: ast.expr, value: Value, scope: Scope) -> None:
             check_target(target, scope)
             scope.bind(name, value)
         case ast.Starred(value=inner):
-            bind_target(inner, collection("list", element_of(value)), scope)
+            bind_target(inner, values.collection("list", element_of(value)), scope)
         case ast.Tuple(elts=members) | ast.List(elts=members):
-            if len(members) != 1 or isinstance(
-                members[0], ast.Starred
-            ):  # a single member is the first in any order
+            # A single member is the first in any order.
+            if len(members) != 1 or isinstance(members[0], ast.Starred):
                 check_iteration(value, target, scope)
-            is_known = isinstance(value, Collection) and len(value.parts) == len(members)
-            for position, each in enumerate(members):
-                if is_known and isinstance(value, Collection):
-                    bind_target(each, value.parts[position], scope)
-                else:
-                    bind_target(each, value if isinstance(each, ast.Starred) else element_of(value), scope)
+            parts = value.parts if isinstance(value, Collection) else ()
+            if len(parts) != len(members):
+                parts = tuple(
+                    value if isinstance(each, ast.Starred) else element_of(value) for each in members
+                )
+            for each, part in zip(members, parts, strict=True):
+                bind_target(each, part, scope)
         case _:
             if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Slice):
                 check_iteration(value, target, scope)
@@ -155,7 +129,6 @@ _ORDERED = (
     *listed("list tuple enumerate zip dict reversed bytes bytearray", "builtins."),
     *listed("itertools collections functools.reduce heapq numpy array more_itertools pandas json.dumps"),
 )
-_CONVERSIONS = frozenset({"builtins.list", "builtins.tuple"})
 _TIES = frozenset({"builtins.min", "builtins.max", "builtins.sorted", "heapq.nlargest", "heapq.nsmallest"})
 _TEXTS = listed("str repr ascii format", "builtins.")
 _DUMPS = listed("pickle.dumps marshal.dumps msgpack.packb msgpack.dumps")
@@ -168,7 +141,7 @@ def is_indifferent(callee: Value) -> bool:
     """Return whether a function's result does not depend on the order of its arguments' members."""
     return any(
         (isinstance(each, External) and (each.name in _INDIFFERENT or each.name.startswith("logging.")))
-        or (isinstance(each, Method) and each.name in _LOGGERS)
+        or (isinstance(each, values.Method) and each.name in _LOGGERS)
         for each in options(callee)
     )
 
@@ -180,9 +153,9 @@ def orderless(node: ast.expr, scope: Scope) -> Value:
             return scope.evaluate(ast.copy_location(ast.GeneratorExp(elt, generators), node))
         case ast.Call(func, [argument], []):
             callee = scope.quietly(func)
-            if isinstance(callee, External) and callee.name in _CONVERSIONS:
+            if isinstance(callee, External) and callee.name in {"builtins.list", "builtins.tuple"}:
                 given = orderless(argument, scope)
-                return collection("iterator", element_of(given), unordered=is_unordered(given))
+                return values.collection("iterator", element_of(given), unordered=is_unordered(given))
     return scope.evaluate(node)
 
 
@@ -194,11 +167,11 @@ def check_iteration(value: Value, node: ast.AST, scope: Scope) -> None:
 
 def check_text(value: Value, node: ast.AST, scope: Scope) -> None:
     """Report that a set, or a model with a set in it, is converted to text."""
-    if sets(value) or any(_holds_set(option) for option in options(value)):
+    if values.sets(value) or any(_holds_set(option) for option in options(value)):
         scope.report("CM703", node)
 
 
-def check_call(name: str, arguments: Arguments, node: ast.AST, scope: Scope) -> None:
+def check_call(name: str, arguments: values.Arguments, node: ast.AST, scope: Scope) -> None:
     """Report a call of a library's function that uses the order of a set."""
     if name in _TEXTS | _DUMPS:
         check_text(arguments.first(), node, scope)
@@ -208,7 +181,7 @@ def check_call(name: str, arguments: Arguments, node: ast.AST, scope: Scope) -> 
         scope.report("CM702", node)
     elif name in _SUMS:
         start = arguments.get(1, "start")
-        if is_float(element_of(arguments.first())) or (start is not None and is_float(start)):
+        if values.is_float(element_of(arguments.first())) or (start is not None and values.is_float(start)):
             scope.report("CM704", node)
     elif name in _TIES:
         if _has_ties(dict(arguments.named).get("key")):
@@ -217,7 +190,7 @@ def check_call(name: str, arguments: Arguments, node: ast.AST, scope: Scope) -> 
         scope.report("CM701", node)
 
 
-def check_method(method: Method, arguments: Arguments, node: ast.AST, scope: Scope) -> None:
+def check_method(method: values.Method, arguments: values.Arguments, node: ast.AST, scope: Scope) -> None:
     """Report a call of a method that uses the order of a set, or that mutates what is shared."""
     receiver, name = method.receiver, method.name
     kinds = {each.kind for each in options(receiver) if isinstance(each, Collection)}
@@ -230,7 +203,7 @@ def check_method(method: Method, arguments: Arguments, node: ast.AST, scope: Sco
         name in {"__iter__", "__reduce__"} and is_unordered(receiver)
     ):
         scope.report("CM701", node)
-    if name in _TEXT_METHODS or (name == "model_dump" and Constant("json") in arguments):
+    if name in _TEXT_METHODS or (name == "model_dump" and values.Constant("json") in arguments):
         check_text(receiver, node, scope)
     for argument in arguments if name == "format" else ():
         check_text(argument, node, scope)
@@ -239,11 +212,11 @@ def check_method(method: Method, arguments: Arguments, node: ast.AST, scope: Sco
 def _has_ties(key: Value | None) -> bool:
     """Return whether different members may have the same key, as far as the form of the key function tells."""
     match key:
-        case None | Constant(value=None):
+        case None | values.Constant(value=None):
             return False
         case External(name=name):
             return name not in _TEXTS
-        case Function(definition=definition) if isinstance(definition.node, ast.Lambda):
+        case values.Function(definition=definition) if isinstance(definition.node, ast.Lambda):
             parameters = definition.node.args.args
             member = parameters[0].arg if parameters else ""
             match definition.node.body:
@@ -256,11 +229,11 @@ def _has_ties(key: Value | None) -> bool:
 
 def _holds_set(value: Value) -> bool:
     if isinstance(value, Collection):
-        return any(sets(part) for part in (value.element, value.item, *value.parts))
-    if not isinstance(value, Object) or any(map(value.definition.members, ("__str__", "__repr__"))):
+        return any(values.sets(part) for part in (value.element, value.item, *value.parts))
+    if not isinstance(value, values.Object) or any(map(value.definition.members, ("__str__", "__repr__"))):
         return False
     return any(
-        sets(annotated(statement.annotation, base.body_scope))
+        values.sets(annotated(statement.annotation, base.body_scope))
         for base in value.definition.users_mro
         for statement in base.node.body
         if isinstance(statement, ast.AnnAssign)

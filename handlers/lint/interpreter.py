@@ -4,52 +4,22 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
-from handlers.lint import hazards, library, resolution, rules
+from handlers.lint import hazards, library, resolution, rules, values
 from handlers.lint.hazards import bind_target, check_iteration
 from handlers.lint.library import call_back, call_special, iterate
 from handlers.lint.resolution import annotated, decorated
 from handlers.lint.rules import listed
 from handlers.lint.source import Assigned, Binding, FunctionNode, imported_names
-from handlers.lint.values import (
-    TEXT,
-    UNKNOWN,
-    Accessor,
-    Arguments,
-    Class,
-    ClassDefinition,
-    Collection,
-    Constant,
-    External,
-    Function,
-    FunctionDefinition,
-    Instance,
-    Method,
-    Object,
-    Owner,
-    Package,
-    Partial,
-    Scope,
-    Value,
-    collection,
-    element_of,
-    fresh,
-    is_unordered,
-    item_of,
-    join,
-    options,
-    owned,
-    row,
-)
+from handlers.lint.values import UNKNOWN, Arguments, External, Value, collection, join, options
 
 _PASSES = 2
 _MOST_CONTEXTS = 12
 _MADE_ONCE = ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.SetComp | ast.Call
-_RECORDING = frozenset({"capture", "store_document"})
-"""The methods of a context that record what a function returns."""
 
 
-class Interpreter(Scope):
+class Interpreter(values.Scope):
     """A scope whose source is followed.
 
     Each kind of expression and statement has a method of its name; the expressions in others are evaluated.
@@ -68,10 +38,9 @@ class Interpreter(Scope):
                 case (
                     ast.Assign([ast.Name(name) as target], value),
                     ast.Expr(ast.Call(ast.Attribute(ast.Name(sorted_name), "sort"), keywords=[])),
-                ) if (
-                    name == sorted_name
-                ):  # the next statement sorts it, so its order until then does not matter
-                    ordered = collection("list", element_of(hazards.orderless(value, self)))
+                ) if name == sorted_name:
+                    # The next statement sorts it, so its order until then does not matter.
+                    ordered = collection("list", values.element_of(hazards.orderless(value, self)))
                     bind_target(target, ordered, self)
                 case _:
                     getattr(self, f"_{type(statement).__name__.lower()}", self._parts)(statement)
@@ -88,7 +57,7 @@ class Interpreter(Scope):
     # Expressions: their possible values, and the rules that they break.
 
     def _constant(self, node: ast.Constant) -> Value:
-        return Constant(node.value)
+        return values.Constant(node.value)
 
     def _name(self, node: ast.Name) -> Value:
         found = resolution.lookup(node.id, self)
@@ -103,7 +72,7 @@ class Interpreter(Scope):
         return resolution.attribute(self.evaluate(node.value), node.attr, node, self)
 
     def _lambda(self, node: ast.Lambda) -> Value:
-        return Function(FunctionDefinition(node, self))
+        return values.Function(values.FunctionDefinition(node, self))
 
     def _namedexpr(self, node: ast.NamedExpr) -> Value:
         value = self.evaluate(node.value)
@@ -114,15 +83,12 @@ class Interpreter(Scope):
         kind = type(node).__name__.lower()
         members = []
         for each in node.elts:
-            if isinstance(each, ast.Starred):
-                value = self.evaluate(each.value)
-                if kind != "set":
-                    check_iteration(value, each, self)
-                members.append(element_of(value))
+            if isinstance(each, ast.Starred) and kind == "set":
+                members.append(values.element_of(self.evaluate(each.value)))
             else:
                 members.append(self.evaluate(each))
         if kind == "tuple" and not any(isinstance(each, ast.Starred) for each in node.elts):
-            return row(*members)
+            return values.row(*members)
         return collection(kind, join(*members))
 
     _tuple = _set = _list
@@ -130,14 +96,12 @@ class Interpreter(Scope):
     def _starred(self, node: ast.Starred) -> Value:
         value = self.evaluate(node.value)
         check_iteration(value, node, self)
-        return element_of(value)
+        return values.element_of(value)
 
     def _dict(self, node: ast.Dict) -> Value:
         keys = [self.evaluate(key) for key in node.keys if key is not None]
-        items = []
-        for key, value in zip(node.keys, node.values, strict=True):
-            given = self.evaluate(value)
-            items.append(item_of(given) if key is None else given)
+        pairs = zip(node.keys, map(self.evaluate, node.values), strict=True)
+        items = [values.item_of(given) if key is None else given for key, given in pairs]
         return collection("dict", join(*keys), item=join(*items))
 
     def _listcomp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> Value:
@@ -159,7 +123,7 @@ class Interpreter(Scope):
         is_any = False
         for generator in generators:
             iterated = self.evaluate(generator.iter)
-            is_any = is_any or is_unordered(iterated)
+            is_any = is_any or values.is_unordered(iterated)
             if is_ordered:
                 check_iteration(iterated, generator.iter, self)
             if generator.is_async:
@@ -179,7 +143,7 @@ class Interpreter(Scope):
             right = self.evaluate(comparator)
             library.compare(left, operator, right, node)
             left = right
-        return Instance("builtins.bool")
+        return values.Instance("builtins.bool")
 
     def _boolop(self, node: ast.BoolOp) -> Value:
         return join(*map(self.evaluate, node.values))
@@ -191,22 +155,22 @@ class Interpreter(Scope):
     def _subscript(self, node: ast.Subscript) -> Value:
         base, key = self.evaluate(node.value), self.evaluate(node.slice)
         if isinstance(node.slice, ast.Slice):
-            return fresh(base) if isinstance(base, Collection) else base
+            return values.fresh(base) if isinstance(base, values.Collection) else base
         special = call_special(base, ("__getitem__", "__class_getitem__"), node, key)
         return join(*(self._item(each, key, node) for each in options(base)), special)
 
     def _item(self, base: Value, key: Value, node: ast.Subscript) -> Value:
         """Return the possible values of a subscript, also of `sys.modules` and of the `__dict__` of a module."""
         match base, key:
-            case External(name="sys.modules"), Constant(value=str(name)):
+            case External(name="sys.modules"), values.Constant(value=str(name)):
                 return External(name)
-            case External(name=module), Constant(value=str(name)) if module.endswith(".__dict__"):
+            case External(name=module), values.Constant(value=str(name)) if module.endswith(".__dict__"):
                 return resolution.attribute(External(module.removesuffix(".__dict__")), name, node, self)
-            case Package(), Constant(value=str(name)):
+            case values.Package(), values.Constant(value=str(name)):
                 return resolution.attribute(base, name, node, self)
-            case Collection(parts=parts), Constant(value=int(place)) if -len(parts) <= place < len(parts):
-                return parts[place]
-        return item_of(base)
+            case values.Collection(parts=parts), values.Constant(value=int(place)):
+                return parts[place] if -len(parts) <= place < len(parts) else values.item_of(base)
+        return values.item_of(base)
 
     def _joinedstr(self, node: ast.JoinedStr) -> Value:
         for part in node.values:
@@ -221,7 +185,7 @@ class Interpreter(Scope):
             for text in texts:
                 if isinstance(text, ast.FormattedValue):
                     self.evaluate(text.value)
-        return TEXT
+        return values.TEXT
 
     def _await(self, node: ast.Await) -> Value:
         self.report("CM502", node, "await")
@@ -234,7 +198,7 @@ class Interpreter(Scope):
     def _yieldfrom(self, node: ast.YieldFrom) -> None:
         value = self.evaluate(node.value)
         check_iteration(value, node.value, self)
-        self.yielded.append(element_of(value))
+        self.yielded.append(values.element_of(value))
 
     # Statements: followed in their order, both branches of a condition, and loops twice.
 
@@ -261,9 +225,9 @@ class Interpreter(Scope):
             return
         value = self.evaluate(statement.value)
         declared = annotated(statement.annotation, self)
-        is_open = value == UNKNOWN or (isinstance(value, Collection) and value.element == UNKNOWN)
+        is_open = value == UNKNOWN or (isinstance(value, values.Collection) and value.element == UNKNOWN)
         is_declared = is_open and declared != UNKNOWN
-        bind_target(statement.target, owned(declared, value.owner) if is_declared else value, self)
+        bind_target(statement.target, values.owned(declared, value.owner) if is_declared else value, self)
 
     def _augassign(self, statement: ast.AugAssign) -> None:
         added = self.evaluate(statement.value)
@@ -273,11 +237,11 @@ class Interpreter(Scope):
             hazards.check_target(target, self)
             return
         for option in options(held):
-            if isinstance(option, Collection) and option.kind in {"list", "dict", "set"}:
+            if isinstance(option, values.Collection) and option.kind in {"list", "dict", "set"}:
                 hazards.check_changed(option, target, self)
         operation = ast.BinOp(ast.Name(target.id, ast.Load()), statement.op, statement.value)
         result = self.quietly(ast.fix_missing_locations(ast.copy_location(operation, statement)))
-        if isinstance(statement.op, ast.Add) and isinstance(held, Collection) and held.kind == "list":
+        if isinstance(statement.op, ast.Add) and isinstance(held, values.Collection) and held.kind == "list":
             check_iteration(added, statement.value, self)
         bind_target(target, join(held, result), self)
 
@@ -304,8 +268,7 @@ class Interpreter(Scope):
             bind_target(statement.target, iterate(iterated, statement.iter), self)
             self.execute(statement.body)
 
-        self._repeat(once)
-        self.execute(statement.orelse)
+        self._repeat(once, statement.orelse)
 
     _asyncfor = _for
 
@@ -314,8 +277,7 @@ class Interpreter(Scope):
             self.evaluate(statement.test)
             self.execute(statement.body)
 
-        self._repeat(once)
-        self.execute(statement.orelse)
+        self._repeat(once, statement.orelse)
 
     def _with(self, statement: ast.With | ast.AsyncWith) -> None:
         if isinstance(statement, ast.AsyncWith):
@@ -357,14 +319,14 @@ class Interpreter(Scope):
             self._maybe(case.body)
 
     def _functiondef(self, statement: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        function = Function(FunctionDefinition(statement, self))
+        function = values.Function(values.FunctionDefinition(statement, self))
         self.bind(statement.name, function)
         self.bind(statement.name, decorated(function, self))
 
     _asyncfunctiondef = _functiondef
 
     def _classdef(self, statement: ast.ClassDef) -> None:
-        self.bind(statement.name, Class(self.class_of(statement)))
+        self.bind(statement.name, values.Class(self.class_of(statement)))
 
     def _either(self, one: Callable[[], None], other: Callable[[], None]) -> None:
         """Follow two branches; afterwards, a name may have its values of either."""
@@ -379,22 +341,23 @@ class Interpreter(Scope):
     def _maybe(self, body: list[ast.stmt]) -> None:
         self._either(lambda: self.execute(body), lambda: None)
 
-    def _repeat(self, once: Callable[[], None]) -> None:
+    def _repeat(self, once: Callable[[], None], orelse: list[ast.stmt]) -> None:
         """Follow the body of a loop, once more when it changed the values of names that the next iteration reads."""
         for _ in range(_PASSES):
             before = dict(self.names)
             self._either(once, lambda: None)
             if self.names == before:
-                return
+                break
+        self.execute(orelse)
 
     # Calls: those of the user's functions and classes are followed, all others are looked up.
 
     def _call(self, node: ast.Call) -> Value:
         callee = self.evaluate(node.func)
         if any(
-            isinstance(each, Method)
-            and each.name in _RECORDING
-            and each.receiver == Instance(resolution.CONTEXT)
+            isinstance(each, values.Method)
+            and each.name in {"capture", "store_document"}
+            and each.receiver == values.Instance(resolution.CONTEXT)
             for each in options(callee)
         ):
             self._record(node)
@@ -425,20 +388,20 @@ class Interpreter(Scope):
 
     def _call_one(self, callee: Value, arguments: Arguments, node: ast.AST) -> Value:
         match callee:
-            case Function():
+            case values.Function():
                 return self._call_function(callee, arguments)
-            case Class():
+            case values.Class():
                 return self._instantiate(callee, arguments, node)
-            case Object():
+            case values.Object():
                 method = resolution.of_object(callee, "__call__", node)
-                return UNKNOWN if isinstance(method, Method) else self.call(method, arguments, node)
+                return UNKNOWN if isinstance(method, values.Method) else self.call(method, arguments, node)
             case External():
                 return library.call(callee, arguments, node, self)
-            case Method():
+            case values.Method():
                 return library.call_method(callee, arguments, node, self)
-            case Partial():
+            case values.Partial():
                 return self.call(callee.function, arguments.after(*callee.positional), node)
-            case Accessor():
+            case values.Accessor():
                 found = arguments.first()
                 for name in callee.name.split("."):
                     found = resolution.attribute(found, name, node, self)
@@ -446,7 +409,7 @@ class Interpreter(Scope):
         call_back(arguments, UNKNOWN, node, self)
         return UNKNOWN
 
-    def _call_function(self, function: Function, arguments: Arguments) -> Value:
+    def _call_function(self, function: values.Function, arguments: Arguments) -> Value:
         """Return the possible results of a function; each call with the same arguments is followed once."""
         definition, checker = function.definition, self.checker
         if function.bound is not None:
@@ -477,18 +440,16 @@ class Interpreter(Scope):
             checker.known[key] = result
         return checker.known[key]
 
-    def _instantiate(self, class_: Class, arguments: Arguments, node: ast.AST) -> Value:
+    def _instantiate(self, class_: values.Class, arguments: Arguments, node: ast.AST) -> Value:
         """Return an instance, and follow what constructs it."""
         definition = class_.definition
-        made = Object(definition)
-        for name in ("__new__", "__init__", "__post_init__", "model_post_init"):
-            given = {"__post_init__": Arguments(), "model_post_init": Arguments(is_open=True)}.get(
-                name, arguments
-            )
+        made = values.Object(definition)
+        given_to = {"__new__": arguments, "__init__": arguments, "__post_init__": Arguments()}
+        for name, given in {**given_to, "model_post_init": Arguments(is_open=True)}.items():
             for base, binding in definition.members(name):
                 if isinstance(binding, FunctionNode):
                     receiver = class_ if name == "__new__" else made
-                    self.call(Function(base.function(binding), receiver), given, node)
+                    self.call(values.Function(base.function(binding), receiver), given, node)
         for external in definition.mro if not definition.members("__init__") else ():
             if isinstance(external, str) and (rules.called(external) or external == "random.Random"):
                 self.call(External(external), arguments, node)
@@ -497,7 +458,7 @@ class Interpreter(Scope):
         return made
 
 
-def _bind(parameters: ast.arguments, arguments: Arguments, scope: Scope) -> None:
+def _bind(parameters: ast.arguments, arguments: Arguments, scope: values.Scope) -> None:
     """Bind the parameters of a function to the arguments, their defaults, or what their annotations say."""
     outside = scope.parent or scope
     positional = [*parameters.posonlyargs, *parameters.args]
@@ -517,9 +478,9 @@ def _bind(parameters: ast.arguments, arguments: Arguments, scope: Scope) -> None
         if default is not None:
             value = outside.evaluate(default)
             # A default that can be changed is the same object for all calls.
-            value = owned(value, Owner.DEFAULT) if isinstance(default, _MADE_ONCE) else value
+            value = values.owned(value, values.Owner.DEFAULT) if isinstance(default, _MADE_ONCE) else value
         elif value is None or all(type(option) is Value for option in options(value)):
-            value = owned(annotated(parameter.annotation, outside), value.owner if value else None)
+            value = values.owned(annotated(parameter.annotation, outside), value.owner if value else None)
         scope.names[parameter.arg] = value
     if parameters.vararg:
         scope.names[parameters.vararg.arg] = collection("tuple", join(*given))
@@ -534,28 +495,26 @@ _VALIDATORS = listed(
 )
 
 
-def check_model(definition: ClassDefinition) -> None:
+def check_model(definition: values.ClassDefinition) -> None:
     """Follow all that decoding a message or state may call, in nested models too."""
     _check_fields(definition, frozenset())
     known = definition.scope.checker.known
     for base in definition.users_mro:
-        for bindings in base.bindings.names.values():
-            for binding in bindings:
-                for node in _in_annotation(binding):
-                    if not isinstance(node, ast.Name | ast.Attribute):
-                        continue
-                    for option in options(base.body_scope.quietly(node)):
-                        key = ("nested", option)
-                        if (
-                            isinstance(option, Class)
-                            and option.definition is not definition
-                            and key not in known
-                        ):
-                            known[key] = UNKNOWN
-                            check_model(option.definition)
+        bindings = chain.from_iterable(base.bindings.names.values())
+        for node in chain.from_iterable(map(_in_annotation, bindings)):
+            named = base.body_scope.quietly(node) if isinstance(node, ast.Name | ast.Attribute) else UNKNOWN
+            for option in options(named):
+                key = ("nested", option)
+                if (
+                    isinstance(option, values.Class)
+                    and option.definition is not definition
+                    and key not in known
+                ):
+                    known[key] = UNKNOWN
+                    check_model(option.definition)
 
 
-def _check_fields(definition: ClassDefinition, given: frozenset[str]) -> None:
+def _check_fields(definition: values.ClassDefinition, given: frozenset[str]) -> None:
     """Follow the validators of a model, and the default factories of fields that are not given."""
     checker = definition.scope.checker
     key = ("fields", definition, given, checker.mode)
@@ -577,17 +536,14 @@ def _in_annotation(binding: Binding) -> Iterator[ast.AST]:
         yield from ast.walk(binding.annotation)
 
 
-def _check_validator(definition: ClassDefinition, base: ClassDefinition, binding: Binding) -> None:
+def _check_validator(
+    definition: values.ClassDefinition, base: values.ClassDefinition, binding: Binding
+) -> None:
     """Follow a method that validates, and the functions that `Annotated[...]` names."""
     scope = base.body_scope
-    if isinstance(binding, FunctionNode):
-        marks = base.marks_of(binding)
-        if _VALIDATORS.intersection(marks):
-            receiver = Class(definition) if "builtins.classmethod" in marks else Object(definition)
-            function = Function(
-                base.function(binding), None if "builtins.staticmethod" in marks else receiver
-            )
-            scope.call(function, Arguments(is_open=True), binding)
+    if isinstance(binding, FunctionNode) and _VALIDATORS.intersection(base.marks_of(binding)):
+        method = resolution.bound_method(values.Object(definition), base, binding)
+        scope.call(method, Arguments(is_open=True), binding)
     for node in _in_annotation(binding):
         if isinstance(node, ast.Call):
             callee = scope.quietly(node.func)
@@ -596,7 +552,7 @@ def _check_validator(definition: ClassDefinition, base: ClassDefinition, binding
                     scope.call(scope.evaluate(argument), Arguments(is_open=True), argument)
 
 
-def _check_default(base: ClassDefinition, binding: Binding) -> None:
+def _check_default(base: values.ClassDefinition, binding: Binding) -> None:
     """Follow the factories of a field's default, or the default itself."""
     for node in _in_annotation(binding):
         _check_factory(node, base.body_scope)
@@ -605,7 +561,7 @@ def _check_default(base: ClassDefinition, binding: Binding) -> None:
         base.body_scope.evaluate(value)
 
 
-def _check_factory(node: ast.AST, scope: Scope) -> bool:
+def _check_factory(node: ast.AST, scope: values.Scope) -> bool:
     """Follow the factory of a default, and return whether there is one."""
     keywords = node.keywords if isinstance(node, ast.Call) else []
     factories = [each.value for each in keywords if each.arg in {"default_factory", "factory"}]

@@ -9,35 +9,10 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 
-from handlers.lint import rules
+from handlers.lint import rules, values
 from handlers.lint.rules import listed
 from handlers.lint.source import Assigned, Binding, FunctionNode, Imported, SourceModule, parse_expression
-from handlers.lint.values import (
-    MODELS,
-    TEXT,
-    UNKNOWN,
-    Arguments,
-    Class,
-    ClassDefinition,
-    Collection,
-    Constant,
-    External,
-    Function,
-    Instance,
-    Method,
-    Object,
-    Owner,
-    Package,
-    Scope,
-    Super,
-    Value,
-    collection,
-    element_of,
-    join,
-    options,
-    owned,
-    row,
-)
+from handlers.lint.values import UNKNOWN, Class, External, Function, Instance, Method, Scope, Value, join
 
 # Annotations: the values that an annotated name may have.
 
@@ -79,9 +54,9 @@ def annotated(node: ast.expr | None, scope: Scope) -> Value:
 def _instance_of(type_: Value) -> Value:
     match type_:
         case Class(definition=definition):
-            return Object(definition)
+            return values.Object(definition)
         case External(name=name):
-            return collection(_KINDS[name]) if name in _KINDS else Instance(name)
+            return values.collection(_KINDS[name]) if name in _KINDS else Instance(name)
     return UNKNOWN
 
 
@@ -106,10 +81,10 @@ def _subscripted(generic: Value, arguments: list[ast.expr], scope: Scope) -> Val
         return join(*members) if generic.name == "typing.Union" else Instance(generic.name)
     match kind, arguments:
         case "dict", [_, _]:
-            return collection("dict", members[0], item=members[1])
+            return values.collection("dict", members[0], item=members[1])
         case "tuple", [*_, last] if not (isinstance(last, ast.Constant) and last.value is ...):
-            return row(*members)
-    return collection(kind, *members[:1])
+            return values.row(*members)
+    return values.collection(kind, *members[:1])
 
 
 # Lookup: the values that a name may have, through scopes, class bodies, modules and their imports.
@@ -123,7 +98,7 @@ def lookup(name: str, scope: Scope) -> Value | None:
         definition = scope.body_of
         in_body = [
             Function(definition.function(each)) if isinstance(each, FunctionNode)
-            else bound(name, each, definition.body_scope, Owner.CLASS)
+            else bound(name, each, definition.body_scope, values.Owner.CLASS)
             for each in definition.bindings.names.get(name, ())
         ]  # fmt: skip
         found = join(*in_body) if in_body else None
@@ -141,7 +116,7 @@ def _top_name(name: str, module: SourceModule, scope: Scope) -> Value | None:
     if key not in checker.known:
         checker.known[key] = UNKNOWN  # for a name that is defined by itself
         bindings = module.bindings.names.get(name, [])
-        found = [bound(name, each, checker.top(module), Owner.MODULE) for each in bindings]
+        found = [bound(name, each, checker.top(module), values.Owner.MODULE) for each in bindings]
         value = join(*found) if found else _from_stars(name, module, scope)
         if value is None:
             del checker.known[key]
@@ -176,7 +151,7 @@ def _public_names(module: str) -> frozenset[str]:
     return frozenset(found.get("__all__", [name for name in found if not name.startswith("_")]))
 
 
-def bound(name: str, binding: Binding, scope: Scope, owner: Owner) -> Value:
+def bound(name: str, binding: Binding, scope: Scope, owner: values.Owner) -> Value:
     """Return the value that one binding gives a name of a module or class body."""
     if isinstance(binding, Imported):
         return imported(binding, scope)
@@ -188,15 +163,15 @@ def bound(name: str, binding: Binding, scope: Scope, owner: Owner) -> Value:
     if binding.value is not None and not scope.checker.is_too_deep(binding.value):
         with scope.checker.within(name, binding.value, scope.module), scope.checker.importing():
             given = scope.evaluate(binding.value)
-        given = element_of(given) if binding.is_part else given
-        if isinstance(given, Constant):
+        given = values.element_of(given) if binding.is_part else given
+        if isinstance(given, values.Constant):
             value = join(given, value)
         elif given != UNKNOWN:
             value = given
-    is_shared = (Collection, Object, Instance)
+    is_shared = (values.Collection, values.Object, Instance)
     return join(*(
-        owned(each, owner) if isinstance(each, is_shared) or type(each) is Value else each
-        for each in options(value)
+        values.owned(each, owner) if isinstance(each, is_shared) or type(each) is Value else each
+        for each in values.options(value)
     ))  # fmt: skip
 
 
@@ -211,7 +186,7 @@ def imported(binding: Imported, scope: Scope) -> Value:
         found = modules.find(binding.module)
         if found is None:
             return External(rules.canonical(".".join(filter(None, (binding.module, name)))))
-    return Package(found) if name is None else _in_package(found, name, scope)
+    return values.Package(found) if name is None else _in_package(found, name, scope)
 
 
 def _in_package(module: SourceModule, name: str, scope: Scope) -> Value:
@@ -219,7 +194,7 @@ def _in_package(module: SourceModule, name: str, scope: Scope) -> Value:
     if found is not None:
         return found
     inside = scope.checker.modules.inside(module, name)
-    return Package(inside) if inside else UNKNOWN
+    return values.Package(inside) if inside else UNKNOWN
 
 
 def decorated(function: Function, scope: Scope) -> Value:
@@ -232,11 +207,11 @@ def decorated(function: Function, scope: Scope) -> Value:
             return decorated(function, scope)
     value: Value = function
     for decorator in reversed(node.decorator_list):
-        for option in options(scope.evaluate(decorator)):
+        for option in values.options(scope.evaluate(decorator)):
             if isinstance(option, External) and rules.called(option.name) == "CM804":
                 scope.report("CM804", decorator, option.name)
             elif isinstance(option, Function | Class):
-                made = scope.call(option, Arguments((value,)), decorator)
+                made = scope.call(option, values.Arguments((value,)), decorator)
                 value = made if isinstance(made, Function) else value
     return value
 
@@ -247,9 +222,9 @@ CONTEXT = "handlers.Context"
 _OF_CONTEXT: dict[str, Value] = {
     "now": Instance("datetime.datetime"),
     "random": Instance("random.Random"),
-    "message_id": TEXT,
-    "business_id": TEXT,
-    "headers": collection("dict", TEXT),
+    "message_id": values.TEXT,
+    "business_id": values.TEXT,
+    "headers": values.collection("dict", values.TEXT),
 }
 _GETTERS = listed("builtins.property functools.cached_property pydantic.computed_field typing.override")
 
@@ -258,12 +233,12 @@ def attribute(base: Value, name: str, node: ast.AST, scope: Scope) -> Value:
     """Return the possible values of an attribute, and report one that a handler must not read."""
     if name == "__call__":
         return base
-    return join(*(_attribute(each, name, node, scope) for each in options(base)))
+    return join(*(_attribute(each, name, node, scope) for each in values.options(base)))
 
 
 def check_read(value: Value, node: ast.AST, scope: Scope) -> None:
     """Report a name of a library that a handler must not read."""
-    for option in options(value):
+    for option in values.options(value):
         if isinstance(option, External) and (code := rules.read(option.name)):
             scope.report(code, node, option.name)
 
@@ -278,14 +253,15 @@ def _attribute(value: Value, name: str, node: ast.AST, scope: Scope) -> Value:
             return read
         case Instance():
             return _of_instance(value, name, node, scope)
-        case Package():
+        case values.Package():
             return value if name == "__dict__" else _in_package(value.module, name, scope)
-        case Object():
+        case values.Object():
             found = of_object(value, name, node)
-            return owned(found, value.owner) if isinstance(found, Method) and not found.owner else found
+            is_free = isinstance(found, Method) and not found.owner
+            return values.owned(found, value.owner) if is_free else found
         case Class():
             return _of_class(value, name)
-        case Super():
+        case values.Super():
             return _of_super(value, name)
         case Method():
             value = Value(owner=value.owner)
@@ -301,40 +277,45 @@ def _of_instance(value: Instance, name: str, node: ast.AST, scope: Scope) -> Val
         case "pathlib.Path", "parent":
             return value
         case "pathlib.Path", "parents":
-            return collection("tuple", value)
+            return values.collection("tuple", value)
         case _, "__class__":
             return External(value.of)
     return Method(value, name, owner=value.owner)
 
 
-def of_object(value: Object, name: str, node: ast.AST) -> Value:
+def of_object(value: values.Object, name: str, node: ast.AST) -> Value:
     """Return the value of the attribute of an object of the user's, and follow the property that computes it."""
     definition = value.definition
     if name == "__class__":
         return Class(definition)
     if name == "__dict__":
-        return owned(collection("dict"), value.owner)
+        return values.owned(values.collection("dict"), value.owner)
     found = [_of_binding(value, base, binding, node) for base, binding in definition.members(name)]
-    if not found or isinstance(found[0], Constant):
-        found += [owned(each, value.owner) for each in _assigned_by_methods(definition, name)]
+    if not found or isinstance(found[0], values.Constant):
+        found += [values.owned(each, value.owner) for each in _assigned_by_methods(definition, name)]
     return join(*found) if found else Method(value, name)
 
 
-def _of_binding(value: Object, base: ClassDefinition, binding: Binding, node: ast.AST) -> Value:
+def bound_method(value: values.Object, base: values.ClassDefinition, node: FunctionNode) -> Function:
+    """Return a method that is defined in a base of an object's class, bound as its decorators say."""
+    marks = base.marks_of(node)
+    receiver = Class(value.definition) if "builtins.classmethod" in marks else value
+    return Function(base.function(node), None if "builtins.staticmethod" in marks else receiver)
+
+
+def _of_binding(value: values.Object, base: values.ClassDefinition, binding: Binding, node: ast.AST) -> Value:
     if isinstance(binding, FunctionNode):
-        marks = base.marks_of(binding)
-        receiver = Class(value.definition) if "builtins.classmethod" in marks else value
-        method = Function(base.function(binding), None if "builtins.staticmethod" in marks else receiver)
+        marks, method = base.marks_of(binding), bound_method(value, base, binding)
         function = decorated(method, base.scope)
         if _GETTERS.intersection(marks) or any(mark.endswith("cached_property") for mark in marks):
-            return base.scope.call(method, Arguments(), node)
+            return base.scope.call(method, values.Arguments(), node)
         return function
     if isinstance(binding, Assigned) and binding.annotation is not None and base.is_record:
-        return owned(annotated(binding.annotation, base.body_scope), value.owner)
-    return bound("", binding, base.body_scope, Owner.CLASS)
+        return values.owned(annotated(binding.annotation, base.body_scope), value.owner)
+    return bound("", binding, base.body_scope, values.Owner.CLASS)
 
 
-def _assigned_by_methods(definition: ClassDefinition, name: str) -> Iterator[Value]:
+def _assigned_by_methods(definition: values.ClassDefinition, name: str) -> Iterator[Value]:
     """Yield what the methods of a class assign to an attribute of any name: of their first argument, most often."""
     for base in definition.users_mro:
         for method in base.node.body:
@@ -361,21 +342,21 @@ def _of_class(value: Class, name: str) -> Value:
             receiver = value if "builtins.classmethod" in base.marks_of(binding) else None
             found.append(decorated(Function(base.function(binding), receiver), base.scope))
         elif "enum.Enum" in value.definition.mro:
-            found.append(Object(value.definition))
+            found.append(values.Object(value.definition))
         else:
-            found.append(bound(name, binding, base.body_scope, Owner.CLASS))
+            found.append(bound(name, binding, base.body_scope, values.Owner.CLASS))
     if found:
         return join(*found)
     for base_name in value.definition.mro:
-        if isinstance(base_name, str) and base_name not in {*MODELS, "handlers.Handler"}:
+        if isinstance(base_name, str) and base_name not in {*values.MODELS, "handlers.Handler"}:
             return External(f"{base_name}.{name}")
     return Method(value, name)
 
 
-def _of_super(value: Super, name: str) -> Value:
-    bases = (value.bound.definition if isinstance(value.bound, Object | Class) else value.after).mro
+def _of_super(value: values.Super, name: str) -> Value:
+    bases = (value.bound.definition if isinstance(value.bound, values.Object | Class) else value.after).mro
     for base in bases[bases.index(value.after) + 1 :] if value.after in bases else ():
-        if isinstance(base, ClassDefinition):
+        if isinstance(base, values.ClassDefinition):
             for binding in base.bindings.names.get(name, ()):
                 if isinstance(binding, FunctionNode):
                     return Function(base.function(binding), value.bound)

@@ -129,14 +129,14 @@ _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _PACKAGE = "__init__.py"
 
 
+@dataclass(eq=False)
 class SourceModule:
     """A module of the user's: its name, its file and its syntax tree."""
 
-    def __init__(self, name: str, path: Path, text: str, tree: ast.Module) -> None:
-        self.name = name
-        self.path = path
-        self.text = text
-        self.tree = tree
+    name: str
+    path: Path
+    text: str
+    tree: ast.Module
 
     @cached_property
     def bindings(self) -> Bindings:

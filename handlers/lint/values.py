@@ -19,13 +19,16 @@ from handlers.lint.source import Binding, Bindings, FunctionNode, Modules, Sourc
 
 
 class Owner(Enum):
-    """What a shared value belongs to; a value without an owner was created by the call that is followed."""
+    """What a shared value belongs to, each with the code of the rule that its mutation breaks.
 
-    STATE = "state"
-    MESSAGE = "message"
-    MODULE = "module"
-    CLASS = "class"
-    DEFAULT = "default"
+    A value without an owner was created by the call that is followed.
+    """
+
+    STATE = "CM806"
+    MESSAGE = "CM807"
+    MODULE = "CM801"
+    CLASS = "CM802"
+    DEFAULT = "CM803"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,6 @@ from handlers.guard import guarded
 from handlers.message import Message
 from handlers.testing.spec import FAILURES, handle
 
-_TIME_ZONE = "<+1245>-12:45"
-_LONGEST_WAIT = 600
 _BY_IMPORT = "It imports messages, states and handlers: define them at the top of a module."
 _BEGINNING_OF_2026 = 1_767_225_600_000_000
 _SECOND = 1_000_000
@@ -37,11 +35,7 @@ class Result(NamedTuple):
 
 
 def check_determinism(
-    app: App,
-    *,
-    examples: int = 100,
-    seed: int = 0,
-    strategies: Mapping[type[Message], Any] | None = None,
+    app: App, *, examples: int = 100, seed: int = 0, strategies: Mapping[type[Message], Any] | None = None
 ) -> None:
     """Handle generated messages here and in another process, and compare outputs, ids and states byte by byte.
 
@@ -71,7 +65,7 @@ def check_determinism(
                 raise AssertionError(f"{_described(scenario, at)}: {result.violation}")
     environment = {
         "PYTHONHASHSEED": "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1",
-        "TZ": _TIME_ZONE,
+        "TZ": "<+1245>-12:45",
         "LC_ALL": "C",
     }
     there = _run_elsewhere(app, scenarios, here, environment)
@@ -117,7 +111,7 @@ def _run_elsewhere(
         input=given,
         env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)},
         capture_output=True,
-        timeout=_LONGEST_WAIT,
+        timeout=600,
         check=False,
     )
     if done.returncode:

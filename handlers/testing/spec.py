@@ -75,20 +75,15 @@ class StubbedRandom(SeededRandom):
 
     def __init__(self, draws: Sequence[Any]) -> None:
         super().__init__(Seed("", "", ""))
-        self._draws = list(draws)
+        self.left = list(draws)
         self._number = len(draws)
 
-    @property
-    def left(self) -> int:
-        """How many draws are unused."""
-        return len(self._draws)
-
     def _draw(self, call: str, is_valid: Callable[[Any], bool]) -> Any:  # noqa: ANN401 - a stub
-        if not self._draws:
+        if not self.left:
             raise SpecError(
                 f"The handler calls {call} after all {self._number} values of drawing(...): add one for it."
             )
-        value = self._draws.pop(0)
+        value = self.left.pop(0)
         try:
             possible = is_valid(value)
         except TypeError:
@@ -96,10 +91,6 @@ class StubbedRandom(SeededRandom):
         if not possible:
             raise SpecError(f"{call} cannot return {value!r}: change that value of drawing(...).")
         return value
-
-
-def _is_number(value: Any, *_: Any) -> bool:  # noqa: ANN401 - a stub
-    return isinstance(value, float | int)
 
 
 def _are_among(values: Any, population: Any, *, k: int = 1, **_: Any) -> bool:  # noqa: ANN401 - a stub
@@ -123,9 +114,9 @@ _POSSIBLE: Mapping[str, Callable[..., bool]] = {
     "choices": _are_among,
     "sample": _is_sample,
     "shuffle": lambda value, x: Counter(value) == Counter(x),
-    "gauss": _is_number,
-    "normalvariate": _is_number,
-    "expovariate": _is_number,
+    **dict.fromkeys(
+        ("gauss", "normalvariate", "expovariate"), lambda value, *_: isinstance(value, float | int)
+    ),
 }
 """By method, whether it can return a value for its arguments."""
 
@@ -198,7 +189,7 @@ class StubbedContext(Context):
 
     def check_all_taken(self) -> None:
         """Raise `SpecError` when a stub was not used."""
-        left = self._stubbed_random.left if self._stubbed_random else 0
+        left = len(self._stubbed_random.left) if self._stubbed_random else 0
         if left:
             raise SpecError(f"The handler does not draw the last {left} values of drawing(...): remove them.")
         left = len(self.stubs.guids or ()) - self._taken_guids
@@ -296,6 +287,7 @@ class Past:
         return route.business_id(message)
 
 
+@dataclass(eq=False, repr=False)
 class Handled(Generic[S]):
     """A message that was handled, or whose handler raised.
 
@@ -303,13 +295,10 @@ class Handled(Generic[S]):
     handler raised; so do `state` and `published`.
     """
 
-    def __init__(
-        self, past: Past, message: Message, context: StubbedContext, result: Handling | BaseException
-    ) -> None:
-        self._past = past
-        self._message = message
-        self._context = context
-        self._result = result
+    _past: Past
+    _message: Message
+    _context: StubbedContext
+    _result: Handling | BaseException
 
     @property
     def state(self) -> S:

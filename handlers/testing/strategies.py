@@ -52,11 +52,11 @@ def scenarios(
     @hypothesis.given(st.one_of(*(_messages(handler, given) for handler in app.handlers.values())))
     def keep(drawn: tuple[HandlerDefinition, list[Message]]) -> None:
         handler, messages = drawn
-        path = handler.routes[message_name(type(messages[0]))].wire_path
+        route = handler.routes[message_name(type(messages[0]))]
         value: Any = json.loads(message_codec(type(messages[0])).write(messages[0]))
-        for step in path:
+        for step in route.wire_path:
             value = value[step]
-        business_id = handler.routes[message_name(type(messages[0]))].business_id(messages[0])
+        business_id = route.business_id(messages[0])
         hypothesis.assume(business_id)
         bodies = [_addressed(handler, message, value, business_id) for message in messages]
         names = [message_name(type(message)) for message in messages]

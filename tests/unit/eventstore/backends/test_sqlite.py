@@ -34,12 +34,10 @@ from eventstore.backends import sqlite
 from eventstore.backends.sqlite import (
     LARGE_BYTES,
     SqliteFile,
-    large_bytes,
     pack,
     packer,
-    select_from,
     unpack,
-    unpack_small,
+    unpack_some,
 )
 from eventstore.port import LeavesTraces, MayBeReplaced
 
@@ -492,12 +490,16 @@ def test_a_selection_needs_only_the_beginning_of_the_large_part(select, needed):
     row = {**SMALL, **LARGE}
     small, large = pack(packer(), row)
     assert large is not None
-    properties, places = unpack_small(small)
+    lengths = []
 
-    assert large_bytes(places, select) == needed
-    assert select_from(properties, places, large[:needed], select) == {
-        name: row[name] for name in select if name in row
-    }
+    def read_large(_, length):
+        lengths.append(length)
+        return large[:length]
+
+    selected = unpack_some(select, read_large, small, None)
+
+    assert selected == {name: row[name] for name in select if name in row}
+    assert sum(lengths) == needed
 
 
 def test_a_large_part_that_is_cut_short_is_an_error():
