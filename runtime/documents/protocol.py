@@ -11,18 +11,8 @@ from typing import NamedTuple, TypeVar
 
 import msgpack
 
-from eventstore import (
-    ConcurrencyConflictError,
-    Include,
-    IncludeConflictError,
-    Int64,
-    Operation,
-    Row,
-    RowError,
-    Table,
-    Value,
-    pages,
-)
+from eventstore import Include, Int64, Operation, Row, Table, Value, pages
+from eventstore.errors import ConcurrencyConflictError, IncludeConflictError, RowError
 from handlers.codec import unpack
 from handlers.context import NewDocument
 from runtime.clock import Clock, cut_off, to_datetime

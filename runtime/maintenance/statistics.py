@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from eventstore import KeyRange, RecordedEvent, Row, Stream, Table
-from eventstore.header import EVENT, HEADER, is_header, versions_of
+from eventstore.header import EVENT, HEADER, HEADER_NAMES, is_header, versions_of
 from eventstore.limits import row_bytes
 from eventstore.stream import read_headers, read_range
 from runtime.algorithms.outbox.entity import ENTITY
@@ -24,18 +24,6 @@ from runtime.versions.tail import HEAD_PROPERTIES, Head, is_of_state, read_head
 ALL = KeyRange()
 
 # Counting what a table holds, by handler. Sums over ranges of a table add up to those of the whole.
-
-_OF_HEADERS = (
-    "Version",
-    "FirstVersion",
-    "Tombstone",
-    "StateVersions",
-    "StateSchema",
-    "KeptFrom",
-    "Horizon",
-    "Letters",
-)
-_OF_ENTITIES = ("Algorithm", "Version", "Pending")
 
 
 class HandlerCount(NamedTuple):
@@ -125,9 +113,11 @@ async def count_rows(table: Table, keys: KeyRange = ALL) -> TableCount:
 async def count_objects(table: Table, keys: KeyRange = ALL) -> TableCount:
     """Count the streams and entities of a range of partitions. Costs two requests for each 1,000 of them."""
     found = TableCount()
+    of_header = [*HEADER_NAMES, "StateVersions", "StateSchema", "KeptFrom", "Horizon", "Letters"]
+    of_entity = ["Algorithm", "Version", "Pending"]
     for rows, count_of in (
-        (read_headers(table, keys, _OF_HEADERS, left_out(table)), _of_header),
-        (read_range(table, ENTITY, keys, _OF_ENTITIES, left_out(table)), _of_entity),
+        (read_headers(table, keys, of_header, left_out(table)), _of_header),
+        (read_range(table, ENTITY, keys, of_entity, left_out(table)), _of_entity),
     ):
         async for row in rows:
             with one_of_many(table, row.partition_key):
@@ -203,8 +193,6 @@ def _handler(row: Row) -> str:
 HOUR = 3600 * 1_000_000
 SHARES = (1.0, 0.99, 0.9, 0.5, 0.1)
 """The shares of the streams that were cut for which a table of windows says since when duplicates are recognised."""
-
-_HEADER = ["StateVersions", "StateSchema", "KeptFrom", "Horizon", "UndatedCut"]
 
 
 class Window(NamedTuple):
@@ -339,7 +327,8 @@ async def window_of(table: Table, handler: str, business_id: str) -> Window | No
 async def windows(table: Table, keys: KeyRange = ALL, limit: int = 10) -> Windows:
     """Return the windows of all streams in a range of keys. One request for each 1,000 streams."""
     found = Windows(limit)
-    async for stream in state_streams(table, keys, _HEADER):
+    header = ["StateVersions", "StateSchema", "KeptFrom", "Horizon", "UndatedCut"]
+    async for stream in state_streams(table, keys, header):
         name, _, business_id = stream.partition.key.partition("-")
         with one_of_many(table, stream.partition.key):
             found.add(name, business_id, read_head(stream.properties or {}))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from functools import partial
+from functools import partial, wraps
 from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from runtime.errors import TargetError, TargetUnavailableError
 from runtime.options import check_fields, option
@@ -147,6 +147,8 @@ class Target(ABC):
         """Return a publisher, which is closed after use."""
 
 
+P = ParamSpec("P")
+S = TypeVar("S", bound="ThreadedPublisher")
 T = TypeVar("T")
 
 
@@ -154,15 +156,22 @@ class ThreadedPublisher(Publisher):
     """Calls a library that blocks, in a thread of its own."""
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1)
-
-    async def in_thread(self, work: Callable[[], T]) -> T:
-        """Do something after what was begun before, although that may have been cancelled."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        self.thread = ThreadPoolExecutor(1)
 
     async def close(self) -> None:
         """End the thread."""
-        self._thread.shutdown()
+        self.thread.shutdown()
+
+
+def in_thread(work: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """Do what a method does in the thread, after what was begun before, although that may have been cancelled."""
+
+    @wraps(work)
+    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        bound = partial(work, self, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self.thread, bound)
+
+    return call
 
 
 @dataclass(frozen=True, kw_only=True)

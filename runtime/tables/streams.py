@@ -39,7 +39,6 @@ from runtime.versions.tail import HEAD_PROPERTIES, Head, read_head
 RUN = [*INDEX_PROPERTIES, *ID_PROPERTIES, *DATA_PROPERTIES]
 """The properties of a run."""
 
-_LAST = EVENT + "~"
 _READ_ONE_BY_ONE = 16
 """Up to so many streams of a page are read by a request each; more of them with all that stands between them."""
 
@@ -102,7 +101,7 @@ async def parts_of(table: Table, keys: Sequence[str], select: Sequence[str]) -> 
             yield part
         return
     for key in keys:
-        found = pages(partial(table.query, key, HEADER, _LAST, select=_query(select)))
+        found = pages(partial(table.query, key, HEADER, f"{EVENT}~", select=_query(select)))
         async for part in _parts(table, (row async for page in found for row in page.rows), select):
             yield part
 

@@ -7,11 +7,6 @@ import os
 from runtime.errors import MissingExtraError, UsageError
 from runtime.publishing.publisher import Target, TargetOptions
 
-_FORMS = (
-    "A target is sqlite:///FILE, postgresql://..., http://..., https://..., kafka://HOST:PORT, MODULE:FUNCTION, the "
-    "connection string of a Service Bus namespace, or env:NAME for an environment variable that holds one of these."
-)
-
 
 def open_target(url: str, options: TargetOptions | None = None) -> Target:
     """Return the target that a url names. Raises `UsageError`, and `MissingExtraError` without its package."""
@@ -49,7 +44,11 @@ def _open(url: str, options: TargetOptions) -> Target:
         from runtime.publishing.targets.function import FunctionTarget  # noqa: PLC0415
 
         return FunctionTarget(url, options)
-    raise UsageError(_FORMS)
+    raise UsageError(
+        "A target is sqlite:///FILE, postgresql://..., http://..., https://..., kafka://HOST:PORT, MODULE:FUNCTION, "
+        "the connection string of a Service Bus namespace, or env:NAME for an environment variable that holds one of "
+        "these."
+    )
 
 
 def is_function(url: str) -> bool:

@@ -28,15 +28,6 @@ from runtime.publishing.publisher import (
 _PATIENCE = {408, 409, 425, 429}
 """Answers of 4xx after which the same request may succeed; 409 is that of a key whose first request still runs."""
 
-_CHUNK = 50
-_LONGEST_PAUSE = 120.0
-_ERRORS = (
-    aiohttp.ClientConnectionError,
-    aiohttp.ClientPayloadError,
-    aiohttp.ClientResponseError,
-    TimeoutError,
-)
-
 
 class HttpTarget(OneByOneTarget):
     """A receiver of HTTP requests, a `POST` for each output."""
@@ -55,7 +46,7 @@ class HttpTarget(OneByOneTarget):
         host = parts.netloc.rpartition("@")[2]
         identity = f"{urlunsplit((parts.scheme, host, parts.path, parts.query, ''))} {options.names}"
         name = urlunsplit((parts.scheme, host, parts.path, "", ""))
-        super().__init__(name, identity, Promise.ONCE_BY_KEY, _CHUNK, options)
+        super().__init__(name, identity, Promise.ONCE_BY_KEY, 50, options)
         self._parts = parts
 
     def url_of(self, type_: str) -> str:
@@ -97,23 +88,7 @@ class HttpPublisher(OneByOnePublisher):
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=self._receiver.options.timeout.total_seconds())
             self._session = aiohttp.ClientSession(timeout=timeout)
-        url, headers = self._receiver.url_of(output.type), self._headers(output)
-        try:
-            async with self._session.post(
-                url, data=output.body.encode(), headers=headers, allow_redirects=False
-            ) as response:
-                text = (await response.content.read(500)).decode(errors="replace")
-                return response.status, f"{response.status} {text}".strip(), retry_after(response.headers)
-        except _ERRORS as error:
-            return None, f"{type(error).__name__} {error}".strip(), None
-        except (aiohttp.ClientError, ValueError) as error:  # whose text may hold the url, or a header
-            what = type(error).__name__
-            raise TargetError(
-                f"{self._receiver.name} cannot be asked: its url or a --header is none ({what})."
-            ) from None
-
-    def _headers(self, output: CommittedOutput) -> Mapping[str, str]:
-        return {
+        headers = {
             **self._receiver.options.headers,
             "Content-Type": "application/json",
             "Idempotency-Key": output.message_id,
@@ -121,6 +96,20 @@ class HttpPublisher(OneByOnePublisher):
             "Business-Id": quote(output.business_id),
             "Message-Sequence": str(output.sequence),
         }
+        try:
+            url, body = self._receiver.url_of(output.type), output.body.encode()
+            posting = self._session.post(url, data=body, headers=headers, allow_redirects=False)
+            async with posting as response:
+                text = (await response.content.read(500)).decode(errors="replace")
+                return response.status, f"{response.status} {text}".strip(), retry_after(response.headers)
+        except (
+            aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, aiohttp.ClientResponseError, TimeoutError
+        ) as error:  # fmt: skip
+            return None, f"{type(error).__name__} {error}".strip(), None
+        except (aiohttp.ClientError, ValueError) as error:  # whose text may hold the url, or a header
+            raise TargetError(
+                f"{self._receiver.name} cannot be asked: its url or a --header is none ({type(error).__name__})."
+            ) from None
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -133,7 +122,6 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
             moment = parsedate_to_datetime(text)
         except (ValueError, TypeError):
             return None
-        seconds = (
-            (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - datetime.now(UTC)
-        ).total_seconds()
-    return min(max(seconds, 0.0), _LONGEST_PAUSE)
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        seconds = (moment - datetime.now(UTC)).total_seconds()
+    return min(max(seconds, 0.0), 120.0)
