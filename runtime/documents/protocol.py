@@ -177,7 +177,8 @@ class Documents:
         registered = await self.register(drafts)
         are_prepared = False
         try:
-            await self.prepare(drafts)
+            for document in drafts.documents:
+                await self.store.prepare(document.reference, document.content)
             are_prepared = True
             return await self.commit_registered(registered, commit)
         except READ_AGAIN:
@@ -194,11 +195,6 @@ class Documents:
         etag, _ = await self.table.transact(drafts.key, [row, marker])
         await self.table.barrier()
         return replace(registration, etag=etag)
-
-    async def prepare(self, drafts: Drafts) -> None:
-        """Store the documents, of which nobody knows yet."""
-        for document in drafts.documents:
-            await self.store.prepare(document.reference, document.content)
 
     async def commit_registered(self, registered: Registration, commit: Commit[T]) -> T:
         """Commit the version and take the registration out, if nobody has given the attempt up."""
@@ -296,9 +292,8 @@ class DocumentSweep:
                 await take_out(self.table, registration)
             else:
                 is_open = registration.batch is not None and registration.batch.number is not None
-                left[
-                    "given_up" if registration.given_up_at is not None else "open" if is_open else "young"
-                ] += 1
+                why = "open" if is_open else "young"
+                left[why if registration.given_up_at is None else "given_up"] += 1
         if marker is not None and not is_left and not left and not self.only_look:
             # Unless somebody has registered since it was read.
             await _write(self.table, key, Operation.delete(MARKER, marker.etag))

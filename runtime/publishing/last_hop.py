@@ -188,9 +188,6 @@ def read_key(row: Row) -> Key:
         return found
 
 
-_SECONDS = 5.0
-
-
 class RedisKeys:
     """Keys in a Redis database, under names that begin with a prefix. Redis drops them when they expire.
 
@@ -241,10 +238,7 @@ class RedisKeys:
     async def weaknesses(self) -> list[str]:
         """Return sentences on what this Redis may forget, as far as it tells."""
         with _explained():
-            said: dict[str, Any] = {
-                **await self._redis.info("persistence"),
-                **await self._redis.info("memory"),
-            }
+            said: dict[str, Any] = await self._redis.info("persistence") | await self._redis.info("memory")
         found = []
         if not said.get("aof_enabled"):
             found.append(
@@ -292,16 +286,12 @@ async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
         from redis.backoff import NoBackoff  # noqa: PLC0415 - its extra
         from redis.exceptions import AuthenticationError, ConnectionError, RedisError, TimeoutError  # noqa: A004, PLC0415 - its extra
     except ModuleNotFoundError as error:
-        message = f"Keys in Redis need {error.name}: pip install 'consistent-messaging[publish]'."
-        raise MissingExtraError(message) from error
+        raise MissingExtraError(
+            f"Keys in Redis need {error.name}: pip install 'consistent-messaging[publish]'."
+        ) from error
     try:
-        redis = Redis.from_url(
-            url,
-            decode_responses=True,
-            socket_timeout=_SECONDS,
-            socket_connect_timeout=_SECONDS,
-            retry=Retry(NoBackoff(), 0),
-        )
+        limits: dict[str, Any] = {"socket_timeout": 5.0, "socket_connect_timeout": 5.0}
+        redis = Redis.from_url(url, decode_responses=True, retry=Retry(NoBackoff(), 0), **limits)
     except ValueError:  # whose text may hold the password
         raise UsageError(
             "--keys is no url of a Redis: it is written redis://USER:PASSWORD@HOST:PORT/0, with %25 for %, %40 for @, "
@@ -316,11 +306,10 @@ async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
         except (ConnectionError, TimeoutError) as error:
             at = redis.connection_pool.connection_kwargs
             place = at.get("path") or f"{at.get('host', 'localhost')}:{at.get('port', 6379)}"
-            message = (
+            raise UsageError(
                 f"No Redis answers at {place}: start one (redis-server --appendonly yes --appendfsync always), correct "
                 f"--keys, or leave it out to keep the keys in the table."
-            )
-            raise UsageError(message) from error
+            ) from error
         except RedisError as error:
             raise UsageError(f"Redis refuses the url of --keys: {error}.") from error
         yield RedisKeys(redis, prefix)
