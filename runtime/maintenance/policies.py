@@ -240,12 +240,10 @@ def _properties(policy: Policy) -> dict[str, Value]:
     if rules is None:
         return properties
     properties |= {"RedeliveryWindow": Int64(rules.redelivery_window), "AllowUndated": rules.allow_undated}
-    if rules.older_than is not None:
-        properties["OlderThan"] = Int64(rules.older_than)
+    ages = {"OlderThan": rules.older_than, "AcknowledgedAfter": rules.acknowledged_after}
+    properties |= {name: Int64(age) for name, age in ages.items() if age is not None}
     if rules.keep_last is not None:
         properties["KeepLast"] = rules.keep_last
-    if rules.acknowledged_after is not None:
-        properties["AcknowledgedAfter"] = Int64(rules.acknowledged_after)
     return properties
 
 

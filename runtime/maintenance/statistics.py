@@ -50,13 +50,13 @@ class HandlerCount(NamedTuple):
 
     def plus(self, other: HandlerCount) -> HandlerCount:
         """Return what both have together."""
-        sums = {name: getattr(self, name) + getattr(other, name) for name in _SUMS}
+        summed = ("objects", "versions", "kept", "unfinished", "letters", "rows", "bytes")
+        sums = {name: getattr(self, name) + getattr(other, name) for name in summed}
         horizons = filter(None, (self.horizon, other.horizon))
         oldest = filter(None, (self.oldest, other.oldest))
         return self._replace(horizon=max(horizons, default=None), oldest=min(oldest, default=None), **sums)
 
 
-_SUMS = ("objects", "versions", "kept", "unfinished", "letters", "rows", "bytes")
 _OTHERS = HandlerCount("", "")
 """Rows that belong to no handler."""
 
@@ -265,14 +265,8 @@ class Windows:
 
     def document(self) -> dict[str, Any]:
         """Return them for JSON."""
-        return {
-            "streams": self.streams,
-            "cut": self.cut,
-            "undated_cut": self.undated_cut,
-            "horizon": self.horizon,
-            "horizons": list(self.horizons.items()),
-            "worst": self.worst,
-        }
+        plain = {name: getattr(self, name) for name in ("streams", "cut", "undated_cut", "horizon", "worst")}
+        return {**plain, "horizons": list(self.horizons.items())}
 
     def merge(self, document: Mapping[str, Any]) -> None:
         """Add the streams of others, which are none of these."""

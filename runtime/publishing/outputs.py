@@ -29,8 +29,6 @@ from runtime.publishing.publisher import CommittedOutput
 _NO_JSON = re.compile(r'"(?:[^"\\]|\\.)*"|NaN|-?Infinity')
 """Floats in bodies that JSON has no form for, and all strings, which may hold these words."""
 
-_IN_ORDER = [("business_id", "ascending"), ("handler", "ascending"), ("sequence", "ascending")]
-
 
 @contextmanager
 def cut(tables: Iterable[pa.Table], count: int) -> Iterator[Slices]:
@@ -71,7 +69,11 @@ class Slices:
         if not path.exists():
             return
         with pa.memory_map(str(path)) as opened:
-            found = pa.ipc.open_file(opened).read_all().sort_by(_IN_ORDER)
+            found = (
+                pa.ipc.open_file(opened)
+                .read_all()
+                .sort_by([(name, "ascending") for name in ("business_id", "handler", "sequence")])
+            )
             known: set[str] = set()
             for batch in found.to_batches(max_chunksize=1_000):
                 for row in batch.to_pylist():

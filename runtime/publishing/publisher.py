@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import partial, wraps
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 from runtime.errors import TargetError, TargetUnavailableError
 from runtime.options import check_fields, option
@@ -273,13 +273,9 @@ class TargetOptions:
 class OneByOneTarget(Target):
     """A target that takes one output at a time: what was sent cannot be taken back, and there are no markers."""
 
-    def __init__(
-        self, name: str, identity: str, promise: Promise, chunk: int, options: TargetOptions
-    ) -> None:
+    def __init__(self, name: str, identity: str, options: TargetOptions) -> None:
         self.name = name
         self.identity = identity
-        self.promise = promise
-        self.chunk = chunk
         self.options = options
         self.pace = Pace(options.rate)
         self._places = asyncio.Semaphore(options.concurrency)
@@ -291,11 +287,14 @@ class OneByOneTarget(Target):
             return await work()
 
 
-class OneByOnePublisher(Publisher):
+To = TypeVar("To", bound=OneByOneTarget)
+
+
+class OneByOnePublisher(Publisher, Generic[To]):
     """Sends the outputs of a business object one after another, and those of others meanwhile."""
 
-    def __init__(self, target: OneByOneTarget) -> None:
-        self._target = target
+    def __init__(self, target: To) -> None:
+        self.target = target
 
     @abstractmethod
     async def attempt(self, output: CommittedOutput) -> Record | None:
@@ -306,8 +305,8 @@ class OneByOnePublisher(Publisher):
 
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
         """Send outputs. Raises `TargetError` after too many attempts at one of them."""
-        by_object = [list(some) for _, some in groupby(outputs, attrgetter("business_id"))]
-        tasks = [asyncio.ensure_future(self._in_order(some)) for some in by_object]
+        by_object = groupby(outputs, attrgetter("business_id"))
+        tasks = [asyncio.ensure_future(self._in_order(list(some))) for _, some in by_object]
         try:
             found = await asyncio.gather(*tasks)
         finally:
@@ -317,12 +316,12 @@ class OneByOnePublisher(Publisher):
         return [each for some in found for each in some if each is not None]
 
     async def _in_order(self, outputs: Sequence[CommittedOutput]) -> list[Record | None]:
-        found, attempts = [], self._target.options.attempts
+        found, attempts = [], self.target.options.attempts
         for output in outputs:
             try:
                 found.append(await until_available(attempts, partial(self.attempt, output)))
             except TargetUnavailableError as error:
                 raise TargetError(
-                    f"{self._target.name} did not take {output.message_id} in {attempts} attempts: {error}"
+                    f"{self.target.name} did not take {output.message_id} in {attempts} attempts: {error}"
                 ) from error
         return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -21,9 +20,6 @@ TIME = pa.timestamp("us", tz="UTC")
 
 Columns = Mapping[str, pa.DataType]
 
-Makers = Mapping[str, Callable[[Sequence[Any]], pa.Array]]
-"""What makes the arrays of some columns from values of another form."""
-
 _UNFIT = (pa.ArrowException, OverflowError, TypeError)
 """What Arrow raises for a value that is not of the type of its column."""
 
@@ -39,16 +35,16 @@ def chosen(columns: Columns, names: Sequence[str] | None) -> dict[str, pa.DataTy
 
 
 class Buffer:
-    """Collects rows column by column; times are in microseconds since 1970 UTC."""
+    """Collects rows column by column; times are in microseconds since 1970 UTC. `ids` names a column of keys."""
 
     MAX_ROWS = 10_000
     MAX_BYTES = 8 * 2**20
     """When a record batch is full, by its rows and by the bytes of its states."""
 
-    def __init__(self, columns: Columns, makers: Makers = MappingProxyType({})) -> None:
+    def __init__(self, columns: Columns, ids: str | None = None) -> None:
         self.columns = columns
         self.rows = 0
-        self._makers = makers
+        self._ids = ids
         self._bytes = 0
         self._values: dict[str, list[Any]] = {name: [] for name in columns}
 
@@ -80,8 +76,8 @@ class Buffer:
 
     def _array(self, name: str, type_: pa.DataType) -> pa.Array:
         values = self._values[name]
-        if name in self._makers:
-            return self._makers[name](values)
+        if name == self._ids:
+            return id_texts(values)
         if type_ == TIME:
             return pa.array(values, pa.int64()).cast(TIME)
         try:

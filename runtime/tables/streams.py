@@ -19,7 +19,7 @@ from eventstore.header import EVENT, HEADER, HEADER_NAMES, is_header, versions_o
 from eventstore.stream import read_headers, read_range
 from runtime.messages.envelope import IdKey, canonical
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.tables.columns import TEXT, TIME, Makers, StateColumns, id_texts
+from runtime.tables.columns import TEXT, TIME, StateColumns
 from runtime.versions.properties import reading
 from runtime.versions.readable import readable
 from runtime.versions.run import (
@@ -83,10 +83,9 @@ def _head(key: str, properties: Properties, version: int, first: int) -> StreamH
         return StreamHead(key, read_head(properties), version if version >= first else 0)
 
 
-async def parts_in(table: Table, keys: KeyRange, select: Sequence[str]) -> AsyncIterator[Part]:
+def parts_in(table: Table, keys: KeyRange, select: Sequence[str]) -> AsyncIterator[Part]:
     """Yield all versions of the streams in a range: one request for each 1,000 rows, or for each 4 MiB."""
-    async for part in _parts(table, read_range(table, None, keys, _query(select)), select):
-        yield part
+    return _parts(table, read_range(table, None, keys, _query(select)), select)
 
 
 async def parts_of(table: Table, keys: Sequence[str], select: Sequence[str]) -> AsyncIterator[Part]:
@@ -226,11 +225,6 @@ class Decoded:
         """The state before the first version and that after each, as values of their columns."""
         return self.read([*self.run.states_before(), self.run.after])
 
-    @property
-    def largest_state(self) -> int:
-        """How many bytes the largest of these states takes."""
-        return max(map(len, (self.run.before, *filter(None, self.run.versions.afters))))
-
     def read(self, encoded: Sequence[bytes]) -> Sequence[Any]:
         """Return encoded states as values of their columns."""
         return self._model.read(self.run.schema, encoded)
@@ -271,9 +265,6 @@ COLUMNS = {
 """The columns of a version: those of an export, with states and captured values as JSON."""
 
 STATES = {"before", "after"}
-
-MAKERS: Makers = {"message_id": id_texts}
-"""Columns whose values become an array many at a time: ids are kept as bytes until then."""
 
 
 def _maps(values: Iterable[Any], read: Callable[[Any], str]) -> list[list[tuple[str, str]] | None]:

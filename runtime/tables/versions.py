@@ -170,18 +170,9 @@ async def change_feed(table: Table, start: str | None, end: str | None) -> Chang
 #
 # A replay that does not meet the digests of its version gives none: what is shown was published.
 
-TYPE = pa.list_(
-    pa.struct(
-        [
-            ("message_id", TEXT),
-            ("type", TEXT),
-            ("body", TEXT),
-            ("sequence", pa.int64()),
-            ("enqueued_at", TIME),
-            ("headers", pa.map_(TEXT, TEXT)),
-        ]
-    )
-)
+_TEXTS = [(name, TEXT) for name in ("message_id", "type", "body")]
+_OTHERS = [("sequence", pa.int64()), ("enqueued_at", TIME), ("headers", pa.map_(TEXT, TEXT))]
+TYPE = pa.list_(pa.struct([*_TEXTS, *_OTHERS]))
 """The outputs of a version, each with the columns of a message log."""
 
 
@@ -365,9 +356,8 @@ async def _newest(table: Table, stream: StreamHead, *, with_state: bool) -> Mapp
     state, schema = head.state, head.schema
     if state is None and with_state:
         # Too large for the header: it is in the newest run, or in the tail. Two requests.
-        read = partial(
-            Stream.read_last, Partition.exact(table, stream.key), select=RUN, header=HEAD_PROPERTIES
-        )
+        partition = Partition.exact(table, stream.key)
+        read = partial(Stream.read_last, partition, select=RUN, header=HEAD_PROPERTIES)
         found = await until_undisturbed(RetryPolicy().beside(table), read)
         stream = streams.head_of_stream(found.stream)
         head = stream.head
@@ -470,7 +460,7 @@ class _Reader:
         model: StateColumns,
         outputs: Outputs | None,
     ) -> None:
-        self.buffer = Buffer(columns, streams.MAKERS)
+        self.buffer = Buffer(columns, ids="message_id")
         self._columns = columns
         self._wanted = wanted
         self._feed = feed
@@ -504,28 +494,29 @@ class _Reader:
                 if snapshot is not None:
                     row = {name: [snapshot.get(name)] for name in self._columns}
                     yield from self._put(row, 1, len(some.run.before))
-            yield from self._put_each(some, self._positions(some))
+            yield from self._put_each(some)
 
-    def _positions(self, some: Decoded) -> Sequence[int]:
+    def _put_each(self, some: Decoded) -> Iterator[pa.RecordBatch]:
         positions: Sequence[int] = range(some.count)
         if self._has_time:
             nows = some.run.versions.nows
             positions = [position for position in positions if self._wanted.has(nows[position])]
-        return positions if self._feed is None else self._feed.positions(some, positions)
-
-    def _put_each(self, some: Decoded, positions: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        if self._feed is not None:
+            positions = self._feed.positions(some, positions)
         if not positions:
             return
         values = {name: values_of(some) for name, values_of in self._values.items()}
         if self._feed is not None:
-            values["change_type"] = [
-                INSERT if number == 1 else UPDATE for number in range(some.first, some.first + some.count)
-            ]
+            numbers = range(some.first, some.first + some.count)
+            values["change_type"] = [INSERT if number == 1 else UPDATE for number in numbers]
         if self._outputs is not None:
             values[_OUTPUTS] = self._outputs.of(some)
         if len(positions) < some.count:
             values = {name: [each[position] for position in positions] for name, each in values.items()}
-        largest = self._states * some.largest_state if self._states else 0
+        largest = 0
+        if self._states:
+            states = (some.run.before, *filter(None, some.run.versions.afters))
+            largest = self._states * max(map(len, states))
         yield from self._put(values, len(positions), largest)
 
     def _put(self, values: Mapping[str, Sequence[Any]], count: int, largest: int) -> Iterator[pa.RecordBatch]:

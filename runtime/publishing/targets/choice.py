@@ -13,8 +13,9 @@ def open_target(url: str, options: TargetOptions | None = None) -> Target:
     try:
         return _open(resolved(url), options or TargetOptions())
     except ModuleNotFoundError as error:
-        message = f"This target needs {error.name}: pip install 'consistent-messaging[publish]'."
-        raise MissingExtraError(message) from error
+        raise MissingExtraError(
+            f"This target needs {error.name}: pip install 'consistent-messaging[publish]'."
+        ) from error
 
 
 def _open(url: str, options: TargetOptions) -> Target:

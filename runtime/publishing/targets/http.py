@@ -16,21 +16,18 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import aiohttp
 
 from runtime.errors import TargetError, TargetUnavailableError, UsageError
-from runtime.publishing.publisher import (
-    CommittedOutput,
-    OneByOnePublisher,
-    OneByOneTarget,
-    Promise,
-    Record,
-    TargetOptions,
-)
+from runtime.publishing import publisher
+from runtime.publishing.publisher import CommittedOutput, Promise, Record, TargetOptions
 
 _PATIENCE = {408, 409, 425, 429}
 """Answers of 4xx after which the same request may succeed; 409 is that of a key whose first request still runs."""
 
 
-class HttpTarget(OneByOneTarget):
+class HttpTarget(publisher.OneByOneTarget):
     """A receiver of HTTP requests, a `POST` for each output."""
+
+    promise = Promise.ONCE_BY_KEY
+    chunk = 50
 
     def __init__(self, url: str, options: TargetOptions) -> None:
         try:
@@ -46,7 +43,7 @@ class HttpTarget(OneByOneTarget):
         host = parts.netloc.rpartition("@")[2]
         identity = f"{urlunsplit((parts.scheme, host, parts.path, parts.query, ''))} {options.names}"
         name = urlunsplit((parts.scheme, host, parts.path, "", ""))
-        super().__init__(name, identity, Promise.ONCE_BY_KEY, 50, options)
+        super().__init__(name, identity, options)
         self._parts = parts
 
     def url_of(self, type_: str) -> str:
@@ -61,12 +58,11 @@ class HttpTarget(OneByOneTarget):
         return HttpPublisher(self)
 
 
-class HttpPublisher(OneByOnePublisher):
+class HttpPublisher(publisher.OneByOnePublisher[HttpTarget]):
     """Sends outputs as requests."""
 
     def __init__(self, target: HttpTarget) -> None:
         super().__init__(target)
-        self._receiver = target
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -76,7 +72,7 @@ class HttpPublisher(OneByOnePublisher):
 
     async def attempt(self, output: CommittedOutput) -> Record | None:
         """Send a request, and return a dead letter when the receiver refuses it for good."""
-        status, why, asked = await self._receiver.in_turn(partial(self._request, output))
+        status, why, asked = await self.target.in_turn(partial(self._request, output))
         if status is not None and status < 300:  # noqa: PLR2004 - that is what success is
             return None
         if status is not None and status < 500 and status not in _PATIENCE:  # noqa: PLR2004 - the receiver's fault
@@ -86,10 +82,10 @@ class HttpPublisher(OneByOnePublisher):
     async def _request(self, output: CommittedOutput) -> tuple[int | None, str, float | None]:
         """Return the status that a request was answered with, the answer in words, and the pause it asked for."""
         if self._session is None:
-            timeout = aiohttp.ClientTimeout(total=self._receiver.options.timeout.total_seconds())
+            timeout = aiohttp.ClientTimeout(total=self.target.options.timeout.total_seconds())
             self._session = aiohttp.ClientSession(timeout=timeout)
         headers = {
-            **self._receiver.options.headers,
+            **self.target.options.headers,
             "Content-Type": "application/json",
             "Idempotency-Key": output.message_id,
             "Message-Type": output.type,
@@ -97,7 +93,7 @@ class HttpPublisher(OneByOnePublisher):
             "Message-Sequence": str(output.sequence),
         }
         try:
-            url, body = self._receiver.url_of(output.type), output.body.encode()
+            url, body = self.target.url_of(output.type), output.body.encode()
             posting = self._session.post(url, data=body, headers=headers, allow_redirects=False)
             async with posting as response:
                 text = (await response.content.read(500)).decode(errors="replace")
@@ -108,7 +104,7 @@ class HttpPublisher(OneByOnePublisher):
             return None, f"{type(error).__name__} {error}".strip(), None
         except (aiohttp.ClientError, ValueError) as error:  # whose text may hold the url, or a header
             raise TargetError(
-                f"{self._receiver.name} cannot be asked: its url or a --header is none ({type(error).__name__})."
+                f"{self.target.name} cannot be asked: its url or a --header is none ({type(error).__name__})."
             ) from None
 
 

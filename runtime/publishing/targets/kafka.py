@@ -20,16 +20,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from runtime.clock import to_microseconds
 from runtime.errors import TargetError, TargetUnavailableError, UsageError
-from runtime.publishing.publisher import (
-    CommittedOutput,
-    Promise,
-    Record,
-    SliceName,
-    Target,
-    TargetOptions,
-    ThreadedPublisher,
-    in_thread,
-)
+from runtime.publishing import publisher
+from runtime.publishing.publisher import CommittedOutput, Promise, Record, SliceName, Target, TargetOptions
 
 MARKERS = "consistent-slices"
 """The topic of the markers, whose keys are the names of slices. It must keep each of them: compact it, if anything."""
@@ -168,7 +160,7 @@ class KafkaTarget(Target):
         return KafkaPublisher(self)
 
 
-class KafkaPublisher(ThreadedPublisher):
+class KafkaPublisher(publisher.ThreadedPublisher):
     """Sends slices, each as a transaction with a producer of its own."""
 
     def __init__(self, target: KafkaTarget) -> None:
@@ -179,7 +171,7 @@ class KafkaPublisher(ThreadedPublisher):
         self._name: SliceName | None = None
         self._failed: KafkaError | None = None
 
-    @in_thread
+    @publisher.in_thread
     def open(self, name: SliceName) -> bool:
         """End what a predecessor has left of the slice, look for its marker, and begin a transaction if it has none."""
         with _explained(self._target.name):
@@ -196,7 +188,7 @@ class KafkaPublisher(ThreadedPublisher):
             self._producer, self._name, self._failed = producer, name, None
             return True
 
-    @in_thread
+    @publisher.in_thread
     def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
         """Send outputs with the business id as key, so that those of one business object stay in order."""
         refused = []
@@ -232,7 +224,7 @@ class KafkaPublisher(ThreadedPublisher):
                 producer.poll(1.0)
         producer.poll(0)
 
-    @in_thread
+    @publisher.in_thread
     def commit(self) -> None:
         """Send the marker, and commit."""
         with _explained(self._target.name):
@@ -243,7 +235,7 @@ class KafkaPublisher(ThreadedPublisher):
             self._begun().commit_transaction(self._target.seconds)
             self._producer = None
 
-    @in_thread
+    @publisher.in_thread
     def roll_back(self) -> None:
         """Abort the transaction, if there is one; the broker does so itself when a producer is gone."""
         producer, self._producer = self._producer, None

@@ -16,16 +16,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from runtime.errors import TargetError, TargetUnavailableError, UsageError
-from runtime.publishing.publisher import (
-    CommittedOutput,
-    Promise,
-    Record,
-    SliceName,
-    Target,
-    TargetOptions,
-    ThreadedPublisher,
-    in_thread,
-)
+from runtime.publishing import publisher
+from runtime.publishing.publisher import CommittedOutput, Promise, Record, SliceName, Target, TargetOptions
 
 MARKERS = "consistent_slices"
 
@@ -157,7 +149,7 @@ class SqliteTarget(SqlTarget):
             raise kind(f"{self.name}: {error}.{HINT if code == sqlite3.SQLITE_ERROR else ''}") from error
 
 
-class SqlitePublisher(ThreadedPublisher):
+class SqlitePublisher(publisher.ThreadedPublisher):
     """Sends slices to an SQLite file."""
 
     def __init__(self, target: SqliteTarget) -> None:
@@ -165,7 +157,7 @@ class SqlitePublisher(ThreadedPublisher):
         self._target = target
         self._connection: sqlite3.Connection | None = None
 
-    @in_thread
+    @publisher.in_thread
     def open(self, name: SliceName) -> bool:
         """Begin a transaction, which waits for that of anybody else, and insert the marker of the slice in it."""
         with self._connected() as connection:
@@ -175,7 +167,7 @@ class SqlitePublisher(ThreadedPublisher):
                 connection.execute("ROLLBACK")
             return is_new
 
-    @in_thread
+    @publisher.in_thread
     def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
         """Insert outputs, or update them by their ids."""
         refused = []
@@ -193,13 +185,13 @@ class SqlitePublisher(ThreadedPublisher):
                     refused.append(Record.of(output, str(error)))
         return refused
 
-    @in_thread
+    @publisher.in_thread
     def commit(self) -> None:
         """Commit the outputs with the marker."""
         with self._connected() as connection:
             connection.execute("COMMIT")
 
-    @in_thread
+    @publisher.in_thread
     def roll_back(self) -> None:
         """Roll the transaction back, if there is one."""
         with self._connected() as connection:
