@@ -19,19 +19,8 @@ from runtime.clock import Clock, cut_off, to_datetime
 from runtime.documents.store import DocumentStore
 from runtime.ledger.batch import BatchKey, OpenBatches
 from runtime.retries import READ_AGAIN, RetryPolicy, until_undisturbed
+from runtime.versions import properties as stored
 from runtime.versions.columns import compress, decompress
-from runtime.versions.properties import (
-    chunk_names,
-    expect,
-    expect_all,
-    join,
-    microseconds,
-    number,
-    one_of_many,
-    reading_row,
-    split,
-    text,
-)
 
 # A document cannot be written in the transaction that changes the state. So each attempt prepares its documents under
 # names of its own, and the transaction decides whose count. An attempt registers before it prepares anything, in a row
@@ -52,7 +41,7 @@ MARKER = "DOCUMENTS"
 PREFIX = f"{MARKER}-"
 LAST = f"{PREFIX}~"
 
-_NAMES = chunk_names("Names", 4)
+_NAMES = stored.chunk_names("Names", 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +67,7 @@ class Registration:
     def properties(self) -> dict[str, Value]:
         """Return the properties of the row."""
         properties: dict[str, Value] = {"RegisteredAt": to_datetime(self.registered_at)}
-        split(properties, _NAMES, compress(msgpack.packb(self.names)))
+        stored.split(properties, _NAMES, compress(msgpack.packb(self.names)))
         if self.batch is not None:
             properties["Batch"] = self.batch.batch_id
             if self.batch.number is not None:
@@ -126,20 +115,20 @@ async def _write(table: Table, key: str, change: Operation) -> tuple[str, ...]:
 def read_registration(row: Row) -> Registration:
     """Return the registration that a row holds. Raises `StoredDataError`."""
     properties = row.properties
-    with reading_row("The registration of documents", row):
-        names = unpack(decompress(join(properties, _NAMES)))
-        registered_at = microseconds(properties, "RegisteredAt")
+    with stored.reading_row("The registration of documents", row):
+        names = unpack(decompress(stored.join(properties, _NAMES)))
+        registered_at = stored.microseconds(properties, "RegisteredAt")
         batch = None
         if "Batch" in properties:
-            own = number(properties, "BatchNumber") if "BatchNumber" in properties else None
-            batch = BatchKey(text(properties, "Batch"), own)
+            own = stored.number(properties, "BatchNumber") if "BatchNumber" in properties else None
+            batch = BatchKey(stored.text(properties, "Batch"), own)
         return Registration(
             row.partition_key,
             row.row_key.removeprefix(PREFIX),
-            tuple(expect_all(names, str)),
-            expect(registered_at, int),
+            tuple(stored.expect_all(names, str)),
+            stored.expect(registered_at, int),
             batch,
-            microseconds(properties, "GivenUpAt"),
+            stored.microseconds(properties, "GivenUpAt"),
             row.etag,
         )
 
@@ -177,8 +166,7 @@ class Documents:
         registered = await self.register(drafts)
         are_prepared = False
         try:
-            for document in drafts.documents:
-                await self.store.prepare(document.reference, document.content)
+            await self.prepare(drafts)
             are_prepared = True
             return await self.commit_registered(registered, commit)
         except READ_AGAIN:
@@ -195,6 +183,11 @@ class Documents:
         etag, _ = await self.table.transact(drafts.key, [row, marker])
         await self.table.barrier()
         return replace(registration, etag=etag)
+
+    async def prepare(self, drafts: Drafts) -> None:
+        """Store the documents, of which nobody knows yet."""
+        for document in drafts.documents:
+            await self.store.prepare(document.reference, document.content)
 
     async def commit_registered(self, registered: Registration, commit: Commit[T]) -> T:
         """Commit the version and take the registration out, if nobody has given the attempt up."""
@@ -266,7 +259,7 @@ class DocumentSweep:
         retries, done, left = self.retries.beside(self.table), Counter[str](), Counter[str]()
         async for page in pages(partial(self.table.scan, MARKER)):
             for marker in page.rows:
-                with one_of_many(self.table, marker.partition_key):
+                with stored.one_of_many(self.table, marker.partition_key):
                     attempt = partial(self.sweep_object, marker.partition_key, latest, past, done)
                     left += await until_undisturbed(retries, attempt)
         return Swept(**done, **left)

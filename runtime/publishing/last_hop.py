@@ -113,11 +113,7 @@ class TableKeys:
 
     def __init__(self, table: Table) -> None:
         self.table = table
-
-    @property
-    def sleep(self) -> Sleep:
-        """How to wait beside the table."""
-        return sleep_beside(self.table)
+        self.sleep = sleep_beside(table)
 
     async def get(self, key: DeliveryKey) -> Key | None:
         """Read a key."""
@@ -198,11 +194,7 @@ class RedisKeys:
     def __init__(self, redis: Redis, prefix: str) -> None:
         self._redis = redis
         self._prefix = prefix
-
-    @property
-    def sleep(self) -> Sleep:
-        """How to wait: other deliveries go on."""
-        return asyncio.sleep
+        self.sleep: Sleep = asyncio.sleep
 
     async def get(self, key: DeliveryKey) -> Key | None:
         """Read a key."""

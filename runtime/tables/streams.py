@@ -20,19 +20,10 @@ from eventstore.stream import read_headers, read_range
 from runtime.messages.envelope import IdKey, canonical
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.tables.columns import TEXT, TIME, StateColumns
+from runtime.versions import run as runs
 from runtime.versions.properties import reading
 from runtime.versions.readable import readable
-from runtime.versions.run import (
-    DATA_PROPERTIES,
-    ID_PROPERTIES,
-    INDEX_PROPERTIES,
-    Commit,
-    Run,
-    RunIndex,
-    read_ids,
-    read_index,
-    read_run,
-)
+from runtime.versions.run import DATA_PROPERTIES, ID_PROPERTIES, INDEX_PROPERTIES, Commit, Run, RunIndex
 from runtime.versions.stream import is_state_stream, stream_key
 from runtime.versions.tail import HEAD_PROPERTIES, Head, read_head
 
@@ -163,7 +154,7 @@ def run_of(stream: StreamHead, event: RecordedEvent | None) -> Run:
     """Return the versions in an event, or those of the tail. Raises `StoredDataError`, which names the stream."""
     with reading("", stream=stream.key):
         if event is not None:
-            return read_run(event)
+            return runs.read_run(event)
         if stream.head.tail is not None:
             return stream.head.tail.run()
     raise AssertionError("A part without an event is the tail.")
@@ -185,7 +176,7 @@ class Decoded:
     @cached_property
     def _indexes(self) -> Sequence[RunIndex]:
         if self._event is not None:
-            return [read_index(self._event)]
+            return [runs.read_index(self._event)]
         tail = self.stream.head.tail
         return [] if tail is None else tail.indexes()
 
@@ -211,7 +202,7 @@ class Decoded:
         if self._whole:
             return self.run.ids
         if self._event is not None:
-            return read_ids(self._event)
+            return runs.read_ids(self._event)
         tail = self.stream.head.tail
         return [] if tail is None else tail.ids()
 
