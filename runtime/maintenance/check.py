@@ -445,8 +445,9 @@ def _import_problem(row: Row) -> None:
 
 
 def _token_problem(row: Row) -> str | None:
-    chain, of = "[A-Za-z0-9-]{1,64}", row.partition_key.removeprefix(stores.PARTITION)
-    if not re.fullmatch(chain, of) or not re.fullmatch(f"{chain}-[A-Za-z_][A-Za-z0-9_]*", row.row_key):
+    chain, token = row.partition_key.removeprefix(stores.PARTITION), row.row_key
+    pattern = "[A-Za-z0-9-]{1,64}"
+    if not re.fullmatch(pattern, chain) or not re.fullmatch(f"{pattern}-[A-Za-z_][A-Za-z0-9_]*", token):
         return "is no token of a handler"
     if row.properties.get(stores.USED, True) is not True or not row.properties.keys() <= {stores.USED}:
         return "says of a token what none says"

@@ -103,9 +103,9 @@ async def rows_of(table: Table, key: str) -> AsyncIterator[Sequence[Row]]:
 
     One request for each 1,000.
     """
+    kept = {HEADER, ENTITY}
     async for page in pages(partial(table.query, key, "", "\uffff", select=[])):
-        keys = {HEADER, ENTITY}
-        yield [row for row in page.rows if row.row_key not in keys and not is_registration(row.row_key)]
+        yield [row for row in page.rows if row.row_key not in kept and not is_registration(row.row_key)]
 
 
 async def forget(
