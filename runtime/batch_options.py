@@ -11,12 +11,7 @@ from typing import Any, Literal
 from eventstore import Table
 from eventstore.connect import portable_url
 from handlers import App
-from runtime.algorithms.choice import (
-    AlgorithmName,
-    check_documents,
-    check_stores,
-    described_algorithm,
-)
+from runtime.algorithms import choice
 from runtime.clock import Clock, system_clock
 from runtime.errors import UsageError
 from runtime.ledger.batch import DeadLetterLimit
@@ -121,7 +116,7 @@ class BatchOptions:
         "through its context; costs a few percent.",
         default=False,
     )
-    algorithm: AlgorithmName = option(
+    algorithm: choice.AlgorithmName = option(
         "How a message takes effect exactly once; the same for all batches of a table. With tokens, the log comes from "
         "`consistent tokens`.",
         default="state-based",
@@ -191,10 +186,10 @@ class BatchOptions:
             if getattr(self, name) is not None and getattr(self, name) <= none:
                 raise UsageError(f"The option {name} is more than {none}.")
         self.limit()
-        check_stores(
+        choice.check_stores(
             self.algorithm, deduplication_store=self.deduplication_store, token_store=self.token_store
         )
-        check_documents(self.algorithm, self.documents)
+        choice.check_documents(self.algorithm, self.documents)
         # What names mean is found out now: the working directory and the environment of a process change.
         for name in ("deduplication_store", "token_store"):
             place: TablePlace | None = getattr(self, name)
@@ -205,11 +200,10 @@ class BatchOptions:
             object.__setattr__(self, "documents", store.portable_url(self.documents))
             store.open_documents(self.documents)
         if self.has_outbox and (self.late, self.on_difference) != ("refuse", "dead-letter"):
-            message = (
+            raise UsageError(
                 f"With the algorithm {self.algorithm} nothing is too late and nothing is replayed: leave out what is "
                 f"to be done then (late, on_difference)."
             )
-            raise UsageError(message)
 
     def limit(self) -> DeadLetterLimit | None:
         """Return how many dead letters the batch may have, None when there is no limit."""
@@ -228,7 +222,9 @@ class BatchOptions:
     def described_algorithm(self) -> str:
         """Return the algorithm as the ledger has it, with the place of its de-duplication store or token store."""
         other = self.other_table
-        return described_algorithm(self.algorithm, None if other is None else (other.store, other.table))
+        return choice.described_algorithm(
+            self.algorithm, None if other is None else (other.store, other.table)
+        )
 
     def claim(self, app: App) -> Claim:
         """Return what a batch of an app asks of the table."""

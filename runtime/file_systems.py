@@ -32,14 +32,6 @@ def within(url: str, *names: str) -> str:
     return "/".join((path, *names)) + options
 
 
-_ALSO_CALLED = {"s3a": "s3", "s3n": "s3"}
-"""What Hadoop calls the schemes that pyarrow knows."""
-
-_MOVE_FOLDERS = ("local", "hdfs")
-"""The file systems that move a folder as a whole, atomically."""
-
-_EMULATOR = "azurite"
-_EMULATED_ACCOUNT = "devstoreaccount1"
 _EMULATED_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 """That of every Azurite: it is in its documentation."""
 
@@ -59,7 +51,7 @@ class Folder:
     @property
     def moves_whole(self) -> bool:
         """Whether it can be moved at once, so that nobody sees it in part."""
-        return self.files.type_name in _MOVE_FOLDERS
+        return self.files.type_name in {"local", "hdfs"}
 
     @property
     def name(self) -> str:
@@ -83,10 +75,6 @@ class Folder:
         """Return the files in it with their sizes in bytes; none when it is not there."""
         return {found.base_name: found.size for found in self._list() if found.is_file}
 
-    def paths(self) -> list[tuple[str, bool]]:
-        """Return the paths of what is in it, and whether each is of a folder; nothing when it is not there."""
-        return [(found.path, _is_folder(found)) for found in self._list()]
-
     def times(self, names: Sequence[str]) -> list[int | None]:
         """Return when files in it were written last, in milliseconds; None for one that is not there, -1 if unknown."""
         found = self.files.get_file_info([self.path_of(name) for name in names])
@@ -94,7 +82,7 @@ class Folder:
 
     def is_folder(self) -> bool:
         """Return whether there is a folder of this name."""
-        return _is_folder(self.files.get_file_info(self.path))
+        return bool(self.files.get_file_info(self.path).type.name == "Directory")
 
     def exists(self) -> bool:
         """Return whether there is a file or folder of this name."""
@@ -149,7 +137,7 @@ class Folder:
 
     def touch(self, name: str) -> None:
         """Create an empty file."""
-        self.write(name).close()
+        self.put(name, b"")
 
     def put(self, name: str, content: bytes) -> None:
         """Create a small file with some content."""
@@ -197,10 +185,6 @@ def _is_missing(found: Any) -> bool:  # noqa: ANN401 - pyarrow has no types
     return bool(found.type.name == "NotFound")
 
 
-def _is_folder(found: Any) -> bool:  # noqa: ANN401 - pyarrow has no types
-    return bool(found.type.name == "Directory")
-
-
 def open_folder(url: str) -> Folder:
     """Return the folder that a path or a url names, whether it is there or not.
 
@@ -213,19 +197,19 @@ def open_folder(url: str) -> Folder:
     scheme, separator, rest = url.partition("://")
     if not separator or scheme == "file":
         return Folder(LocalFileSystem(), (rest if separator else url).removeprefix("file:"))
-    if scheme == _EMULATOR:
+    if scheme == "azurite":
         return _emulator(url)
     if scheme in {"abfs", "abfss"}:
-        for name, argument in (
-            ("AZURE_STORAGE_KEY", "account_key"),
-            ("AZURE_STORAGE_SAS_TOKEN", "sas_token"),
-        ):
-            if os.environ.get(name):  # where Azure's own command line looks
+        # Where Azure's own command line looks.
+        names = {"AZURE_STORAGE_KEY": "account_key", "AZURE_STORAGE_SAS_TOKEN": "sas_token"}
+        for name, argument in names.items():
+            if os.environ.get(name):
                 return _azure(url, {argument: os.environ[name]})
     path, options = path_and_options(url)
     place = quote(path.partition("://")[2], safe="/@:=")
     try:
-        found = FileSystem.from_uri(f"{_ALSO_CALLED.get(scheme, scheme)}://{place}{options}")
+        # Hadoop calls it s3a or s3n.
+        found = FileSystem.from_uri(f"{'s3' if scheme in {'s3a', 's3n'} else scheme}://{place}{options}")
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         found = _of_fsspec(url, scheme, error)
     return Folder(*found)
@@ -238,7 +222,7 @@ def _emulator(url: str) -> Folder:
     parts = urlsplit(url, allow_fragments=False)
     place = {"blob_storage_authority": parts.netloc, "dfs_storage_authority": parts.netloc}
     http = {"blob_storage_scheme": "http", "dfs_storage_scheme": "http"}
-    files = AzureFileSystem(_EMULATED_ACCOUNT, account_key=_EMULATED_KEY, **place, **http)
+    files = AzureFileSystem("devstoreaccount1", account_key=_EMULATED_KEY, **place, **http)
     return Folder(files, parts.path.strip("/"))
 
 
@@ -261,11 +245,10 @@ def _of_fsspec(url: str, scheme: str, unknown: Exception) -> tuple[Any, str]:
 
         files, path = url_to_fs(url)
     except (ImportError, ValueError) as error:
-        message = (
+        raise UsageError(
             f"The folder {url} cannot be opened: {unknown} Use a path, a url that pyarrow knows, or install fsspec "
             f"with the package that brings {scheme}."
-        )
-        raise UsageError(message) from error
+        ) from error
     return PyFileSystem(FSSpecHandler(files)), path
 
 

@@ -42,10 +42,8 @@ GROUP_BYTES = 8 * 2**20
 FILE_BYTES = 64 * 2**20
 """When a row group and a file are full, by the bytes of properties before compression."""
 
-_PARTS = "rows-*.parquet"
 _READ_ROWS = 1000
 _ROW = "IMPORT"
-_IN_FLIGHT = 16
 _INT64, _DATETIME, _UUID = 1, 2, 3
 
 Tell = Callable[[str, int], None]
@@ -258,7 +256,7 @@ def _prepare_folder(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / NAME).exists():
         raise UsageError(f"{folder} holds an export already: choose another folder.")
-    left = [*folder.glob(_PARTS), *folder.glob(f"_{NAME}-unfinished")]
+    left = [*folder.glob("rows-*.parquet"), *folder.glob(f"_{NAME}-unfinished")]
     if set(folder.iterdir()) - set(left):
         raise UsageError(f"{folder} is not empty: choose another folder.")
     for file in left:
@@ -323,14 +321,10 @@ class RowFiles:
 
     def _end_group(self) -> None:
         if self._writer is None:
-            self._writer = parquet.ParquetWriter(
-                self._path, SCHEMA, compression="zstd", write_page_checksum=True
-            )
-        columns = [
-            pa.array(values, type_)
-            for values, type_ in zip(zip(*self._group, strict=True), SCHEMA.types, strict=True)
-        ]
-        batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+            options: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
+            self._writer = parquet.ParquetWriter(self._path, SCHEMA, **options)
+        columns = map(pa.array, zip(*self._group, strict=True), SCHEMA.types)
+        batch = pa.RecordBatch.from_arrays(list(columns), schema=SCHEMA)
         self._writer.write_batch(batch, row_group_size=batch.num_rows)
         self._file_bytes += self._group_bytes
         self._group, self._group_bytes = [], 0
@@ -419,7 +413,7 @@ async def _write(table: Table, waiting: Sequence[Transaction]) -> None:
             if isinstance(result, Exception):
                 raise result
         return
-    slots = asyncio.Semaphore(_IN_FLIGHT)
+    slots = asyncio.Semaphore(16)
 
     async def carry_out(transaction: Transaction) -> None:
         async with slots:

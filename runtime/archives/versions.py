@@ -60,7 +60,6 @@ SCHEMA = pa.schema(
 )
 """The columns of a version, those of `runtime.tables`: states are encoded, as JSON of the schema version `schema`."""
 
-_PLAIN = pa.schema([(field.name, pa.int64() if field.type == _TIME else field.type) for field in SCHEMA])
 _OF_VERSION = ("schema", "batch", "written_at", "batch_number")
 
 # Small row groups: a stream is looked up by decoding those that may hold it.
@@ -179,7 +178,8 @@ class VersionPart(Part):
 
 def _rows_in(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """Return rows with times in microseconds, and maps as lists of pairs."""
-    rows: list[dict[str, Any]] = batch.cast(_PLAIN).to_pylist()
+    plain = pa.schema([(field.name, pa.int64() if field.type == _TIME else field.type) for field in SCHEMA])
+    rows: list[dict[str, Any]] = batch.cast(plain).to_pylist()
     return rows
 
 

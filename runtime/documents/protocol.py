@@ -11,37 +11,16 @@ from typing import NamedTuple, TypeVar
 
 import msgpack
 
-from eventstore import (
-    ConcurrencyConflictError,
-    Include,
-    IncludeConflictError,
-    Int64,
-    Operation,
-    Row,
-    RowError,
-    Table,
-    Value,
-    pages,
-)
+from eventstore import Include, Int64, Operation, Row, Table, Value, pages
+from eventstore.errors import ConcurrencyConflictError, IncludeConflictError, RowError
 from handlers.codec import unpack
 from handlers.context import NewDocument
 from runtime.clock import Clock, cut_off, to_datetime
 from runtime.documents.store import DocumentStore
 from runtime.ledger.batch import BatchKey, OpenBatches
 from runtime.retries import READ_AGAIN, RetryPolicy, until_undisturbed
+from runtime.versions import properties as stored
 from runtime.versions.columns import compress, decompress
-from runtime.versions.properties import (
-    chunk_names,
-    expect,
-    expect_all,
-    join,
-    microseconds,
-    number,
-    one_of_many,
-    reading_row,
-    split,
-    text,
-)
 
 # A document cannot be written in the transaction that changes the state. So each attempt prepares its documents under
 # names of its own, and the transaction decides whose count. An attempt registers before it prepares anything, in a row
@@ -62,7 +41,7 @@ MARKER = "DOCUMENTS"
 PREFIX = f"{MARKER}-"
 LAST = f"{PREFIX}~"
 
-_NAMES = chunk_names("Names", 4)
+_NAMES = stored.chunk_names("Names", 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +67,7 @@ class Registration:
     def properties(self) -> dict[str, Value]:
         """Return the properties of the row."""
         properties: dict[str, Value] = {"RegisteredAt": to_datetime(self.registered_at)}
-        split(properties, _NAMES, compress(msgpack.packb(self.names)))
+        stored.split(properties, _NAMES, compress(msgpack.packb(self.names)))
         if self.batch is not None:
             properties["Batch"] = self.batch.batch_id
             if self.batch.number is not None:
@@ -136,20 +115,20 @@ async def _write(table: Table, key: str, change: Operation) -> tuple[str, ...]:
 def read_registration(row: Row) -> Registration:
     """Return the registration that a row holds. Raises `StoredDataError`."""
     properties = row.properties
-    with reading_row("The registration of documents", row):
-        names = unpack(decompress(join(properties, _NAMES)))
-        registered_at = microseconds(properties, "RegisteredAt")
+    with stored.reading_row("The registration of documents", row):
+        names = unpack(decompress(stored.join(properties, _NAMES)))
+        registered_at = stored.microseconds(properties, "RegisteredAt")
         batch = None
         if "Batch" in properties:
-            own = number(properties, "BatchNumber") if "BatchNumber" in properties else None
-            batch = BatchKey(text(properties, "Batch"), own)
+            own = stored.number(properties, "BatchNumber") if "BatchNumber" in properties else None
+            batch = BatchKey(stored.text(properties, "Batch"), own)
         return Registration(
             row.partition_key,
             row.row_key.removeprefix(PREFIX),
-            tuple(expect_all(names, str)),
-            expect(registered_at, int),
+            tuple(stored.expect_all(names, str)),
+            stored.expect(registered_at, int),
             batch,
-            microseconds(properties, "GivenUpAt"),
+            stored.microseconds(properties, "GivenUpAt"),
             row.etag,
         )
 
@@ -280,7 +259,7 @@ class DocumentSweep:
         retries, done, left = self.retries.beside(self.table), Counter[str](), Counter[str]()
         async for page in pages(partial(self.table.scan, MARKER)):
             for marker in page.rows:
-                with one_of_many(self.table, marker.partition_key):
+                with stored.one_of_many(self.table, marker.partition_key):
                     attempt = partial(self.sweep_object, marker.partition_key, latest, past, done)
                     left += await until_undisturbed(retries, attempt)
         return Swept(**done, **left)
@@ -306,9 +285,8 @@ class DocumentSweep:
                 await take_out(self.table, registration)
             else:
                 is_open = registration.batch is not None and registration.batch.number is not None
-                left[
-                    "given_up" if registration.given_up_at is not None else "open" if is_open else "young"
-                ] += 1
+                why = "open" if is_open else "young"
+                left[why if registration.given_up_at is None else "given_up"] += 1
         if marker is not None and not is_left and not left and not self.only_look:
             # Unless somebody has registered since it was read.
             await _write(self.table, key, Operation.delete(MARKER, marker.etag))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import wraps
 from hashlib import sha256
+from itertools import accumulate
 from pathlib import Path
-from typing import ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 from urllib.parse import quote, unquote
 
 from eventstore import StoreUnavailableError
@@ -65,34 +67,36 @@ def open_place(url: str) -> Folder:
         ) from None
 
 
+def _blocking(work: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Do work that blocks: in a thread where an event loop runs, or else at once."""
+
+    @wraps(work)
+    async def call(*args: P.args, **named: P.kwargs) -> T:
+        import asyncio  # noqa: PLC0415 - workers on a store of their machine do without it
+
+        try:
+            try:
+                asyncio.get_running_loop()
+            except RuntimeError:
+                return work(*args, **named)
+            return await asyncio.to_thread(work, *args, **named)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise StoreUnavailableError(f"The store of documents did not answer: {error}") from error
+
+    return call
+
+
 class FolderDocuments(ListedDocuments):
     """A file for each document, under the folder that a url names. Costs one request for each call."""
 
     def __init__(self, url: str) -> None:
         self._folder = open_place(url)
 
-    async def prepare(self, reference: DocumentReference, content: bytes) -> None:
+    @_blocking
+    def prepare(self, reference: DocumentReference, content: bytes) -> None:
         """Return when the file is durable, with its name."""
-        await _blocking(self._write, reference, content)
-
-    async def delete(self, name: str) -> bool:
-        """Delete the file, if it is there, and return whether it was."""
-        return await _blocking(self._delete, name)
-
-    async def read(self, name: str) -> bytes:
-        """Return the content of a document. Raises `FileNotFoundError`."""
-        return await _blocking(self._read, name)
-
-    async def names(self, folder: str) -> Sequence[str]:
-        """Return the names of all documents in an object's folder."""
-        files = await _blocking(self._folder.sub(folder).sizes)
-        return [f"{folder}/{file}" for file in files]
-
-    async def remove(self, folder: str) -> None:
-        """Remove the folder of an object, if it is empty; an object store has none without documents."""
-        await _blocking(self._folder.sub(folder).delete_if_empty)
-
-    def _write(self, reference: DocumentReference, content: bytes) -> None:
         folder, file = self._place(reference.name)
         if folder.is_local:
             folder.create()
@@ -106,41 +110,40 @@ class FolderDocuments(ListedDocuments):
             raise StoreUnavailableError(f"The folder of a document was removed: {error}") from error
         folder.flush(file)
         folder.flush()
-        above = reference.name.split("/")[:-2] if folder.is_local else []
-        for depth in range(len(above) + 1 if folder.is_local else 0):  # the names of the folders that hold it
-            (self._folder.sub("/".join(above[:depth])) if depth else self._folder).flush()
+        if folder.is_local:  # the names of the folders that hold it
+            self._folder.flush()
+            for above in accumulate(reference.name.split("/")[:-2], "{}/{}".format):
+                self._folder.sub(above).flush()
 
-    def _delete(self, name: str) -> bool:
+    @_blocking
+    def delete(self, name: str) -> bool:
+        """Delete the file, if it is there, and return whether it was."""
         folder, file = self._place(name)
         was_there = folder.delete_file(file)
         if folder.is_local and folder.exists():
             folder.flush()
         return was_there
 
-    def _read(self, name: str) -> bytes:
+    @_blocking
+    def read(self, name: str) -> bytes:
+        """Return the content of a document. Raises `FileNotFoundError`."""
         folder, file = self._place(name)
         with folder.read(file) as found:
             return bytes(found.read())
 
+    @_blocking
+    def names(self, folder: str) -> Sequence[str]:
+        """Return the names of all documents in an object's folder."""
+        return [f"{folder}/{file}" for file in self._folder.sub(folder).sizes()]
+
+    @_blocking
+    def remove(self, folder: str) -> None:
+        """Remove the folder of an object, if it is empty; an object store has none without documents."""
+        self._folder.sub(folder).delete_if_empty()
+
     def _place(self, name: str) -> tuple[Folder, str]:
         folder, _, file = name.rpartition("/")
         return (self._folder.sub(folder) if folder else self._folder), file
-
-
-async def _blocking(work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-    """Do work that blocks: in a thread where an event loop runs, or else at once."""
-    import asyncio  # noqa: PLC0415 - workers on a store of their machine do without it
-
-    try:
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return work(*args, **named)
-        return await asyncio.to_thread(work, *args, **named)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise StoreUnavailableError(f"The store of documents did not answer: {error}") from error
 
 
 _MAX_FOLDER = 120

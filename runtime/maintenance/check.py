@@ -13,18 +13,8 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from eventstore import (
-    Int64,
-    KeyRange,
-    Operation,
-    PayloadTooLargeError,
-    Properties,
-    Row,
-    RowError,
-    Table,
-    Value,
-    pages,
-)
+from eventstore import Int64, KeyRange, Operation, Properties, Row, Table, Value, pages
+from eventstore.errors import PayloadTooLargeError, RowError
 from eventstore.header import EVENT, HEADER, is_header, is_tombstone
 from eventstore.limits import MAX_OPERATIONS
 from eventstore.port import ANY_ETAG
@@ -57,15 +47,7 @@ ISSUED = "_issued"
 """The partition of the logs that have their tokens."""
 MOST_FAULTS = 1000
 """How many faults of a range are kept, to be shown."""
-_CHANGES = MAX_OPERATIONS - 1
 _ALL = KeyRange()
-_ALGORITHMS = ("outbox", "deduplication-store", "tokens")
-_CHAIN = re.compile("[A-Za-z0-9-]{1,64}")
-_TOKEN = re.compile("[A-Za-z0-9-]{1,64}-[A-Za-z_][A-Za-z0-9_]*")
-_DIGEST = re.compile("[0-9a-f]{32}")
-_USED_BEFORE = (
-    "was used for a message that its entity has finished: if it is redelivered, it is handled again"
-)
 
 
 @dataclass(slots=True)
@@ -161,11 +143,11 @@ async def _rebuild(table: Table, check: PartitionCheck) -> bool:
     # Deletions are last: the changes may take several transactions.
     changes = [Operation.insert_or_replace(key, row) for key, row in rebuilt.items() if row is not None]
     changes += [Operation.delete(key, ANY_ETAG) for key, row in rebuilt.items() if row is None]
-    etag = "" if guard is None else guard.etag
+    etag, most = "" if guard is None else guard.etag, MAX_OPERATIONS - 1
     try:
-        for start in range(0, max(len(changes), 1), _CHANGES):
+        for start in range(0, max(len(changes), 1), most):
             first = [] if guard is None else [Operation.replace(guard.row_key, kept, etag)]
-            etag, *_ = await table.transact(check.key, [*first, *changes[start : start + _CHANGES]])
+            etag, *_ = await table.transact(check.key, [*first, *changes[start : start + most]])
     except (*READ_AGAIN, RowError, PayloadTooLargeError):
         return False
     return True
@@ -279,7 +261,7 @@ class EntityCheck(RowsCheck):
             self.rebuilt[ENTITY] = {**recounted, "Pending": pending}
 
     def _compare_entries(self, entity: Entity) -> None:
-        if entity.algorithm not in _ALGORITHMS:
+        if entity.algorithm not in {"outbox", "deduplication-store", "tokens"}:
             self.report(ENTITY, f"is of an unknown algorithm, {shown(entity.algorithm)}")
         if entity.schema < 1:
             self.report(ENTITY, f"has the schema version {entity.schema}")
@@ -329,8 +311,9 @@ class LedgerCheck(RowsCheck):
         else:
             record = read_record(row)
             marker = ledger.past_marker(record) if record.is_finished else ledger.began(record)
-            batch = _Batch(marker.row_key, marker.properties, record.number, record.algorithm)
-            self._batches[row.row_key] = batch
+            self._batches[row.row_key] = _Batch(
+                marker.row_key, marker.properties, record.number, record.algorithm
+            )
 
     def compare(self) -> None:
         """Report what only all rows together show."""
@@ -453,7 +436,7 @@ def _lease_problem(row: Row) -> str | None:
 def _issued_problem(row: Row) -> str | None:
     with reading_row("The log that has its tokens", row):
         text(row.properties, "Out")
-    return None if _DIGEST.fullmatch(row.row_key) else "is named after no log"
+    return None if re.fullmatch("[0-9a-f]{32}", row.row_key) else "is named after no log"
 
 
 def _import_problem(row: Row) -> None:
@@ -462,8 +445,9 @@ def _import_problem(row: Row) -> None:
 
 
 def _token_problem(row: Row) -> str | None:
-    chain = row.partition_key.removeprefix(stores.PARTITION)
-    if not _CHAIN.fullmatch(chain) or not _TOKEN.fullmatch(row.row_key):
+    chain, token = row.partition_key.removeprefix(stores.PARTITION), row.row_key
+    pattern = "[A-Za-z0-9-]{1,64}"
+    if not re.fullmatch(pattern, chain) or not re.fullmatch(f"{pattern}-[A-Za-z_][A-Za-z0-9_]*", token):
         return "is no token of a handler"
     if row.properties.get(stores.USED, True) is not True or not row.properties.keys() <= {stores.USED}:
         return "says of a token what none says"
@@ -494,9 +478,7 @@ async def _orphaned_tokens(table: Table, used: Sequence[Row]) -> list[Fault]:
     """
     if not used:
         return []
-    incoming: set[Token] = set()
-    handlers: set[str] = set()
-    unknown: set[str] = set()
+    incoming, handlers, unknown = set[Token](), set[str](), set[str]()
     async for row in read_range(table, ENTITY, _ALL, substitute=DamagedRow.of):
         handler = row.partition_key.partition("-")[0]
         try:
@@ -508,11 +490,12 @@ async def _orphaned_tokens(table: Table, used: Sequence[Row]) -> list[Fault]:
             handlers.add(handler)
         incoming.update(entry.tokens.incoming for entry in entity.outbox.values() if entry.tokens)
     faults = []
+    problem = "was used for a message that its entity has finished: if it is redelivered, it is handled again"
     for row in used:
         token = Token(row.partition_key.removeprefix(stores.PARTITION), *row.row_key.rsplit("-", 1))
         if token in incoming or token.handler not in handlers - unknown:
             continue
         # Read after the entities: an entity is written before its token is deleted.
         if await table.get(row.partition_key, row.row_key) is not None:
-            faults.append(Fault(row.partition_key, row.row_key, _USED_BEFORE))
+            faults.append(Fault(row.partition_key, row.row_key, problem))
     return faults

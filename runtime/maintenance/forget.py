@@ -41,9 +41,6 @@ from runtime.versions.run import INDEX_PROPERTIES, read_index
 from runtime.versions.stream import stream_partition, versions
 from runtime.versions.tail import HEAD_PROPERTIES, Head, Tombstone, read_head
 
-_KEPT = frozenset({HEADER, ENTITY})
-_ALL = ("", "\uffff")
-
 
 class Tables(NamedTuple):
     """The tables that may hold something of an object: of the states, of the ids of messages, of the tokens."""
@@ -106,8 +103,9 @@ async def rows_of(table: Table, key: str) -> AsyncIterator[Sequence[Row]]:
 
     One request for each 1,000.
     """
-    async for page in pages(partial(table.query, key, *_ALL, select=[])):
-        yield [row for row in page.rows if row.row_key not in _KEPT and not is_registration(row.row_key)]
+    kept = {HEADER, ENTITY}
+    async for page in pages(partial(table.query, key, "", "\uffff", select=[])):
+        yield [row for row in page.rows if row.row_key not in kept and not is_registration(row.row_key)]
 
 
 async def forget(
@@ -198,14 +196,10 @@ class _Tombstones:
         stream, head, entity = self.found.stream, self._head, self.found.entity
         if stream is not None and head is not None:
             # A clock that is ahead may have stamped messages later than now.
-            self._head = _bare(
-                head, Tombstone(now), max(filter(None, (now, self.found.newest, head.horizon)))
-            )
-            header = {
-                "Version": stream.version,
-                "FirstVersion": stream.version + 1,
-                **self._head.properties(),
-            }
+            horizon = max(filter(None, (now, self.found.newest, head.horizon)))
+            self._head = _bare(head, Tombstone(now), horizon)
+            numbers = {"Version": stream.version, "FirstVersion": stream.version + 1}
+            header = {**numbers, **self._head.properties()}
             await self._write(Operation.replace(HEADER, header, self._stream_etag))
         if entity is not None:
             refusing = replace(entity, tombstone=Tombstone(now))
@@ -299,8 +293,6 @@ async def referenced_documents(table: Table, handler: str, business_id: str) -> 
 
 # What there is of a business object, before it is forgotten.
 
-_KINDS = {EVENT: "runs", "SS-IDX-": "index", "SS-LTR-": "letters", "ID-": "ids"}
-
 
 @dataclass(frozen=True, slots=True)
 class Trace:
@@ -327,10 +319,11 @@ async def look(tables: Tables, handler: str, business_id: str) -> Trace | None:
     if found is None:
         return None
     rows: Counter[str] = Counter()
+    names = {EVENT: "runs", "SS-IDX-": "index", "SS-LTR-": "letters", "ID-": "ids"}
     for table in Tables(tables.states, tables.deduplication_store, tables.states).each:
         async for some in rows_of(table, found.key):
             for row in some:
-                kinds = (kind for prefix, kind in _KINDS.items() if row.row_key.startswith(prefix))
+                kinds = (kind for prefix, kind in names.items() if row.row_key.startswith(prefix))
                 rows[next(kinds, "others")] += 1
     rows["tokens"] = len(found.tokens)
     rows["records of publications"] = len(await letters_of(tables.states, handler, business_id))

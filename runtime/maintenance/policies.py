@@ -10,17 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from eventstore import (
-    ConcurrencyConflictError,
-    Int64,
-    Operation,
-    Row,
-    RowChangedError,
-    RowExistsError,
-    Table,
-    Value,
-    pages,
-)
+from eventstore import Int64, Operation, Row, Table, Value, pages
+from eventstore.errors import ConcurrencyConflictError, RowChangedError, RowExistsError
 from eventstore.keys import escape
 from runtime.algorithms.state_based.truncation import PolicyRules
 from runtime.clock import Clock, to_datetime, to_microseconds
@@ -44,7 +35,6 @@ _GENERAL = "!"
 """Row keys of what is not of one stream begin so, and those of streams are their keys: a range has both apart."""
 
 _LAST = "~"
-_OF_RULES = frozenset({"RedeliveryWindow", "AllowUndated", "OlderThan", "KeepLast", "AcknowledgedAfter"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,12 +240,10 @@ def _properties(policy: Policy) -> dict[str, Value]:
     if rules is None:
         return properties
     properties |= {"RedeliveryWindow": Int64(rules.redelivery_window), "AllowUndated": rules.allow_undated}
-    if rules.older_than is not None:
-        properties["OlderThan"] = Int64(rules.older_than)
+    ages = {"OlderThan": rules.older_than, "AcknowledgedAfter": rules.acknowledged_after}
+    properties |= {name: Int64(age) for name, age in ages.items() if age is not None}
     if rules.keep_last is not None:
         properties["KeepLast"] = rules.keep_last
-    if rules.acknowledged_after is not None:
-        properties["AcknowledgedAfter"] = Int64(rules.acknowledged_after)
     return properties
 
 
@@ -267,7 +255,8 @@ def read_policy(row: Row) -> Policy:
         return number(values, name, most=most) if name in values else None
 
     with reading_row("The policy", row):
-        if not _OF_RULES.isdisjoint(values):
+        of_rules = {"RedeliveryWindow", "AllowUndated", "OlderThan", "KeepLast", "AcknowledgedAfter"}
+        if not of_rules.isdisjoint(values):
             rules = PolicyRules(
                 older_than=given("OlderThan"),
                 keep_last=given("KeepLast", INT32),

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from eventstore import KeyRange, RecordedEvent, Row, Table
-from eventstore.header import EVENT, HEADER, is_header, versions_of
+from eventstore.header import EVENT, HEADER, HEADER_NAMES, is_header, versions_of
 from eventstore.limits import row_bytes
 from eventstore.stream import read_headers, read_range
 from runtime.algorithms.outbox.entity import ENTITY
@@ -19,18 +19,6 @@ from runtime.versions.tail import is_of_state, read_head
 ALL = KeyRange()
 
 # Counting what a table holds, by handler. Sums over ranges of a table add up to those of the whole.
-
-_OF_HEADERS = (
-    "Version",
-    "FirstVersion",
-    "Tombstone",
-    "StateVersions",
-    "StateSchema",
-    "KeptFrom",
-    "Horizon",
-    "Letters",
-)
-_OF_ENTITIES = ("Algorithm", "Version", "Pending")
 
 
 class HandlerCount(NamedTuple):
@@ -57,13 +45,13 @@ class HandlerCount(NamedTuple):
 
     def plus(self, other: HandlerCount) -> HandlerCount:
         """Return what both have together."""
-        sums = {name: getattr(self, name) + getattr(other, name) for name in _SUMS}
+        summed = ("objects", "versions", "kept", "unfinished", "letters", "rows", "bytes")
+        sums = {name: getattr(self, name) + getattr(other, name) for name in summed}
         horizons = filter(None, (self.horizon, other.horizon))
         oldest = filter(None, (self.oldest, other.oldest))
         return self._replace(horizon=max(horizons, default=None), oldest=min(oldest, default=None), **sums)
 
 
-_SUMS = ("objects", "versions", "kept", "unfinished", "letters", "rows", "bytes")
 _OTHERS = HandlerCount("", "")
 """Rows that belong to no handler."""
 
@@ -120,9 +108,11 @@ async def count_rows(table: Table, keys: KeyRange = ALL) -> TableCount:
 async def count_objects(table: Table, keys: KeyRange = ALL) -> TableCount:
     """Count the streams and entities of a range of partitions. Costs two requests for each 1,000 of them."""
     found = TableCount()
+    of_header = [*HEADER_NAMES, "StateVersions", "StateSchema", "KeptFrom", "Horizon", "Letters"]
+    of_entity = ["Algorithm", "Version", "Pending"]
     for rows, count_of in (
-        (read_headers(table, keys, _OF_HEADERS, left_out(table)), _of_header),
-        (read_range(table, ENTITY, keys, _OF_ENTITIES, left_out(table)), _of_entity),
+        (read_headers(table, keys, of_header, left_out(table)), _of_header),
+        (read_range(table, ENTITY, keys, of_entity, left_out(table)), _of_entity),
     ):
         async for row in rows:
             with one_of_many(table, row.partition_key):

@@ -44,9 +44,6 @@ if TYPE_CHECKING:
 PARTITION = "deliveries."
 """Begins the partition keys of customers."""
 
-_PARTITIONS_END = "deliveries/"
-"""The first partition key after those of customers."""
-
 
 class KeyState(IntEnum):
     """What the value of a key says."""
@@ -116,11 +113,7 @@ class TableKeys:
 
     def __init__(self, table: Table) -> None:
         self.table = table
-
-    @property
-    def sleep(self) -> Sleep:
-        """How to wait beside the table."""
-        return sleep_beside(self.table)
+        self.sleep = sleep_beside(table)
 
     async def get(self, key: DeliveryKey) -> Key | None:
         """Read a key."""
@@ -129,19 +122,10 @@ class TableKeys:
 
     async def put(self, key: DeliveryKey, new: Key, over: Key | None = None) -> Key | None:
         """Store a key if there is none, or over the one that was read; None when another is there."""
-        name = row_key(key.message)
-        properties: dict[str, Value] = {
-            "Value": int(new.state),
-            "Holder": new.holder,
-            "ExpiresAt": to_datetime(new.expires_at),
-        }
-        if new.end is not None:
-            properties["End"] = new.end
-        if new.why is not None:
-            properties["Why"] = new.why
-        change = Operation.insert(name, properties)
-        if over is not None:
-            change = Operation.replace(name, properties, over.etag)
+        expires_at, name = to_datetime(new.expires_at), row_key(key.message)
+        row: dict[str, Value] = {"Value": int(new.state), "Holder": new.holder, "ExpiresAt": expires_at}
+        row |= {name: text for name, text in (("End", new.end), ("Why", new.why)) if text is not None}
+        change = Operation.insert(name, row) if over is None else Operation.replace(name, row, over.etag)
         try:
             (etag,) = await self.table.transact(PARTITION + key.customer, [change])
         except RowError:
@@ -160,7 +144,8 @@ class TableKeys:
 
     async def unended(self) -> AsyncIterator[tuple[str, str]]:
         """Yield customer and message of each sealed key that says no end."""
-        async for page in pages(partial(self.table.scan, None, PARTITION, _PARTITIONS_END)):
+        # "/" follows ".".
+        async for page in pages(partial(self.table.scan, None, PARTITION, "deliveries/")):
             for row in page.rows:
                 found = read_key(row)
                 if found.state is KeyState.SEALED and found.end is None:
@@ -199,9 +184,6 @@ def read_key(row: Row) -> Key:
         return found
 
 
-_SECONDS = 5.0
-
-
 class RedisKeys:
     """Keys in a Redis database, under names that begin with a prefix. Redis drops them when they expire.
 
@@ -212,11 +194,7 @@ class RedisKeys:
     def __init__(self, redis: Redis, prefix: str) -> None:
         self._redis = redis
         self._prefix = prefix
-
-    @property
-    def sleep(self) -> Sleep:
-        """How to wait: other deliveries go on."""
-        return asyncio.sleep
+        self.sleep: Sleep = asyncio.sleep
 
     async def get(self, key: DeliveryKey) -> Key | None:
         """Read a key."""
@@ -252,10 +230,7 @@ class RedisKeys:
     async def weaknesses(self) -> list[str]:
         """Return sentences on what this Redis may forget, as far as it tells."""
         with _explained():
-            said: dict[str, Any] = {
-                **await self._redis.info("persistence"),
-                **await self._redis.info("memory"),
-            }
+            said: dict[str, Any] = await self._redis.info("persistence") | await self._redis.info("memory")
         found = []
         if not said.get("aof_enabled"):
             found.append(
@@ -303,16 +278,12 @@ async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
         from redis.backoff import NoBackoff  # noqa: PLC0415 - its extra
         from redis.exceptions import AuthenticationError, ConnectionError, RedisError, TimeoutError  # noqa: A004, PLC0415 - its extra
     except ModuleNotFoundError as error:
-        message = f"Keys in Redis need {error.name}: pip install 'consistent-messaging[publish]'."
-        raise MissingExtraError(message) from error
+        raise MissingExtraError(
+            f"Keys in Redis need {error.name}: pip install 'consistent-messaging[publish]'."
+        ) from error
     try:
-        redis = Redis.from_url(
-            url,
-            decode_responses=True,
-            socket_timeout=_SECONDS,
-            socket_connect_timeout=_SECONDS,
-            retry=Retry(NoBackoff(), 0),
-        )
+        limits: dict[str, Any] = {"socket_timeout": 5.0, "socket_connect_timeout": 5.0}
+        redis = Redis.from_url(url, decode_responses=True, retry=Retry(NoBackoff(), 0), **limits)
     except ValueError:  # whose text may hold the password
         raise UsageError(
             "--keys is no url of a Redis: it is written redis://USER:PASSWORD@HOST:PORT/0, with %25 for %, %40 for @, "
@@ -327,11 +298,10 @@ async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
         except (ConnectionError, TimeoutError) as error:
             at = redis.connection_pool.connection_kwargs
             place = at.get("path") or f"{at.get('host', 'localhost')}:{at.get('port', 6379)}"
-            message = (
+            raise UsageError(
                 f"No Redis answers at {place}: start one (redis-server --appendonly yes --appendfsync always), correct "
                 f"--keys, or leave it out to keep the keys in the table."
-            )
-            raise UsageError(message) from error
+            ) from error
         except RedisError as error:
             raise UsageError(f"Redis refuses the url of --keys: {error}.") from error
         yield RedisKeys(redis, prefix)
@@ -401,7 +371,6 @@ DEFAULT_CUSTOMER = "default"
 Send = Callable[[], Awaitable[None]]
 """Sends the message. Raises when it could not."""
 
-_ALL, _DEFAULT = "*", "default"
 _TTL = TypeAdapter(dict[str, PositiveInt])
 _MICROSECOND = timedelta(microseconds=1)
 _LONGEST_REASON = 1000
@@ -444,13 +413,13 @@ class DeliverySettings:
                 f'{{"17": 3600, "default": 21600}}.'
             ) from error
         ttl = {customer: timedelta(seconds=each) for customer, each in seconds.items()}
-        default_ttl = ttl.pop(_DEFAULT, cls().default_ttl)
+        default_ttl = ttl.pop(DEFAULT_CUSTOMER, cls().default_ttl)
         at_least_once = frozenset(customer.strip() for customer in named if customer.strip())
         return cls(at_least_once, lock_limit, ttl, default_ttl)
 
     def is_at_least_once(self, customer: str) -> bool:
         """Return whether messages are sent to a customer at least once."""
-        return _ALL in self.at_least_once or customer in self.at_least_once
+        return "*" in self.at_least_once or customer in self.at_least_once
 
     def ttl_of(self, customer: str) -> timedelta:
         """Return how long the sealed keys of a customer are kept."""
@@ -570,25 +539,25 @@ class IdempotentDelivery:
     async def take(
         self, key: DeliveryKey, name: str, state: KeyState, period: timedelta, *, is_redrive: bool
     ) -> Key:
-        """Store a key for a period, unless there is one that has not expired. Return the one that is stored."""
-        attempt = partial(self.try_to_take, key, name, state, period, is_redrive=is_redrive)
-        return await until_undisturbed(self.retries, attempt)
+        """Store a key for a period, unless there is one that has not expired. Return the one that is stored.
 
-    async def try_to_take(
-        self, key: DeliveryKey, name: str, state: KeyState, period: timedelta, *, is_redrive: bool
-    ) -> Key:
-        """Try that once. The key that is stored may be this delivery's own, from a call that was not answered."""
-        taken, there = None, None
-        while taken is None:
-            now = self.clock()
-            taken = await self.keys.put(key, Key(state, name, now + period // _MICROSECOND), there)
-            if taken is None:
+        That may be this delivery's own, from a call that was not answered.
+        """
+
+        async def attempt() -> Key:
+            there = None
+            while True:
+                now = self.clock()
+                taken = await self.keys.put(key, Key(state, name, now + period // _MICROSECOND), there)
+                if taken is not None:
+                    return taken
                 there = await self.keys.get(key)
                 if there is not None and there.expires_at > now:
                     is_over = is_redrive and there.state is KeyState.SEALED and there.end != End.SENT
                     if there.holder == name or not is_over:
                         return there
-        return taken
+
+        return await until_undisturbed(self.retries, attempt)
 
     async def send(self, send: Send) -> Delivered:
         """Send, and return how that ended."""

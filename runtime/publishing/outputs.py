@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -28,9 +28,6 @@ from runtime.publishing.publisher import CommittedOutput
 
 _NO_JSON = re.compile(r'"(?:[^"\\]|\\.)*"|NaN|-?Infinity')
 """Floats in bodies that JSON has no form for, and all strings, which may hold these words."""
-
-_IN_ORDER = [("business_id", "ascending"), ("handler", "ascending"), ("sequence", "ascending")]
-_ROWS_AT_ONCE = 1_000
 
 
 @contextmanager
@@ -50,8 +47,8 @@ def cut(tables: Iterable[pa.Table], count: int) -> Iterator[Slices]:
                 for number in sorted(pc.unique(numbers).to_pylist()):
                     part = table.filter(pc.equal(numbers, number))
                     if number not in files:
-                        path = _path(Path(folder), number)
-                        files[number] = stack.enter_context(pa.ipc.new_file(str(path), part.schema))
+                        path = f"{folder}/{number}.arrow"
+                        files[number] = stack.enter_context(pa.ipc.new_file(path, part.schema))
                     files[number].write_table(part)
                     counts[number] += part.num_rows
         yield Slices(Path(folder), range(count), frozenset(types), counts)
@@ -68,13 +65,17 @@ class Slices:
 
     def outputs(self, number: int) -> Iterator[CommittedOutput]:
         """Yield the outputs of a slice, each once, in order. The slice is sorted in memory."""
-        path = _path(self.folder, number)
+        path = self.folder / f"{number}.arrow"
         if not path.exists():
             return
         with pa.memory_map(str(path)) as opened:
-            found = pa.ipc.open_file(opened).read_all().sort_by(_IN_ORDER)
+            found = (
+                pa.ipc.open_file(opened)
+                .read_all()
+                .sort_by([(name, "ascending") for name in ("business_id", "handler", "sequence")])
+            )
             known: set[str] = set()
-            for batch in found.to_batches(max_chunksize=_ROWS_AT_ONCE):
+            for batch in found.to_batches(max_chunksize=1_000):
                 for row in batch.to_pylist():
                     if row["message_id"] not in known:
                         known.add(row["message_id"])
@@ -101,14 +102,8 @@ def slice_numbers(table: pa.Table, count: int) -> pa.Array:
     return places.take(ids.indices)
 
 
-def _path(folder: Path, number: int) -> Path:
-    return folder / f"{number}.arrow"
-
-
 _SUFFIX = ".parquet"
 _OF_OUTCOME = ("business_id", "handler")
-_PER_SLICE = 1_000
-_MOST_SLICES = 256
 
 
 class OutcomeFile(NamedTuple):
@@ -144,7 +139,7 @@ class BatchOutputs:
         for each in self.files():
             with each.folder.read(each.name) as opened, pq.ParquetFile(opened) as file:
                 rows += file.metadata.num_rows
-        return min(max(-(-rows // _PER_SLICE), 1), _MOST_SLICES)
+        return min(max(-(-rows // 1_000), 1), 256)
 
     def tables(self, files: Iterable[OutcomeFile] | None = None) -> Iterator[pa.Table]:
         """Yield the outputs in some files, by default all, as tables with the columns of `CommittedOutput`."""
@@ -164,10 +159,6 @@ class BatchOutputs:
             found = table.filter(pc.is_in(table["message_id"], value_set=wanted))
             if found.num_rows:
                 yield found
-
-    def sliced(self, count: int) -> AbstractContextManager[Slices]:
-        """Cut the outputs into slices; see `cut`. Reads all outcomes once."""
-        return cut(self.tables(), count)
 
     def files(self) -> list[OutcomeFile]:
         """Return all files with outcomes, in an order that never changes."""
@@ -213,11 +204,10 @@ def _folder(record: BatchRecord, out: str) -> Folder:
 def check_ended(record: BatchRecord) -> None:
     """Raise `BatchRefusedError` for a batch that has not ended."""
     if record.status is not BatchStatus.PUBLISHED:
-        message = (
+        raise BatchRefusedError(
             f"Batch {record.batch_id} is {record.status}, and nothing leaves a batch that is not done: "
             f"run it to its end first."
         )
-        raise BatchRefusedError(message)
 
 
 def _check(folder: Folder, token: str) -> None:
@@ -225,11 +215,10 @@ def _check(folder: Folder, token: str) -> None:
     sizes = folder.sizes()
     marks = [name for name in sizes if name.startswith(MARK)]
     if mark_of(token, {name: size for name, size in sizes.items() if name.endswith(_SUFFIX)}) not in marks:
-        message = (
+        raise OutcomesMissingError(
             f"{folder.path} does not hold the outcomes that were committed: files are missing or were changed, "
             f"or they are another batch's. Name the folder that the batch wrote to with --out."
         )
-        raise OutcomesMissingError(message)
 
 
 def _flattened(batch: pa.RecordBatch) -> pa.Table:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from functools import partial
+from functools import partial, wraps
 from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple, TypeVar
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 from runtime.errors import TargetError, TargetUnavailableError
 from runtime.options import check_fields, option
@@ -147,6 +147,8 @@ class Target(ABC):
         """Return a publisher, which is closed after use."""
 
 
+P = ParamSpec("P")
+S = TypeVar("S", bound="ThreadedPublisher")
 T = TypeVar("T")
 
 
@@ -154,15 +156,22 @@ class ThreadedPublisher(Publisher):
     """Calls a library that blocks, in a thread of its own."""
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1)
-
-    async def in_thread(self, work: Callable[[], T]) -> T:
-        """Do something after what was begun before, although that may have been cancelled."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        self.thread = ThreadPoolExecutor(1)
 
     async def close(self) -> None:
         """End the thread."""
-        self._thread.shutdown()
+        self.thread.shutdown()
+
+
+def in_thread(work: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """Do what a method does in the thread, after what was begun before, although that may have been cancelled."""
+
+    @wraps(work)
+    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        bound = partial(work, self, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self.thread, bound)
+
+    return call
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,13 +273,9 @@ class TargetOptions:
 class OneByOneTarget(Target):
     """A target that takes one output at a time: what was sent cannot be taken back, and there are no markers."""
 
-    def __init__(
-        self, name: str, identity: str, promise: Promise, chunk: int, options: TargetOptions
-    ) -> None:
+    def __init__(self, name: str, identity: str, options: TargetOptions) -> None:
         self.name = name
         self.identity = identity
-        self.promise = promise
-        self.chunk = chunk
         self.options = options
         self.pace = Pace(options.rate)
         self._places = asyncio.Semaphore(options.concurrency)
@@ -282,11 +287,14 @@ class OneByOneTarget(Target):
             return await work()
 
 
-class OneByOnePublisher(Publisher):
+To = TypeVar("To", bound=OneByOneTarget)
+
+
+class OneByOnePublisher(Publisher, Generic[To]):
     """Sends the outputs of a business object one after another, and those of others meanwhile."""
 
-    def __init__(self, target: OneByOneTarget) -> None:
-        self._target = target
+    def __init__(self, target: To) -> None:
+        self.target = target
 
     @abstractmethod
     async def attempt(self, output: CommittedOutput) -> Record | None:
@@ -297,8 +305,8 @@ class OneByOnePublisher(Publisher):
 
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
         """Send outputs. Raises `TargetError` after too many attempts at one of them."""
-        by_object = [list(some) for _, some in groupby(outputs, attrgetter("business_id"))]
-        tasks = [asyncio.ensure_future(self._in_order(some)) for some in by_object]
+        by_object = groupby(outputs, attrgetter("business_id"))
+        tasks = [asyncio.ensure_future(self._in_order(list(some))) for _, some in by_object]
         try:
             found = await asyncio.gather(*tasks)
         finally:
@@ -308,12 +316,12 @@ class OneByOnePublisher(Publisher):
         return [each for some in found for each in some if each is not None]
 
     async def _in_order(self, outputs: Sequence[CommittedOutput]) -> list[Record | None]:
-        found, attempts = [], self._target.options.attempts
+        found, attempts = [], self.target.options.attempts
         for output in outputs:
             try:
                 found.append(await until_available(attempts, partial(self.attempt, output)))
             except TargetUnavailableError as error:
                 raise TargetError(
-                    f"{self._target.name} did not take {output.message_id} in {attempts} attempts: {error}"
+                    f"{self.target.name} did not take {output.message_id} in {attempts} attempts: {error}"
                 ) from error
         return found

@@ -29,8 +29,6 @@ from runtime.versions.properties import expect, number, reading_row, text, time
 
 PARTITION = "_publishing"
 PUBLICATION, SLICE, RECORD = "p:", "s:", "r:"
-_LAST = "\U0010ffff"
-_MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +53,10 @@ class Publication:
     def check_slices(self, asked: int | None) -> None:
         """Raise `UsageError` when it was begun with another number of slices than is asked for."""
         if asked not in (None, self.slices):
-            message = (
+            raise UsageError(
                 f"This publication was begun with {self.slices} slices, and goes on with as many: leave out --slices, "
                 f"or write --slices {self.slices}."
             )
-            raise UsageError(message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +108,9 @@ class Publications:
             if found is not None:
                 return found
             asked = Publication(key, target, slices or default_slices, to_datetime(self.clock()))
-            properties: dict[str, Value] = {
-                "Target": target,
-                "Slices": asked.slices,
-                "StartedAt": asked.started_at,
-            }
+            row: dict[str, Value] = {"Target": target, "Slices": asked.slices, "StartedAt": asked.started_at}
             try:
-                await self.table.transact(PARTITION, [Operation.insert(f"{PUBLICATION}{key}", properties)])
+                await self.table.transact(PARTITION, [Operation.insert(f"{PUBLICATION}{key}", row)])
             except RowExistsError:
                 return await attempt()
             return asked
@@ -162,7 +155,7 @@ class Publications:
         One request, two then.
         """
         row_key = f"{SLICE}{publication.key}:{number:06}"
-        row = LeaseRow(self.table, self.clock, PARTITION, row_key, length // _MICROSECOND)
+        row = LeaseRow(self.table, self.clock, PARTITION, row_key, length // timedelta(microseconds=1))
         first_at, position = (self.clock(), 0) if found is None else (found.first_at, found.position)
         noted: dict[str, Value] = {
             "FirstAt": to_datetime(first_at),
@@ -196,10 +189,8 @@ class Claim:
 
     async def note(self, position: int, records: Sequence[Record] = ()) -> None:
         """Note how many outputs are sent, and records of some. A request for each 99 of these, otherwise as `renew`."""
-        also = [
-            Operation.insert_or_replace(_record_key(self.publication, each), _properties(each))
-            for each in records
-        ]
+        keys = (_record_key(self.publication, each) for each in records)
+        also = list(map(Operation.insert_or_replace, keys, map(_properties, records)))
         while len(also) >= MAX_OPERATIONS:
             await self._change({}, also[: MAX_OPERATIONS - 1])
             also = also[MAX_OPERATIONS - 1 :]
@@ -228,7 +219,7 @@ class Claim:
 
 async def rows_of(table: Table, prefix: str, select: Sequence[str] | None = None) -> AsyncIterator[Row]:
     """Yield the rows whose keys begin so. A request for each 1,000."""
-    async for page in pages(partial(table.query, PARTITION, prefix, prefix + _LAST, select=select)):
+    async for page in pages(partial(table.query, PARTITION, prefix, prefix + "\U0010ffff", select=select)):
         for row in page.rows:
             yield row
 

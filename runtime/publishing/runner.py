@@ -10,17 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import (
-    AsyncGenerator,
-    Awaitable,
-    Callable,
-    Collection,
-    Coroutine,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -61,19 +51,30 @@ class Tally:
         self._show = show
         self._positions: dict[int, int] = {}
 
-    def put(self, number: int, position: int) -> None:
-        """Note that so many outputs of a slice are sent, also by others."""
-        self._positions[number] = position
-
-    def show(self) -> None:
-        """Show the sum."""
+    def put(self, positions: Mapping[int, int]) -> None:
+        """Note how many outputs of some slices are sent, also by others, and show the sum."""
+        self._positions |= positions
         if self._show is not None:
             self._show(sum(self._positions.values()), self._of)
 
 
-async def all_or_first_error(work: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Do all at once, and raise the first error of any, once the others have been cancelled and have ended."""
-    tasks = [asyncio.ensure_future(each) for each in work]
+async def _with_publishers(
+    target: Target, most: int, work: Callable[[Publisher], Coroutine[Any, Any, None]]
+) -> None:
+    """Let publishers work, as many at once as the target allows, and raise the first error of any.
+
+    The others have been cancelled and have ended by then.
+    """
+
+    async def with_publisher() -> None:
+        publisher = target.publisher()
+        try:
+            await work(publisher)
+        finally:
+            await publisher.close()
+
+    workers = min(most, target.publishers or most)
+    tasks = [asyncio.ensure_future(with_publisher()) for _ in range(workers)]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     finally:
@@ -136,11 +137,8 @@ class Begun:
     @property
     def waiting(self) -> list[int]:
         """The numbers of the slices that are not sent."""
-        return [
-            each
-            for each in range(self.publication.slices)
-            if each not in self.found or not self.found[each].is_sent
-        ]
+        sent = {number for number, each in self.found.items() if each.is_sent}
+        return [number for number in range(self.publication.slices) if number not in sent]
 
     def taken_over(self, options: PublishOptions) -> frozenset[str]:
         """Return the tokens of the claims that nobody needs to wait for."""
@@ -167,9 +165,11 @@ async def publish(
     begun = await begin(table, record, out, target, options=options, clock=clock)
     slices = outputs = 0
     if begun.outputs is not None:
-        with begun.outputs.sliced(begun.publication.slices) as cut:
-            tally = Tally(sum(cut.counts.values()), show)
-            runner = Runner(table, begun.publication, cut, target, options=options, tally=tally, clock=clock)
+        with cut(begun.outputs.tables(), begun.publication.slices) as parts:
+            tally = Tally(sum(parts.counts.values()), show)
+            runner = Runner(
+                table, begun.publication, parts, target, options=options, tally=tally, clock=clock
+            )
             await runner.run(begun.taken_over(options))
             slices, outputs = runner.slices, runner.outputs
     records = await Publications(table, clock).records(begun.publication)
@@ -244,37 +244,29 @@ class Runner:
         self._options = options
         self._tally = tally
         self._clock = clock
-        self._one_at_a_time = asyncio.Lock()
 
     async def run(self, dead: Collection[str] = ()) -> None:
         """Send until the slices are sent. Claims with the tokens `dead` are those of runners that run no more."""
-        target, concurrency = self._target, self._options.concurrency
-        await until_available(self._options.attempts, partial(target.prepare, self._cut.types))
-        workers = min(concurrency, target.publishers or concurrency)
+        await until_available(self._options.attempts, partial(self._target.prepare, self._cut.types))
+        one_at_a_time = asyncio.Lock()
         async with aclosing(self._claimed(dead)) as claimed:
-            await all_or_first_error([self._work(claimed) for _ in range(workers)])
 
-    async def _work(self, claimed: AsyncGenerator[Claim, None]) -> None:
-        publisher = self._target.publisher()
-        try:
-            while True:
-                async with self._one_at_a_time:
-                    claim = await anext(claimed, None)
-                if claim is None:
-                    return
-                await self._send(publisher, claim)
-        finally:
-            await publisher.close()
+            async def work(publisher: Publisher) -> None:
+                while True:
+                    async with one_at_a_time:
+                        claim = await anext(claimed, None)
+                    if claim is None:
+                        return
+                    await self._send(publisher, claim)
+
+            await _with_publishers(self._target, self._options.concurrency, work)
 
     async def _claimed(self, dead: Collection[str]) -> AsyncGenerator[Claim, None]:
         """Yield slices that nobody else sends, until all are sent; waits for those that others send."""
         holder, waits = f"{socket.gethostname()}:{os.getpid()}", 0
         while True:
             found = await self._publications.slices(self._publication)
-            for number in self._cut.numbers:
-                if number in found:
-                    self._tally.put(number, found[number].position)
-            self._tally.show()
+            self._tally.put({each: found[each].position for each in self._cut.numbers if each in found})
             waiting = [each for each in self._cut.numbers if each not in found or not found[each].is_sent]
             if not waiting:
                 return
@@ -298,12 +290,11 @@ class Runner:
         window = self._target.window
         age = timedelta(microseconds=self._clock() - seen.first_at)
         if window is not None and age > window and not self._options.force:
-            message = (
+            raise UsageError(
                 f"A slice that was begun at {to_datetime(seen.first_at):%Y-%m-%d %H:%M:%S} UTC is not sent, and "
                 f"{self._target.name} recognises duplicates for {window} only: what was sent of it would arrive "
                 f"twice. If the receiver can take that, add --force."
             )
-            raise UsageError(message)
 
     async def _send(self, publisher: Publisher, claim: Claim) -> None:
         """Send a slice while the claim on it is renewed; leave it to whoever has claimed it since."""
@@ -332,18 +323,14 @@ class Runner:
                 sent += len(chunk) - sum(each.result is not Result.SENT for each in records)
                 if records or not is_transactional:
                     await claim.note(position, records)
-                self._show(claim, position)
+                self._tally.put({claim.number: position})
             await publisher.commit()
         else:
             position = max(position, self._cut.counts.get(claim.number, 0))
         await claim.finish(position)
         self.slices += 1
         self.outputs += sent
-        self._show(claim, position)
-
-    def _show(self, claim: Claim, position: int) -> None:
-        self._tally.put(claim.number, position)
-        self._tally.show()
+        self._tally.put({claim.number: position})
 
 
 # Sending again what a target refused: each output by itself, once its cause is mended.
@@ -351,8 +338,6 @@ class Runner:
 # An output that the target takes is a dead letter no more; one that it refuses again stays, with the new reason. Each
 # is noted as in doubt before it is sent, so of two redrives one sends it. A redrive that was killed is started again:
 # in a target with transactions each output has a marker of its own, and a receiver of HTTP knows the key.
-
-_IN_DOUBT = "It was about to be sent again when the process ended: whether it was is not known."
 
 
 async def letters(table: Table, record: BatchRecord, target: Target, types: Sequence[str] = ()) -> Published:
@@ -387,9 +372,20 @@ async def redrive(
         with cut(outputs.with_ids(list(found)), 1) as only:
             await until_available(options.attempts, partial(target.prepare, only.types))
             tally = Tally(len(found), show)
-            again = _Again(publications, publication, target, options, found, tally)
-            await again.run(only.outputs(0))
-            sent = again.sent
+            by_object = (list(some) for _, some in groupby(only.outputs(0), attrgetter("business_id")))
+
+            async def work(publisher: Publisher) -> None:
+                nonlocal sent
+                for some in by_object:  # the publishers share the iterator
+                    for output in some:
+                        letter = found[output.message_id]
+                        if await _send_again(
+                            publications, publication, publisher, letter, output, attempts=options.attempts
+                        ):
+                            sent += 1
+                            tally.put({0: sent})
+
+            await _with_publishers(target, options.concurrency, work)
     return Published(publication, 0, sent, await publications.records(publication))
 
 
@@ -398,64 +394,33 @@ async def _find(
 ) -> Publication:
     found = await publications.find(key_of(record, target, types))
     if found is None:
-        message = (
+        raise UsageError(
             f"Batch {record.batch_id} was not published to {target.name}, or with another --map or other --types: name "
             f"these as they were then."
         )
-        raise UsageError(message)
     return found
 
 
-@dataclass
-class _Again:
-    """Sends letters again, those of a business object one after another."""
+async def _send_again(
+    publications: Publications,
+    publication: Publication,
+    publisher: Publisher,
+    letter: Kept,
+    output: CommittedOutput,
+    *,
+    attempts: int,
+) -> bool:
+    """Send a letter again as a slice of its own, and return whether the target has taken it."""
+    why = "It was about to be sent again when the process ended: whether it was is not known."
+    in_doubt = letter.record._replace(result=Result.UNKNOWN, why=why)
+    kept = await publications.change(publication, letter, in_doubt)
+    if kept is None:
+        return False  # somebody else sends it
+    digest = sha256(output.message_id.encode()).hexdigest()[:32]
+    name = SliceName(f"{publication.key}-again-{digest}", 0, is_redrive=True)
 
-    publications: Publications
-    publication: Publication
-    target: Target
-    options: PublishOptions
-    letters: dict[str, Kept]
-    tally: Tally
-    sent: int = 0
-
-    async def run(self, outputs: Iterable[CommittedOutput]) -> None:
-        """Send outputs, several business objects at a time."""
-        by_object = (list(some) for _, some in groupby(outputs, attrgetter("business_id")))
-        most = self.options.concurrency
-        workers = min(most, self.target.publishers or most)
-        await all_or_first_error([self._work(by_object) for _ in range(workers)])
-
-    async def _work(self, by_object: Iterator[list[CommittedOutput]]) -> None:
-        publisher = self.target.publisher()
-        try:
-            for outputs in by_object:  # the workers share the iterator
-                for output in outputs:
-                    await self._send(publisher, output)
-        finally:
-            await publisher.close()
-
-    async def _send(self, publisher: Publisher, output: CommittedOutput) -> None:
-        letter = self.letters[output.message_id]
-        in_doubt = letter.record._replace(result=Result.UNKNOWN, why=_IN_DOUBT)
-        kept = await self.publications.change(self.publication, letter, in_doubt)
-        if kept is None:
-            return  # somebody else sends it
-        attempt = partial(self._attempt, publisher, output)
-        record = await until_available(self.options.attempts, attempt, roll_back=publisher.roll_back)
-        if record is None:
-            await self.publications.drop(self.publication, in_doubt)
-        else:
-            await self.publications.change(self.publication, kept, record)
-        if record is None or not record.result.is_letter:
-            self.sent += 1
-            self.tally.put(0, self.sent)
-            self.tally.show()
-
-    async def _attempt(self, publisher: Publisher, output: CommittedOutput) -> Record | None:
-        """Send an output as a slice of its own; return what is to be recorded of it."""
-        name = sha256(output.message_id.encode()).hexdigest()[:32]
-        slice_name = SliceName(f"{self.publication.key}-again-{name}", 0, is_redrive=True)
-        if not await publisher.open(slice_name):
+    async def attempt() -> Record | None:
+        if not await publisher.open(name):
             return None
         records = await publisher.send([output])
         if records and records[0].result.is_letter:
@@ -463,3 +428,10 @@ class _Again:
         else:
             await publisher.commit()
         return records[0] if records else None
+
+    record = await until_available(attempts, attempt, roll_back=publisher.roll_back)
+    if record is None:
+        await publications.drop(publication, in_doubt)
+        return True
+    await publications.change(publication, kept, record)
+    return not record.result.is_letter

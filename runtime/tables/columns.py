@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pydantic_core import from_json
@@ -19,14 +18,7 @@ from runtime.versions.properties import UNREADABLE, shown
 TEXT = pa.string()
 TIME = pa.timestamp("us", tz="UTC")
 
-MAX_ROWS = 10_000
-MAX_BYTES = 8 * 2**20
-"""When a record batch is full, by its rows and by the bytes of its states."""
-
 Columns = Mapping[str, pa.DataType]
-
-Makers = Mapping[str, Callable[[Sequence[Any]], pa.Array]]
-"""What makes the arrays of some columns from values of another form."""
 
 _UNFIT = (pa.ArrowException, OverflowError, TypeError)
 """What Arrow raises for a value that is not of the type of its column."""
@@ -43,19 +35,23 @@ def chosen(columns: Columns, names: Sequence[str] | None) -> dict[str, pa.DataTy
 
 
 class Buffer:
-    """Collects rows column by column; times are in microseconds since 1970 UTC."""
+    """Collects rows column by column; times are in microseconds since 1970 UTC. `ids` names a column of keys."""
 
-    def __init__(self, columns: Columns, makers: Makers = MappingProxyType({})) -> None:
+    MAX_ROWS = 10_000
+    MAX_BYTES = 8 * 2**20
+    """When a record batch is full, by its rows and by the bytes of its states."""
+
+    def __init__(self, columns: Columns, ids: str | None = None) -> None:
         self.columns = columns
         self.rows = 0
-        self._makers = makers
+        self._ids = ids
         self._bytes = 0
         self._values: dict[str, list[Any]] = {name: [] for name in columns}
 
     @property
     def is_full(self) -> bool:
         """Whether it is time to take what there is."""
-        return self.rows >= MAX_ROWS or self._bytes >= MAX_BYTES
+        return self.rows >= self.MAX_ROWS or self._bytes >= self.MAX_BYTES
 
     def add(self, values: Mapping[str, Sequence[Any]], count: int, size: int) -> None:
         """Add rows whose states take so many bytes."""
@@ -80,8 +76,8 @@ class Buffer:
 
     def _array(self, name: str, type_: pa.DataType) -> pa.Array:
         values = self._values[name]
-        if name in self._makers:
-            return self._makers[name](values)
+        if name == self._ids:
+            return id_texts(values)
         if type_ == TIME:
             return pa.array(values, pa.int64()).cast(TIME)
         try:
@@ -117,9 +113,8 @@ async def in_batches(
         yield buffer.take()
 
 
-_DIGITS, _LENGTH = 32, 36
-_PLACES = [place for place in range(_LENGTH) if place not in {8, 13, 18, 23}]
-"""Where the digits of a UUID stand in its text. Hyphens are between them."""
+_LENGTH = 36
+"""Of the text of a UUID."""
 
 
 def id_texts(keys: Sequence[IdKey | None]) -> pa.Array:
@@ -128,8 +123,9 @@ def id_texts(keys: Sequence[IdKey | None]) -> pa.Array:
         return pa.array([None if key is None else id_text(key) for key in keys], pa.string())
     digits = b"".join(keys).hex().encode()  # type: ignore[arg-type] # just checked
     text = bytearray(b"-" * (_LENGTH * len(keys)))
-    for digit, place in enumerate(_PLACES):
-        text[place::_LENGTH] = digits[digit::_DIGITS]
+    places = [place for place in range(_LENGTH) if place not in {8, 13, 18, 23}]  # between the hyphens
+    for digit, place in enumerate(places):
+        text[place::_LENGTH] = digits[digit :: len(places)]
     ends = pa.array(range(0, len(text) + 1, _LENGTH), pa.int32())
     return pa.StringArray.from_buffers(len(keys), ends.buffers()[1], pa.py_buffer(bytes(text)))
 
@@ -137,26 +133,20 @@ def id_texts(keys: Sequence[IdKey | None]) -> pa.Array:
 # States: JSON text as it is stored, or a struct with the fields of the state's model.
 
 
-class StateColumns(Protocol):
-    """How the encoded states of one handler become values of a column."""
+class StateColumns:
+    """How the encoded states of one handler become values of a column: as JSON."""
 
-    type: pa.DataType
+    type: pa.DataType = TEXT
 
-    def read(self, schema: int | None, states: Sequence[bytes | None]) -> Sequence[Any]:
+    def read(self, schema: int | None, states: Sequence[bytes | None]) -> Sequence[Any]:  # noqa: ARG002 - of models
         """Return the values of some states in one schema version."""
-
-
-class _Json:
-    type = pa.string()
-
-    def read(self, schema: int | None, states: Sequence[bytes | None]) -> Sequence[Any]:  # noqa: ARG002 - in all alike
         return states
 
 
-as_json: StateColumns = _Json()
+as_json = StateColumns()
 
 
-class ModelColumns:
+class ModelColumns(StateColumns):
     """States as structs, upcast to the schema version of today's model.
 
     Numbers, texts, booleans, lists and models have types of their own; anything else is text, as JSON has it.
@@ -167,7 +157,7 @@ class ModelColumns:
         self._name = handler.state_type.__name__
         schema = handler.state_type.model_json_schema(mode="serialization", by_alias=True)
         self._kind = _kind_of(schema, schema.get("$defs", {}))
-        self.type: pa.DataType = self._kind.type
+        self.type = self._kind.type
         if not pa.types.is_struct(self.type) or not self.type.num_fields:
             raise UsageError(f"{self._name} has no fields that could be columns: leave the app out.")
 
@@ -225,12 +215,12 @@ def _text(value: Any) -> str | None:  # noqa: ANN401 - any JSON value
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-_TEXT = _Kind(pa.string(), _text)
+_TEXT = _Kind(TEXT, _text)
 _SIMPLE = {
     "integer": _Kind(pa.int64(), _integer),
     "number": _Kind(pa.float64(), lambda value: None if value is None else float(value)),
     "boolean": _Kind(pa.bool_(), _same),
-    "string": _Kind(pa.string(), _same),
+    "string": _Kind(TEXT, _same),
 }
 
 

@@ -19,21 +19,10 @@ from runtime.errors import UsageError
 from runtime.ledger.ledger import records
 from runtime.ledger.settings import TableSettings
 from runtime.messages.envelope import Envelope
+from runtime.tables import versions
 from runtime.tables.columns import TEXT, TIME, Columns, chosen, in_batches, model_of
 from runtime.tables.streams import ALL, Wanted
-from runtime.tables.versions import (
-    AsOf,
-    AsOfTime,
-    ChangeFeed,
-    Outputs,
-    change_feed,
-    columns_of_states,
-    columns_of_versions,
-    end_of_batch,
-    outputs_by,
-    states,
-    versions,
-)
+from runtime.tables.versions import Outputs, outputs_by
 from runtime.versions.properties import placed
 
 if TYPE_CHECKING:
@@ -177,10 +166,11 @@ class Request:
         """The columns that there are. Raises `UsageError` when they are not those of one handler's model."""
         match self.kind:
             case Kind.STATE:
-                return columns_of_states(model_of(self.app, self.wanted.handler))
+                return versions.columns_of_states(model_of(self.app, self.wanted.handler))
             case Kind.VERSIONS:
-                feed = ChangeFeed() if self.change_feed else None
-                return columns_of_versions(model_of(self.app, self.wanted.handler), feed, self.outputs)
+                feed = versions.ChangeFeed() if self.change_feed else None
+                model = model_of(self.app, self.wanted.handler)
+                return versions.columns_of_versions(model, feed, self.outputs)
             case Kind.BATCHES:
                 return BATCH_COLUMNS
             case Kind.LETTERS:
@@ -202,47 +192,40 @@ class Request:
         return replace(self, wanted=replace(self.wanted, columns=tuple(names)))
 
     async def batches(self, table: Table, keys: KeyRange = ALL) -> AsyncIterator[pa.RecordBatch]:
-        """Yield what is asked for of a range of streams. Raises `StoredDataError` for a row that cannot be read."""
-        with placed(table):
-            async for batch in self._batches(table, keys):
-                yield batch
+        """Yield what is asked for of a range of streams. Raises `StoredDataError` for a row that cannot be read.
 
-    async def _batches(self, table: Table, keys: KeyRange) -> AsyncIterator[pa.RecordBatch]:
+        Raises `UsageError` when there is none, and the table has not the handler.
+        """
+        rows, handler = 0, self.wanted.handler
+        with placed(table):
+            async for batch in await self._source(table, keys):
+                rows += len(batch)
+                yield batch
+            owner = None if rows or handler is None else (await TableSettings.of(table)).owner
+            if owner is not None and handler not in owner.handlers:
+                names = ", ".join(sorted(owner.handlers))
+                raise UsageError(f"There is no handler {handler} in this table, which has {names}.")
+
+    async def _source(self, table: Table, keys: KeyRange) -> AsyncIterator[pa.RecordBatch]:
         wanted, columns = self.wanted, self.columns
         match self.kind:
             case Kind.STATE:
-                point: AsOf | None = None if self.as_of is None else AsOfTime(self.as_of)
+                point: versions.AsOf | None = None if self.as_of is None else versions.AsOfTime(self.as_of)
                 if self.batch_id is not None:
-                    point = await end_of_batch(table, self.batch_id)
-                source = states(table, wanted, point, keys, model_of(self.app, wanted.handler))
+                    point = await versions.end_of_batch(table, self.batch_id)
+                return versions.states(table, wanted, point, keys, model_of(self.app, wanted.handler))
             case Kind.VERSIONS:
                 feed = outputs = None
                 if self.change_feed:
-                    feed = await change_feed(table, self.change_start, self.change_end)
+                    feed = await versions.change_feed(table, self.change_start, self.change_end)
                 if self.outputs is not None:
                     outputs = self.outputs.keyed((await TableSettings.of(table)).draw_key)
                 model = model_of(self.app, wanted.handler)
-                source = versions(table, wanted, keys, feed=feed, model=model, outputs=outputs)
+                return versions.versions(table, wanted, keys, feed=feed, model=model, outputs=outputs)
             case Kind.BATCHES:
-                source = in_batches(columns, _batch_rows(table))
+                return in_batches(columns, _batch_rows(table))
             case Kind.LETTERS:
-                source = in_batches(columns, _letter_rows(table, wanted))
-        async for batch in _unless_unknown(source, table, wanted.handler):
-            yield batch
-
-
-async def _unless_unknown(
-    source: AsyncIterator[pa.RecordBatch], table: Table, handler: str | None
-) -> AsyncIterator[pa.RecordBatch]:
-    """Yield batches of rows. Raises `UsageError` when there are none and the table has not the handler."""
-    rows = 0
-    async for batch in source:
-        rows += len(batch)
-        yield batch
-    owner = None if rows or handler is None else (await TableSettings.of(table)).owner
-    if owner is not None and handler not in owner.handlers:
-        names = ", ".join(sorted(owner.handlers))
-        raise UsageError(f"There is no handler {handler} in this table, which has {names}.")
+                return in_batches(columns, _letter_rows(table, wanted))
 
 
 Time = datetime | str

@@ -13,12 +13,6 @@ import pyarrow.dataset as ds
 from runtime.errors import MissingExtraError, UsageError
 from runtime.tables.reader import Kind, Request, scan
 
-_SETTINGS = "set TimeZone = 'UTC'; set python_enable_replacements = false"
-"""Times are in UTC wherever the machine is, and variables of this module are no tables."""
-
-_CLOSED = "set enable_external_access = false; set lock_configuration = true"
-"""No file is read or written, and no extension is loaded."""
-
 _OUTPUTS = """
     create temp view outputs as select o.*, published_by, cause, batch_id, round from (
         select handler as published_by, message_id as cause, batch_id, round, unnest(outputs) as o from outcomes
@@ -66,9 +60,8 @@ class TableDataset(ds.Dataset):  # type: ignore[misc] # Arrow has no types
         # Arrow tells the columns of a condition in its text alone. One that is read in vain costs time, no more.
         named = [each for each in schema if columns is None or each.name in columns or each.name in text]
         schema = pa.schema(named or [schema.field(0)])
-        return ds.Scanner.from_batches(
-            self._batches(schema.names), schema=schema, columns=columns, filter=filter
-        )
+        batches = self._batches(schema.names)
+        return ds.Scanner.from_batches(batches, schema=schema, columns=columns, filter=filter)
 
     def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         try:
@@ -111,13 +104,14 @@ def query(
     if outcomes is not None:
         datasets["outcomes"] = outcomes
     with duckdb.connect() as connection:
-        connection.execute(_SETTINGS)
+        # Times are in UTC wherever the machine is, and variables of this module are no tables.
+        connection.execute("set TimeZone = 'UTC'; set python_enable_replacements = false")
         for name, dataset in datasets.items():
             connection.register(name, dataset)
         if outcomes is not None:
             connection.execute(_OUTPUTS)
-        if not allow_files:
-            connection.execute(_CLOSED)
+        if not allow_files:  # nor extensions
+            connection.execute("set enable_external_access = false; set lock_configuration = true")
         try:
             count = len(connection.extract_statements(statement))
             if count != 1:
@@ -129,14 +123,11 @@ def query(
             return Answer(arrow.column_names, list(zip(*map(_values, arrow.columns), strict=True)))
         except duckdb.Error as error:
             failures = [each.failure for each in datasets.values() if each.failure is not None]
-            raise (failures[0] if failures else _refusal(error)) from error
-
-
-def _refusal(error: Exception) -> UsageError:
-    """Return what DuckDB says on one line, without the statement and the marks below it."""
-    told, _, _ = str(error).partition("\n\nLINE ")
-    hint = "".join({text for sign, text in _HINTS.items() if sign in told})
-    return UsageError(f"The statement cannot be run: {' '.join(told.split())}{hint}")
+            # On one line, without the statement and the marks below it.
+            told, _, _ = str(error).partition("\n\nLINE ")
+            hint = "".join({text for sign, text in _HINTS.items() if sign in told})
+            refusal = UsageError(f"The statement cannot be run: {' '.join(told.split())}{hint}")
+            raise (failures[0] if failures else refusal) from error
 
 
 def _check_fields(place: str, type_: pa.DataType) -> None:

@@ -19,27 +19,17 @@ from eventstore.header import EVENT, HEADER, HEADER_NAMES, is_header, versions_o
 from eventstore.stream import read_headers, read_range
 from runtime.messages.envelope import IdKey, canonical
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.tables.columns import TEXT, TIME, Makers, StateColumns, id_texts
+from runtime.tables.columns import TEXT, TIME, StateColumns
+from runtime.versions import run as runs
 from runtime.versions.properties import reading
 from runtime.versions.readable import readable
-from runtime.versions.run import (
-    DATA_PROPERTIES,
-    ID_PROPERTIES,
-    INDEX_PROPERTIES,
-    Commit,
-    Run,
-    RunIndex,
-    read_ids,
-    read_index,
-    read_run,
-)
+from runtime.versions.run import DATA_PROPERTIES, ID_PROPERTIES, INDEX_PROPERTIES, Commit, Run, RunIndex
 from runtime.versions.stream import is_state_stream, stream_key
 from runtime.versions.tail import HEAD_PROPERTIES, Head, read_head
 
 RUN = [*INDEX_PROPERTIES, *ID_PROPERTIES, *DATA_PROPERTIES]
 """The properties of a run."""
 
-_LAST = EVENT + "~"
 _READ_ONE_BY_ONE = 16
 """Up to so many streams of a page are read by a request each; more of them with all that stands between them."""
 
@@ -84,10 +74,9 @@ def _head(key: str, properties: Properties, version: int, first: int) -> StreamH
         return StreamHead(key, read_head(properties), version if version >= first else 0)
 
 
-async def parts_in(table: Table, keys: KeyRange, select: Sequence[str]) -> AsyncIterator[Part]:
+def parts_in(table: Table, keys: KeyRange, select: Sequence[str]) -> AsyncIterator[Part]:
     """Yield all versions of the streams in a range: one request for each 1,000 rows, or for each 4 MiB."""
-    async for part in _parts(table, read_range(table, None, keys, _query(select)), select):
-        yield part
+    return _parts(table, read_range(table, None, keys, _query(select)), select)
 
 
 async def parts_of(table: Table, keys: Sequence[str], select: Sequence[str]) -> AsyncIterator[Part]:
@@ -102,7 +91,7 @@ async def parts_of(table: Table, keys: Sequence[str], select: Sequence[str]) -> 
             yield part
         return
     for key in keys:
-        found = pages(partial(table.query, key, HEADER, _LAST, select=_query(select)))
+        found = pages(partial(table.query, key, HEADER, f"{EVENT}~", select=_query(select)))
         async for part in _parts(table, (row async for page in found for row in page.rows), select):
             yield part
 
@@ -165,7 +154,7 @@ def run_of(stream: StreamHead, event: RecordedEvent | None) -> Run:
     """Return the versions in an event, or those of the tail. Raises `StoredDataError`, which names the stream."""
     with reading("", stream=stream.key):
         if event is not None:
-            return read_run(event)
+            return runs.read_run(event)
         if stream.head.tail is not None:
             return stream.head.tail.run()
     raise AssertionError("A part without an event is the tail.")
@@ -187,7 +176,7 @@ class Decoded:
     @cached_property
     def _indexes(self) -> Sequence[RunIndex]:
         if self._event is not None:
-            return [read_index(self._event)]
+            return [runs.read_index(self._event)]
         tail = self.stream.head.tail
         return [] if tail is None else tail.indexes()
 
@@ -213,7 +202,7 @@ class Decoded:
         if self._whole:
             return self.run.ids
         if self._event is not None:
-            return read_ids(self._event)
+            return runs.read_ids(self._event)
         tail = self.stream.head.tail
         return [] if tail is None else tail.ids()
 
@@ -226,11 +215,6 @@ class Decoded:
     def states(self) -> Sequence[Any]:
         """The state before the first version and that after each, as values of their columns."""
         return self.read([*self.run.states_before(), self.run.after])
-
-    @property
-    def largest_state(self) -> int:
-        """How many bytes the largest of these states takes."""
-        return max(map(len, (self.run.before, *filter(None, self.run.versions.afters))))
 
     def read(self, encoded: Sequence[bytes]) -> Sequence[Any]:
         """Return encoded states as values of their columns."""
@@ -272,9 +256,6 @@ COLUMNS = {
 """The columns of a version: those of an export, with states and captured values as JSON."""
 
 STATES = {"before", "after"}
-
-MAKERS: Makers = {"message_id": id_texts}
-"""Columns whose values become an array many at a time: ids are kept as bytes until then."""
 
 
 def _maps(values: Iterable[Any], read: Callable[[Any], str]) -> list[list[tuple[str, str]] | None]:

@@ -25,33 +25,9 @@ from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import outputs_of
 from runtime.messages.parsing import Prepared, is_copy, prepare
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.tables.columns import (
-    MAX_BYTES,
-    TEXT,
-    TIME,
-    Buffer,
-    Columns,
-    StateColumns,
-    as_json,
-    chosen,
-    in_batches,
-)
-from runtime.tables.streams import (
-    ALL,
-    COLUMNS,
-    MAKERS,
-    RUN,
-    STATES,
-    Decoded,
-    Part,
-    StreamHead,
-    Wanted,
-    head_of_stream,
-    heads_of,
-    parts_in,
-    parts_of,
-    run_of,
-)
+from runtime.tables import streams
+from runtime.tables.columns import TEXT, TIME, Buffer, Columns, StateColumns, as_json, chosen, in_batches
+from runtime.tables.streams import ALL, COLUMNS, RUN, Decoded, Part, StreamHead, Wanted, parts_of
 from runtime.versions.properties import reading
 from runtime.versions.run import DATA_PROPERTIES, Commit, Run, RunVersions, Version
 from runtime.versions.tail import HEAD_PROPERTIES, Head
@@ -194,18 +170,9 @@ async def change_feed(table: Table, start: str | None, end: str | None) -> Chang
 #
 # A replay that does not meet the digests of its version gives none: what is shown was published.
 
-TYPE = pa.list_(
-    pa.struct(
-        [
-            ("message_id", TEXT),
-            ("type", TEXT),
-            ("body", TEXT),
-            ("sequence", pa.int64()),
-            ("enqueued_at", TIME),
-            ("headers", pa.map_(TEXT, TEXT)),
-        ]
-    )
-)
+_TEXTS = [(name, TEXT) for name in ("message_id", "type", "body")]
+_OTHERS = [("sequence", pa.int64()), ("enqueued_at", TIME), ("headers", pa.map_(TEXT, TEXT))]
+TYPE = pa.list_(pa.struct([*_TEXTS, *_OTHERS]))
 """The outputs of a version, each with the columns of a message log."""
 
 
@@ -312,7 +279,7 @@ async def _rows(
     table: Table, wanted: Wanted, as_of: AsOf | None, keys: KeyRange, *, with_state: bool
 ) -> AsyncIterator[Mapping[str, Any]]:
     in_runs: list[str] = []
-    async for stream in heads_of(table, wanted, keys):
+    async for stream in streams.heads_of(table, wanted, keys):
         if as_of is None or as_of.has_newest(stream.head):
             yield await _newest(table, stream, with_state=with_state)
             continue
@@ -341,7 +308,7 @@ async def _in_runs(table: Table, keys: Sequence[str], as_of: AsOf) -> AsyncItera
                 yield row
             past = None
         past = past or _Past(stream, as_of)
-        past.add(run_of(stream, event))
+        past.add(streams.run_of(stream, event))
     for row in past.rows() if past is not None else ():
         yield row
 
@@ -390,13 +357,12 @@ async def _newest(table: Table, stream: StreamHead, *, with_state: bool) -> Mapp
     state, schema = head.state, head.schema
     if state is None and with_state:
         # Too large for the header: it is in the newest run, or in the tail. Two requests.
-        read = partial(
-            Stream.read_last, Partition.exact(table, stream.key), select=RUN, header=HEAD_PROPERTIES
-        )
+        partition = Partition.exact(table, stream.key)
+        read = partial(Stream.read_last, partition, select=RUN, header=HEAD_PROPERTIES)
         found = await until_undisturbed(RetryPolicy().beside(table), read)
-        stream = head_of_stream(found.stream)
+        stream = streams.head_of_stream(found.stream)
         head = stream.head
-        run = head.tail.run() if head.tail is not None else run_of(stream, found.events[-1])
+        run = head.tail.run() if head.tail is not None else streams.run_of(stream, found.events[-1])
         state, schema = run.after, run.schema
     return _facts(stream, version=head.versions, state=state, now=head.last_now, schema=schema)
 
@@ -425,7 +391,7 @@ def columns_of_versions(
     model: StateColumns = as_json, feed: ChangeFeed | None = None, outputs: Outputs | None = None
 ) -> Columns:
     """Return all columns of versions, or of a change feed."""
-    columns = {name: model.type if name in STATES else each.type for name, each in COLUMNS.items()}
+    columns = {name: model.type if name in streams.STATES else each.type for name, each in COLUMNS.items()}
     if outputs is not None:
         columns[_OUTPUTS] = TYPE
     return columns if feed is None else {"change_type": TEXT, **columns}
@@ -451,7 +417,7 @@ async def versions(
     if wanted.keys is not None:
         parts = parts_of(table, wanted.keys, reader.select)
     elif wanted.since is None and wanted.business_id is None:
-        parts = parts_in(table, wanted.within(keys), reader.select)
+        parts = streams.parts_in(table, wanted.within(keys), reader.select)
     else:
         parts = _parts_since(table, wanted, keys, reader.select)
     async for part in parts:
@@ -465,7 +431,7 @@ async def _parts_since(
     table: Table, wanted: Wanted, keys: KeyRange, select: Sequence[str]
 ) -> AsyncIterator[Part]:
     in_runs: list[str] = []
-    async for stream in heads_of(table, wanted, keys):
+    async for stream in streams.heads_of(table, wanted, keys):
         if wanted.since is not None and stream.head.last_now < wanted.since:
             continue
         tail = stream.head.tail
@@ -496,13 +462,13 @@ class _Reader:
         model: StateColumns,
         outputs: Outputs | None,
     ) -> None:
-        self.buffer = Buffer(columns, MAKERS)
+        self.buffer = Buffer(columns, ids="message_id")
         self._columns = columns
         self._wanted = wanted
         self._feed = feed
         self._model = model
         self._outputs = outputs if _OUTPUTS in columns else None
-        self._states = len(STATES & set(columns))
+        self._states = len(streams.STATES & set(columns))
         self._values = {name: COLUMNS[name].values for name in columns if name in COLUMNS}
         self._whole = DATA_PROPERTIES[0] in self.select
         self._key: str | None = None
@@ -530,33 +496,34 @@ class _Reader:
                 if snapshot is not None:
                     row = {name: [snapshot.get(name)] for name in self._columns}
                     yield from self._put(row, 1, len(some.run.before))
-            yield from self._put_each(some, self._positions(some))
+            yield from self._put_each(some)
 
-    def _positions(self, some: Decoded) -> Sequence[int]:
+    def _put_each(self, some: Decoded) -> Iterator[pa.RecordBatch]:
         positions: Sequence[int] = range(some.count)
         if self._has_time:
             nows = some.run.versions.nows
             positions = [position for position in positions if self._wanted.has(nows[position])]
-        return positions if self._feed is None else self._feed.positions(some, positions)
-
-    def _put_each(self, some: Decoded, positions: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        if self._feed is not None:
+            positions = self._feed.positions(some, positions)
         if not positions:
             return
         values = {name: values_of(some) for name, values_of in self._values.items()}
         if self._feed is not None:
-            values["change_type"] = [
-                INSERT if number == 1 else UPDATE for number in range(some.first, some.first + some.count)
-            ]
+            numbers = range(some.first, some.first + some.count)
+            values["change_type"] = [INSERT if number == 1 else UPDATE for number in numbers]
         if self._outputs is not None:
             values[_OUTPUTS] = self._outputs.of(some)
         if len(positions) < some.count:
             values = {name: [each[position] for position in positions] for name, each in values.items()}
-        largest = self._states * some.largest_state if self._states else 0
+        largest = 0
+        if self._states:
+            states = (some.run.before, *filter(None, some.run.versions.afters))
+            largest = self._states * max(map(len, states))
         yield from self._put(values, len(positions), largest)
 
     def _put(self, values: Mapping[str, Sequence[Any]], count: int, largest: int) -> Iterator[pa.RecordBatch]:
         """Add rows whose states take at most so many bytes each."""
-        step = max(1, MAX_BYTES // largest) if largest else max(1, count)
+        step = max(1, Buffer.MAX_BYTES // largest) if largest else max(1, count)
         for start in range(0, count, step):
             end = min(start + step, count)
             some = values if step >= count else {name: each[start:end] for name, each in values.items()}

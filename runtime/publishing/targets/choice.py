@@ -7,19 +7,15 @@ import os
 from runtime.errors import MissingExtraError, UsageError
 from runtime.publishing.publisher import Target, TargetOptions
 
-_FORMS = (
-    "A target is sqlite:///FILE, postgresql://..., http://..., https://..., kafka://HOST:PORT, MODULE:FUNCTION, the "
-    "connection string of a Service Bus namespace, or env:NAME for an environment variable that holds one of these."
-)
-
 
 def open_target(url: str, options: TargetOptions | None = None) -> Target:
     """Return the target that a url names. Raises `UsageError`, and `MissingExtraError` without its package."""
     try:
         return _open(resolved(url), options or TargetOptions())
     except ModuleNotFoundError as error:
-        message = f"This target needs {error.name}: pip install 'consistent-messaging[publish]'."
-        raise MissingExtraError(message) from error
+        raise MissingExtraError(
+            f"This target needs {error.name}: pip install 'consistent-messaging[publish]'."
+        ) from error
 
 
 def _open(url: str, options: TargetOptions) -> Target:
@@ -49,7 +45,11 @@ def _open(url: str, options: TargetOptions) -> Target:
         from runtime.publishing.targets.function import FunctionTarget  # noqa: PLC0415
 
         return FunctionTarget(url, options)
-    raise UsageError(_FORMS)
+    raise UsageError(
+        "A target is sqlite:///FILE, postgresql://..., http://..., https://..., kafka://HOST:PORT, MODULE:FUNCTION, "
+        "the connection string of a Service Bus namespace, or env:NAME for an environment variable that holds one of "
+        "these."
+    )
 
 
 def is_function(url: str) -> bool:

@@ -15,68 +15,42 @@ from functools import partial
 from hashlib import sha256
 
 from eventstore import InvalidKeyError
+from runtime import errors
 from runtime.algorithms.algorithm import fresh_id
 from runtime.clock import system_clock
-from runtime.errors import (
-    PermanentError,
-    RetriesExhaustedError,
-    TargetError,
-    TargetUnavailableError,
-    TransientError,
-    UsageError,
-)
-from runtime.publishing.last_hop import (
-    DEFAULT_CUSTOMER,
-    Delivered,
-    DeliveryKey,
-    End,
-    IdempotentDelivery,
-    OutgoingMessage,
-    open_keys,
-)
-from runtime.publishing.publisher import (
-    CommittedOutput,
-    OneByOnePublisher,
-    OneByOneTarget,
-    Promise,
-    Record,
-    Result,
-    SliceName,
-    TargetOptions,
-)
+from runtime.publishing import last_hop, publisher
+from runtime.publishing.last_hop import Delivered, End, OutgoingMessage
+from runtime.publishing.publisher import CommittedOutput, Promise, Record, Result, SliceName, TargetOptions
 
-_CHUNK = 20
 _FAILURES = 5
 """After so many outputs in a row that the receiver did not answer the work stops, before many are lost."""
 
-_LEFT_BEHIND = "The process that was to send it died, before or after it did."
-_SECOND = 1_000_000
 
-
-class FunctionTarget(OneByOneTarget):
+class FunctionTarget(publisher.OneByOneTarget):
     """A function that sends an `OutgoingMessage`, with `async def` or without.
 
     It returns when the receiver has taken the message. One without `async` works in a thread that nothing can stop:
     after the time-out it goes on, and what it sends then is not recorded.
     """
 
+    chunk = 20
+
     def __init__(self, name: str, options: TargetOptions) -> None:
         if options.send is None or not options.keys:
-            raise UsageError(
+            raise errors.UsageError(
                 f"Give {name} with the function that it names, and the store that keeps its keys."
             )
         settings = options.settings
         if options.timeout >= settings.lock_limit:
-            message = (
+            raise errors.UsageError(
                 f"A send may take {options.timeout.total_seconds():g} s, but its lock lasts "
                 f"{settings.lock_limit.total_seconds():g} s only, and then it may be sent twice: lower --timeout, or "
                 f"raise TTL_LOCK_TIME_LIMIT_MS."
             )
-            raise UsageError(message)
-        promise = Promise.BY_CUSTOMER if settings.at_least_once else Promise.AT_MOST_ONCE
+        self.promise = Promise.BY_CUSTOMER if settings.at_least_once else Promise.AT_MOST_ONCE
         if settings.is_at_least_once("*"):
-            promise = Promise.AT_LEAST_ONCE
-        super().__init__(name, f"{name} {options.customer or ''}", promise, _CHUNK, options)
+            self.promise = Promise.AT_LEAST_ONCE
+        super().__init__(name, f"{name} {options.customer or ''}", options)
         self.send = options.send
         self.failures = 0
         """How many outputs in a row were not answered."""
@@ -102,7 +76,7 @@ class FunctionTarget(OneByOneTarget):
     def message_of(self, output: CommittedOutput) -> OutgoingMessage:
         """Return what the function is given. Raises `ValueError` when the body names no customer."""
         try:
-            body, customer = json.loads(output.body), DEFAULT_CUSTOMER
+            body, customer = json.loads(output.body), last_hop.DEFAULT_CUSTOMER
         except RecursionError as error:
             raise ValueError("Its body is nested too deeply for Python's json.") from error
         if self.options.customer is not None:
@@ -112,7 +86,7 @@ class FunctionTarget(OneByOneTarget):
             if not isinstance(value, str | int) or isinstance(value, bool) or not customer:
                 raise ValueError(f"{named}{json.dumps(value)}.")
             try:
-                DeliveryKey.of(customer, output.message_id)
+                last_hop.DeliveryKey.of(customer, output.message_id)
             except InvalidKeyError as error:
                 raise ValueError(f"{named}no key: {error}") from error
         return OutgoingMessage(
@@ -120,14 +94,13 @@ class FunctionTarget(OneByOneTarget):
         )
 
 
-class FunctionPublisher(OneByOnePublisher):
+class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
     """Gives outputs to a function, each unless its key says that it was sent."""
 
     def __init__(self, target: FunctionTarget) -> None:
         super().__init__(target)
-        self._function = target
         self._stack = AsyncExitStack()
-        self._delivery: IdempotentDelivery | None = None
+        self._delivery: last_hop.IdempotentDelivery | None = None
         self._prefix = ""
         self._is_redrive = False
 
@@ -136,9 +109,10 @@ class FunctionPublisher(OneByOnePublisher):
         self._prefix = sha256(name.publication.partition("-again-")[0].encode()).hexdigest()[:12]
         self._is_redrive = name.is_redrive
         if self._delivery is None:
-            options = self._function.options
-            keys = await self._stack.enter_async_context(open_keys(options.keys, options.keys_table))
-            self._delivery = IdempotentDelivery(
+            options = self.target.options
+            opening = last_hop.open_keys(options.keys, options.keys_table)
+            keys = await self._stack.enter_async_context(opening)
+            self._delivery = last_hop.IdempotentDelivery(
                 keys, options.settings, new_id=lambda: f"{self._prefix}{fresh_id()}"
             )
         return True
@@ -150,33 +124,34 @@ class FunctionPublisher(OneByOnePublisher):
     async def attempt(self, output: CommittedOutput) -> Record | None:
         """Send an output unless its key forbids that, and return its record."""
         try:
-            message = self._function.message_of(output)
+            message = self.target.message_of(output)
         except ValueError as error:
             return Record.of(output, str(error))
         raised: list[Exception] = []
 
         async def send() -> None:
             try:
-                await self._function.call(message)
+                await self.target.call(message)
             except Exception as error:
                 raised.append(error)
                 raise
 
         while True:
-            delivered = await self._function.in_turn(partial(self._deliver, message, send))
+            delivered = await self.target.in_turn(partial(self._deliver, message, send))
             if delivered.end is not End.LOCKED:
                 break
-            await asyncio.sleep(max((delivered.try_again_at or 0) - system_clock(), 0) / _SECOND + 0.001)
+            await asyncio.sleep(max((delivered.try_again_at or 0) - system_clock(), 0) / 10**6 + 0.001)
         last = raised[-1] if raised else None
         self._count(last, delivered)
         if not delivered.is_done:
-            asked = last.retry_after if isinstance(last, TransientError) else None
-            raise TargetUnavailableError(delivered.why or "", asked)
+            asked = last.retry_after if isinstance(last, errors.TransientError) else None
+            raise errors.TargetUnavailableError(delivered.why or "", asked)
         result, why = Result(delivered.end), delivered.why or ""
         found = delivered.found
         if found is not None and found.holder.startswith(self._prefix):
             result = Result.UNKNOWN if found.end is None else Result(found.end)
-            why = _LEFT_BEHIND if found.end is None else found.why or ""
+            left_behind = "The process that was to send it died, before or after it did."
+            why = left_behind if found.end is None else found.why or ""
         return Record.of(output, why, result, message.customer)
 
     async def _deliver(self, message: OutgoingMessage, send: Callable[[], Awaitable[None]]) -> Delivered:
@@ -190,17 +165,17 @@ class FunctionPublisher(OneByOnePublisher):
         except asyncio.CancelledError:
             await asyncio.wait([delivering])  # so that the key says how it ended
             raise
-        except RetriesExhaustedError as error:
-            raise TargetError(f"The keys of {self._function.name} cannot be kept: {error}") from error
+        except errors.RetriesExhaustedError as error:
+            raise errors.TargetError(f"The keys of {self.target.name} cannot be kept: {error}") from error
 
     def _count(self, error: Exception | None, delivered: Delivered) -> None:
         """Stop when the receiver has answered none of several outputs in a row."""
-        if delivered.end is End.SENT or isinstance(error, PermanentError):
-            self._function.failures = 0
+        if delivered.end is End.SENT or isinstance(error, errors.PermanentError):
+            self.target.failures = 0
         elif error is not None and delivered.is_done:
-            self._function.failures += 1
-            if self._function.failures >= _FAILURES:
-                raise TargetError(
-                    f"{self._function.name} did not send {_FAILURES} outputs in a row, the last one because of "
+            self.target.failures += 1
+            if self.target.failures >= _FAILURES:
+                raise errors.TargetError(
+                    f"{self.target.name} did not send {_FAILURES} outputs in a row, the last one because of "
                     f"{delivered.why}."
                 ) from error

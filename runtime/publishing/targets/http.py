@@ -16,30 +16,18 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import aiohttp
 
 from runtime.errors import TargetError, TargetUnavailableError, UsageError
-from runtime.publishing.publisher import (
-    CommittedOutput,
-    OneByOnePublisher,
-    OneByOneTarget,
-    Promise,
-    Record,
-    TargetOptions,
-)
+from runtime.publishing import publisher
+from runtime.publishing.publisher import CommittedOutput, Promise, Record, TargetOptions
 
 _PATIENCE = {408, 409, 425, 429}
 """Answers of 4xx after which the same request may succeed; 409 is that of a key whose first request still runs."""
 
-_CHUNK = 50
-_LONGEST_PAUSE = 120.0
-_ERRORS = (
-    aiohttp.ClientConnectionError,
-    aiohttp.ClientPayloadError,
-    aiohttp.ClientResponseError,
-    TimeoutError,
-)
 
-
-class HttpTarget(OneByOneTarget):
+class HttpTarget(publisher.OneByOneTarget):
     """A receiver of HTTP requests, a `POST` for each output."""
+
+    promise = Promise.ONCE_BY_KEY
+    chunk = 50
 
     def __init__(self, url: str, options: TargetOptions) -> None:
         try:
@@ -55,7 +43,7 @@ class HttpTarget(OneByOneTarget):
         host = parts.netloc.rpartition("@")[2]
         identity = f"{urlunsplit((parts.scheme, host, parts.path, parts.query, ''))} {options.names}"
         name = urlunsplit((parts.scheme, host, parts.path, "", ""))
-        super().__init__(name, identity, Promise.ONCE_BY_KEY, _CHUNK, options)
+        super().__init__(name, identity, options)
         self._parts = parts
 
     def url_of(self, type_: str) -> str:
@@ -70,12 +58,11 @@ class HttpTarget(OneByOneTarget):
         return HttpPublisher(self)
 
 
-class HttpPublisher(OneByOnePublisher):
+class HttpPublisher(publisher.OneByOnePublisher[HttpTarget]):
     """Sends outputs as requests."""
 
     def __init__(self, target: HttpTarget) -> None:
         super().__init__(target)
-        self._receiver = target
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -85,7 +72,7 @@ class HttpPublisher(OneByOnePublisher):
 
     async def attempt(self, output: CommittedOutput) -> Record | None:
         """Send a request, and return a dead letter when the receiver refuses it for good."""
-        status, why, asked = await self._receiver.in_turn(partial(self._request, output))
+        status, why, asked = await self.target.in_turn(partial(self._request, output))
         if status is not None and status < 300:  # noqa: PLR2004 - that is what success is
             return None
         if status is not None and status < 500 and status not in _PATIENCE:  # noqa: PLR2004 - the receiver's fault
@@ -95,32 +82,30 @@ class HttpPublisher(OneByOnePublisher):
     async def _request(self, output: CommittedOutput) -> tuple[int | None, str, float | None]:
         """Return the status that a request was answered with, the answer in words, and the pause it asked for."""
         if self._session is None:
-            timeout = aiohttp.ClientTimeout(total=self._receiver.options.timeout.total_seconds())
+            timeout = aiohttp.ClientTimeout(total=self.target.options.timeout.total_seconds())
             self._session = aiohttp.ClientSession(timeout=timeout)
-        url, headers = self._receiver.url_of(output.type), self._headers(output)
-        try:
-            async with self._session.post(
-                url, data=output.body.encode(), headers=headers, allow_redirects=False
-            ) as response:
-                text = (await response.content.read(500)).decode(errors="replace")
-                return response.status, f"{response.status} {text}".strip(), retry_after(response.headers)
-        except _ERRORS as error:
-            return None, f"{type(error).__name__} {error}".strip(), None
-        except (aiohttp.ClientError, ValueError) as error:  # whose text may hold the url, or a header
-            what = type(error).__name__
-            raise TargetError(
-                f"{self._receiver.name} cannot be asked: its url or a --header is none ({what})."
-            ) from None
-
-    def _headers(self, output: CommittedOutput) -> Mapping[str, str]:
-        return {
-            **self._receiver.options.headers,
+        headers = {
+            **self.target.options.headers,
             "Content-Type": "application/json",
             "Idempotency-Key": output.message_id,
             "Message-Type": output.type,
             "Business-Id": quote(output.business_id),
             "Message-Sequence": str(output.sequence),
         }
+        try:
+            url, body = self.target.url_of(output.type), output.body.encode()
+            posting = self._session.post(url, data=body, headers=headers, allow_redirects=False)
+            async with posting as response:
+                text = (await response.content.read(500)).decode(errors="replace")
+                return response.status, f"{response.status} {text}".strip(), retry_after(response.headers)
+        except (
+            aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, aiohttp.ClientResponseError, TimeoutError
+        ) as error:  # fmt: skip
+            return None, f"{type(error).__name__} {error}".strip(), None
+        except (aiohttp.ClientError, ValueError) as error:  # whose text may hold the url, or a header
+            raise TargetError(
+                f"{self.target.name} cannot be asked: its url or a --header is none ({type(error).__name__})."
+            ) from None
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -133,7 +118,6 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
             moment = parsedate_to_datetime(text)
         except (ValueError, TypeError):
             return None
-        seconds = (
-            (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - datetime.now(UTC)
-        ).total_seconds()
-    return min(max(seconds, 0.0), _LONGEST_PAUSE)
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        seconds = (moment - datetime.now(UTC)).total_seconds()
+    return min(max(seconds, 0.0), 120.0)

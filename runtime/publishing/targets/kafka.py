@@ -12,8 +12,7 @@ import logging
 import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -21,24 +20,14 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from runtime.clock import to_microseconds
 from runtime.errors import TargetError, TargetUnavailableError, UsageError
-from runtime.publishing.publisher import (
-    CommittedOutput,
-    Promise,
-    Record,
-    SliceName,
-    Target,
-    TargetOptions,
-    ThreadedPublisher,
-)
+from runtime.publishing import publisher
+from runtime.publishing.publisher import CommittedOutput, Promise, Record, SliceName, Target, TargetOptions
 
 MARKERS = "consistent-slices"
 """The topic of the markers, whose keys are the names of slices. It must keep each of them: compact it, if anything."""
 
 TRANSACTION_SECONDS = 60
 """After how long the broker ends a transaction whose producer died."""
-
-_POLL_SECONDS = 1.0
-_WAIT_SECONDS = 3 * TRANSACTION_SECONDS
 
 _QUIET = logging.getLogger("librdkafka")
 """Where librdkafka's lines go, which it writes to standard error otherwise; what they tell of is raised too."""
@@ -78,11 +67,11 @@ class Markers:
         if not self._reached:
             self._reached = dict.fromkeys(ends, 0)
             self._committed.assign([TopicPartition(MARKERS, each, 0) for each in ends])
-        deadline = time.monotonic() + _WAIT_SECONDS
+        deadline = time.monotonic() + 3 * TRANSACTION_SECONDS
         while any(self._reached[each] < end for each, end in ends.items()):
             if time.monotonic() > deadline:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - that is its public name
-            record = self._committed.poll(_POLL_SECONDS)
+            record = self._committed.poll(1.0)
             if record is None:
                 continue
             error = record.error()
@@ -132,13 +121,9 @@ class KafkaTarget(Target):
         self.settings: dict[str, Any] = {"bootstrap.servers": brokers, **dict(parse_qsl(parts.query))}
         if credentials:
             user, _, password = credentials.partition(":")
+            default = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
             secret = {"sasl.username": unquote(user), "sasl.password": unquote(password)}
-            self.settings = {
-                "security.protocol": "SASL_SSL",
-                "sasl.mechanism": "PLAIN",
-                **self.settings,
-                **secret,
-            }
+            self.settings = {**default, **self.settings, **secret}
         self.seconds = options.timeout.total_seconds()
         self._names = options.names
 
@@ -175,7 +160,7 @@ class KafkaTarget(Target):
         return KafkaPublisher(self)
 
 
-class KafkaPublisher(ThreadedPublisher):
+class KafkaPublisher(publisher.ThreadedPublisher):
     """Sends slices, each as a transaction with a producer of its own."""
 
     def __init__(self, target: KafkaTarget) -> None:
@@ -186,39 +171,15 @@ class KafkaPublisher(ThreadedPublisher):
         self._name: SliceName | None = None
         self._failed: KafkaError | None = None
 
-    async def open(self, name: SliceName) -> bool:
+    @publisher.in_thread
+    def open(self, name: SliceName) -> bool:
         """End what a predecessor has left of the slice, look for its marker, and begin a transaction if it has none."""
-        return await self.in_thread(partial(self._open, name))
-
-    async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
-        """Send outputs with the business id as key, so that those of one business object stay in order."""
-        return await self.in_thread(partial(self._send, outputs))
-
-    async def commit(self) -> None:
-        """Send the marker, and commit."""
-        await self.in_thread(self._commit)
-
-    async def roll_back(self) -> None:
-        """Abort the transaction, if there is one; the broker does so itself when a producer is gone."""
-        await self.in_thread(self._roll_back)
-
-    async def close(self) -> None:
-        """Drop the producer, and close the connections."""
-        await self.roll_back()
-        if self._markers is not None:
-            await self.in_thread(self._markers.close)
-        await super().close()
-
-    def _open(self, name: SliceName) -> bool:
         with _explained(self._target.name):
-            producer = Producer(
-                {
-                    **self._target.settings,
-                    "transactional.id": f"consistent-{name}",
-                    "transaction.timeout.ms": TRANSACTION_SECONDS * 1000,
-                },
-                logger=_QUIET,
-            )
+            own = {
+                "transactional.id": f"consistent-{name}",
+                "transaction.timeout.ms": TRANSACTION_SECONDS * 1000,
+            }
+            producer = Producer({**self._target.settings, **own}, logger=_QUIET)
             producer.init_transactions(self._target.seconds)
             self._markers = self._markers or Markers(self._target.settings, self._target.seconds)
             if self._markers.have(str(name)):
@@ -227,7 +188,9 @@ class KafkaPublisher(ThreadedPublisher):
             self._producer, self._name, self._failed = producer, name, None
             return True
 
-    def _send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
+    @publisher.in_thread
+    def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
+        """Send outputs with the business id as key, so that those of one business object stay in order."""
         refused = []
         with _explained(self._target.name):
             for output in outputs:
@@ -249,21 +212,21 @@ class KafkaPublisher(ThreadedPublisher):
         return refused
 
     def _produce(self, topic: str, key: str, value: str, headers: Mapping[str, str]) -> None:
+        def sent(error: KafkaError | None, _: Message) -> None:
+            self._failed = self._failed or error
+
         producer = self._begun()
         while True:
             try:
-                producer.produce(
-                    topic, value.encode(), key.encode(), headers=dict(headers), on_delivery=self._sent
-                )
+                producer.produce(topic, value.encode(), key.encode(), headers=dict(headers), on_delivery=sent)
                 break
             except BufferError:  # wait until some of what waits is sent
                 producer.poll(1.0)
         producer.poll(0)
 
-    def _sent(self, error: KafkaError | None, _: Message) -> None:
-        self._failed = self._failed or error
-
-    def _commit(self) -> None:
+    @publisher.in_thread
+    def commit(self) -> None:
+        """Send the marker, and commit."""
         with _explained(self._target.name):
             self._produce(MARKERS, str(self._name), "", {})
             self._begun().flush(self._target.seconds)
@@ -272,14 +235,21 @@ class KafkaPublisher(ThreadedPublisher):
             self._begun().commit_transaction(self._target.seconds)
             self._producer = None
 
-    def _roll_back(self) -> None:
+    @publisher.in_thread
+    def roll_back(self) -> None:
+        """Abort the transaction, if there is one; the broker does so itself when a producer is gone."""
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.purge()
-            try:
+            with suppress(KafkaException):  # fenced, or unreachable: the broker ends it
                 producer.abort_transaction(self._target.seconds)
-            except KafkaException:
-                return  # fenced, or unreachable: the broker ends it
+
+    async def close(self) -> None:
+        """Drop the producer, and close the connections."""
+        await self.roll_back()
+        if self._markers is not None:
+            await asyncio.to_thread(self._markers.close)
+        await super().close()
 
     def _begun(self) -> Producer:
         if self._producer is None:

@@ -20,13 +20,9 @@ from runtime.publishing.targets.sql import HINT, SqlTarget
 
 logging.getLogger("psycopg").addHandler(logging.NullHandler())  # what it warns of is raised too
 
-_LOCK = 0x636F6E73
-"""The advisory lock under which tables are made: two that make the same one at once would fail."""
-
 _OF_ROW = ("22", "23", "44", "54000", "P0")
 """How SQLSTATE begins of what is wrong with a row: data, constraints, views, an index, and what a trigger raises."""
 
-_OF_TABLE = ("42", "3F")
 _FORM = (
     "The url of the PostgreSQL database cannot be read: it is written postgresql://USER:PASSWORD@HOST:PORT/DATABASE, "
     "with %25 for %, %40 for @, %2F for / and %20 for a blank in a user or password."
@@ -60,7 +56,8 @@ class PostgresTarget(SqlTarget):
         statements = self.creations(types)
         with self.explained():
             async with await self.connected() as connection:
-                await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+                # Two that make the same table at once would fail.
+                await connection.execute("SELECT pg_advisory_xact_lock(%s)", (0x636F6E73,))
                 for statement in statements:
                     await connection.execute(statement.encode())
 
@@ -79,7 +76,7 @@ class PostgresTarget(SqlTarget):
             yield
         except psycopg.Error as error:
             kind = TargetUnavailableError if isinstance(error, psycopg.OperationalError) else TargetError
-            hint = HINT if (error.sqlstate or "").startswith(_OF_TABLE) else ""
+            hint = HINT if (error.sqlstate or "").startswith(("42", "3F")) else ""
             raise kind(f"{self.name}: {str(error).partition(chr(10))[0]}.{hint}") from error
 
 

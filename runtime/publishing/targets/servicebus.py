@@ -25,10 +25,7 @@ from runtime.publishing.publisher import CommittedOutput, Promise, Publisher, Re
 
 logging.getLogger("azure").addHandler(logging.NullHandler())  # what it warns of is raised too
 T = TypeVar("T")
-_PLACE = re.compile(r"Endpoint=sb://([^/;]+)", re.IGNORECASE)
-_ENTITY = re.compile(r"EntityPath=([^;]+)", re.IGNORECASE)
 _LONGEST_ID = 128
-_TOO_LARGE = "It is larger than a message of this namespace may be."
 
 
 class ServiceBusTarget(Target):
@@ -38,10 +35,10 @@ class ServiceBusTarget(Target):
     chunk = 100
 
     def __init__(self, connection: str, options: TargetOptions) -> None:
-        place = _PLACE.match(connection)
+        place = re.match(r"Endpoint=sb://([^/;]+)", connection, re.IGNORECASE)
         if place is None:
             raise UsageError("A Service Bus namespace is given by its connection string, Endpoint=sb://...")
-        entity = _ENTITY.search(connection)
+        entity = re.search(r"EntityPath=([^;]+)", connection, re.IGNORECASE)
         self.name = f"sb://{place[1]}" + (f"/{entity[1]}" if entity else "")
         self.identity = f"{self.name} {sorted(options.names.items())}"
         self.window = options.window
@@ -85,7 +82,8 @@ class ServiceBusPublisher(Publisher):
                     try:
                         batch.add_message(message)
                     except MessageSizeExceededError:
-                        refused.append(Record.of(output, _TOO_LARGE))
+                        why = "It is larger than a message of this namespace may be."
+                        refused.append(Record.of(output, why))
                 await self._answered(sender.send_messages(batch))
         return refused
 

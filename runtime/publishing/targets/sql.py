@@ -7,24 +7,17 @@ database refuses is a dead letter, and the others of its slice are committed.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 from runtime.errors import TargetError, TargetUnavailableError, UsageError
-from runtime.publishing.publisher import (
-    CommittedOutput,
-    Promise,
-    Record,
-    SliceName,
-    Target,
-    TargetOptions,
-    ThreadedPublisher,
-)
+from runtime.publishing import publisher
+from runtime.publishing.publisher import CommittedOutput, Promise, Record, SliceName, Target, TargetOptions
 
 MARKERS = "consistent_slices"
 
@@ -35,8 +28,6 @@ _COLUMNS = (
 HINT = " If the table is for something else, choose another one with --map TYPE=NAME."
 _KEPT = ("message_id", "batch_id")
 """What stays when an output is sent again: `batch_id` is the batch that brought it first."""
-
-T = TypeVar("T")
 
 
 class SqlTarget(Target):
@@ -59,8 +50,9 @@ class SqlTarget(Target):
         name = self._options.names.get(type_, type_)
         parts = name.split(".")
         if not all(map(_NAME.fullmatch, parts)) or parts[-1].lower() == MARKERS:
-            message = f"{name!r} cannot be the name of a table: choose another with --map {type_}=NAME."
-            raise UsageError(message)
+            raise UsageError(
+                f"{name!r} cannot be the name of a table: choose another with --map {type_}=NAME."
+            )
         return ".".join(f'"{part}"' for part in parts)
 
     def creations(self, types: Collection[str]) -> list[str]:
@@ -157,7 +149,7 @@ class SqliteTarget(SqlTarget):
             raise kind(f"{self.name}: {error}.{HINT if code == sqlite3.SQLITE_ERROR else ''}") from error
 
 
-class SqlitePublisher(ThreadedPublisher):
+class SqlitePublisher(publisher.ThreadedPublisher):
     """Sends slices to an SQLite file."""
 
     def __init__(self, target: SqliteTarget) -> None:
@@ -165,24 +157,22 @@ class SqlitePublisher(ThreadedPublisher):
         self._target = target
         self._connection: sqlite3.Connection | None = None
 
-    async def open(self, name: SliceName) -> bool:
+    @publisher.in_thread
+    def open(self, name: SliceName) -> bool:
         """Begin a transaction, which waits for that of anybody else, and insert the marker of the slice in it."""
-
-        def begin(connection: sqlite3.Connection) -> bool:
+        with self._connected() as connection:
             connection.execute("BEGIN IMMEDIATE")
             is_new = connection.execute(self._target.marking(), name[:2]).rowcount == 1
             if not is_new:
                 connection.execute("ROLLBACK")
             return is_new
 
-        return await self._do(begin)
-
-    async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
+    @publisher.in_thread
+    def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
         """Insert outputs, or update them by their ids."""
+        refused = []
         statements = {type_: self._target.upsert(type_) for type_ in {each.type for each in outputs}}
-
-        def upsert(connection: sqlite3.Connection) -> Sequence[Record]:
-            refused = []
+        with self._connected() as connection:
             for output in outputs:
                 statement, row = statements[output.type], self._target.row(output)
                 try:
@@ -193,28 +183,29 @@ class SqlitePublisher(ThreadedPublisher):
                         raise
                     connection.execute(f"EXPLAIN {statement}", row)  # raises when it can take no row
                     refused.append(Record.of(output, str(error)))
-            return refused
+        return refused
 
-        return await self._do(upsert)
-
-    async def commit(self) -> None:
+    @publisher.in_thread
+    def commit(self) -> None:
         """Commit the outputs with the marker."""
-        await self._do(lambda connection: connection.execute("COMMIT"))
+        with self._connected() as connection:
+            connection.execute("COMMIT")
 
-    async def roll_back(self) -> None:
+    @publisher.in_thread
+    def roll_back(self) -> None:
         """Roll the transaction back, if there is one."""
-        await self._do(lambda connection: connection.rollback())
+        with self._connected() as connection:
+            connection.rollback()
 
     async def close(self) -> None:
         """Close the file."""
         if self._connection is not None:
-            await self._do(lambda connection: connection.close())
+            with self._target.explained():
+                await asyncio.get_running_loop().run_in_executor(self.thread, self._connection.close)
         await super().close()
 
-    async def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        def done() -> T:
-            with self._target.explained():
-                self._connection = self._connection or self._target.connected()
-                return work(self._connection)
-
-        return await self.in_thread(done)
+    @contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        with self._target.explained():
+            self._connection = self._connection or self._target.connected()
+            yield self._connection

@@ -3,7 +3,7 @@
 import pytest
 
 from runtime.errors import BatchRefusedError, OutcomesMissingError
-from runtime.publishing.outputs import BatchOutputs, slice_of
+from runtime.publishing.outputs import BatchOutputs, cut, slice_of
 from tests.support.done_batches import games, make_batch, outcome, output
 
 
@@ -13,8 +13,8 @@ def store(tmp_path):
 
 
 def slices(found, count):
-    with found.sliced(count) as cut:
-        return [list(cut.outputs(number)) for number in range(count)]
+    with cut(found.tables(), count) as parts:
+        return [list(parts.outputs(number)) for number in range(count)]
 
 
 def test_each_output_is_in_the_slice_of_its_business_object_and_in_the_order_of_versions(store, tmp_path):
