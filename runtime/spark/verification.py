@@ -12,7 +12,7 @@ from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -38,7 +38,7 @@ from runtime.options import given
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.logs.normalise import normalise, tell_of_struct
 from runtime.spark.logs.read import Log, open_log
-from runtime.spark.logs.route import Sample, find_routes, route
+from runtime.spark.logs.route import SHARES, Sample, find_routes, route
 from runtime.spark.preflight import Probe, check_workers
 from runtime.spark.scan import RANGES_OF_A_CORE, Documents, Task, scanned
 from runtime.spark.schemas import ARROW_FOUND, FOUND
@@ -63,11 +63,8 @@ _Kind = tuple[str | None, str | None, int | None, Verdict]
 
 _numbers = itertools.count(1)
 
-_SHARES = 1_000_000
 _IDS_AT_ONCE = 10_000
 _STORED = "handler string, business_id string, first int, ids array<string>, error string"
-_ELSEWHERE = "Today's app does not look here for the message that made the version."
-_NO_HANDLER = "Today's app has no handler of this name."
 
 
 @dataclass(frozen=True)
@@ -96,20 +93,20 @@ class VerifyJob:
         }
         tally = _Tally()
         with rare_collections():
-            for checked in connection.run_all(self._work(batches, verifiers, Buffer()), concurrency):
-                tally.add(checked)
+            for stream, findings in connection.run_all(self._work(batches, verifiers, Buffer()), concurrency):
+                tally.add(stream, findings)
                 if tally.is_full:
                     yield tally.flush()
-                del checked  # or it would be kept while the next group is verified
+                del findings  # or they would be kept while the next group is verified
             yield tally.end()
 
     def _work(
         self, batches: Iterable[pa.RecordBatch], verifiers: Mapping[str, Verifier], buffer: Buffer
-    ) -> Iterator[Coroutine[Any, Any, _Checked] | Wait]:
-        async def check(group: Group, stream: _Stream) -> _Checked:
+    ) -> Iterator[Coroutine[Any, Any, tuple[_Stream, Sequence[Finding]]] | Wait]:
+        async def check(group: Group, stream: _Stream) -> tuple[_Stream, Sequence[Finding]]:
             findings = await self._findings(group, verifiers)
             buffer.release(group.size)
-            return _Checked(stream, findings)
+            return stream, findings
 
         stream = _Stream()
         for group in groups(batches):
@@ -150,13 +147,6 @@ class _Stream:
     delivered: str | None = None
 
 
-class _Checked(NamedTuple):
-    """The findings on a group of deliveries."""
-
-    stream: _Stream
-    findings: Sequence[Finding]
-
-
 @dataclass(slots=True)
 class _Row:
     """Findings of one kind, with the first of them as the example."""
@@ -190,11 +180,10 @@ class _Tally:
         """Whether it is time to flush."""
         return len(self._rows) >= _MAX_ROWS or self._bytes >= MAX_BYTES
 
-    def add(self, checked: _Checked) -> None:
-        """Take the findings on a group."""
-        stream = checked.stream
+    def add(self, stream: _Stream, findings: Sequence[Finding]) -> None:
+        """Take the findings on a group of deliveries of a stream."""
         differing: dict[tuple[_Kind, str], _Row] = {}
-        for finding in checked.findings:
+        for finding in findings:
             kind = (finding.handler, finding.type, finding.revision, finding.verdict)
             alike = ""
             if finding.verdict is Verdict.UNKNOWN and len(self._counts) < _MAX_COUNTS:
@@ -328,7 +317,12 @@ def verify(
         connection = open_table(place.store, place.table, make=False)
         check_reach(connection, spark)
         check_workers(spark, Probe(app, place, None))
-        _check_versions(connection)
+        algorithm = connection.run(Ledger(connection.table, system_clock).algorithm())
+        if algorithm is not None and algorithm.name != STATE_BASED:
+            raise UsageError(
+                f"The table was processed with the algorithm {algorithm.name} (batch {algorithm.batch_id}), which "
+                f"keeps no versions that could be compared: only state-based tables can be verified."
+            )
         settings = connection.run(TableSettings.of(connection.table))
         keyed = app.keyed(settings.draw_key)
         export = None if chosen.export is None else str(Path(chosen.export).absolute())
@@ -350,9 +344,9 @@ def verify(
         chosen.step("Counting what was found")
         found = reduce(DataFrame.unionByName, rounds).where(sf.col("verdict").isNotNull())
         counts = _count(found)
-        owner = settings.owner
+        owner, without_version = settings.owner, (Verdict.UNKNOWN, Verdict.NOT_KEPT)
         are_all_known = owner is not None and owner.handlers <= app.handlers.keys()
-        if counts and (not are_all_known or any(each.verdict in _WITHOUT_VERSION for each in counts)):
+        if counts and (not are_all_known or any(each.verdict in without_version for each in counts)):
             chosen.step("Looking for streams that are lost")
             found = found.unionByName(_lost(logs, job, connection))
             counts = _count(found)
@@ -362,17 +356,15 @@ def verify(
                 if chosen.sample == 1
                 else "The log holds no messages of the sampled streams: take a larger sample."
             )
-        return Verification(counts, _first_of_each_stream(found))
-
-
-def _check_versions(connection: Connection) -> None:
-    """Raise `UsageError` when batches kept no versions. Costs a request."""
-    found = connection.run(Ledger(connection.table, system_clock).algorithm())
-    if found is not None and found.name != STATE_BASED:
-        raise UsageError(
-            f"The table was processed with the algorithm {found.name} (batch {found.batch_id}), which keeps "
-            f"no versions that could be compared: only state-based tables can be verified."
+        # One row for each stream and kind: a stream that is very long was verified in groups.
+        differing = found.where(
+            sf.col("verdict").isin([each.value for each in Verdict if each.is_difference])
         )
+        first = sf.min_by(sf.struct("version", "message_id", "error", "changes"), "version").alias("first")
+        grouped = differing.groupBy(*_KIND, "business_id").agg(
+            first, sf.sum("deliveries").alias("deliveries")
+        )
+        return Verification(counts, grouped.select(*_KIND, "business_id", "first.*", "deliveries"))
 
 
 def _found(messages: DataFrame, job: VerifyJob, number: int, options: VerifyOptions) -> DataFrame:
@@ -385,9 +377,6 @@ def _found(messages: DataFrame, job: VerifyJob, number: int, options: VerifyOpti
         found = routed.mapInArrow(replace(job, number=next(_numbers)).verify, FOUND)
         found.persist(StorageLevel.DISK_ONLY).count()
     return found
-
-
-_WITHOUT_VERSION = (Verdict.UNKNOWN, Verdict.NOT_KEPT)
 
 
 @dataclass(frozen=True)
@@ -403,8 +392,8 @@ class _StoredIds:
 
         async def keys_in(keys: KeyRange) -> list[str]:
             found = [key async for page in stream_keys(connection.table, keys) for key in page]
-            share = options.sample * _SHARES
-            return [key for key in found if Shard.resolve(f"{options.seed}{key}", _SHARES) < share]
+            share = options.sample * SHARES
+            return [key for key in found if Shard.resolve(f"{options.seed}{key}", SHARES) < share]
 
         async def read(key: str) -> Sequence[Any]:
             try:
@@ -451,14 +440,12 @@ def _lost(logs: Sequence[DataFrame], job: VerifyJob, connection: Connection) -> 
     moved = versions.where(is_of_app).join(sent, is_sent, "left_semi").join(looked_for, keys, "left_anti")
     streams = looked_for.select("handler", "business_id").distinct()
     damaged = stored.where("error IS NOT NULL").join(streams, ["handler", "business_id"], "left_anti")
-    found = [
-        _finding_of(moved, Verdict.STREAM_LOST, sf.lit(_ELSEWHERE)),
-        _finding_of(versions.where(~is_of_app), Verdict.STREAM_LOST, sf.lit(_NO_HANDLER)),
-        _finding_of(
-            damaged.selectExpr("*", "0 AS at", "NULL AS message_id"), Verdict.STREAM_DAMAGED, sf.col("error")
-        ),
-    ]
-    return reduce(DataFrame.union, found)
+    damaged = damaged.selectExpr("*", "0 AS at", "NULL AS message_id")
+    elsewhere = sf.lit("Today's app does not look here for the message that made the version.")
+    no_handler = sf.lit("Today's app has no handler of this name.")
+    found = _finding_of(moved, Verdict.STREAM_LOST, elsewhere)
+    found = found.union(_finding_of(versions.where(~is_of_app), Verdict.STREAM_LOST, no_handler))
+    return found.union(_finding_of(damaged, Verdict.STREAM_DAMAGED, sf.col("error")))
 
 
 def _finding_of(versions: DataFrame, verdict: Verdict, error: Column) -> DataFrame:
@@ -473,14 +460,6 @@ def _finding_of(versions: DataFrame, verdict: Verdict, error: Column) -> DataFra
     ]
     typed = [column.cast(each.dataType).alias(each.name) for column, each in zip(columns, FOUND, strict=True)]
     return grouped.select(*typed)
-
-
-def _first_of_each_stream(found: DataFrame) -> DataFrame:
-    """Return a row for each stream and kind of difference; a stream that is very long was verified in groups."""
-    differing = found.where(sf.col("verdict").isin([each.value for each in Verdict if each.is_difference]))
-    first = sf.min_by(sf.struct("version", "message_id", "error", "changes"), "version").alias("first")
-    grouped = differing.groupBy(*_KIND, "business_id").agg(first, sf.sum("deliveries").alias("deliveries"))
-    return grouped.select(*_KIND, "business_id", "first.*", "deliveries")
 
 
 def _count(found: DataFrame) -> list[VerdictCount]:
@@ -499,16 +478,12 @@ def _count(found: DataFrame) -> list[VerdictCount]:
         )
         for row in counted.orderBy(sf.desc("count"), "error").collect():
             reasons.setdefault(tuple(row[name] for name in _KIND), []).append((row["error"], row["count"]))
-    counts = [
-        VerdictCount(**row, reasons=reasons.get(tuple(row[name] for name in _KIND), ())) for row in rows
-    ]
     order = list(Verdict)
-    return sorted(
-        counts,
-        key=lambda each: (
-            each.handler or "~",
-            each.type or "",
-            order.index(each.verdict),
-            each.revision or 0,
-        ),
-    )
+
+    def place(row: dict[str, Any]) -> tuple[Any, ...]:
+        return row["handler"] or "~", row["type"] or "", order.index(row["verdict"]), row["revision"] or 0
+
+    return [
+        VerdictCount(**row, reasons=reasons.get(tuple(row[name] for name in _KIND), ()))
+        for row in sorted(rows, key=place)
+    ]
