@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -295,13 +295,8 @@ class Rounds:
             self.place.store,
             self.place.table,
             batch,
-            options.clock,
-            options.in_flight,
-            options.wrap,
-            options.algorithm,
-            options.other_table,
+            replace(options, step=BatchOptions.step),  # which would be sent to the workers
             supervision=Supervision(options.handler_timeout.total_seconds(), options.worker_memory),
-            documents=options.documents,
         )
 
     def _next_round(self, record: BatchRecord) -> Work:

@@ -75,9 +75,8 @@ class ConcurrencyLimit:
     """The number of streams to work on at once, from `FEWEST` to `most`: as many as the store answers without delay.
 
     While calls take about as long as at the store's best, one more stream is let in now and then. When they take
-    longer, because the service is at its limit, throttles (the client then repeats, which takes time) or the worker
-    itself is busy, there are fewer; after a failure half as many. So a slow store is not flooded, and the messages that
-    wait stay in the log instead of in memory. After TCP Vegas and Netflix's concurrency-limits.
+    longer, there are fewer; after a failure half as many. So a slow store is not flooded, and the messages that wait
+    stay in the log instead of in memory. After TCP Vegas and Netflix's concurrency-limits.
     """
 
     def __init__(self, most: int) -> None:
@@ -273,11 +272,7 @@ class GroupCommit:
         return _CollectedTable(table, table, self) if isinstance(table, CommitsTogether) else table
 
     def run_all(self, work: Iterable[Work[T] | Wait], most: int) -> Iterator[T]:
-        """Run coroutines, at most so many at once, and yield their results as they end.
-
-        The next coroutine is asked for only when there is room for it, and when a `Wait` before it has ended. When one
-        raises, the others are closed.
-        """
+        """Run coroutines as `Connection.run_all` does, at most so many at once."""
         streams: _Streams[T] = _Streams(self)
         may_wait = most
         try:
@@ -331,7 +326,7 @@ class _Streams(Generic[T]):
         except StopIteration as end:
             ended.append(end.value)
         while ended:
-            yield ended.pop()  # and keep nothing of it
+            yield ended.pop()  # nothing of it is held here
 
     def commit(self) -> Iterator[T]:
         """Commit all that is pending, and let each go on that waited for it."""

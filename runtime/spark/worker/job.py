@@ -22,15 +22,8 @@ from pyspark import TaskContext
 
 from eventstore import Table
 from handlers import App
-from runtime.algorithms.choice import (
-    AlgorithmName,
-    BatchAlgorithm,
-    Dependencies,
-    make_batch_algorithms,
-    make_outboxes,
-)
-from runtime.batch_options import TablePlace, Wrap
-from runtime.clock import Clock, system_clock
+from runtime.algorithms.choice import BatchAlgorithm, Dependencies, make_batch_algorithms, make_outboxes
+from runtime.batch_options import BatchOptions
 from runtime.dead_letters import TableLetters
 from runtime.documents.store import open_documents
 from runtime.errors import StoredDataError
@@ -259,39 +252,27 @@ class FoldJob:
     store: str = field(repr=False)
     table: str
     batch: BatchContext
-    clock: Clock = system_clock
-    in_flight: int = 32
-    """How many streams a worker works on at once at most: on the network fewer while the store answers slowly."""
-
-    wrap: Wrap | None = None
-    """Is put around each table, for example to count its requests or to inject faults."""
-
-    algorithm: AlgorithmName = "state-based"
-    other: TablePlace | None = None
-    """Where ids or tokens are, None for the table of the states."""
-
+    options: BatchOptions = field(default_factory=BatchOptions)
     types: Collection[str] | None = None
     """The message types that the log may hold, None for all."""
 
     supervision: Supervision | None = None
     """Bounds the time and memory of handlers; None does not."""
 
-    documents: str | None = field(default=None, repr=False)
-    """The url of the store of documents, None when there is none."""
-
     def open(self, app: App | None = None) -> Opened:
         """Return this worker's connection, with what the algorithm is made of; `app` is the one under supervision."""
-        connection = open_table(self.store, self.table, self.other)
-        concurrency = ConcurrencyLimit(self.in_flight)
-        other = connection.measured(connection.other, concurrency, self.wrap)
+        options = self.options
+        connection = open_table(self.store, self.table, options.other_table)
+        concurrency = ConcurrencyLimit(options.in_flight)
+        other = connection.measured(connection.other, concurrency, options.wrap)
         dependencies = Dependencies(
             app or self.app,
-            connection.measured(connection.table, concurrency, self.wrap),
+            connection.measured(connection.table, concurrency, options.wrap),
             deduplication_store=other,
             token_store=other,
-            clock=self.clock,
+            clock=options.clock,
             batch=self.batch,
-            documents=None if self.documents is None else open_documents(self.documents),
+            documents=None if options.documents is None else open_documents(options.documents),
         )
         return Opened(connection, concurrency, dependencies)
 
@@ -306,7 +287,7 @@ class FoldJob:
     def finish(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Finish the messages of each entity that comes in: the second pass. Yield the number of entities."""
         connection, concurrency, dependencies = self.open()
-        algorithms = make_outboxes(self.algorithm, dependencies)
+        algorithms = make_outboxes(self.options.algorithm, dependencies)
         work = (
             algorithms[row["handler"]].finish(
                 row["business_id"], list(map(id_key, sorted(row["message_ids"])))
@@ -323,7 +304,7 @@ class FoldJob:
         Single messages count when they were handled at `latest`, in microseconds, or before.
         """
         connection, concurrency, dependencies = self.open()
-        algorithms = make_outboxes(self.algorithm, dependencies)
+        algorithms = make_outboxes(self.options.algorithm, dependencies)
         work = (
             algorithms[row["handler"]].unfinished(row["business_id"], latest)
             for batch in batches
@@ -339,8 +320,8 @@ class FoldJob:
                 self,
                 app,
                 dependencies.table,
-                make_batch_algorithms(self.algorithm, dependencies),
-                TableLetters(dependencies.table, self.batch, self.clock, dependencies.retries),
+                make_batch_algorithms(self.options.algorithm, dependencies),
+                TableLetters(dependencies.table, self.batch, dependencies.clock, dependencies.retries),
                 Buffer(),
             )
             writer = OutcomeWriter()

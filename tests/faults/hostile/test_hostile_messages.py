@@ -18,7 +18,7 @@ from eventstore import Table, connect
 from runtime import Outcome, Output, Processor
 from runtime.algorithms.choice import AlgorithmName
 from runtime.algorithms.outbox.stores import TokenStore, first_name, first_tokens, with_token
-from runtime.batch_options import TablePlace
+from runtime.batch_options import BatchOptions, TablePlace
 from runtime.ledger.batch import BatchContext
 from runtime.messages.envelope import canonical
 from runtime.messages.parsing import business_id_of
@@ -74,7 +74,7 @@ def fold(
         place.store,
         place.table,
         BatchContext("night"),
-        algorithm=algorithm,
+        BatchOptions(algorithm=algorithm),
         supervision=Supervision(QUICK.total_seconds(), None),
     )
     found = [row for batch in job.fold(table.to_batches()) for row in batch.to_pylist()]

@@ -19,6 +19,7 @@ from pydantic import field_validator
 from eventstore import connect, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime import Processor
+from runtime.batch_options import BatchOptions
 from runtime.ledger.batch import BatchContext
 from runtime.messages.envelope import Envelope, Envelopes
 from runtime.messages.parsing import prepare_all
@@ -124,7 +125,7 @@ def fold(
         f"sqlite:///{tmp_path}/store.db",
         "rooms",
         BatchContext("night"),
-        algorithm=algorithm,  # type: ignore[arg-type]
+        BatchOptions(algorithm=algorithm),  # type: ignore[arg-type]
         supervision=Supervision(seconds, MEMORY),
     )
     rows = [row for batch in job.fold(routed(app, log(*deeds))) for row in batch.to_pylist()]
