@@ -129,7 +129,8 @@ class Batch:
 async def _unfinished(job: FoldJob) -> list[tuple[str, str]]:
     """Return handler and business id of each entity that has something pending."""
     found = []
-    for handler, batch in make_outboxes(job.options.algorithm, job.open().dependencies).items():
+    _, _, dependencies = job.open()
+    for handler, batch in make_outboxes(job.options.algorithm, dependencies).items():
         entities = batch.entities
         found += [(handler, entities.business_id(key)) async for key in entities.unfinished()]
     return found

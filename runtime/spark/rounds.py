@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
@@ -36,8 +37,8 @@ from runtime.spark.logs.route import route
 from runtime.spark.preflight import Probe, check_folder, check_workers
 from runtime.spark.session import cores_of, failing_as, planned_once
 from runtime.spark.worker.connection import Connection
-from runtime.spark.worker.job import FoldJob, Supervision
-from runtime.spark.worker.outcomes import PART, Fold, Merge, Part, PartJob, totals
+from runtime.spark.worker.job import FoldJob
+from runtime.spark.worker.outcomes import PART, Fold, Part, PartJob, totals, written
 
 
 class Work(NamedTuple):
@@ -218,7 +219,7 @@ class Rounds:
             failing_as(BatchFailedError, self._how_to_resume(record)),
             planned_once(self.spark) if work.is_planned_once else nullcontext(),
         ):
-            parts = _written(work.rows, job)
+            parts = _parts(work.rows, job)
         work.check()
         counts, _ = totals(parts)
         count, seconds = sum(counts.values()) - counts["outputs"], time.monotonic() - began
@@ -239,9 +240,10 @@ class Rounds:
             size = sum(part.size for part in parts)
             if len(parts) > 1 and not folders.moves_whole and size <= MERGED_UP_TO:
                 folders.check_written(attempt, parts)
-                merge = Merge(folders.staged(attempt), tuple(part.name for part in parts))
+                staged = folders.staged(attempt)
+                merge = PartJob(partial(written, staged, [part.name for part in parts]), staged, types)
                 with failing_as(BatchFailedError):
-                    parts = _written(self.spark.range(0, 1, 1, 1), PartJob(merge, merge.folder, types))
+                    parts = _parts(self.spark.range(0, 1, 1, 1), merge)
             folders.propose(attempt, parts)
         except (OSError, BatchFailedError) as error:
             return self._by_another(record, error)
@@ -296,7 +298,7 @@ class Rounds:
             self.place.table,
             batch,
             replace(options, step=BatchOptions.step),  # which would be sent to the workers
-            supervision=Supervision(options.handler_timeout.total_seconds(), options.worker_memory),
+            is_supervised=True,
         )
 
     def _next_round(self, record: BatchRecord) -> Work:
@@ -366,6 +368,6 @@ class Rounds:
         return BatchFolders(self.spark, record)
 
 
-def _written(rows: DataFrame, job: PartJob) -> Sequence[Part]:
+def _parts(rows: DataFrame, job: PartJob) -> Sequence[Part]:
     """Return the files that tasks have written, of each task those of one attempt."""
     return [Part(**row.asDict()) for row in rows.mapInArrow(job.run, PART).collect()]

@@ -29,9 +29,6 @@ _VERSION = "v1"
 _NOTHING_READ = "-"
 _COMPACT = ".compact"
 _OWNER = "consistent-query.json"
-_DIGITS = 32
-_DISKS = ("", "file")
-_SECOND = 1000
 
 WHAT_TO_DO = (
     "Nothing was handled. Go on with the checkpoint that the query had, or give query and checkpoint new names: "
@@ -95,7 +92,7 @@ class Checkpoint:
         ]
         text = json.dumps([before, after, files])
         id_ = str(json.loads(self._read("metadata"))["id"])
-        content = Content(id_, sha256(text.encode()).hexdigest()[:_DIGITS])
+        content = Content(id_, sha256(text.encode()).hexdigest()[:32])
         return Planned(content, dict(file for each in files for file in each))
 
     def last_epoch(self) -> int | None:
@@ -110,7 +107,7 @@ class Checkpoint:
         file system of the checkpoint: with others Spark may have credentials that this process has not.
         """
         path, options = path_and_options(self.url)
-        options_of = {**dict.fromkeys(_DISKS, ""), urlsplit(path).scheme: options}
+        options_of = {"": "", "file": "", urlsplit(path).scheme: options}
         times_in: defaultdict[str, dict[str, int]] = defaultdict(dict)
         for file, time in files.items():
             scheme, host, name, *_ = urlsplit(file)
@@ -119,7 +116,9 @@ class Checkpoint:
         changed = []
         for root, times in times_in.items():
             folder = open_folder(root + options_of[urlsplit(root).scheme])
-            unit = 1 if folder.is_local else _SECOND  # what other file systems tell Spark and pyarrow alike
+            unit = (
+                1 if folder.is_local else 1000
+            )  # of seconds other file systems tell Spark and pyarrow alike
             for name, now in zip(times, folder.times(list(times)), strict=True):
                 if now is None or (now >= 0 and now // unit != times[name] // unit):
                     changed.append((f"{root}/{name}", now is None))

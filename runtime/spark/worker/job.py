@@ -11,7 +11,7 @@ import json
 import os
 import threading
 from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -216,32 +216,17 @@ def rare_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-@dataclass(frozen=True, slots=True)
-class Supervision:
-    """How long a handler may take, in seconds, and how many bytes its worker may take."""
-
-    seconds: float
-    memory: int | None
-
-
 @contextmanager
-def supervising(app: App, how: Supervision | None) -> Iterator[App]:
+def supervising(app: App, options: BatchOptions) -> Iterator[App]:
     """Yield the app with its handlers under supervision, in a worker, which may be ended: its task is tried again."""
-    if how is None or threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread():
         yield app
         return
     context = TaskContext.get()
     is_retry = context is not None and context.attemptNumber() > 0
-    with bounded_memory(how.memory), Watch(how.seconds, is_retry=is_retry) as watch:
+    seconds = options.handler_timeout.total_seconds()
+    with bounded_memory(options.worker_memory), Watch(seconds, is_retry=is_retry) as watch:
         yield supervised(app, watch)
-
-
-class Opened(NamedTuple):
-    """What a worker begins with: its connection, how many streams may be in flight, what algorithms are made of."""
-
-    connection: Connection
-    concurrency: ConcurrencyLimit
-    dependencies: Dependencies
 
 
 @dataclass(frozen=True)
@@ -256,11 +241,14 @@ class FoldJob:
     types: Collection[str] | None = None
     """The message types that the log may hold, None for all."""
 
-    supervision: Supervision | None = None
-    """Bounds the time and memory of handlers; None does not."""
+    is_supervised: bool = False
+    """Whether the time and memory of handlers are bounded."""
 
-    def open(self, app: App | None = None) -> Opened:
-        """Return this worker's connection, with what the algorithm is made of; `app` is the one under supervision."""
+    def open(self, app: App | None = None) -> tuple[Connection, ConcurrencyLimit, Dependencies]:
+        """Return this worker's connection, how many streams may be in flight, and what algorithms are made of.
+
+        `app` is the one under supervision.
+        """
         options = self.options
         connection = open_table(self.store, self.table, options.other_table)
         concurrency = ConcurrencyLimit(options.in_flight)
@@ -274,7 +262,7 @@ class FoldJob:
             batch=self.batch,
             documents=None if options.documents is None else open_documents(options.documents),
         )
-        return Opened(connection, concurrency, dependencies)
+        return connection, concurrency, dependencies
 
     def fold(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Handle the deliveries of a partition, stream by stream, and yield their outcomes."""
@@ -314,7 +302,7 @@ class FoldJob:
             yield to_arrow([Outcomes.of(outcomes)])
 
     def _fold(self, given: Iterable[Group]) -> Iterator[pa.RecordBatch]:
-        with supervising(self.app, self.supervision) as app:
+        with supervising(self.app, self.options) if self.is_supervised else nullcontext(self.app) as app:
             connection, concurrency, dependencies = self.open(app)
             worker = _Worker(
                 self,
@@ -390,15 +378,12 @@ class _Worker(NamedTuple):
             with placed(self.table):
                 process = self.algorithms[handler.name].process
                 return Outcomes.of(await process(business_id, deliveries, seen))
-        except (
-            StoredDataError
-        ) as error:  # the letters of a stream that cannot be read are in the outcomes only
-            damaged = Reason.STREAM_DAMAGED
+        except StoredDataError as error:
+            # The letters of a stream that cannot be read are in the outcomes only.
+            why = (Reason.STREAM_DAMAGED, str(error), handler.name)
             return Outcomes.of(
                 [
-                    each
-                    if isinstance(each, Outcome)
-                    else dead_letter(each.envelope, damaged, str(error), handler.name, each.business_id)
+                    each if isinstance(each, Outcome) else dead_letter(each.envelope, *why, each.business_id)
                     for each in deliveries
                 ]
             )

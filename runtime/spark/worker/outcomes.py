@@ -239,27 +239,20 @@ def totals(parts: Iterable[Part]) -> tuple[Mapping[str, int], int]:
     return counts, routable
 
 
-@dataclass(frozen=True)
-class Merge:
-    """Gives the outcomes in some files of a folder, in place of a fold, so that they are written to one file."""
+def written(folder: str, names: Iterable[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the outcomes in some files of a folder, in place of a fold; the rows that come in only make the task."""
+    from pyarrow import parquet  # noqa: PLC0415 - as in `PartFile.open`
 
-    folder: str
-    names: tuple[str, ...]
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Give what the files hold; the rows that come in only make the task."""
-        from pyarrow import parquet  # noqa: PLC0415 - as in `PartFile.open`
-
-        for _ in batches:
-            pass
-        folder = open_folder(self.folder)
-        try:
-            for name in self.names:
-                with folder.read(name) as file:
-                    for outcomes in parquet.ParquetFile(file).iter_batches():
-                        yield outcomes.cast(ARROW_OUTCOME)
-        except FileNotFoundError as error:
-            raise BatchFailedError(f"Files that other workers wrote to {folder.path} are gone.") from error
+    for _ in batches:
+        pass
+    source = open_folder(folder)
+    try:
+        for name in names:
+            with source.read(name) as file:
+                for outcomes in parquet.ParquetFile(file).iter_batches():
+                    yield outcomes.cast(ARROW_OUTCOME)
+    except FileNotFoundError as error:
+        raise BatchFailedError(f"Files that other workers wrote to {source.path} are gone.") from error
 
 
 @dataclass(frozen=True)
