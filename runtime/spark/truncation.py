@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -78,8 +78,7 @@ def holding(place: TablePlace, clock: Clock, *, take_over: bool) -> Iterator[str
     except (KeyError, OSError):  # a container may have no name for its user
         user = str(os.getuid())
     holder = f"{user} on {socket.gethostname()} (process {os.getpid()})"
-    connection = Connection(place, make=False)
-    try:
+    with closing(Connection(place, make=False)) as connection:
         leases = Leases(connection.table, clock)
         keeper = _Keeper(place, clock, connection.run(leases.take(holder, take_over=take_over)))
         keeper.start()
@@ -92,8 +91,6 @@ def holding(place: TablePlace, clock: Clock, *, take_over: bool) -> Iterator[str
                 raise keeper.lost
             with suppress(EventStoreError):  # it expires by itself
                 connection.run(leases.release(keeper.lease))
-    finally:
-        connection.close()
 
 
 class _Keeper(threading.Thread):
@@ -107,17 +104,15 @@ class _Keeper(threading.Thread):
         self._place, self._clock = place, clock
 
     def run(self) -> None:
-        connection = Connection(self._place, make=False)
-        try:
-            while not self.ended.wait(RENEW_SECONDS):
-                # A store that does not answer now may do so before the lease expires.
-                with suppress(EventStoreError):
-                    renew = Leases(connection.table, self._clock).renew(self.lease)
-                    self.lease = connection.run(renew)
-        except LeaseLostError as error:
-            self.lost = error
-        finally:
-            connection.close()
+        with closing(Connection(self._place, make=False)) as connection:
+            leases = Leases(connection.table, self._clock)
+            try:
+                while not self.ended.wait(RENEW_SECONDS):
+                    # A store that does not answer now may do so before the lease expires.
+                    with suppress(EventStoreError):
+                        self.lease = connection.run(leases.renew(self.lease))
+            except LeaseLostError as error:
+                self.lost = error
 
 
 @dataclass(frozen=True, kw_only=True)
