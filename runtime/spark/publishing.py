@@ -35,7 +35,7 @@ from runtime.spark.commit import absolute_folder
 from runtime.spark.preflight import Probe, check_workers
 from runtime.spark.schemas import ARROW_OUTPUT
 from runtime.spark.session import cores_of, failing_as, job_settings, master_of
-from runtime.spark.worker.connection import check_reach, check_scope, open_table
+from runtime.spark.worker.connection import check_scope, open_table
 
 MakeTarget = Callable[[TargetOptions], Target]
 
@@ -146,8 +146,7 @@ def publish(
         of_target = replace(of_target, keys=portable_url(store), keys_table=table)
     make = _maker(to)
     opened, place = make(of_target), TablePlace(store, table)
-    connection = open_table(store, table, make=False)
-    check_reach(connection, spark)
+    connection = open_table(store, table, make=False, spark=spark)
     if isinstance(opened, SqliteTarget):
         check_scope("machine", master_of(spark))
     record = connection.run(Ledger(connection.table, clock).get(batch_id))

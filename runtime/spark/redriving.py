@@ -40,7 +40,7 @@ from runtime.spark.batch import Batch
 from runtime.spark.commit import read_file
 from runtime.spark.rounds import BatchResult, Work, new_batch_id
 from runtime.spark.session import job_settings
-from runtime.spark.worker.connection import check_reach, open_table
+from runtime.spark.worker.connection import open_table
 from runtime.spark.worker.job import FoldJob
 from runtime.tables.reader import LETTER_COLUMNS, letter_row
 
@@ -266,8 +266,7 @@ def letters(
 
     Which streams have letters is read at once: two requests for each 1,000 streams.
     """
-    connection = open_table(store, table, make=False)
-    check_reach(connection, spark)
+    connection = open_table(store, table, make=False, spark=spark)
 
     async def keys() -> list[tuple[str, int]]:
         found = streams_with_letters(connection.table, where)

@@ -27,7 +27,7 @@ from runtime.maintenance.statistics import object_keys
 from runtime.retries import until_undisturbed
 from runtime.spark.preflight import Probe, check_workers
 from runtime.spark.session import cores_of, failing_as, job_settings
-from runtime.spark.worker.connection import ConcurrencyLimit, Connection, check_reach, open_table
+from runtime.spark.worker.connection import ConcurrencyLimit, Connection, open_table
 from runtime.versions.properties import Damaged, collecting, placed, report
 
 RANGES_OF_A_CORE = 4
@@ -118,8 +118,7 @@ def _scan(
     other: TablePlace | None = None,
     prefix: str = "",
 ) -> None:
-    connection = open_table(place.store, place.table, other, make=False)
-    check_reach(connection, spark)
+    connection = open_table(place.store, place.table, other, make=False, spark=spark)
     parts = RANGES_OF_A_CORE * cores_of(spark)
     ranges = connection.run(split_keys(object_keys(connection.table, prefix), parts, prefix))
     task = Task(job, place.for_workers(), other and other.for_workers())
@@ -181,7 +180,7 @@ def evict(
     after which it can be run again, and when all others are done `StoredDataError` for an entity that cannot be read.
     """
     check_stores(algorithm, deduplication_store=ids, token_store=None)
-    check_reach(open_table(place.store, place.table, ids, make=False), spark)
+    open_table(place.store, place.table, ids, make=False, spark=spark)
     check_workers(spark, Probe(app, place.for_workers(), ids and ids.for_workers()))
     counts: list[int] = []
     job = _EvictJob(app, algorithm, cut_off(clock, older_than), dry_run)

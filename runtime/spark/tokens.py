@@ -31,7 +31,7 @@ from runtime.spark.logs.normalise import normalise
 from runtime.spark.logs.read import Log, describe_messages, open_log
 from runtime.spark.preflight import Probe, check_workers
 from runtime.spark.session import failing_as, job_settings
-from runtime.spark.worker.connection import ConcurrencyLimit, check_reach, open_table
+from runtime.spark.worker.connection import ConcurrencyLimit, open_table
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,7 @@ def issue_tokens(
     """
     with job_settings(spark, messages):
         issue = IssueJob(app, place.for_workers()).run
-        connection = open_table(place.store, place.table)
-        check_reach(connection, spark)
+        connection = open_table(place.store, place.table, spark=spark)
         check_workers(spark, Probe(app, place.for_workers(), None))
         given = open_log(spark, messages, log_format, step)
         log = normalise(given.rows, source, limits)

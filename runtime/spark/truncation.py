@@ -44,7 +44,7 @@ from runtime.publishing.records import prune_publications
 from runtime.retries import Pace, PacedTable, RetryPolicy
 from runtime.spark.scan import FOUND, RANGES_OF_A_CORE, Documents, Task, documents_of, scanned
 from runtime.spark.session import cores_of, failing_as, job_settings
-from runtime.spark.worker.connection import ConcurrencyLimit, Connection, check_reach, open_table
+from runtime.spark.worker.connection import ConcurrencyLimit, Connection, open_table
 from runtime.versions.dead_letters import Letter
 from runtime.versions.stream import stream_keys
 
@@ -188,8 +188,7 @@ def truncate(
     if chosen.is_given:  # what cannot be is refused before the table is looked for
         chosen.as_of(now, OpenBatches())
     place = TablePlace(store, table)
-    connection = open_table(store, table, make=False)
-    check_reach(connection, spark)
+    connection = open_table(store, table, make=False, spark=spark)
     # The requests of the driver are counted and paced like those of the workers.
     paced = PacedTable(connection.table, Pace(rate) if rate else None)
     policies, ledger = Policies(paced, chosen.clock), Ledger(paced, chosen.clock)

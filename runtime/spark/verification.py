@@ -43,14 +43,7 @@ from runtime.spark.preflight import Probe, check_workers
 from runtime.spark.scan import RANGES_OF_A_CORE, Documents, Task, scanned
 from runtime.spark.schemas import ARROW_FOUND, FOUND
 from runtime.spark.session import cores_of, failing_as, job_settings
-from runtime.spark.worker.connection import (
-    Buffer,
-    ConcurrencyLimit,
-    Connection,
-    Wait,
-    check_reach,
-    open_table,
-)
+from runtime.spark.worker.connection import Buffer, ConcurrencyLimit, Connection, Wait, open_table
 from runtime.spark.worker.job import Group, groups, rare_collections
 from runtime.spark.worker.outcomes import MAX_BYTES, outputs_array, outputs_bytes
 from runtime.versions.properties import Damaged, collecting
@@ -314,8 +307,7 @@ def verify(
         rows = open_log(spark, messages, chosen.log_format, say).rows
         log = normalise(rows, chosen.source, chosen.limits)
         tell_of_struct(rows, app, None, say)
-        connection = open_table(place.store, place.table, make=False)
-        check_reach(connection, spark)
+        connection = open_table(place.store, place.table, make=False, spark=spark)
         check_workers(spark, Probe(app, place, None))
         algorithm = connection.run(Ledger(connection.table, system_clock).algorithm())
         if algorithm is not None and algorithm.name != STATE_BASED:

@@ -431,11 +431,17 @@ class Connection:
 
 
 def open_table(
-    store_url: str, table_name: str, other: TablePlace | None = None, *, make: bool = True
+    store_url: str,
+    table_name: str,
+    other: TablePlace | None = None,
+    *,
+    make: bool = True,
+    spark: SparkSession | None = None,
 ) -> Connection:
     """Return this thread's connection to a table, and to a second one: an event loop belongs to one thread.
 
-    With `make=False` a table that is not there is not made: raises `TableNotFoundError`.
+    With `make=False` a table that is not there is not made: raises `TableNotFoundError`. With a session, raises
+    `UsageError` as `check_reach` does.
     """
     # A relative path, or the name of a variable, may mean another store than it did when it was opened.
     place, other = TablePlace(store_url, table_name).for_workers(), other and other.for_workers()
@@ -444,6 +450,8 @@ def open_table(
         _connections.pop(key).close()
     if key not in _connections:
         _connections[key] = Connection(TablePlace(store_url, table_name), key[-1], make=make)
+    if spark is not None:
+        check_reach(_connections[key], spark)
     return _connections[key]
 
 
