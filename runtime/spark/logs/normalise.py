@@ -141,16 +141,16 @@ def _judge(log: DataFrame, source: str | None, limits: MessageLimits) -> tuple[D
     given = _parse_lines(log, limits) if log.columns == ["line"] else _check_columns(log)
     types = {field.name: field.dataType for field in given.schema}
     parsed = _with_excess(given, types, limits)
-    is_map = isinstance(types["headers"], MapType)
+    headers = sf.col("headers")
+    if not isinstance(types["headers"], MapType):
+        headers = sf.from_json(headers, "map<string,string>", _JSON_OPTIONS)
     # What takes long and is used twice is a column of its own, or Spark would compute it for each use.
     read = parsed.select(
         "*",
         sf.expr(f"{_message_id(source)} AS id"),
         sf.expr(f"{_number(types['sequence'])} AS number"),
         sf.expr(f"{_time(types['enqueued_at'])} AS instant"),
-        (sf.col("headers") if is_map else sf.from_json("headers", "map<string,string>", _JSON_OPTIONS)).alias(
-            "entries"
-        ),
+        headers.alias("entries"),
     )
     checked = read.selectExpr("*", f"{first_of(_checks(types))} AS problem")
     if "line" not in types:

@@ -56,6 +56,7 @@ _WINDOWS = 100
 """After how many windows it begins anew, so that a store that became slower for good is not compared with its past."""
 
 T = TypeVar("T")
+Work = Coroutine[Any, Any, T]
 
 
 class Wait(Enum):
@@ -186,9 +187,7 @@ class EventLoop:
         with ThreadPoolExecutor(1) as thread:  # a notebook has a loop of its own under way
             return thread.submit(self._run, coroutine).result()
 
-    def run_all(
-        self, work: Iterable[Coroutine[Any, Any, T] | Wait], concurrency: ConcurrencyLimit
-    ) -> Iterator[T]:
+    def run_all(self, work: Iterable[Work[T] | Wait], concurrency: ConcurrencyLimit) -> Iterator[T]:
         """Run coroutines as `Connection.run_all` does."""
         running: set[asyncio.Task[T]] = set()
         try:
@@ -234,9 +233,6 @@ class EventLoop:
         while done:
             yield done.pop().result()
         return waiting
-
-
-Work = Coroutine[Any, Any, T]
 
 
 class Pending:
@@ -412,9 +408,7 @@ class Connection:
         table = table if wrap is None else wrap(table)
         return table if self._loop is None else MeasuredTable(table, concurrency)
 
-    def run_all(
-        self, work: Iterable[Coroutine[Any, Any, T] | Wait], concurrency: ConcurrencyLimit
-    ) -> Iterator[T]:
+    def run_all(self, work: Iterable[Work[T] | Wait], concurrency: ConcurrencyLimit) -> Iterator[T]:
         """Run coroutines, as many at once as `concurrency` allows, and give their results as they end.
 
         The next coroutine is asked for only when there is room for it, and when a `Wait` before it has ended. When one
