@@ -364,7 +364,7 @@ class Stream:
         rounds = self._rounds(messages)
         self._prepare_once(rounds, epoch)
         planned = self.admission.checkpoint.planned(epoch)
-        record = self.admission.find(rounds, epoch, planned.content)
+        record = self.admission.find(rounds, epoch, planned)
         if record is None:
             self.places.check_unused(epoch)
         elif record.status is BatchStatus.ABANDONED:
@@ -373,8 +373,7 @@ class Stream:
         if record is None or not (record.is_finished or record.rounds):
             check()
         if record is None or record.status is not BatchStatus.PUBLISHED:
-            what = self.admission.what(epoch, planned.content)
-            begun = rounds.enter(self.admission.batch_id(epoch), what)
+            begun = rounds.enter(self.admission.batch_id(epoch), self.admission.what(epoch, planned))
             job = replace(rounds.job(begun), types=self.options.types_of(self.app))
             work = Work(group(messages, rounds.partitions), job.fold, is_planned_once=True, check=check)
             record = rounds.end(begun, work)
