@@ -371,38 +371,33 @@ def _found(messages: DataFrame, job: VerifyJob, number: int, options: VerifyOpti
     return found
 
 
-@dataclass(frozen=True)
-class _StoredIds:
-    """Reads which messages made the versions that are kept, of a share of the streams. Is sent to the workers."""
+def _stored_ids(options: VerifyOptions, connection: Connection, ranges: Iterable[KeyRange]) -> Documents:
+    """Yield which messages made the versions that are kept, of a share of the streams, in the form of `_STORED`.
 
-    options: VerifyOptions
+    Of a stream that is some ids in order, or why it cannot be read.
+    """
+    concurrency = ConcurrencyLimit(options.in_flight)
+    table = connection.measured(connection.table, concurrency, options.wrap)
 
-    def __call__(self, connection: Connection, ranges: Iterable[KeyRange]) -> Documents:
-        """Yield documents in the form of `_STORED`: of a stream some ids in order, or why it cannot be read."""
-        options, concurrency = self.options, ConcurrencyLimit(self.options.in_flight)
-        table = connection.measured(connection.table, concurrency, options.wrap)
+    async def keys_in(keys: KeyRange) -> list[str]:
+        found = [key async for page in stream_keys(connection.table, keys) for key in page]
+        share = options.sample * SHARES
+        return [key for key in found if Shard.resolve(f"{options.seed}{key}", SHARES) < share]
 
-        async def keys_in(keys: KeyRange) -> list[str]:
-            found = [key async for page in stream_keys(connection.table, keys) for key in page]
-            share = options.sample * SHARES
-            return [key for key in found if Shard.resolve(f"{options.seed}{key}", SHARES) < share]
+    async def read(key: str) -> Sequence[Any]:
+        try:
+            first, ids = await until_undisturbed(RetryPolicy().beside(table), partial(made_by, table, key))
+        except StoredDataError as error:
+            return [_stored(key, error=str(error))]
+        texts, places = list(map(id_text, ids)), range(0, len(ids), _IDS_AT_ONCE)
+        return [_stored(key, first + at, texts[at : at + _IDS_AT_ONCE]) for at in places]
 
-        async def read(key: str) -> Sequence[Any]:
-            try:
-                first, ids = await until_undisturbed(
-                    RetryPolicy().beside(table), partial(made_by, table, key)
-                )
-            except StoredDataError as error:
-                return [_stored(key, error=str(error))]
-            texts, places = list(map(id_text, ids)), range(0, len(ids), _IDS_AT_ONCE)
-            return [_stored(key, first + at, texts[at : at + _IDS_AT_ONCE]) for at in places]
-
-        for keys in ranges:
-            damaged = Damaged()
-            with collecting(damaged):
-                found = connection.run(keys_in(keys))
-            yield [_stored(error.stream, error=str(error)) for error in damaged.errors]
-            yield from connection.run_all(map(read, found), concurrency)
+    for keys in ranges:
+        damaged = Damaged()
+        with collecting(damaged):
+            found = connection.run(keys_in(keys))
+        yield [_stored(error.stream, error=str(error)) for error in damaged.errors]
+        yield from connection.run_all(map(read, found), concurrency)
 
 
 def _stored(key: str, first: int = 1, ids: Sequence[str] = (), error: str | None = None) -> dict[str, Any]:
@@ -419,7 +414,7 @@ def _lost(logs: Sequence[DataFrame], job: VerifyJob, connection: Connection) -> 
     spark, is_of_app = logs[0].sparkSession, sf.col("handler").isin(list(job.app.handlers))
     ranges = connection.run(split_keys(object_keys(connection.table), RANGES_OF_A_CORE * cores_of(spark)))
     with failing_as(BatchFailedError):
-        documents = scanned(spark, Task(_StoredIds(job.options), job.place), ranges)
+        documents = scanned(spark, Task(partial(_stored_ids, job.options), job.place), ranges)
         documents.persist(StorageLevel.DISK_ONLY).count()
     stored = documents.select(sf.from_json("found", _STORED).alias("stored")).select("stored.*")
     versions = stored.selectExpr("handler", "business_id", "first", "posexplode(ids) AS (at, message_id)")

@@ -40,8 +40,8 @@ WHAT_TO_DO = (
 class Planned(NamedTuple):
     """A micro-batch that Spark has planned.
 
-    Beside query and epoch, the id of its checkpoint and a digest of its offsets identify it. `files` has the url of each
-    file, if it is of files, and when that was written last, in milliseconds, as Spark found it.
+    Beside query and epoch, the id of its checkpoint and a digest of its offsets identify it. `files` has the url of
+    each file, if it is of files, and when that was written last, in milliseconds, as Spark found it.
     """
 
     checkpoint: str
