@@ -34,7 +34,7 @@ from runtime.ledger.ledger import BatchRecord, Ledger
 from runtime.messages.outcome import Status
 from runtime.spark.commit import MERGED_UP_TO, BatchFolders, check_unused
 from runtime.spark.logs.route import route
-from runtime.spark.preflight import Probe, check_folder, check_workers
+from runtime.spark.preflight import check_folder, check_workers
 from runtime.spark.session import cores_of, failing_as, planned_once
 from runtime.spark.worker.connection import Connection
 from runtime.spark.worker.job import FoldJob
@@ -121,7 +121,7 @@ class Rounds:
     def check_place(self) -> None:
         """Raise `UsageError` when outcomes cannot be written, or the workers cannot do their work."""
         check_folder(self.out)
-        check_workers(self.spark, Probe(self.app, self.place, self.options.other_table))
+        check_workers(self.spark, self.app, self.place, self.options.other_table)
 
     def find(self, batch_id: str) -> BatchRecord | None:
         """Return what the ledger has of a batch."""

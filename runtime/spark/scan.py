@@ -25,7 +25,7 @@ from runtime.clock import Clock, cut_off, system_clock
 from runtime.errors import BatchFailedError, StoredDataError
 from runtime.maintenance.statistics import object_keys
 from runtime.retries import until_undisturbed
-from runtime.spark.preflight import Probe, check_workers
+from runtime.spark.preflight import check_workers
 from runtime.spark.session import cores_of, failing_as, job_settings
 from runtime.spark.worker.connection import ConcurrencyLimit, Connection, open_table
 from runtime.versions.properties import Damaged, collecting, placed, report
@@ -180,7 +180,7 @@ def evict(
     """
     check_stores(algorithm, deduplication_store=ids, token_store=None)
     open_table(place.store, place.table, ids, make=False, spark=spark)
-    check_workers(spark, Probe(app, place.for_workers(), ids and ids.for_workers()))
+    check_workers(spark, app, place.for_workers(), ids and ids.for_workers())
     counts: list[int] = []
     job = partial(_evict, app, algorithm, cut_off(clock, older_than), dry_run=dry_run)
     _scan(spark, place, job, counts.append, other=ids)

@@ -39,7 +39,7 @@ from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.logs.normalise import normalise, tell_of_struct
 from runtime.spark.logs.read import Log, open_log
 from runtime.spark.logs.route import SHARES, Sample, find_routes, route
-from runtime.spark.preflight import Probe, check_workers
+from runtime.spark.preflight import check_workers
 from runtime.spark.scan import RANGES_OF_A_CORE, Documents, Task, scanned
 from runtime.spark.schemas import ARROW_FOUND, FOUND
 from runtime.spark.session import cores_of, failing_as, job_settings
@@ -308,7 +308,7 @@ def verify(
         log = normalise(rows, chosen.source, chosen.limits)
         tell_of_struct(rows, app, None, say)
         connection = open_table(place.store, place.table, make=False, spark=spark)
-        check_workers(spark, Probe(app, place, None))
+        check_workers(spark, app, place)
         algorithm = connection.run(Ledger(connection.table, system_clock).algorithm())
         if algorithm is not None and algorithm.name != STATE_BASED:
             raise UsageError(
