@@ -22,6 +22,7 @@ from benchmarks.shooting import TABLE, Delivery, final_states
 from eventstore import InterceptedTable, Operation, Page, Row, Table, drive
 from eventstore.limits import prepare_row
 from handlers import App
+from runtime.batch_options import BatchOptions
 from runtime.clock import Clock, system_clock
 from runtime.ledger.batch import BatchContext
 from runtime.spark.rounds import new_batch_id
@@ -134,7 +135,13 @@ class Folding:
         """Handle a batch of deliveries, those of each stream together, and return what it cost."""
         counted: list[CountedTable] = []
         wrap = partial(_count, counted) if self._counted else None
-        job = FoldJob(self._app, self._url, TABLE, BatchContext(new_batch_id()), self._clock, wrap=wrap)
+        job = FoldJob(
+            self._app,
+            self._url,
+            TABLE,
+            BatchContext(new_batch_id()),
+            BatchOptions(clock=self._clock, wrap=wrap),
+        )
         began = time.perf_counter()
         outcomes = list(job.fold(batches))
         seconds = time.perf_counter() - began

@@ -55,6 +55,7 @@ __all__ = [
 
 # No module may have the name of something here: once imported, it would stand in its place.
 _MODULES = {
+    "runtime.batch_options": ("BatchOptions", "TablePlace", "VerifyOptions"),
     "runtime.spark.batch": ("Batch", "dead_letters", "outputs", "run_batch"),
     "runtime.spark.publishing": ("PublishTo", "publish"),
     "runtime.spark.redriving": ("letters", "redrive"),
@@ -66,8 +67,7 @@ _MODULES = {
     "runtime.spark.truncation": ("truncate",),
     "runtime.spark.verification": ("Verification", "verify"),
 }
-_MODULE_OF = dict.fromkeys(("BatchOptions", "TablePlace", "VerifyOptions"), "runtime.batch_options")
-_MODULE_OF |= {name: module for module, names in _MODULES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has the name

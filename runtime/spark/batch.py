@@ -25,7 +25,7 @@ from runtime.spark.logs.read import Log, describe_input, open_log
 from runtime.spark.logs.route import route
 from runtime.spark.rounds import BatchResult, Rounds, Work, new_batch_id, partitions_of
 from runtime.spark.session import job_settings
-from runtime.spark.worker.connection import check_reach, open_table
+from runtime.spark.worker.connection import open_table
 from runtime.spark.worker.job import FoldJob
 
 
@@ -120,8 +120,7 @@ class Batch:
 
     def rounds(self) -> Rounds:
         """Open the table, and return what runs the rounds of a batch into it."""
-        connection = open_table(self.store, self.table, self.options.other_table)
-        check_reach(connection, self.spark)
+        connection = open_table(self.store, self.table, self.options.other_table, spark=self.spark)
         place = TablePlace(self.store, self.table).for_workers()
         return Rounds(self.spark, self.app, place, absolute_folder(self.out), self.options, connection)
 
@@ -129,7 +128,8 @@ class Batch:
 async def _unfinished(job: FoldJob) -> list[tuple[str, str]]:
     """Return handler and business id of each entity that has something pending."""
     found = []
-    for handler, batch in make_outboxes(job.algorithm, job.open().dependencies).items():
+    _, _, dependencies = job.open()
+    for handler, batch in make_outboxes(job.options.algorithm, dependencies).items():
         entities = batch.entities
         found += [(handler, entities.business_id(key)) async for key in entities.unfinished()]
     return found

@@ -38,22 +38,6 @@ from runtime.spark.worker.outcomes import SUFFIX, Part, PartFile
 _ROUND = "round"
 
 
-def read_outcomes(spark: SparkSession, batch: str, rounds: Mapping[int, str]) -> DataFrame:
-    """Return the outcomes of some rounds of a batch, whose folders are given."""
-    if not rounds:
-        return spark.createDataFrame([], STORED_OUTCOME)
-    if open_folder(batch).moves_whole:
-        reader = spark.read.schema(STORED_OUTCOME).option("basePath", batch)
-        return reader.parquet(*rounds.values())
-    files = [
-        (folder, name, number)
-        for number, folder in rounds.items()
-        for name in sorted(open_folder(folder).sizes())
-        if name.endswith(SUFFIX)
-    ]
-    return _read_by_workers(spark, files, STORED_OUTCOME)
-
-
 def read_file(spark: SparkSession, folder: str, name: str, schema: StructType) -> DataFrame:
     """Return the columns of a schema that are in a file."""
     if open_folder(folder).moves_whole:
@@ -93,7 +77,6 @@ MERGED_UP_TO = 4 * 2**30
 
 _MANIFEST = "_files"
 _GATHERED = "_gathered"
-_UNFINISHED = "-unfinished"
 _PATTERN = "*?[]{}"
 
 
@@ -230,7 +213,19 @@ class BatchFolders:
     def outcomes(self, number: int | None = None) -> DataFrame:
         """Return the outcomes of a round, or of all rounds that are committed."""
         rounds = range(self.record.rounds) if number is None else [number]
-        return read_outcomes(self.spark, self._batch(), {each: self.round(each) for each in rounds})
+        folders = {each: self.round(each) for each in rounds}
+        if not folders:
+            return self.spark.createDataFrame([], STORED_OUTCOME)
+        if self.moves_whole:
+            reader = self.spark.read.schema(STORED_OUTCOME).option("basePath", self._batch())
+            return reader.parquet(*folders.values())
+        files = [
+            (folder, name, each)
+            for each, folder in folders.items()
+            for name in sorted(open_folder(folder).sizes())
+            if name.endswith(SUFFIX)
+        ]
+        return _read_by_workers(self.spark, files, STORED_OUTCOME)
 
     def rows(self, number: int) -> int:
         """Return how many outcomes a round has, from the footers of its files."""
@@ -278,7 +273,7 @@ def _copy(
     source: Folder, target: Folder, there: Mapping[str, int], sizes: Mapping[str, int], mark: str
 ) -> None:
     """Copy the files, guarded by a mark that says while they are not complete."""
-    unfinished = f"{mark}{_UNFINISHED}"
+    unfinished = f"{mark}-unfinished"
     target.create()
     target.touch(unfinished)
     for name in there.keys() - {*sizes, unfinished}:

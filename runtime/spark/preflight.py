@@ -9,8 +9,7 @@ import tempfile
 import uuid
 import zipfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
@@ -85,20 +84,6 @@ _OURS = _OF_A_STORE.union(
 )
 
 
-@dataclass(frozen=True)
-class Probe:
-    """What a worker tries before a batch begins: to load the app, or a sender, and to open the tables."""
-
-    app: object
-    states: TablePlace
-    other: TablePlace | None
-
-    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Open the tables, and return the rows."""
-        open_table(self.states.store, self.states.table, self.other, make=False)
-        yield from batches
-
-
 def check_folder(folder: str) -> None:
     """Raise `UsageError` when nothing can be written to a folder; makes it if there is none."""
     tried = open_folder(folder).sub(f"_writable-{uuid.uuid4().hex}")
@@ -110,17 +95,31 @@ def check_folder(folder: str) -> None:
         raise UsageError(f"Outcomes cannot be written to {folder}: {error}. Choose another --out.") from error
 
 
-def check_workers(spark: SparkSession, probe: Probe) -> None:
+def _probe(
+    app: object,  # noqa: ARG001 - is loaded, as it is sent with the task
+    states: TablePlace,
+    other: TablePlace | None,
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Open the tables, and return the rows."""
+    open_table(states.store, states.table, other, make=False)
+    yield from batches
+
+
+def check_workers(
+    spark: SparkSession, app: object, states: TablePlace, other: TablePlace | None = None
+) -> None:
     """Raise `UsageError` when a worker lacks this package, or does not reach the store; send it the app it lacks.
 
-    Costs a task, unless the workers are known to have what this process has; and one more for each module sent.
+    An app, or a sender, is loaded, and the tables are opened. Costs a task, unless the workers are known to have what
+    this process has; and one more for each module sent.
     """
     if has_alike_workers(spark):
         return
     sent: set[str] = set()
     while True:
         try:
-            spark.range(0, 1, 1, 1).mapInArrow(probe.run, "id long").collect()
+            spark.range(0, 1, 1, 1).mapInArrow(partial(_probe, app, states, other), "id long").collect()
         except Exception as error:
             if not is_of_spark(error):
                 raise

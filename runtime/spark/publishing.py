@@ -32,10 +32,10 @@ from runtime.publishing.runner import Published, Runner, Tally, begin
 from runtime.publishing.targets.choice import open_target, resolved
 from runtime.publishing.targets.sql import SqliteTarget
 from runtime.spark.commit import absolute_folder
-from runtime.spark.preflight import Probe, check_workers
+from runtime.spark.preflight import check_workers
 from runtime.spark.schemas import ARROW_OUTPUT
 from runtime.spark.session import cores_of, failing_as, job_settings, master_of
-from runtime.spark.worker.connection import check_reach, check_scope, open_table
+from runtime.spark.worker.connection import check_scope, open_table
 
 MakeTarget = Callable[[TargetOptions], Target]
 
@@ -146,8 +146,7 @@ def publish(
         of_target = replace(of_target, keys=portable_url(store), keys_table=table)
     make = _maker(to)
     opened, place = make(of_target), TablePlace(store, table)
-    connection = open_table(store, table, make=False)
-    check_reach(connection, spark)
+    connection = open_table(store, table, make=False, spark=spark)
     if isinstance(opened, SqliteTarget):
         check_scope("machine", master_of(spark))
     record = connection.run(Ledger(connection.table, clock).get(batch_id))
@@ -169,7 +168,7 @@ def publish(
         files, count = begun.outputs.files(), begun.publication.slices
         route = RouteJob(begun.outputs, files, count, begun.waiting)
         with job_settings(spark):
-            check_workers(spark, Probe(job.open_target, job.place, None))
+            check_workers(spark, job.open_target, job.place)
             positions = spark.range(0, len(files), 1, max(1, min(len(files), tasks)))
             routed = positions.mapInArrow(route.run, ROUTED)
             # A slice without outputs is to be marked as sent too.

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -36,10 +37,10 @@ from runtime.messages.parsing import business_id_of
 from runtime.options import given
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.batch import Batch
-from runtime.spark.commit import absolute_folder, read_file
+from runtime.spark.commit import read_file
 from runtime.spark.rounds import BatchResult, Work, new_batch_id
 from runtime.spark.session import job_settings
-from runtime.spark.worker.connection import check_reach, open_table
+from runtime.spark.worker.connection import open_table
 from runtime.spark.worker.job import FoldJob
 from runtime.tables.reader import LETTER_COLUMNS, letter_row
 
@@ -76,16 +77,17 @@ def redrive_wanted(batch: Batch, wanted: Wanted, batch_id: str | None = None) ->
     with job_settings(batch.spark):
         rounds = batch.rounds()
         rounds.check_table()
-        letters = RedrivenLetters(absolute_folder(batch.out), batch_id or new_batch_id())
+        letters = RedrivenLetters(rounds.out, batch_id or new_batch_id())
         connection = rounds.connection
-        record = None if letters.are_frozen else rounds.find(letters.batch_id)
-        if not letters.are_frozen and record is None:
-            connection.run(letters.freeze(connection.table, batch.app, wanted))
-        elif record is not None and not record.is_finished:
-            raise UsageError(
-                f"The letters of batch {letters.batch_id} are no longer in {letters.path}: abandon the batch, and "
-                f"redrive with a new one."
-            )
+        if not letters.are_frozen:
+            record = rounds.find(letters.batch_id)
+            if record is None:
+                connection.run(letters.freeze(connection.table, batch.app, wanted))
+            elif not record.is_finished:
+                raise UsageError(
+                    f"The letters of batch {letters.batch_id} are no longer in {letters.path}: abandon the batch, "
+                    f"and redrive with a new one."
+                )
         try:
             begun = rounds.begin(letters.batch_id, f"letters in {letters.path}")
         except UsageError:
@@ -101,21 +103,15 @@ def redrive_wanted(batch: Batch, wanted: Wanted, batch_id: str | None = None) ->
 
 
 _FILE = "letters.parquet"
-_UNFINISHED = "unfinished"
 _BYTES_AT_ONCE = 2**23
 _STREAM = ("handler", "business_id")
 
 _REDRIVEN = pa.schema(
     [
-        ("handler", pa.string()),
-        ("business_id", pa.string()),
-        ("letter", pa.int64()),
-        ("sequence", pa.int64()),
-        ("enqueued_at", pa.int64()),
+        *((name, pa.string()) for name in _STREAM),
+        *((name, pa.int64()) for name in ("letter", "sequence", "enqueued_at")),
         ("delivery", pa.binary()),
-        ("problem", pa.string()),
-        ("row", pa.string()),
-        ("etag", pa.string()),
+        *((name, pa.string()) for name in ("problem", "row", "etag")),
     ]
 )
 """A letter that is redriven, to one handler.
@@ -125,8 +121,6 @@ _REDRIVEN = pa.schema(
 
 _HANDLED = from_arrow_schema(pa.schema(list(_REDRIVEN)[:-2]))
 """What workers are given of `_REDRIVEN`."""
-
-_BEHIND_ALL = 2**62
 
 
 @dataclass(frozen=True)
@@ -152,8 +146,6 @@ class RedrivenLetters:
     @property
     def deliveries(self) -> int | None:
         """How many deliveries they are, each to one handler; None when there is no file of them."""
-        from pyarrow import parquet  # noqa: PLC0415 - see below
-
         if not self.are_frozen:
             return None
         with self._folder.read(_FILE) as file:
@@ -164,18 +156,14 @@ class RedrivenLetters:
 
         Raises `UsageError` for letters of a handler that the app lacks, and for edits of letters that are not chosen.
         """
-        from pyarrow import parquet  # noqa: PLC0415 - takes time, and the command may refuse before
-
-        unfinished = self._folder.sub(_UNFINISHED)
+        unfinished = self._folder.sub("unfinished")
         unfinished.create()
         rows: list[dict[str, Any]] = []
         count = size = 0
         with ExitStack() as undo:
             undo.callback(self.remove)
-            with (
-                unfinished.write(_FILE) as file,
-                parquet.ParquetWriter(file, _REDRIVEN, compression="zstd") as writer,
-            ):
+            writing = partial(parquet.ParquetWriter, schema=_REDRIVEN, compression="zstd")
+            with unfinished.write(_FILE) as file, writing(file) as writer:
                 async for found in find_letters(table, wanted.selection):
                     if not wanted.takes(found):
                         continue
@@ -203,8 +191,6 @@ class RedrivenLetters:
 
     async def finish(self, table: Table) -> None:
         """Delete the letters of the table that the batch did not refuse again, and then the file."""
-        from pyarrow import parquet  # noqa: PLC0415 - see above
-
         retries = RetryPolicy().beside(table)
         if self.are_frozen:
             with self._folder.read(_FILE) as file:
@@ -231,7 +217,7 @@ def _rows(found: FoundLetter, app: App, mended: Envelope | None) -> Iterator[dic
     if envelope is None:
         raise AssertionError("A letter that waits has its delivery.")
     row = {
-        "letter": letter.number if found.row is None else _BEHIND_ALL,
+        "letter": letter.number if found.row is None else 2**62,
         "sequence": envelope.sequence,
         "enqueued_at": envelope.enqueued_at,
         "delivery": pack_envelope(envelope),
@@ -260,7 +246,7 @@ def _rows(found: FoundLetter, app: App, mended: Envelope | None) -> Iterator[dic
 
 
 _OF_TABLE = "_letters"
-_LETTER = pa.schema(list(LETTER_COLUMNS.items()))
+_LETTER = pa.schema(LETTER_COLUMNS)
 
 LETTER = from_arrow_schema(_LETTER)
 """A letter: the columns of a log, and what is known of it. `stream` is the business id of its stream.
@@ -280,8 +266,7 @@ def letters(
 
     Which streams have letters is read at once: two requests for each 1,000 streams.
     """
-    connection = open_table(store, table, make=False)
-    check_reach(connection, spark)
+    connection = open_table(store, table, make=False, spark=spark)
 
     async def keys() -> list[tuple[str, int]]:
         found = streams_with_letters(connection.table, where)

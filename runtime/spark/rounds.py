@@ -17,8 +17,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
@@ -33,11 +34,11 @@ from runtime.ledger.ledger import BatchRecord, Ledger
 from runtime.messages.outcome import Status
 from runtime.spark.commit import MERGED_UP_TO, BatchFolders, check_unused
 from runtime.spark.logs.route import route
-from runtime.spark.preflight import Probe, check_folder, check_workers
+from runtime.spark.preflight import check_folder, check_workers
 from runtime.spark.session import cores_of, failing_as, planned_once
 from runtime.spark.worker.connection import Connection
-from runtime.spark.worker.job import FoldJob, Supervision
-from runtime.spark.worker.outcomes import PART, Fold, Merge, Part, PartJob, totals
+from runtime.spark.worker.job import FoldJob
+from runtime.spark.worker.outcomes import PART, Fold, Part, PartJob, totals, written
 
 
 class Work(NamedTuple):
@@ -120,7 +121,7 @@ class Rounds:
     def check_place(self) -> None:
         """Raise `UsageError` when outcomes cannot be written, or the workers cannot do their work."""
         check_folder(self.out)
-        check_workers(self.spark, Probe(self.app, self.place, self.options.other_table))
+        check_workers(self.spark, self.app, self.place, self.options.other_table)
 
     def find(self, batch_id: str) -> BatchRecord | None:
         """Return what the ledger has of a batch."""
@@ -218,7 +219,7 @@ class Rounds:
             failing_as(BatchFailedError, self._how_to_resume(record)),
             planned_once(self.spark) if work.is_planned_once else nullcontext(),
         ):
-            parts = _written(work.rows, job)
+            parts = _parts(work.rows, job)
         work.check()
         counts, _ = totals(parts)
         count, seconds = sum(counts.values()) - counts["outputs"], time.monotonic() - began
@@ -239,9 +240,10 @@ class Rounds:
             size = sum(part.size for part in parts)
             if len(parts) > 1 and not folders.moves_whole and size <= MERGED_UP_TO:
                 folders.check_written(attempt, parts)
-                merge = Merge(folders.staged(attempt), tuple(part.name for part in parts))
+                staged = folders.staged(attempt)
+                merge = PartJob(partial(written, staged, [part.name for part in parts]), staged, types)
                 with failing_as(BatchFailedError):
-                    parts = _written(self.spark.range(0, 1, 1, 1), PartJob(merge, merge.folder, types))
+                    parts = _parts(self.spark.range(0, 1, 1, 1), merge)
             folders.propose(attempt, parts)
         except (OSError, BatchFailedError) as error:
             return self._by_another(record, error)
@@ -295,13 +297,8 @@ class Rounds:
             self.place.store,
             self.place.table,
             batch,
-            options.clock,
-            options.in_flight,
-            options.wrap,
-            options.algorithm,
-            options.other_table,
-            supervision=Supervision(options.handler_timeout.total_seconds(), options.worker_memory),
-            documents=options.documents,
+            replace(options, step=BatchOptions.step),  # which would be sent to the workers
+            is_supervised=True,
         )
 
     def _next_round(self, record: BatchRecord) -> Work:
@@ -371,6 +368,6 @@ class Rounds:
         return BatchFolders(self.spark, record)
 
 
-def _written(rows: DataFrame, job: PartJob) -> Sequence[Part]:
+def _parts(rows: DataFrame, job: PartJob) -> Sequence[Part]:
     """Return the files that tasks have written, of each task those of one attempt."""
     return [Part(**row.asDict()) for row in rows.mapInArrow(job.run, PART).collect()]

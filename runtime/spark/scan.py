@@ -25,9 +25,9 @@ from runtime.clock import Clock, cut_off, system_clock
 from runtime.errors import BatchFailedError, StoredDataError
 from runtime.maintenance.statistics import object_keys
 from runtime.retries import until_undisturbed
-from runtime.spark.preflight import Probe, check_workers
+from runtime.spark.preflight import check_workers
 from runtime.spark.session import cores_of, failing_as, job_settings
-from runtime.spark.worker.connection import ConcurrencyLimit, Connection, check_reach, open_table
+from runtime.spark.worker.connection import ConcurrencyLimit, Connection, open_table
 from runtime.versions.properties import Damaged, collecting, placed, report
 
 RANGES_OF_A_CORE = 4
@@ -118,8 +118,7 @@ def _scan(
     other: TablePlace | None = None,
     prefix: str = "",
 ) -> None:
-    connection = open_table(place.store, place.table, other, make=False)
-    check_reach(connection, spark)
+    connection = open_table(place.store, place.table, other, make=False, spark=spark)
     parts = RANGES_OF_A_CORE * cores_of(spark)
     ranges = connection.run(split_keys(object_keys(connection.table, prefix), parts, prefix))
     task = Task(job, place.for_workers(), other and other.for_workers())
@@ -130,37 +129,36 @@ def _scan(
             merge(document["result"])
 
 
-@dataclass(frozen=True)
-class _EvictJob:
-    """Forgets ids of ranges of entities. `latest` is the time, in microseconds, at or before which they go."""
+def _evict(
+    app: App,
+    algorithm: AlgorithmName,
+    latest: int,
+    connection: Connection,
+    ranges: Iterable[KeyRange],
+    *,
+    dry_run: bool,
+) -> Documents:
+    """Forget ids of ranges of entities: those of `latest`, in microseconds, or before."""
+    concurrency = ConcurrencyLimit(32)
+    table = connection.measured(connection.table, concurrency)
+    other = connection.measured(connection.other, concurrency)
+    outboxes = make_outboxes(algorithm, Dependencies(app, table, deduplication_store=other))
 
-    app: App
-    algorithm: AlgorithmName
-    latest: int
-    dry_run: bool
-    in_flight: int = 32
+    async def entities(keys: KeyRange) -> list[str]:
+        return [row.partition_key async for row in read_range(connection.table, ENTITY, keys, ())]
 
-    def __call__(self, connection: Connection, ranges: Iterable[KeyRange]) -> Documents:
-        concurrency = ConcurrencyLimit(self.in_flight)
-        table = connection.measured(connection.table, concurrency)
-        other = connection.measured(connection.other, concurrency)
-        outboxes = make_outboxes(self.algorithm, Dependencies(self.app, table, deduplication_store=other))
+    def work(found: Iterable[str]) -> Iterator[Coroutine[Any, Any, int]]:
+        for key in found:
+            outbox = outboxes.get(key.partition("-")[0])
+            if outbox is not None:
+                evict = partial(outbox.evict_from, key, latest, dry_run=dry_run)
+                yield until_undisturbed(outbox.retries, evict)
 
-        async def entities(keys: KeyRange) -> list[str]:
-            return [row.partition_key async for row in read_range(connection.table, ENTITY, keys, ())]
-
-        def work(found: Iterable[str]) -> Iterator[Coroutine[Any, Any, int]]:
-            for key in found:
-                outbox = outboxes.get(key.partition("-")[0])
-                if outbox is not None:
-                    evict = partial(outbox.evict_from, key, self.latest, dry_run=self.dry_run)
-                    yield until_undisturbed(outbox.retries, evict)
-
-        for keys in ranges:
-            found, damaged = connection.run(entities(keys)), Damaged()
-            with collecting(damaged):
-                forgotten = sum(connection.run_all(work(found), concurrency))
-            yield _with_damage(forgotten, damaged)
+    for keys in ranges:
+        found, damaged = connection.run(entities(keys)), Damaged()
+        with collecting(damaged):
+            forgotten = sum(connection.run_all(work(found), concurrency))
+        yield _with_damage(forgotten, damaged)
 
 
 def evict(
@@ -181,9 +179,9 @@ def evict(
     after which it can be run again, and when all others are done `StoredDataError` for an entity that cannot be read.
     """
     check_stores(algorithm, deduplication_store=ids, token_store=None)
-    check_reach(open_table(place.store, place.table, ids, make=False), spark)
-    check_workers(spark, Probe(app, place.for_workers(), ids and ids.for_workers()))
+    open_table(place.store, place.table, ids, make=False, spark=spark)
+    check_workers(spark, app, place.for_workers(), ids and ids.for_workers())
     counts: list[int] = []
-    job = _EvictJob(app, algorithm, cut_off(clock, older_than), dry_run)
+    job = partial(_evict, app, algorithm, cut_off(clock, older_than), dry_run=dry_run)
     _scan(spark, place, job, counts.append, other=ids)
     return sum(counts)

@@ -24,13 +24,8 @@ ARROW_OUTPUT = pa.struct(
 
 ARROW_OUTCOME = pa.schema(
     [
-        ("message_id", _TEXT),
-        ("type", _TEXT),
-        ("handler", _TEXT),
-        ("business_id", _TEXT),
-        ("status", _TEXT),
-        ("reason", _TEXT),
-        ("error", _TEXT),
+        *((name, _TEXT) for name in ("message_id", "type", "handler", "business_id")),
+        *((name, _TEXT) for name in ("status", "reason", "error")),
         ("version", _NUMBER),
         ("outputs", pa.list_(ARROW_OUTPUT)),
         ("delivery", _TEXT),
@@ -40,17 +35,10 @@ ARROW_OUTCOME = pa.schema(
 
 ARROW_FOUND = pa.schema(
     [
-        ("handler", _TEXT),
-        ("type", _TEXT),
-        ("verdict", _TEXT),
-        ("business_id", _TEXT),
-        ("message_id", _TEXT),
-        ("error", _TEXT),
-        ("revision", _NUMBER),
-        ("version", _NUMBER),
+        *((name, _TEXT) for name in ("handler", "type", "verdict", "business_id", "message_id", "error")),
+        *((name, _NUMBER) for name in ("revision", "version")),
         ("changes", _TEXT),
-        ("deliveries", _NUMBER),
-        ("streams", _NUMBER),
+        *((name, _NUMBER) for name in ("deliveries", "streams")),
         ("outputs", pa.list_(ARROW_OUTPUT)),
     ]
 )

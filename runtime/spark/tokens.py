@@ -8,7 +8,7 @@ its message may have been processed meanwhile.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 
@@ -29,9 +29,9 @@ from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.commit import absolute_folder
 from runtime.spark.logs.normalise import normalise
 from runtime.spark.logs.read import Log, describe_messages, open_log
-from runtime.spark.preflight import Probe, check_workers
+from runtime.spark.preflight import check_workers
 from runtime.spark.session import failing_as, job_settings
-from runtime.spark.worker.connection import ConcurrencyLimit, check_reach, open_table
+from runtime.spark.worker.connection import ConcurrencyLimit, open_table
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,8 @@ def issue_tokens(
     processed again. Raises `UsageError` when the folder exists.
     """
     with job_settings(spark, messages):
-        issue = IssueJob(app, place.for_workers()).run
-        connection = open_table(place.store, place.table)
-        check_reach(connection, spark)
-        check_workers(spark, Probe(app, place.for_workers(), None))
+        connection = open_table(place.store, place.table, spark=spark)
+        check_workers(spark, app, place.for_workers())
         given = open_log(spark, messages, log_format, step)
         log = normalise(given.rows, source, limits)
         folder = absolute_folder(out)
@@ -85,7 +83,8 @@ def issue_tokens(
             if not was_issued:
                 step("Issuing tokens")
                 new = log.where(sf.col("problem").isNull()).select("message_id", "type")
-                new.mapInArrow(issue, "messages long").write.format("noop").mode("overwrite").save()
+                issued = new.mapInArrow(partial(_issue, app, place.for_workers()), "messages long")
+                issued.write.format("noop").mode("overwrite").save()
                 connection.run(connection.table.barrier())
                 connection.run(_note(connection.table, what, folder))
             step("Writing the log")
@@ -97,28 +96,20 @@ def issue_tokens(
             return Issued(folder, spark.read.parquet(folder).count(), count, was_issued)
 
 
-@dataclass(frozen=True)
-class IssueJob:
-    """Issues tokens for the messages of a partition."""
-
-    app: App
-    place: TablePlace = field(repr=False)
-    in_flight: int = 32
-
-    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Issue the tokens of all messages that come in, and give their number."""
-        connection = open_table(self.place.store, self.place.table)
-        concurrency = ConcurrencyLimit(self.in_flight)
-        store = TokenStore(connection.measured(connection.table, concurrency))
-        retries = RetryPolicy().beside(connection.table)
-        tokens = (
-            first_tokens(row["message_id"], handlers_of(self.app, row["type"]))
-            for batch in batches
-            for row in batch.to_pylist()
-        )
-        work = (until_undisturbed(retries, partial(store.add, each)) for each in tokens if each)
-        done = sum(1 for _ in connection.run_all(work, concurrency))
-        yield pa.RecordBatch.from_pydict({"messages": pa.array([done], pa.int64())})
+def _issue(app: App, place: TablePlace, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Issue the tokens of all messages of a partition, and yield their number."""
+    connection = open_table(place.store, place.table)
+    concurrency = ConcurrencyLimit(32)
+    store = TokenStore(connection.measured(connection.table, concurrency))
+    retries = RetryPolicy().beside(connection.table)
+    tokens = (
+        first_tokens(row["message_id"], handlers_of(app, row["type"]))
+        for batch in batches
+        for row in batch.to_pylist()
+    )
+    work = (until_undisturbed(retries, partial(store.add, each)) for each in tokens if each)
+    done = sum(1 for _ in connection.run_all(work, concurrency))
+    yield pa.RecordBatch.from_pydict({"messages": pa.array([done], pa.int64())})
 
 
 def _with_token() -> Column:

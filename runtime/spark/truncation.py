@@ -9,11 +9,11 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -44,7 +44,7 @@ from runtime.publishing.records import prune_publications
 from runtime.retries import Pace, PacedTable, RetryPolicy
 from runtime.spark.scan import FOUND, RANGES_OF_A_CORE, Documents, Task, documents_of, scanned
 from runtime.spark.session import cores_of, failing_as, job_settings
-from runtime.spark.worker.connection import ConcurrencyLimit, Connection, check_reach, open_table
+from runtime.spark.worker.connection import ConcurrencyLimit, Connection, open_table
 from runtime.versions.dead_letters import Letter
 from runtime.versions.stream import stream_keys
 
@@ -56,16 +56,8 @@ _MAX_ROWS = 4096
 _KIND = ("handler", "rules", "held")
 _SUMS = ("streams", "cut", "versions", "runs", "rows", "bytes", "letters", "requests")
 _OF_A_STREAM = (
-    "stream",
-    "versions",
-    "runs",
-    "rows",
-    "bytes",
-    "letters",
-    "kept_from",
-    "newest",
-    "horizon",
-    "held",
+    *("stream", "versions", "runs", "rows", "bytes", "letters"),
+    *("kept_from", "newest", "horizon", "held"),
 )
 _REPORT = ", ".join(
     [f"{name} string" for name in (*_KIND, "stream")]
@@ -86,8 +78,7 @@ def holding(place: TablePlace, clock: Clock, *, take_over: bool) -> Iterator[str
     except (KeyError, OSError):  # a container may have no name for its user
         user = str(os.getuid())
     holder = f"{user} on {socket.gethostname()} (process {os.getpid()})"
-    connection = Connection(place, make=False)
-    try:
+    with closing(Connection(place, make=False)) as connection:
         leases = Leases(connection.table, clock)
         keeper = _Keeper(place, clock, connection.run(leases.take(holder, take_over=take_over)))
         keeper.start()
@@ -100,8 +91,6 @@ def holding(place: TablePlace, clock: Clock, *, take_over: bool) -> Iterator[str
                 raise keeper.lost
             with suppress(EventStoreError):  # it expires by itself
                 connection.run(leases.release(keeper.lease))
-    finally:
-        connection.close()
 
 
 class _Keeper(threading.Thread):
@@ -115,17 +104,15 @@ class _Keeper(threading.Thread):
         self._place, self._clock = place, clock
 
     def run(self) -> None:
-        connection = Connection(self._place, make=False)
-        try:
-            while not self.ended.wait(RENEW_SECONDS):
-                # A store that does not answer now may do so before the lease expires.
-                with suppress(EventStoreError):
-                    renew = Leases(connection.table, self._clock).renew(self.lease)
-                    self.lease = connection.run(renew)
-        except LeaseLostError as error:
-            self.lost = error
-        finally:
-            connection.close()
+        with closing(Connection(self._place, make=False)) as connection:
+            leases = Leases(connection.table, self._clock)
+            try:
+                while not self.ended.wait(RENEW_SECONDS):
+                    # A store that does not answer now may do so before the lease expires.
+                    with suppress(EventStoreError):
+                        self.lease = connection.run(leases.renew(self.lease))
+            except LeaseLostError as error:
+                self.lost = error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,8 +188,7 @@ def truncate(
     if chosen.is_given:  # what cannot be is refused before the table is looked for
         chosen.as_of(now, OpenBatches())
     place = TablePlace(store, table)
-    connection = open_table(store, table, make=False)
-    check_reach(connection, spark)
+    connection = open_table(store, table, make=False, spark=spark)
     # The requests of the driver are counted and paced like those of the workers.
     paced = PacedTable(connection.table, Pace(rate) if rate else None)
     policies, ledger = Policies(paced, chosen.clock), Ledger(paced, chosen.clock)
@@ -285,9 +271,7 @@ class TruncationJob:
 
     def __call__(self, connection: Connection, ranges: Iterable[KeyRange]) -> Documents:
         """Truncate the streams of some ranges, and yield documents of the report."""
-        worker = _Worker(self, connection)
-        for keys in ranges:
-            yield from worker.cut(keys)
+        return _Worker(self, connection).cut(ranges)
 
     def rules(self, decision: Decision) -> tuple[str | None, TruncationRules | None]:
         """Return whose rules a stream is cut by, and what they are; None when there are none."""
@@ -303,15 +287,11 @@ class TruncationJob:
         return decision.rules.scope.level, replace(rules, acknowledged=acknowledged, give_up=give_up)
 
 
-class _Exported(NamedTuple):
-    """What of a stream is in verified files: its versions up to one, and the letters with these numbers."""
+_Exported = tuple[int | None, frozenset[int] | None]
+"""What of a stream is in verified files: its versions up to one, and the letters with these numbers.
 
-    up_to: int | None = 0
-    letters: frozenset[int] | None = frozenset()
-
-
-_ALL = _Exported(None, None)
-"""Nothing is to be in files."""
+Of each, None where nothing has to be in files.
+"""
 
 
 class _Worker:
@@ -327,37 +307,38 @@ class _Worker:
         )
         self._looked_at_lease = 0.0
 
-    def cut(self, keys: KeyRange) -> Documents:
-        """Truncate the streams of a range."""
-        before = self._table.calls
-        sums: dict[tuple[Any, ...], dict[str, Any]] = {}
-        rows: list[dict[str, Any]] = []
-        self._check_lease()
-        for row in self._connection.run_all(self._work(keys), self._concurrency):
-            if "stream" in row:
-                rows.append(row)
-                if len(rows) >= _MAX_ROWS:
-                    yield rows
-                    rows = []
-                continue
-            of_kind = sums.setdefault(tuple(row[name] for name in _KIND), row)
-            if of_kind is not row:
-                of_kind |= {name: of_kind[name] + row[name] for name in _SUMS}
-        requests = self._table.calls - before
-        yield [*rows, *sums.values(), _row("", None, None) | {"streams": 0, "requests": requests}]
+    def cut(self, ranges: Iterable[KeyRange]) -> Documents:
+        """Truncate the streams of some ranges, one range after another."""
+        for keys in ranges:
+            before = self._table.calls
+            sums: dict[tuple[Any, ...], dict[str, Any]] = {}
+            rows: list[dict[str, Any]] = []
+            self._check_lease()
+            for row in self._connection.run_all(self._work(keys), self._concurrency):
+                if "stream" in row:
+                    rows.append(row)
+                    if len(rows) >= _MAX_ROWS:
+                        yield rows
+                        rows = []
+                    continue
+                of_kind = sums.setdefault(tuple(row[name] for name in _KIND), row)
+                if of_kind is not row:
+                    of_kind |= {name: of_kind[name] + row[name] for name in _SUMS}
+            requests = self._table.calls - before
+            yield [*rows, *sums.values(), _row("", None, None) | {"streams": 0, "requests": requests}]
 
     def _work(self, keys: KeyRange) -> Iterator[Coroutine[Any, Any, dict[str, Any]]]:
         options, policies = self._options, PolicyReader(self._table)
         pages = stream_keys(self._table, keys)
         while (page := self._connection.run(anext(pages, None))) is not None:
             decisions = dict(zip(page, self._connection.run(policies.decide(page)), strict=True))
-            exported: Mapping[str, _Exported] = dict.fromkeys(page, _ALL)
+            exported: Mapping[str, _Exported] = dict.fromkeys(page, (None, None))
             if options.export is not None and not options.dry_run:
                 exported = self._connection.run(self._export(options.export, decisions))
             for key, decision in decisions.items():
                 if time.monotonic() - self._looked_at_lease >= RENEW_SECONDS:
                     self._check_lease()
-                yield self._truncate(key, decision, exported.get(key, _Exported()))
+                yield self._truncate(key, decision, *exported.get(key, (0, frozenset())))
 
     async def _export(self, folder: Path, decisions: Mapping[str, Decision]) -> Mapping[str, _Exported]:
         """Write the versions and letters that are to go of some streams to files, and return what was verified."""
@@ -374,10 +355,8 @@ class _Worker:
 
                 take = partial(versions.add, handler, business_id)
                 with suppress(StoredDataError):  # of which nothing is cut
-                    exported[key] = _Exported(
-                        await take_versions(self._table, key, rules, RetryPolicy(), take),
-                        await take_letters(self._table, key, rules, RetryPolicy(), add),
-                    )
+                    up_to = await take_versions(self._table, key, rules, RetryPolicy(), take)
+                    exported[key] = up_to, await take_letters(self._table, key, rules, RetryPolicy(), add)
             versions.close()
             letters.close()
         return exported
@@ -387,7 +366,9 @@ class _Worker:
             self._connection.run(Leases(self._table, self._options.clock).check(self._job.token))
         self._looked_at_lease = time.monotonic()
 
-    async def _truncate(self, key: str, decision: Decision, exported: _Exported) -> dict[str, Any]:
+    async def _truncate(
+        self, key: str, decision: Decision, up_to: int | None, letters_kept: frozenset[int] | None
+    ) -> dict[str, Any]:
         """Truncate a stream, and return what it adds to the sums of its kind, or a row of its own."""
         handler = key.partition("-")[0]
         source, rules = self._job.rules(decision)
@@ -402,8 +383,8 @@ class _Worker:
                 rules,
                 RetryPolicy(),
                 dry_run=self._options.dry_run,
-                up_to=exported.up_to,
-                letters_kept=exported.letters,
+                up_to=up_to,
+                letters_kept=letters_kept,
             )
         except StoredDataError:
             truncated = Truncated(key, 0, 0, 0, 0, None, held=HeldBy.STREAM_DAMAGED)

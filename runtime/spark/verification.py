@@ -12,7 +12,7 @@ from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -38,19 +38,12 @@ from runtime.options import given
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.logs.normalise import normalise, tell_of_struct
 from runtime.spark.logs.read import Log, open_log
-from runtime.spark.logs.route import Sample, find_routes, route
-from runtime.spark.preflight import Probe, check_workers
+from runtime.spark.logs.route import SHARES, Sample, find_routes, route
+from runtime.spark.preflight import check_workers
 from runtime.spark.scan import RANGES_OF_A_CORE, Documents, Task, scanned
 from runtime.spark.schemas import ARROW_FOUND, FOUND
 from runtime.spark.session import cores_of, failing_as, job_settings
-from runtime.spark.worker.connection import (
-    Buffer,
-    ConcurrencyLimit,
-    Connection,
-    Wait,
-    check_reach,
-    open_table,
-)
+from runtime.spark.worker.connection import Buffer, ConcurrencyLimit, Connection, Wait, open_table
 from runtime.spark.worker.job import Group, groups, rare_collections
 from runtime.spark.worker.outcomes import MAX_BYTES, outputs_array, outputs_bytes
 from runtime.versions.properties import Damaged, collecting
@@ -63,11 +56,8 @@ _Kind = tuple[str | None, str | None, int | None, Verdict]
 
 _numbers = itertools.count(1)
 
-_SHARES = 1_000_000
 _IDS_AT_ONCE = 10_000
 _STORED = "handler string, business_id string, first int, ids array<string>, error string"
-_ELSEWHERE = "Today's app does not look here for the message that made the version."
-_NO_HANDLER = "Today's app has no handler of this name."
 
 
 @dataclass(frozen=True)
@@ -96,20 +86,20 @@ class VerifyJob:
         }
         tally = _Tally()
         with rare_collections():
-            for checked in connection.run_all(self._work(batches, verifiers, Buffer()), concurrency):
-                tally.add(checked)
+            for stream, findings in connection.run_all(self._work(batches, verifiers, Buffer()), concurrency):
+                tally.add(stream, findings)
                 if tally.is_full:
                     yield tally.flush()
-                del checked  # or it would be kept while the next group is verified
+                del findings  # or they would be kept while the next group is verified
             yield tally.end()
 
     def _work(
         self, batches: Iterable[pa.RecordBatch], verifiers: Mapping[str, Verifier], buffer: Buffer
-    ) -> Iterator[Coroutine[Any, Any, _Checked] | Wait]:
-        async def check(group: Group, stream: _Stream) -> _Checked:
+    ) -> Iterator[Coroutine[Any, Any, tuple[_Stream, Sequence[Finding]]] | Wait]:
+        async def check(group: Group, stream: _Stream) -> tuple[_Stream, Sequence[Finding]]:
             findings = await self._findings(group, verifiers)
             buffer.release(group.size)
-            return _Checked(stream, findings)
+            return stream, findings
 
         stream = _Stream()
         for group in groups(batches):
@@ -150,13 +140,6 @@ class _Stream:
     delivered: str | None = None
 
 
-class _Checked(NamedTuple):
-    """The findings on a group of deliveries."""
-
-    stream: _Stream
-    findings: Sequence[Finding]
-
-
 @dataclass(slots=True)
 class _Row:
     """Findings of one kind, with the first of them as the example."""
@@ -190,11 +173,10 @@ class _Tally:
         """Whether it is time to flush."""
         return len(self._rows) >= _MAX_ROWS or self._bytes >= MAX_BYTES
 
-    def add(self, checked: _Checked) -> None:
-        """Take the findings on a group."""
-        stream = checked.stream
+    def add(self, stream: _Stream, findings: Sequence[Finding]) -> None:
+        """Take the findings on a group of deliveries of a stream."""
         differing: dict[tuple[_Kind, str], _Row] = {}
-        for finding in checked.findings:
+        for finding in findings:
             kind = (finding.handler, finding.type, finding.revision, finding.verdict)
             alike = ""
             if finding.verdict is Verdict.UNKNOWN and len(self._counts) < _MAX_COUNTS:
@@ -325,10 +307,14 @@ def verify(
         rows = open_log(spark, messages, chosen.log_format, say).rows
         log = normalise(rows, chosen.source, chosen.limits)
         tell_of_struct(rows, app, None, say)
-        connection = open_table(place.store, place.table, make=False)
-        check_reach(connection, spark)
-        check_workers(spark, Probe(app, place, None))
-        _check_versions(connection)
+        connection = open_table(place.store, place.table, make=False, spark=spark)
+        check_workers(spark, app, place)
+        algorithm = connection.run(Ledger(connection.table, system_clock).algorithm())
+        if algorithm is not None and algorithm.name != STATE_BASED:
+            raise UsageError(
+                f"The table was processed with the algorithm {algorithm.name} (batch {algorithm.batch_id}), which "
+                f"keeps no versions that could be compared: only state-based tables can be verified."
+            )
         settings = connection.run(TableSettings.of(connection.table))
         keyed = app.keyed(settings.draw_key)
         export = None if chosen.export is None else str(Path(chosen.export).absolute())
@@ -350,9 +336,9 @@ def verify(
         chosen.step("Counting what was found")
         found = reduce(DataFrame.unionByName, rounds).where(sf.col("verdict").isNotNull())
         counts = _count(found)
-        owner = settings.owner
+        owner, without_version = settings.owner, (Verdict.UNKNOWN, Verdict.NOT_KEPT)
         are_all_known = owner is not None and owner.handlers <= app.handlers.keys()
-        if counts and (not are_all_known or any(each.verdict in _WITHOUT_VERSION for each in counts)):
+        if counts and (not are_all_known or any(each.verdict in without_version for each in counts)):
             chosen.step("Looking for streams that are lost")
             found = found.unionByName(_lost(logs, job, connection))
             counts = _count(found)
@@ -362,17 +348,15 @@ def verify(
                 if chosen.sample == 1
                 else "The log holds no messages of the sampled streams: take a larger sample."
             )
-        return Verification(counts, _first_of_each_stream(found))
-
-
-def _check_versions(connection: Connection) -> None:
-    """Raise `UsageError` when batches kept no versions. Costs a request."""
-    found = connection.run(Ledger(connection.table, system_clock).algorithm())
-    if found is not None and found.name != STATE_BASED:
-        raise UsageError(
-            f"The table was processed with the algorithm {found.name} (batch {found.batch_id}), which keeps "
-            f"no versions that could be compared: only state-based tables can be verified."
+        # One row for each stream and kind: a stream that is very long was verified in groups.
+        differing = found.where(
+            sf.col("verdict").isin([each.value for each in Verdict if each.is_difference])
         )
+        first = sf.min_by(sf.struct("version", "message_id", "error", "changes"), "version").alias("first")
+        grouped = differing.groupBy(*_KIND, "business_id").agg(
+            first, sf.sum("deliveries").alias("deliveries")
+        )
+        return Verification(counts, grouped.select(*_KIND, "business_id", "first.*", "deliveries"))
 
 
 def _found(messages: DataFrame, job: VerifyJob, number: int, options: VerifyOptions) -> DataFrame:
@@ -387,41 +371,33 @@ def _found(messages: DataFrame, job: VerifyJob, number: int, options: VerifyOpti
     return found
 
 
-_WITHOUT_VERSION = (Verdict.UNKNOWN, Verdict.NOT_KEPT)
+def _stored_ids(options: VerifyOptions, connection: Connection, ranges: Iterable[KeyRange]) -> Documents:
+    """Yield which messages made the versions that are kept, of a share of the streams, in the form of `_STORED`.
 
+    Of a stream that is some ids in order, or why it cannot be read.
+    """
+    concurrency = ConcurrencyLimit(options.in_flight)
+    table = connection.measured(connection.table, concurrency, options.wrap)
 
-@dataclass(frozen=True)
-class _StoredIds:
-    """Reads which messages made the versions that are kept, of a share of the streams. Is sent to the workers."""
+    async def keys_in(keys: KeyRange) -> list[str]:
+        found = [key async for page in stream_keys(connection.table, keys) for key in page]
+        share = options.sample * SHARES
+        return [key for key in found if Shard.resolve(f"{options.seed}{key}", SHARES) < share]
 
-    options: VerifyOptions
+    async def read(key: str) -> Sequence[Any]:
+        try:
+            first, ids = await until_undisturbed(RetryPolicy().beside(table), partial(made_by, table, key))
+        except StoredDataError as error:
+            return [_stored(key, error=str(error))]
+        texts, places = list(map(id_text, ids)), range(0, len(ids), _IDS_AT_ONCE)
+        return [_stored(key, first + at, texts[at : at + _IDS_AT_ONCE]) for at in places]
 
-    def __call__(self, connection: Connection, ranges: Iterable[KeyRange]) -> Documents:
-        """Yield documents in the form of `_STORED`: of a stream some ids in order, or why it cannot be read."""
-        options, concurrency = self.options, ConcurrencyLimit(self.options.in_flight)
-        table = connection.measured(connection.table, concurrency, options.wrap)
-
-        async def keys_in(keys: KeyRange) -> list[str]:
-            found = [key async for page in stream_keys(connection.table, keys) for key in page]
-            share = options.sample * _SHARES
-            return [key for key in found if Shard.resolve(f"{options.seed}{key}", _SHARES) < share]
-
-        async def read(key: str) -> Sequence[Any]:
-            try:
-                first, ids = await until_undisturbed(
-                    RetryPolicy().beside(table), partial(made_by, table, key)
-                )
-            except StoredDataError as error:
-                return [_stored(key, error=str(error))]
-            texts, places = list(map(id_text, ids)), range(0, len(ids), _IDS_AT_ONCE)
-            return [_stored(key, first + at, texts[at : at + _IDS_AT_ONCE]) for at in places]
-
-        for keys in ranges:
-            damaged = Damaged()
-            with collecting(damaged):
-                found = connection.run(keys_in(keys))
-            yield [_stored(error.stream, error=str(error)) for error in damaged.errors]
-            yield from connection.run_all(map(read, found), concurrency)
+    for keys in ranges:
+        damaged = Damaged()
+        with collecting(damaged):
+            found = connection.run(keys_in(keys))
+        yield [_stored(error.stream, error=str(error)) for error in damaged.errors]
+        yield from connection.run_all(map(read, found), concurrency)
 
 
 def _stored(key: str, first: int = 1, ids: Sequence[str] = (), error: str | None = None) -> dict[str, Any]:
@@ -438,7 +414,7 @@ def _lost(logs: Sequence[DataFrame], job: VerifyJob, connection: Connection) -> 
     spark, is_of_app = logs[0].sparkSession, sf.col("handler").isin(list(job.app.handlers))
     ranges = connection.run(split_keys(object_keys(connection.table), RANGES_OF_A_CORE * cores_of(spark)))
     with failing_as(BatchFailedError):
-        documents = scanned(spark, Task(_StoredIds(job.options), job.place), ranges)
+        documents = scanned(spark, Task(partial(_stored_ids, job.options), job.place), ranges)
         documents.persist(StorageLevel.DISK_ONLY).count()
     stored = documents.select(sf.from_json("found", _STORED).alias("stored")).select("stored.*")
     versions = stored.selectExpr("handler", "business_id", "first", "posexplode(ids) AS (at, message_id)")
@@ -451,14 +427,12 @@ def _lost(logs: Sequence[DataFrame], job: VerifyJob, connection: Connection) -> 
     moved = versions.where(is_of_app).join(sent, is_sent, "left_semi").join(looked_for, keys, "left_anti")
     streams = looked_for.select("handler", "business_id").distinct()
     damaged = stored.where("error IS NOT NULL").join(streams, ["handler", "business_id"], "left_anti")
-    found = [
-        _finding_of(moved, Verdict.STREAM_LOST, sf.lit(_ELSEWHERE)),
-        _finding_of(versions.where(~is_of_app), Verdict.STREAM_LOST, sf.lit(_NO_HANDLER)),
-        _finding_of(
-            damaged.selectExpr("*", "0 AS at", "NULL AS message_id"), Verdict.STREAM_DAMAGED, sf.col("error")
-        ),
-    ]
-    return reduce(DataFrame.union, found)
+    damaged = damaged.selectExpr("*", "0 AS at", "NULL AS message_id")
+    elsewhere = sf.lit("Today's app does not look here for the message that made the version.")
+    no_handler = sf.lit("Today's app has no handler of this name.")
+    found = _finding_of(moved, Verdict.STREAM_LOST, elsewhere)
+    found = found.union(_finding_of(versions.where(~is_of_app), Verdict.STREAM_LOST, no_handler))
+    return found.union(_finding_of(damaged, Verdict.STREAM_DAMAGED, sf.col("error")))
 
 
 def _finding_of(versions: DataFrame, verdict: Verdict, error: Column) -> DataFrame:
@@ -473,14 +447,6 @@ def _finding_of(versions: DataFrame, verdict: Verdict, error: Column) -> DataFra
     ]
     typed = [column.cast(each.dataType).alias(each.name) for column, each in zip(columns, FOUND, strict=True)]
     return grouped.select(*typed)
-
-
-def _first_of_each_stream(found: DataFrame) -> DataFrame:
-    """Return a row for each stream and kind of difference; a stream that is very long was verified in groups."""
-    differing = found.where(sf.col("verdict").isin([each.value for each in Verdict if each.is_difference]))
-    first = sf.min_by(sf.struct("version", "message_id", "error", "changes"), "version").alias("first")
-    grouped = differing.groupBy(*_KIND, "business_id").agg(first, sf.sum("deliveries").alias("deliveries"))
-    return grouped.select(*_KIND, "business_id", "first.*", "deliveries")
 
 
 def _count(found: DataFrame) -> list[VerdictCount]:
@@ -499,16 +465,12 @@ def _count(found: DataFrame) -> list[VerdictCount]:
         )
         for row in counted.orderBy(sf.desc("count"), "error").collect():
             reasons.setdefault(tuple(row[name] for name in _KIND), []).append((row["error"], row["count"]))
-    counts = [
-        VerdictCount(**row, reasons=reasons.get(tuple(row[name] for name in _KIND), ())) for row in rows
-    ]
     order = list(Verdict)
-    return sorted(
-        counts,
-        key=lambda each: (
-            each.handler or "~",
-            each.type or "",
-            order.index(each.verdict),
-            each.revision or 0,
-        ),
-    )
+
+    def place(row: dict[str, Any]) -> tuple[Any, ...]:
+        return row["handler"] or "~", row["type"] or "", order.index(row["verdict"]), row["revision"] or 0
+
+    return [
+        VerdictCount(**row, reasons=reasons.get(tuple(row[name] for name in _KIND), ()))
+        for row in sorted(rows, key=place)
+    ]

@@ -68,7 +68,9 @@ def run(places: Places, folder: Path) -> None:
     write_log(folder)
     for step in steps(places):
         print(f"\n{step}", flush=True)
-        done = subprocess.run(command(step), cwd=folder, check=False)
+        program, *arguments = shlex.split(step)
+        module = ["-m", "runtime"] if program == "consistent" else []
+        done = subprocess.run([sys.executable, *module, *arguments], cwd=folder, check=False)
         if done.returncode:
             sys.exit(done.returncode)
 
@@ -78,13 +80,6 @@ def write_log(folder: Path) -> None:
     file = folder / LOG
     if not file.exists():
         file.write_text("".join(f"{json.dumps(row)}\n" for row in generate(_ORDERS)))
-
-
-def command(step: str) -> Sequence[str]:
-    """Return what runs a step, in the Python that runs this."""
-    program, *arguments = shlex.split(step)
-    module = ["-m", "runtime"] if program == "consistent" else []
-    return [sys.executable, *module, *arguments]
 
 
 _ROOT = Path(__file__).parents[2]

@@ -21,20 +21,8 @@ from typing import Any
 from pydantic.errors import PydanticUserError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DecimalType,
-    FractionalType,
-    IntegralType,
-    MapType,
-    NullType,
-    StringType,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types as st
+from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructType
 
 from handlers import App
 from handlers.message import message_name
@@ -56,23 +44,15 @@ _TIMES = {
 }
 """How times are written, to the microsecond."""
 
-_DECIMALS = re.compile(r'"(type|elementType|valueType)":"decimal\(\d+,\d+\)"')
-_FIELDS = ",".join(f"{name}:string" for name in (*REQUIRED, *OPTIONAL))
-_NUMBER = r"^-?[0-9]{1,19}\z"
 _TIME = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:?\d{2})?\z"
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _HALF = rf"{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW}"
 """Half of a character that JSON writes as two escapes; Spark would read any of them as the same question mark."""
 
-_BACKSLASH = r"\\\\"
-"""A backslash that JSON writes as two: none of them begins the escape of a character."""
-
 _GIVEN = "as_given"
 """A column with a row as it was given, for those that are kept elsewhere."""
 
-_ZONE = r"(Z|[+-]\d{2}:?\d{2})\z"
 _LATEST = to_microseconds(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
-_HEADERS = MapType(StringType(), StringType())
 _Types = Mapping[str, DataType]
 _EXPECTED = {
     **dict.fromkeys(("message_id", "type", "business_id", "handler"), ("text", "string")),
@@ -84,14 +64,15 @@ _EXPECTED = {
 """The types that the columns of a log may have, after what is said of them."""
 
 
-_JSON_TYPES: Sequence[tuple[type[DataType] | tuple[type[DataType], ...], Sequence[str]]] = [
-    (BooleanType, ["boolean"]),
-    (DecimalType, ["number", "integer", "string"]),
-    (IntegralType, ["integer", "number"]),
-    (FractionalType, ["number"]),
-    (ArrayType, ["array"]),
-    ((StructType, MapType), ["object"]),
-]
+_JSON_TYPES: Mapping[type[DataType], Sequence[str]] = {
+    st.BooleanType: ["boolean"],
+    st.DecimalType: ["number", "integer", "string"],
+    st.IntegralType: ["integer", "number"],
+    st.FractionalType: ["number"],
+    st.ArrayType: ["array"],
+    StructType: ["object"],
+    MapType: ["object"],
+}
 """What a field of a struct is in JSON: a text, for all other types."""
 
 _EXCESS = "excess"
@@ -160,14 +141,16 @@ def _judge(log: DataFrame, source: str | None, limits: MessageLimits) -> tuple[D
     given = _parse_lines(log, limits) if log.columns == ["line"] else _check_columns(log)
     types = {field.name: field.dataType for field in given.schema}
     parsed = _with_excess(given, types, limits)
-    is_map = isinstance(types["headers"], MapType)
+    headers = sf.col("headers")
+    if not isinstance(types["headers"], MapType):
+        headers = sf.from_json(headers, "map<string,string>", _JSON_OPTIONS)
     # What takes long and is used twice is a column of its own, or Spark would compute it for each use.
     read = parsed.select(
         "*",
         sf.expr(f"{_message_id(source)} AS id"),
         sf.expr(f"{_number(types['sequence'])} AS number"),
         sf.expr(f"{_time(types['enqueued_at'])} AS instant"),
-        (sf.col("headers") if is_map else sf.from_json("headers", _HEADERS, _JSON_OPTIONS)).alias("entries"),
+        headers.alias("entries"),
     )
     checked = read.selectExpr("*", f"{first_of(_checks(types))} AS problem")
     if "line" not in types:
@@ -240,7 +223,9 @@ def _unreadable(types: _Types) -> Sequence[tuple[str, str]]:
     if "unparsed" in types:
         # Few lines have the escape of half a character at all, and looking for a fixed text costs next to nothing.
         escapes = " OR ".join(rf"contains(line, {text(start)})" for start in (r"\ud", r"\uD"))
-        half = f"regexp_replace(line, {text(_BACKSLASH)}, '/') RLIKE {text(_HALF)}"
+        # A backslash that is written as two begins no escape.
+        backslash = text(r"\\\\")
+        half = f"regexp_replace(line, {backslash}, '/') RLIKE {text(_HALF)}"
         return [
             ("NOT is_valid_utf8(line)", text("the line is not UTF-8")),
             ("unparsed", text("the line is not one JSON object")),
@@ -259,25 +244,25 @@ def _parse_lines(log: DataFrame, limits: MessageLimits) -> DataFrame:
     end = f"line_ends_{secrets.token_hex(8)}"
     mark = text(f'\n,{{"{end}":true}}]')
     wrapped = sf.expr(f"concat('[', line, {mark})")
-    schema = f"array<struct<{_FIELDS},{end}:boolean>>"
+    names = (*REQUIRED, *OPTIONAL)
+    schema = f"array<struct<{','.join(f'{name}:string' for name in names)},{end}:boolean>>"
     items = sf.from_json(wrapped, schema, _JSON_OPTIONS)
-    if log.schema["line"].dataType != StringType():
-        found = log.schema["line"].dataType.simpleString()
+    found = log.schema["line"].dataType
+    if found != StringType():
         raise LogError(
-            f"The column line of the log is of type {found}; text is expected: cast(line as string)."
+            f"The column line of the log is of type {found.simpleString()}; text is expected: cast(line as string)."
         )
-    # A line that is null is no message, and is kept as what it is in JSON.
-    given = _without_long_lines(log.select(sf.coalesce("line", sf.lit("null")).alias("line")), limits)
-    parsed = given.select("*", items.alias("items"))
+    # A line that is null is no message, and is kept as what it is in JSON. Lines that are too large are taken away
+    # first: each projection that such a line passed would keep a buffer of twice its size until the task ends.
+    given = log.select(sf.coalesce("line", sf.lit("null")).alias("line")).selectExpr(
+        f"CASE WHEN octet_length(line) <= {limits.line} THEN line END AS line",
+        f"CASE WHEN octet_length(line) > {limits.line} THEN {_measured(text('line'), 'line')} END AS {_EXCESS}",
+    )
     # the line, and the mark
     envelope = f"CASE WHEN size(items) = 2 AND items[1].{end} THEN items[0] END AS envelope"
-    return parsed.selectExpr("line", _EXCESS, envelope).selectExpr(
-        *(f"envelope.{name}" for name in (*REQUIRED, *OPTIONAL)),
-        "line",
-        _EXCESS,
-        f"line AS {_GIVEN}",
-        "envelope IS NULL AS unparsed",
-    )
+    parsed = given.select("*", items.alias("items")).selectExpr("line", _EXCESS, envelope)
+    fields = [f"envelope.{name}" for name in names]
+    return parsed.selectExpr(*fields, "line", _EXCESS, f"line AS {_GIVEN}", "envelope IS NULL AS unparsed")
 
 
 def lacks(where: str, missing: Collection[str], names: Iterable[str]) -> LogError:
@@ -298,13 +283,14 @@ def _check_columns(log: DataFrame) -> DataFrame:
             raise LogError(f"The log has two columns {name}, to Spark at least: leave one of them out.")
     # A column of a table in memory that holds nothing has no type.
     log = log.drop(
-        *[name for name in OPTIONAL if name in log.columns and log.schema[name].dataType == NullType()]
+        *[name for name in OPTIONAL if name in log.columns and log.schema[name].dataType == st.NullType()]
     )
     for name in ("body", "headers"):
         if name in log.columns and isinstance(kind := log.schema[name].dataType, StructType):
             column = sf.col(name)
             if name == "headers":  # which are read as text, by a parser for which numbers are floats
-                as_text = _DECIMALS.sub(r'"\1":"string"', kind.json())
+                decimal = r'"(type|elementType|valueType)":"decimal\(\d+,\d+\)"'
+                as_text = re.sub(decimal, r'"\1":"string"', kind.json())
                 column = column.cast(StructType.fromJson(json.loads(as_text)))
             log = log.withColumn(name, sf.to_json(column, _TIMES))  # without fields that are null
     for name, (expected, *allowed) in _EXPECTED.items():
@@ -361,22 +347,21 @@ def _unlike(name: str, found: DataType, wanted: Any, known: Mapping[str, Any]) -
     wanted = known[wanted["$ref"].rpartition("/")[2]] if "$ref" in wanted else wanted
     options = wanted.get("anyOf") or wanted.get("oneOf") or [wanted]
     options = [known[each["$ref"].rpartition("/")[2]] if "$ref" in each else each for each in options]
-    kind = next((kind for types, kind in _JSON_TYPES if isinstance(found, types)), ["string"])
+    kind = next((kind for type_, kind in _JSON_TYPES.items() if isinstance(found, type_)), ["string"])
     fitting = [each for each in options if each.get("type", kind[0]) in kind]
-    if not fitting and not isinstance(found, NullType):
-        has = " or ".join(each["type"] for each in options if each["type"] != "null")
-        yield f"{name} is {has}, not {found.simpleString()}"
-    if isinstance(found, ArrayType) and all("items" in each for each in fitting):
-        for each in fitting[:1]:
-            yield from _unlike(f"{name}[]", found.elementType, each["items"], known)
+    if not fitting:
+        if not isinstance(found, st.NullType):
+            has = " or ".join(each["type"] for each in options if each["type"] != "null")
+            yield f"{name} is {has}, not {found.simpleString()}"
+        return
+    if isinstance(found, st.ArrayType) and all("items" in each for each in fitting):
+        yield from _unlike(f"{name}[]", found.elementType, fitting[0]["items"], known)
     if isinstance(found, StructType) and all("properties" in each for each in fitting):
+        properties = {key: value for each in reversed(fitting) for key, value in each["properties"].items()}
         for field in found:
-            of_field = [
-                each["properties"][field.name] for each in fitting if field.name in each["properties"]
-            ]
-            for each in of_field[:1]:
-                yield from _unlike(f"{name}.{field.name}", field.dataType, each, known)
-            if fitting and not of_field:
+            if field.name in properties:
+                yield from _unlike(f"{name}.{field.name}", field.dataType, properties[field.name], known)
+            else:
                 yield f"{name} has no {field.name}"
 
 
@@ -398,38 +383,26 @@ def _number(found: DataType) -> str:
     """Return sequence as a number, null where it is none."""
     if not isinstance(found, StringType):
         return "try_cast(sequence AS BIGINT)"  # an unsigned one is a decimal
-    return f"CASE WHEN sequence RLIKE {text(_NUMBER)} THEN try_cast(sequence AS BIGINT) END"
+    number = text(r"^-?[0-9]{1,19}\z")
+    return f"CASE WHEN sequence RLIKE {number} THEN try_cast(sequence AS BIGINT) END"
 
 
 def _time(found: DataType) -> str:
     """Return enqueued_at as a time, null where it is none; it may be one that cannot be stored."""
-    if isinstance(found, TimestampType):
+    if isinstance(found, st.TimestampType):
         return "enqueued_at"
-    written = "enqueued_at" if isinstance(found, StringType) else "CAST(enqueued_at AS STRING)"
+    is_text = isinstance(found, StringType)
+    written = "enqueued_at" if is_text else "CAST(enqueued_at AS STRING)"
     # In UTC where it names no zone, whatever the zone of the session.
-    zoned = first_of([(f"{written} RLIKE {text(_ZONE)}", written)], f"concat({written}, 'Z')")
+    zone = text(r"(Z|[+-]\d{2}:?\d{2})\z")
+    zoned = first_of([(f"{written} RLIKE {zone}", written)], f"concat({written}, 'Z')")
     time = f"try_cast({zoned} AS TIMESTAMP_LTZ)"
-    return (
-        f"CASE WHEN enqueued_at RLIKE {text(_TIME)} THEN {time} END"
-        if isinstance(found, StringType)
-        else time
-    )
+    return f"CASE WHEN enqueued_at RLIKE {text(_TIME)} THEN {time} END" if is_text else time
 
 
 def _storable(name: str) -> str:
     """Return times that a store and a calendar can hold, null for others."""
     return f"CASE WHEN unix_micros({name}) >= {EARLIEST} AND unix_micros({name}) <= {_LATEST} THEN {name} END"
-
-
-def _without_long_lines(log: DataFrame, limits: MessageLimits) -> DataFrame:
-    """Take lines that are too large from a log of lines, and leave a note on them, first of all that is done.
-
-    Each projection that such a line passed would keep a buffer of twice its size until the task ends.
-    """
-    return log.selectExpr(
-        f"CASE WHEN octet_length(line) <= {limits.line} THEN line END AS line",
-        f"CASE WHEN octet_length(line) > {limits.line} THEN {_measured(text('line'), 'line')} END AS {_EXCESS}",
-    )
 
 
 def _with_excess(log: DataFrame, types: _Types, limits: MessageLimits) -> DataFrame:

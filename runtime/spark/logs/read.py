@@ -37,14 +37,8 @@ from runtime.spark.session import explain, failing_as, is_local, is_of_spark, ma
 
 JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
 
-_SCHEMA = pa.schema(
-    [
-        *(ARROW_OUTPUT.field(name) for name in ("message_id", "type", "body")),
-        pa.field("business_id", pa.string()),
-        *(ARROW_OUTPUT.field(name) for name in ("sequence", "enqueued_at", "headers")),
-        pa.field("handler", pa.string()),
-    ]
-)
+_OUTPUT = list(ARROW_OUTPUT)
+_SCHEMA = pa.schema([*_OUTPUT[:3], ("business_id", pa.string()), *_OUTPUT[3:], ("handler", pa.string())])
 _ROWS_IN_A_GROUP = 131_072
 
 LogRow = Mapping[str, Any]
@@ -101,10 +95,8 @@ _TABLES = {"_delta_log": "Delta", ".hoodie": "Hudi"}
 _MAGIC = (b"PAR1", b"PARE")
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]*:(//[^/]*)?")
 _PATTERN = re.compile(r"[*?\[\]{}]")
-_HADOOP_SETTINGS = "HADOOP_CONF_DIR"
 _SHOWN = 3
 _CHUNK = 2**20
-_ROWS = 4096
 _LINES = 100
 
 
@@ -149,7 +141,7 @@ def is_on_disk(path: str, master: str) -> bool:
     What is there under a name is meant by it, also where the name would be a pattern.
     """
     is_one = not _PATTERN.search(path) and (path.startswith("file:") or not _SCHEME.match(path))
-    is_ours = _HADOOP_SETTINGS not in os.environ and is_local(master)
+    is_ours = "HADOOP_CONF_DIR" not in os.environ and is_local(master)
     return is_ours and (is_one or os.path.exists(_here(path)))  # noqa: PTH110 - of any text
 
 
@@ -208,22 +200,30 @@ def open_log(
 
     Raises `LogError` when it cannot be read, and `UsageError` for what is no log at all.
     """
-    if isinstance(log, DataFrame):
-        return _checked(OpenedLog(log))
     if isinstance(log, str | Path):
         log = [log]
-    if isinstance(log, list | tuple) and log and all(isinstance(each, str | Path) for each in log):
+    if isinstance(log, DataFrame):
+        opened = OpenedLog(log)
+    elif isinstance(log, list | tuple) and log and all(isinstance(each, str | Path) for each in log):
         paths = list(map(str, log))
         here = all(is_on_disk(path, master_of(spark)) for path in paths)
         files = find_on_disk(paths, format_) if here else _find_with_spark(spark, paths, format_)
         if files.skipped:
             say(f"Reading the log without {files.skipped}")
-        return _checked(OpenedLog(_read(spark, files, ", ".join(paths)), ", ".join(paths), files))
-    if not hasattr(log, "__arrow_c_stream__"):
+        opened = OpenedLog(_read(spark, files, ", ".join(paths)), ", ".join(paths), files)
+    elif hasattr(log, "__arrow_c_stream__"):
+        opened = OpenedLog(_of_table(spark, log))
+    else:
         raise UsageError(
             f"A log is a path, a list of paths, a DataFrame of Spark or pandas, or an Arrow table, not "
             f"{type(log).__name__}."
         )
+    if opened.rows.columns == ["line"] and opened.rows.schema["line"].dataType == StringType():
+        _check_lines(opened)
+    return opened
+
+
+def _of_table(spark: SparkSession, log: Any) -> DataFrame:  # noqa: ANN401 - whatever Arrow reads
     what = "The log cannot be read"
     try:
         table = _of_pandas(log) if type(log).__module__.partition(".")[0] == "pandas" else pa.table(log)
@@ -233,10 +233,9 @@ def open_log(
             from_arrow_type(to)  # raises when there is none
             table = table.set_column(place, field.name, table.column(place).cast(to))
         what = "The log cannot be read"
-        rows = spark.createDataFrame(table)
+        return spark.createDataFrame(table)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise LogError(f"{what}: {'; '.join(map(str, error.args)) or error}.") from error
-    return _checked(OpenedLog(rows))
 
 
 _IN_SPARK = {
@@ -263,19 +262,10 @@ def _type_in_spark(found: pa.DataType) -> pa.DataType:
         return pa.map_(_type_in_spark(found.key_type), _type_in_spark(found.item_type))
     if pa.types.is_dictionary(found) or isinstance(found, pa.RunEndEncodedType):
         return _type_in_spark(found.value_type)
-    if str(found).partition("<")[0] in (
-        "list",
-        "large_list",
-        "fixed_size_list",
-    ):  # a view of one is cast amiss
+    # A view of a list is cast amiss.
+    if str(found).partition("<")[0] in ("list", "large_list", "fixed_size_list"):
         return pa.list_(_type_in_spark(found.value_type))
     return found.storage_type if isinstance(found, pa.BaseExtensionType) else _IN_SPARK.get(found, found)
-
-
-def _checked(log: OpenedLog) -> OpenedLog:
-    if log.rows.columns == ["line"] and log.rows.schema["line"].dataType == StringType():
-        _check_lines(log.where, _first_lines(log))
-    return log
 
 
 def describe_input(log: OpenedLog) -> Input:
@@ -319,10 +309,10 @@ def _check_is_no_table(where: str, folders: Iterable[str], has: Callable[[str, s
             )
 
 
-def _check_lines(where: str, lines: Iterable[bytes]) -> None:
+def _check_lines(log: OpenedLog) -> None:
     """Raise `LogError` when all lines at the beginning of a log lack what Parquet would be refused for."""
     lacking, names = set(REQUIRED), None
-    for line in islice(filter(bytes.strip, lines), _LINES):
+    for line in islice(filter(bytes.strip, _first_lines(log)), _LINES):
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
@@ -332,7 +322,7 @@ def _check_lines(where: str, lines: Iterable[bytes]) -> None:
             return
         names = names or row
     if names is not None:
-        raise lacks(where, lacking, names)
+        raise lacks(log.where, lacking, names)
 
 
 def _first_lines(log: OpenedLog) -> Iterator[bytes]:
@@ -582,7 +572,7 @@ def _digest(files: LogFiles) -> Input | None:
                 messages += _count_lines(path)
             else:  # reads all pages: raises `ArrowException` when one is damaged
                 with parquet.ParquetFile(path, buffer_size=_CHUNK, page_checksum_verification=True) as file:
-                    messages += sum(batch.num_rows for batch in file.iter_batches(_ROWS, use_threads=False))
+                    messages += sum(batch.num_rows for batch in file.iter_batches(4096, use_threads=False))
             with path.open("rb") as opened:
                 columns = folders if files.is_partitioned else ()
                 digests.append((columns, file_digest(opened, "sha256").hexdigest()))

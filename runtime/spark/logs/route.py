@@ -29,7 +29,7 @@ _Routes = Mapping[str, Sequence[Route]]
 """The routes of messages of each type."""
 
 _STREAM = ("handler", "business_id", "spread")
-_SHARES = 1_000_000
+SHARES = 1_000_000
 
 # As one text, what is planned for each micro-batch costs the driver a few calls into Java, where columns
 # take some for each of them. Partitioned by the columns of the shuffle and one more, the window needs no
@@ -93,7 +93,7 @@ class Sample:
     def takes(self) -> Column:
         """Return whether a row's stream is in the sample."""
         hash_ = sf.xxhash64(sf.lit(self.seed), *(sf.coalesce(sf.col(name), sf.lit("")) for name in _STREAM))
-        return sf.pmod(hash_, sf.lit(_SHARES)) < sf.lit(round(self.share * _SHARES))
+        return sf.pmod(hash_, sf.lit(SHARES)) < sf.lit(round(self.share * SHARES))
 
 
 def route(

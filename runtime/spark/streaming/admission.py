@@ -29,9 +29,6 @@ _VERSION = "v1"
 _NOTHING_READ = "-"
 _COMPACT = ".compact"
 _OWNER = "consistent-query.json"
-_DIGITS = 32
-_DISKS = ("", "file")
-_SECOND = 1000
 
 WHAT_TO_DO = (
     "Nothing was handled. Go on with the checkpoint that the query had, or give query and checkpoint new names: "
@@ -40,23 +37,15 @@ WHAT_TO_DO = (
 """Ends what is said of a checkpoint with which a query cannot go on."""
 
 
-class Content(NamedTuple):
-    """What identifies a micro-batch beside query and epoch: the id of its checkpoint, and a digest of its offsets."""
+class Planned(NamedTuple):
+    """A micro-batch that Spark has planned.
+
+    Beside query and epoch, the id of its checkpoint and a digest of its offsets identify it. `files` has the url of
+    each file, if it is of files, and when that was written last, in milliseconds, as Spark found it.
+    """
 
     checkpoint: str
     offsets: str
-
-    def __str__(self) -> str:
-        return f"checkpoint {self.checkpoint} with offsets {self.offsets}"
-
-
-class Planned(NamedTuple):
-    """A micro-batch that Spark has planned: what identifies it, and its files, where it is of files.
-
-    Of each file the url, and when it was written last, in milliseconds, as Spark found it.
-    """
-
-    content: Content
     files: Mapping[str, int]
 
 
@@ -95,8 +84,8 @@ class Checkpoint:
         ]
         text = json.dumps([before, after, files])
         id_ = str(json.loads(self._read("metadata"))["id"])
-        content = Content(id_, sha256(text.encode()).hexdigest()[:_DIGITS])
-        return Planned(content, dict(file for each in files for file in each))
+        digest = sha256(text.encode()).hexdigest()[:32]
+        return Planned(id_, digest, dict(file for each in files for file in each))
 
     def last_epoch(self) -> int | None:
         """Return the last epoch that Spark has planned, None before the first."""
@@ -110,7 +99,7 @@ class Checkpoint:
         file system of the checkpoint: with others Spark may have credentials that this process has not.
         """
         path, options = path_and_options(self.url)
-        options_of = {**dict.fromkeys(_DISKS, ""), urlsplit(path).scheme: options}
+        options_of = {"": "", "file": "", urlsplit(path).scheme: options}
         times_in: defaultdict[str, dict[str, int]] = defaultdict(dict)
         for file, time in files.items():
             scheme, host, name, *_ = urlsplit(file)
@@ -119,7 +108,9 @@ class Checkpoint:
         changed = []
         for root, times in times_in.items():
             folder = open_folder(root + options_of[urlsplit(root).scheme])
-            unit = 1 if folder.is_local else _SECOND  # what other file systems tell Spark and pyarrow alike
+            unit = (
+                1 if folder.is_local else 1000
+            )  # of seconds other file systems tell Spark and pyarrow alike
             for name, now in zip(times, folder.times(list(times)), strict=True):
                 if now is None or (now >= 0 and now // unit != times[name] // unit):
                     changed.append((f"{root}/{name}", now is None))
@@ -232,8 +223,9 @@ class Admission:
         """Return the id of the batch that is the micro-batch of an epoch."""
         return f"{self.query}-{epoch}"
 
-    def what(self, epoch: int, content: Content) -> str:
+    def what(self, epoch: int, planned: Planned) -> str:
         """Return what the ledger calls the input of an epoch."""
+        content = f"checkpoint {planned.checkpoint} with offsets {planned.offsets}"
         return f"{EPOCH}{epoch} of the query {self.query}, {content}"
 
     def check_start(self, us: Owner, find: Callable[[str], BatchRecord | None]) -> None:
@@ -270,14 +262,14 @@ class Admission:
                 f"what is there now is handled."
             )
 
-    def find(self, rounds: Rounds, epoch: int, content: Content) -> BatchRecord | None:
+    def find(self, rounds: Rounds, epoch: int, planned: Planned) -> BatchRecord | None:
         """Return what the ledger has of an epoch, None when it may begin. Costs a request.
 
         The first epoch after a start costs two more. Raises `BatchRefusedError`.
         """
-        found, now = rounds.find(self.batch_id(epoch)), self.what(epoch, content)
+        found, now = rounds.find(self.batch_id(epoch)), self.what(epoch, planned)
         if found is None and not self._follows:
-            self._check_follows(rounds, epoch, content)
+            self._check_follows(rounds, epoch, planned)
             self._follows = True
         if found is not None and not found.input.startswith(f"{now}; "):
             raise BatchRefusedError(
@@ -287,7 +279,7 @@ class Admission:
             )
         return found
 
-    def _check_follows(self, rounds: Rounds, epoch: int, content: Content) -> None:
+    def _check_follows(self, rounds: Rounds, epoch: int, planned: Planned) -> None:
         """Raise `BatchRefusedError` when a new epoch does not follow on what this query has done in this table.
 
         Needed once: from then on Spark counts the epochs, and each one was done here.
@@ -300,7 +292,7 @@ class Admission:
                 # In a table that was used, and not made anew, it was pruned.
                 if owner != us or rounds.connection.run(rounds.ledger.algorithm()) is None:
                     raise self._not_ours(f"has epochs that the table {us.table} does not know", epoch)
-            elif f"checkpoint {content.checkpoint} " not in before.input:
+            elif f"checkpoint {planned.checkpoint} " not in before.input:
                 raise self._not_ours("is not the one with which the epoch before was run", epoch)
         if owner != us:
             self.checkpoint.claim(us)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import partial
+from functools import cached_property, partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
@@ -73,7 +73,6 @@ class EpochPlaces:
     def __post_init__(self) -> None:
         self._moves_whole = open_folder(self.out).moves_whole
         self._is_tidy = False
-        self._found: Sequence[range] | None = None
         if self.compact_after > 1 and not self._moves_whole:
             raise UsageError(
                 f"Epochs are compacted only where folders are moved as a whole, which the file system of {self.out} "
@@ -126,12 +125,10 @@ class EpochPlaces:
         if len(waiting) == 1:
             _move(folder, out.sub(folder.name))
         else:
-            _move(
-                self._merged([folder for _, folder in waiting]),
-                out.sub(f"batch_id={self.query}-{first}..{last}"),
-            )
-            for _, folder in waiting:
-                folder.delete()
+            merged = self._merged([each for _, each in waiting])
+            _move(merged, out.sub(f"batch_id={self.query}-{first}..{last}"))
+            for _, each in waiting:
+                each.delete()
         out.flush()
 
     def _merged(self, waiting: Sequence[Folder]) -> Folder:
@@ -173,11 +170,13 @@ class EpochPlaces:
 
     def _is_merged(self, epoch: int) -> bool:
         """Return whether a driver before this one has put an epoch in OUT in a merged folder."""
-        if self._found is None:
-            pattern = re.compile(rf"batch_id={re.escape(self.query)}-(\d+)\.\.(\d+)")
-            matches = filter(None, map(pattern.fullmatch, open_folder(self.out).names()))
-            self._found = [range(int(match[1]), int(match[2]) + 1) for match in matches]
-        return any(epoch in span for span in self._found)
+        return any(epoch in span for span in self._merged_before)
+
+    @cached_property
+    def _merged_before(self) -> Sequence[range]:
+        pattern = re.compile(rf"batch_id={re.escape(self.query)}-(\d+)\.\.(\d+)")
+        matches = filter(None, map(pattern.fullmatch, open_folder(self.out).names()))
+        return [range(int(match[1]), int(match[2]) + 1) for match in matches]
 
     def _folder(self) -> Folder:
         return open_folder(self.working)
@@ -365,7 +364,7 @@ class Stream:
         rounds = self._rounds(messages)
         self._prepare_once(rounds, epoch)
         planned = self.admission.checkpoint.planned(epoch)
-        record = self.admission.find(rounds, epoch, planned.content)
+        record = self.admission.find(rounds, epoch, planned)
         if record is None:
             self.places.check_unused(epoch)
         elif record.status is BatchStatus.ABANDONED:
@@ -374,8 +373,7 @@ class Stream:
         if record is None or not (record.is_finished or record.rounds):
             check()
         if record is None or record.status is not BatchStatus.PUBLISHED:
-            what = self.admission.what(epoch, planned.content)
-            begun = rounds.enter(self.admission.batch_id(epoch), what)
+            begun = rounds.enter(self.admission.batch_id(epoch), self.admission.what(epoch, planned))
             job = replace(rounds.job(begun), types=self.options.types_of(self.app))
             work = Work(group(messages, rounds.partitions), job.fold, is_planned_once=True, check=check)
             record = rounds.end(begun, work)

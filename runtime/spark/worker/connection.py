@@ -56,6 +56,7 @@ _WINDOWS = 100
 """After how many windows it begins anew, so that a store that became slower for good is not compared with its past."""
 
 T = TypeVar("T")
+Work = Coroutine[Any, Any, T]
 
 
 class Wait(Enum):
@@ -75,9 +76,8 @@ class ConcurrencyLimit:
     """The number of streams to work on at once, from `FEWEST` to `most`: as many as the store answers without delay.
 
     While calls take about as long as at the store's best, one more stream is let in now and then. When they take
-    longer, because the service is at its limit, throttles (the client then repeats, which takes time) or the worker
-    itself is busy, there are fewer; after a failure half as many. So a slow store is not flooded, and the messages that
-    wait stay in the log instead of in memory. After TCP Vegas and Netflix's concurrency-limits.
+    longer, there are fewer; after a failure half as many. So a slow store is not flooded, and the messages that wait
+    stay in the log instead of in memory. After TCP Vegas and Netflix's concurrency-limits.
     """
 
     def __init__(self, most: int) -> None:
@@ -187,9 +187,7 @@ class EventLoop:
         with ThreadPoolExecutor(1) as thread:  # a notebook has a loop of its own under way
             return thread.submit(self._run, coroutine).result()
 
-    def run_all(
-        self, work: Iterable[Coroutine[Any, Any, T] | Wait], concurrency: ConcurrencyLimit
-    ) -> Iterator[T]:
+    def run_all(self, work: Iterable[Work[T] | Wait], concurrency: ConcurrencyLimit) -> Iterator[T]:
         """Run coroutines as `Connection.run_all` does."""
         running: set[asyncio.Task[T]] = set()
         try:
@@ -237,9 +235,6 @@ class EventLoop:
         return waiting
 
 
-Work = Coroutine[Any, Any, T]
-
-
 class Pending:
     """A transaction that waits for a commit. Awaiting it gives what `transact` gives."""
 
@@ -273,11 +268,7 @@ class GroupCommit:
         return _CollectedTable(table, table, self) if isinstance(table, CommitsTogether) else table
 
     def run_all(self, work: Iterable[Work[T] | Wait], most: int) -> Iterator[T]:
-        """Run coroutines, at most so many at once, and yield their results as they end.
-
-        The next coroutine is asked for only when there is room for it, and when a `Wait` before it has ended. When one
-        raises, the others are closed.
-        """
+        """Run coroutines as `Connection.run_all` does, at most so many at once."""
         streams: _Streams[T] = _Streams(self)
         may_wait = most
         try:
@@ -331,7 +322,7 @@ class _Streams(Generic[T]):
         except StopIteration as end:
             ended.append(end.value)
         while ended:
-            yield ended.pop()  # and keep nothing of it
+            yield ended.pop()  # nothing of it is held here
 
     def commit(self) -> Iterator[T]:
         """Commit all that is pending, and let each go on that waited for it."""
@@ -417,9 +408,7 @@ class Connection:
         table = table if wrap is None else wrap(table)
         return table if self._loop is None else MeasuredTable(table, concurrency)
 
-    def run_all(
-        self, work: Iterable[Coroutine[Any, Any, T] | Wait], concurrency: ConcurrencyLimit
-    ) -> Iterator[T]:
+    def run_all(self, work: Iterable[Work[T] | Wait], concurrency: ConcurrencyLimit) -> Iterator[T]:
         """Run coroutines, as many at once as `concurrency` allows, and give their results as they end.
 
         The next coroutine is asked for only when there is room for it, and when a `Wait` before it has ended. When one
@@ -436,11 +425,17 @@ class Connection:
 
 
 def open_table(
-    store_url: str, table_name: str, other: TablePlace | None = None, *, make: bool = True
+    store_url: str,
+    table_name: str,
+    other: TablePlace | None = None,
+    *,
+    make: bool = True,
+    spark: SparkSession | None = None,
 ) -> Connection:
     """Return this thread's connection to a table, and to a second one: an event loop belongs to one thread.
 
-    With `make=False` a table that is not there is not made: raises `TableNotFoundError`.
+    With `make=False` a table that is not there is not made: raises `TableNotFoundError`. With a session, raises
+    `UsageError` as `check_reach` does.
     """
     # A relative path, or the name of a variable, may mean another store than it did when it was opened.
     place, other = TablePlace(store_url, table_name).for_workers(), other and other.for_workers()
@@ -449,6 +444,8 @@ def open_table(
         _connections.pop(key).close()
     if key not in _connections:
         _connections[key] = Connection(TablePlace(store_url, table_name), key[-1], make=make)
+    if spark is not None:
+        check_reach(_connections[key], spark)
     return _connections[key]
 
 

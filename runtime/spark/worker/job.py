@@ -11,7 +11,7 @@ import json
 import os
 import threading
 from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -22,15 +22,8 @@ from pyspark import TaskContext
 
 from eventstore import Table
 from handlers import App
-from runtime.algorithms.choice import (
-    AlgorithmName,
-    BatchAlgorithm,
-    Dependencies,
-    make_batch_algorithms,
-    make_outboxes,
-)
-from runtime.batch_options import TablePlace, Wrap
-from runtime.clock import Clock, system_clock
+from runtime.algorithms.choice import BatchAlgorithm, Dependencies, make_batch_algorithms, make_outboxes
+from runtime.batch_options import BatchOptions
 from runtime.dead_letters import TableLetters
 from runtime.documents.store import open_documents
 from runtime.errors import StoredDataError
@@ -223,32 +216,17 @@ def rare_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-@dataclass(frozen=True, slots=True)
-class Supervision:
-    """How long a handler may take, in seconds, and how many bytes its worker may take."""
-
-    seconds: float
-    memory: int | None
-
-
 @contextmanager
-def supervising(app: App, how: Supervision | None) -> Iterator[App]:
+def supervising(app: App, options: BatchOptions) -> Iterator[App]:
     """Yield the app with its handlers under supervision, in a worker, which may be ended: its task is tried again."""
-    if how is None or threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread():
         yield app
         return
     context = TaskContext.get()
     is_retry = context is not None and context.attemptNumber() > 0
-    with bounded_memory(how.memory), Watch(how.seconds, is_retry=is_retry) as watch:
+    seconds = options.handler_timeout.total_seconds()
+    with bounded_memory(options.worker_memory), Watch(seconds, is_retry=is_retry) as watch:
         yield supervised(app, watch)
-
-
-class Opened(NamedTuple):
-    """What a worker begins with: its connection, how many streams may be in flight, what algorithms are made of."""
-
-    connection: Connection
-    concurrency: ConcurrencyLimit
-    dependencies: Dependencies
 
 
 @dataclass(frozen=True)
@@ -259,41 +237,32 @@ class FoldJob:
     store: str = field(repr=False)
     table: str
     batch: BatchContext
-    clock: Clock = system_clock
-    in_flight: int = 32
-    """How many streams a worker works on at once at most: on the network fewer while the store answers slowly."""
-
-    wrap: Wrap | None = None
-    """Is put around each table, for example to count its requests or to inject faults."""
-
-    algorithm: AlgorithmName = "state-based"
-    other: TablePlace | None = None
-    """Where ids or tokens are, None for the table of the states."""
-
+    options: BatchOptions = field(default_factory=BatchOptions)
     types: Collection[str] | None = None
     """The message types that the log may hold, None for all."""
 
-    supervision: Supervision | None = None
-    """Bounds the time and memory of handlers; None does not."""
+    is_supervised: bool = False
+    """Whether the time and memory of handlers are bounded."""
 
-    documents: str | None = field(default=None, repr=False)
-    """The url of the store of documents, None when there is none."""
+    def open(self, app: App | None = None) -> tuple[Connection, ConcurrencyLimit, Dependencies]:
+        """Return this worker's connection, how many streams may be in flight, and what algorithms are made of.
 
-    def open(self, app: App | None = None) -> Opened:
-        """Return this worker's connection, with what the algorithm is made of; `app` is the one under supervision."""
-        connection = open_table(self.store, self.table, self.other)
-        concurrency = ConcurrencyLimit(self.in_flight)
-        other = connection.measured(connection.other, concurrency, self.wrap)
+        `app` is the one under supervision.
+        """
+        options = self.options
+        connection = open_table(self.store, self.table, options.other_table)
+        concurrency = ConcurrencyLimit(options.in_flight)
+        other = connection.measured(connection.other, concurrency, options.wrap)
         dependencies = Dependencies(
             app or self.app,
-            connection.measured(connection.table, concurrency, self.wrap),
+            connection.measured(connection.table, concurrency, options.wrap),
             deduplication_store=other,
             token_store=other,
-            clock=self.clock,
+            clock=options.clock,
             batch=self.batch,
-            documents=None if self.documents is None else open_documents(self.documents),
+            documents=None if options.documents is None else open_documents(options.documents),
         )
-        return Opened(connection, concurrency, dependencies)
+        return connection, concurrency, dependencies
 
     def fold(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Handle the deliveries of a partition, stream by stream, and yield their outcomes."""
@@ -306,7 +275,7 @@ class FoldJob:
     def finish(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Finish the messages of each entity that comes in: the second pass. Yield the number of entities."""
         connection, concurrency, dependencies = self.open()
-        algorithms = make_outboxes(self.algorithm, dependencies)
+        algorithms = make_outboxes(self.options.algorithm, dependencies)
         work = (
             algorithms[row["handler"]].finish(
                 row["business_id"], list(map(id_key, sorted(row["message_ids"])))
@@ -323,7 +292,7 @@ class FoldJob:
         Single messages count when they were handled at `latest`, in microseconds, or before.
         """
         connection, concurrency, dependencies = self.open()
-        algorithms = make_outboxes(self.algorithm, dependencies)
+        algorithms = make_outboxes(self.options.algorithm, dependencies)
         work = (
             algorithms[row["handler"]].unfinished(row["business_id"], latest)
             for batch in batches
@@ -333,14 +302,14 @@ class FoldJob:
             yield to_arrow([Outcomes.of(outcomes)])
 
     def _fold(self, given: Iterable[Group]) -> Iterator[pa.RecordBatch]:
-        with supervising(self.app, self.supervision) as app:
+        with supervising(self.app, self.options) if self.is_supervised else nullcontext(self.app) as app:
             connection, concurrency, dependencies = self.open(app)
             worker = _Worker(
                 self,
                 app,
                 dependencies.table,
-                make_batch_algorithms(self.algorithm, dependencies),
-                TableLetters(dependencies.table, self.batch, self.clock, dependencies.retries),
+                make_batch_algorithms(self.options.algorithm, dependencies),
+                TableLetters(dependencies.table, self.batch, dependencies.clock, dependencies.retries),
                 Buffer(),
             )
             writer = OutcomeWriter()
@@ -409,15 +378,12 @@ class _Worker(NamedTuple):
             with placed(self.table):
                 process = self.algorithms[handler.name].process
                 return Outcomes.of(await process(business_id, deliveries, seen))
-        except (
-            StoredDataError
-        ) as error:  # the letters of a stream that cannot be read are in the outcomes only
-            damaged = Reason.STREAM_DAMAGED
+        except StoredDataError as error:
+            # The letters of a stream that cannot be read are in the outcomes only.
+            why = (Reason.STREAM_DAMAGED, str(error), handler.name)
             return Outcomes.of(
                 [
-                    each
-                    if isinstance(each, Outcome)
-                    else dead_letter(each.envelope, damaged, str(error), handler.name, each.business_id)
+                    each if isinstance(each, Outcome) else dead_letter(each.envelope, *why, each.business_id)
                     for each in deliveries
                 ]
             )

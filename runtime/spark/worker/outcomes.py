@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -103,60 +103,28 @@ def to_arrow(collected: Sequence[Outcomes]) -> pa.RecordBatch:
 
 
 def _to_arrow(pieces: Sequence[_Piece]) -> pa.RecordBatch:
-    columns: list[list[Any]] = [[] for _ in range(6)]
-    ids, types, statuses, versions, counts, refused = columns
+    columns: dict[str, list[Any]] = {name: [] for name in ARROW_OUTCOME.names}
     outputs = Outputs()
-    for outcomes, of_each, sent, _ in pieces:
-        count = len(of_each)
-        refused += [(len(ids) + position, outcome) for position, outcome in outcomes.refused.items()]
-        ids += outcomes.envelopes.message_ids[:count]
-        types += outcomes.envelopes.types[:count]
-        statuses += outcomes.statuses
-        versions += outcomes.versions
-        counts += of_each
+    for outcomes, counts, sent, _ in pieces:
+        first, count = len(columns["message_id"]), len(counts)
+        columns["message_id"] += outcomes.envelopes.message_ids[:count]
+        columns["type"] += outcomes.envelopes.types[:count]
+        columns["handler"] += [outcomes.handler] * count
+        columns["business_id"] += [outcomes.business_id] * count
+        columns["status"] += outcomes.statuses
+        columns["version"] += outcomes.versions
+        columns["outputs"] += counts
+        for name in ("reason", "error", "delivery"):
+            columns[name] += [None] * count
+        for position, refused in outcomes.refused.items():
+            for name in ("handler", "business_id", "reason", "error"):
+                columns[name][first + position] = getattr(refused, name)
+            columns["delivery"][first + position] = _delivery(refused)
         outputs.extend(sent)
-    ends = list(accumulate(len(piece.counts) for piece in pieces))
-    handlers = _repeated([piece.outcomes.handler for piece in pieces], ends)
-    business_ids = _repeated([piece.outcomes.business_id for piece in pieces], ends)
-    nothing = pa.nulls(len(ids), _STRING)
-    arrays = [
-        pa.array(ids, _STRING),
-        pa.array(types, _STRING),
-        _with(handlers, [(row, each.handler) for row, each in refused]),
-        _with(business_ids, [(row, each.business_id) for row, each in refused]),
-        pa.array(statuses, _STRING),
-        _with(nothing, [(row, each.reason) for row, each in refused]),
-        _with(nothing, [(row, each.error) for row, each in refused]),
-        pa.array(versions, pa.int64()),
-        outputs_array(counts, outputs),
-        _with(nothing, [(row, _delivery(each)) for row, each in refused]),
-    ]
-    return pa.RecordBatch.from_arrays(arrays, names=ARROW_OUTCOME.names)
-
-
-def _repeated(values: Sequence[str | None], ends: Sequence[int]) -> pa.Array:
-    """Return a column that has each value up to the row before its end."""
-    if not ends or not ends[-1]:
-        return pa.array([], _STRING)
-    runs = [
-        (end, value)
-        for (before, end), value in zip(pairwise([0, *ends]), values, strict=True)
-        if end > before
-    ]
-    encoded = pa.RunEndEncodedArray.from_arrays(
-        pa.array([end for end, _ in runs], pa.int32()), pa.array([value for _, value in runs], _STRING)
-    )
-    return pc.run_end_decode(encoded)
-
-
-def _with(column: pa.Array, values: Sequence[tuple[int, str | None]]) -> pa.Array:
-    """Return a column with other values in some rows."""
-    if not values:
-        return column
-    changed = column.to_pylist()
-    for row, value in values:
-        changed[row] = value
-    return pa.array(changed, _STRING)
+    of_each = columns.pop("outputs")
+    arrays = {name: pa.array(values, ARROW_OUTCOME.field(name).type) for name, values in columns.items()}
+    arrays["outputs"] = outputs_array(of_each, outputs)
+    return pa.RecordBatch.from_pydict(arrays, ARROW_OUTCOME)
 
 
 def _pieces(outcomes: Outcomes) -> Iterator[_Piece]:
@@ -239,27 +207,20 @@ def totals(parts: Iterable[Part]) -> tuple[Mapping[str, int], int]:
     return counts, routable
 
 
-@dataclass(frozen=True)
-class Merge:
-    """Gives the outcomes in some files of a folder, in place of a fold, so that they are written to one file."""
+def written(folder: str, names: Iterable[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the outcomes in some files of a folder, in place of a fold; the rows that come in only make the task."""
+    from pyarrow import parquet  # noqa: PLC0415 - as in `PartFile.open`
 
-    folder: str
-    names: tuple[str, ...]
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Give what the files hold; the rows that come in only make the task."""
-        from pyarrow import parquet  # noqa: PLC0415 - as in `PartFile.open`
-
-        for _ in batches:
-            pass
-        folder = open_folder(self.folder)
-        try:
-            for name in self.names:
-                with folder.read(name) as file:
-                    for outcomes in parquet.ParquetFile(file).iter_batches():
-                        yield outcomes.cast(ARROW_OUTCOME)
-        except FileNotFoundError as error:
-            raise BatchFailedError(f"Files that other workers wrote to {folder.path} are gone.") from error
+    for _ in batches:
+        pass
+    source = open_folder(folder)
+    try:
+        for name in names:
+            with source.read(name) as file:
+                for outcomes in parquet.ParquetFile(file).iter_batches():
+                    yield outcomes.cast(ARROW_OUTCOME)
+    except FileNotFoundError as error:
+        raise BatchFailedError(f"Files that other workers wrote to {source.path} are gone.") from error
 
 
 @dataclass(frozen=True)

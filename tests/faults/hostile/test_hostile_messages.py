@@ -18,13 +18,13 @@ from eventstore import Table, connect
 from runtime import Outcome, Output, Processor
 from runtime.algorithms.choice import AlgorithmName
 from runtime.algorithms.outbox.stores import TokenStore, first_name, first_tokens, with_token
-from runtime.batch_options import TablePlace
+from runtime.batch_options import BatchOptions, TablePlace
 from runtime.ledger.batch import BatchContext
 from runtime.messages.envelope import canonical
 from runtime.messages.parsing import business_id_of
 from runtime.spark.worker import job as supervision
 from runtime.spark.worker.connection import Connection
-from runtime.spark.worker.job import FoldJob, Supervision
+from runtime.spark.worker.job import FoldJob
 from runtime.versions.stream import summaries
 from tests.faults.hostile.app import app
 from tests.faults.hostile.corpus import End, HostileMessage, messages, packed_messages
@@ -74,8 +74,8 @@ def fold(
         place.store,
         place.table,
         BatchContext("night"),
-        algorithm=algorithm,
-        supervision=Supervision(QUICK.total_seconds(), None),
+        BatchOptions(algorithm=algorithm, handler_timeout=QUICK, worker_memory=None),
+        is_supervised=True,
     )
     found = [row for batch in job.fold(table.to_batches()) for row in batch.to_pylist()]
     return Counter((row["message_id"], row["reason"] or row["status"]) for row in found)

@@ -62,7 +62,7 @@ from samples.shooting_range import app
 url, streams, messages, first = sys.argv[1], *map(int, sys.argv[2:])
 outcomes.MAX_ROWS = messages
 games = [(first + number) % streams for number in range(streams)]
-job = FoldJob(app, url, "games", BatchContext("night"), in_flight=4)
+job = FoldJob(app, url, "games", BatchContext("night"), BatchOptions(in_flight=4))
 print("ready", flush=True)
 sys.stdin.readline()
 for batch in job.fold(routed_batches(by_game(games, range(messages)))):

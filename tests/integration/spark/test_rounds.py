@@ -36,7 +36,7 @@ from runtime.ledger.ledger import BatchRecord
 from runtime.spark import Batch, outputs, rounds, run_batch
 from runtime.spark.commit import BatchFolders
 from runtime.spark.worker.connection import open_table
-from runtime.spark.worker.outcomes import PART, Fold, Merge, Part, PartJob
+from runtime.spark.worker.outcomes import PART, Fold, Part, PartJob, written
 from samples.shooting_range import app as shooting_range
 from tests.integration.spark.conftest import Place
 from tests.support.batch_records import started
@@ -326,11 +326,11 @@ def test_they_look_as_if_spark_had_written_them(place, chance):
     pd.testing.assert_frame_equal(pd.read_parquet(place.out).sort_values(KEY, ignore_index=True), frames[0])
 
     # ... and the files have the same columns, level by level
-    written = [
+    columns = [
         str(parquet.ParquetFile(next(folder.glob("*.parquet"))).schema).split("\n")[2:]
         for folder in (files, theirs)
     ]
-    assert written[0] == written[1]
+    assert columns[0] == columns[1]
 
 
 @pytest.mark.thorough
@@ -467,7 +467,7 @@ def test_merging_the_files_of_a_round_costs_three_requests_for_each_and_four_mor
         for _ in range(3):
             # When they are merged, and then so with more
             relay.sent.clear()
-            merge = Merge(driver.staged, tuple(part.name for part in driver.parts))
+            merge = partial(written, driver.staged, [part.name for part in driver.parts])
             (merged,) = run_task(PartJob(merge, driver.staged, TYPES), [pa.record_batch({"one": [1]})])
 
             # Then each is looked for and read in two pieces, and the new one is written

@@ -19,11 +19,12 @@ from pydantic import field_validator
 from eventstore import connect, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime import Processor
+from runtime.batch_options import BatchOptions
 from runtime.ledger.batch import BatchContext
 from runtime.messages.envelope import Envelope, Envelopes
 from runtime.messages.parsing import prepare_all
 from runtime.spark.worker import job as supervising
-from runtime.spark.worker.job import FoldJob, Supervision
+from runtime.spark.worker.job import FoldJob
 from runtime.supervision import Watch, supervised
 from tests.support.routed import routed
 
@@ -124,8 +125,12 @@ def fold(
         f"sqlite:///{tmp_path}/store.db",
         "rooms",
         BatchContext("night"),
-        algorithm=algorithm,  # type: ignore[arg-type]
-        supervision=Supervision(seconds, MEMORY),
+        BatchOptions(
+            algorithm=algorithm,  # type: ignore[arg-type]
+            handler_timeout=timedelta(seconds=seconds),
+            worker_memory=MEMORY,
+        ),
+        is_supervised=True,
     )
     rows = [row for batch in job.fold(routed(app, log(*deeds))) for row in batch.to_pylist()]
     return [(row["reason"] or row["status"], row["error"]) for row in rows]

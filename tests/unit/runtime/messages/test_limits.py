@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from eventstore import connect, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime import Processor
+from runtime.batch_options import BatchOptions
 from runtime.dead_letters import Selection, find_letters
 from runtime.errors import UsageError
 from runtime.ledger.batch import BatchContext
@@ -255,7 +256,13 @@ def test_what_reaches_a_worker_all_the_same_costs_no_other_message_its_outcome(t
             [said(packed=packed), said("x" * 2_000_000, packed=packed), said(packed=packed)]
         )
     ]
-    job = FoldJob(app, f"sqlite:///{tmp_path}/store.db", "rooms", BatchContext("night"), algorithm=algorithm)
+    job = FoldJob(
+        app,
+        f"sqlite:///{tmp_path}/store.db",
+        "rooms",
+        BatchContext("night"),
+        BatchOptions(algorithm=algorithm),
+    )
 
     found = [
         row

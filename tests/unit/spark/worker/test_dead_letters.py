@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from eventstore import connect, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.algorithms.state_based.truncation import DAY, TruncationRules, truncate_stream
+from runtime.batch_options import BatchOptions
 from runtime.clock import EARLIEST, to_microseconds
 from runtime.ledger.batch import BatchContext, OpenBatches
 from runtime.messages.envelope import Envelope, canonical
@@ -79,7 +80,7 @@ class Log:
         return routed(app, rows, pa.binary() if self.packed else pa.string())
 
     def fold(self, *rows: Mapping[str, Any], now: int = NOW, **options: Any) -> list[dict[str, Any]]:
-        job = FoldJob(app, self.store, self.table, BatchContext(**options), clock=lambda: now)
+        job = FoldJob(app, self.store, self.table, BatchContext(**options), BatchOptions(clock=lambda: now))
         return [row for outcomes in job.fold(self.routed(*rows)) for row in outcomes.to_pylist()]
 
     def read(self, line: str) -> dict[str, Any]:

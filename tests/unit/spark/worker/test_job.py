@@ -18,7 +18,7 @@ from eventstore import Operation, drive
 from handlers import App, Context, Handler, Message, State, handles
 from handlers.guard import guarded
 from runtime.algorithms.choice import AlgorithmName
-from runtime.batch_options import TablePlace, VerifyOptions
+from runtime.batch_options import BatchOptions, TablePlace, VerifyOptions
 from runtime.dead_letters import Selection, find_letters
 from runtime.ledger.batch import BatchContext
 from runtime.spark.verification import VerifyJob
@@ -59,7 +59,7 @@ def shot(number, position=7):
 
 
 def fold(folder, context, *rows, algorithm: AlgorithmName = "state-based"):
-    job = FoldJob(app, f"sqlite:///{folder}/store.db", "games", context, algorithm=algorithm)
+    job = FoldJob(app, f"sqlite:///{folder}/store.db", "games", context, BatchOptions(algorithm=algorithm))
     return [row for found in job.fold(batch(*rows)) for row in found.to_pylist()]
 
 
@@ -168,8 +168,9 @@ def row(message_id, type_="Rang", **fields):
 
 @pytest.fixture
 def ring(tmp_path):
-    def fold_rows(*rows, **options):
-        job = FoldJob(tower, f"sqlite:///{tmp_path}/store.db", "bells", BatchContext("night"), **options)
+    def fold_rows(*rows, types=None, **options):
+        store, night = f"sqlite:///{tmp_path}/store.db", BatchContext("night")
+        job = FoldJob(tower, store, "bells", night, BatchOptions(**options), types)
         return [found for outcomes in job.fold(routed(tower, rows)) for found in outcomes.to_pylist()]
 
     return fold_rows
@@ -324,7 +325,7 @@ def fold_odd(folder, algorithm: AlgorithmName, deliveries, business_id=DIARY, **
     ).to_batches()
     batch = BatchContext("night", **options)
     url = f"sqlite:///{folder}/{algorithm}.db"
-    job = FoldJob(guarded(diary.app), url, "diaries", batch, algorithm=algorithm)
+    job = FoldJob(guarded(diary.app), url, "diaries", batch, BatchOptions(algorithm=algorithm))
     found = [row for outcomes in job.fold(rows) for row in outcomes.to_pylist()]
     return [
         (row["message_id"], row["status"], row["reason"], row["error"], len(row["outputs"])) for row in found

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.games import by_game, routed_batches
 from eventstore import InterceptedTable, Table
-from runtime.batch_options import TablePlace, VerifyOptions
+from runtime.batch_options import BatchOptions, TablePlace, VerifyOptions
 from runtime.ledger.batch import BatchContext
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome, Outcomes, Output, Status
@@ -111,7 +111,7 @@ def sizes(*lengths: int) -> dict[str, int]:
 
 
 def fold(url: str, slow: SlowTable, given: Iterable[pa.RecordBatch]) -> list[str]:
-    job = FoldJob(app, url, "games", BatchContext("night"), wrap=slow.around)
+    job = FoldJob(app, url, "games", BatchContext("night"), BatchOptions(wrap=slow.around))
     statuses = []
     for batch in job.fold(given):
         statuses += batch.column("status").to_pylist()
@@ -225,7 +225,7 @@ def test_what_a_delivery_counts_for_is_about_what_it_takes(tmp_path, monkeypatch
         f"sqlite:///{tmp_path}/store.db",
         "games",
         BatchContext("night"),
-        wrap=lambda table: InterceptedTable(table, before=measure),
+        BatchOptions(wrap=lambda table: InterceptedTable(table, before=measure)),
     )
     tracemalloc.start()
     try:
@@ -323,7 +323,13 @@ def statuses(batches: Iterable[pa.RecordBatch]) -> list[str]:
 def test_a_slow_store_holds_up_the_reading_of_the_log(network_store):
     slow = WaitingTable(IN_FLIGHT)
     log = PulledLog(slow)
-    job = FoldJob(app, network_store, "games", BatchContext("night"), in_flight=IN_FLIGHT, wrap=slow.around)
+    job = FoldJob(
+        app,
+        network_store,
+        "games",
+        BatchContext("night"),
+        BatchOptions(in_flight=IN_FLIGHT, wrap=slow.around),
+    )
 
     done = statuses(job.fold(log.batches()))
 
@@ -353,8 +359,7 @@ def test_parts_of_one_long_stream_wait_for_each_other(network_store, monkeypatch
         network_store,
         "games",
         BatchContext("night"),
-        in_flight=IN_FLIGHT,
-        wrap=lambda table: InterceptedTable(table, before, after),
+        BatchOptions(in_flight=IN_FLIGHT, wrap=lambda table: InterceptedTable(table, before, after)),
     )
 
     done = statuses(job.fold(in_small_batches(routed_batches(by_game([0], range(100))))))
@@ -385,8 +390,7 @@ def test_an_embedded_store_holds_up_the_reading_of_the_log_until_a_commit(tmp_pa
         f"sqlite:///{tmp_path}/store.db",
         "games",
         BatchContext("night"),
-        in_flight=IN_FLIGHT,
-        wrap=lambda table: InterceptedTable(table, before, after),
+        BatchOptions(in_flight=IN_FLIGHT, wrap=lambda table: InterceptedTable(table, before, after)),
     )
 
     assert statuses(job.fold(log.batches())) == ["processed"] * (STREAMS * SHOTS)
@@ -398,7 +402,13 @@ def test_an_embedded_store_holds_up_the_reading_of_the_log_until_a_commit(tmp_pa
 def test_outcomes_that_nobody_takes_hold_up_the_reading_of_the_log(tmp_path, monkeypatch):
     monkeypatch.setattr(writing, "MAX_ROWS", 20)
     log = PulledLog()
-    job = FoldJob(app, f"sqlite:///{tmp_path}/store.db", "games", BatchContext("night"), in_flight=IN_FLIGHT)
+    job = FoldJob(
+        app,
+        f"sqlite:///{tmp_path}/store.db",
+        "games",
+        BatchContext("night"),
+        BatchOptions(in_flight=IN_FLIGHT),
+    )
 
     batches = job.fold(log.batches())
     taken = 0
@@ -442,7 +452,7 @@ def test_nothing_of_a_group_is_kept_when_it_is_done(tmp_path, monkeypatch):
         f"sqlite:///{tmp_path}/store.db",
         "games",
         BatchContext("night"),
-        wrap=lambda table: InterceptedTable(table, before),
+        BatchOptions(wrap=lambda table: InterceptedTable(table, before)),
     )
     gc.collect()
     gc.freeze()  # what there is already is not counted
