@@ -32,6 +32,9 @@ def within(url: str, *names: str) -> str:
     return "/".join((path, *names)) + options
 
 
+_MOVE_FOLDERS = ("local", "hdfs")
+"""The file systems that move a folder as a whole, atomically."""
+
 _EMULATED_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 """That of every Azurite: it is in its documentation."""
 
@@ -51,7 +54,7 @@ class Folder:
     @property
     def moves_whole(self) -> bool:
         """Whether it can be moved at once, so that nobody sees it in part."""
-        return self.files.type_name in {"local", "hdfs"}
+        return self.files.type_name in _MOVE_FOLDERS
 
     @property
     def name(self) -> str:

@@ -19,12 +19,12 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("eventstore", "handlers", "runtime", "samples")
 
 CEILINGS = {
-    "product lines": 42_400,
-    "product modules": 185,
-    "import lines, % of product": 7.7,
-    "modules with a single importer": 29,
-    "modules that runtime.spark.batch imports": 79,
-    "test lines": 68_900,
+    "product lines": 42_700,
+    "product modules": 183,
+    "import lines, % of product": 6.8,
+    "modules with a single importer": 26,
+    "modules that runtime.spark.batch imports": 74,
+    "test lines": 71_500,
     "make targets": 11,
     "extras": 8,
 }

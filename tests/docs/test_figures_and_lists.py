@@ -31,6 +31,7 @@ from runtime.batch_options import STORE_VARIABLE, TABLE_VARIABLE
 from runtime.cli import failures, main
 from runtime.cli.options import DEFAULT_MASTER
 from runtime.ledger.ledger import BatchStatus
+from runtime.messages.limits import KIB, MIB
 from runtime.messages.outcome import Reason, Status
 from runtime.publishing import DeliverySettings
 from runtime.spark.session import with_retries
@@ -50,11 +51,11 @@ HOUR = 3600 * 1_000_000
 
 
 def kib(size: int) -> str:
-    return f"{size // limits.KIB} KiB"
+    return f"{size // KIB} KiB"
 
 
 def mib(size: int) -> str:
-    return f"{size // limits.MIB} MiB"
+    return f"{size // MIB} MiB"
 
 
 SENTENCES = [
@@ -71,7 +72,7 @@ SENTENCES = [
     ("operations", f"The default master is `{DEFAULT_MASTER}`: all cores, four attempts for each task"),
     ("operations", f"is taken as `{with_retries('local[7]').replace('7', 'N')}`"),
     ("operations", f"from `{STORE_VARIABLE}` and the table from `{TABLE_VARIABLE}`"),
-    ("performance", f"up to {MAX_OPERATIONS} rows and {MAX_TRANSACTION_BYTES // limits.MIB} MiB"),
+    ("performance", f"up to {MAX_OPERATIONS} rows and {MAX_TRANSACTION_BYTES // MIB} MiB"),
     ("performance", f"up to {MAX_DELIVERIES:,} of them or {mib(MAX_TEXT_BYTES)} of bodies and headers"),
     ("performance", {2: "may extend it, to twice that"}[HARD_LIMIT]),
     ("performance", f"up to {mib(MAX_BUFFERED_BYTES)} together"),
@@ -83,7 +84,7 @@ SENTENCES = [
     ("growth", f"Over {kib(limits.MAX_STATE_BYTES)} no version is stored"),
     (
         "decisions/0001-runs",
-        f"up to {limits.MAX_RUN_VERSIONS:,} versions and {limits.MAX_RUN_RAW_BYTES // limits.MIB} MiB",
+        f"up to {limits.MAX_RUN_VERSIONS:,} versions and {limits.MAX_RUN_RAW_BYTES // MIB} MiB",
     ),
     ("decisions/0001-runs", f"exceed {kib(limits.MAX_RUN_DATA_BYTES)} is split"),
     ("decisions/0009-tail-and-index", f"until they take {kib(limits.MAX_TAIL_BYTES)}"),

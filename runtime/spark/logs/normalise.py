@@ -44,6 +44,7 @@ _TIMES = {
 }
 """How times are written, to the microsecond."""
 
+_NUMBER = r"^-?[0-9]{1,19}\z"
 _TIME = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:?\d{2})?\z"
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _HALF = rf"{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW}"
@@ -383,8 +384,7 @@ def _number(found: DataType) -> str:
     """Return sequence as a number, null where it is none."""
     if not isinstance(found, StringType):
         return "try_cast(sequence AS BIGINT)"  # an unsigned one is a decimal
-    number = text(r"^-?[0-9]{1,19}\z")
-    return f"CASE WHEN sequence RLIKE {number} THEN try_cast(sequence AS BIGINT) END"
+    return f"CASE WHEN sequence RLIKE {text(_NUMBER)} THEN try_cast(sequence AS BIGINT) END"
 
 
 def _time(found: DataType) -> str:
