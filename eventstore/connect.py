@@ -91,7 +91,7 @@ def portable_url(url: str) -> str:
 def _of_environment(name: str) -> str:
     if not name.isidentifier():  # may be a url, with its key
         raise StoreUrlError("env: is followed by the name of an environment variable, not by what it holds.")
-    url = os.environ.get(name)
+    url = os.environ.get(name, "").strip()  # a file of secrets may end its lines
     if not url:
         raise StoreUrlError(f"The environment variable {name} that the store url names is not set.")
     if url.startswith("env:"):

@@ -225,7 +225,9 @@ class SqliteFile:
         extended = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
         code = extended & 0xFF
         if code in _UNUSABLE:
-            return StoreUrlError(f"The file {self.path} cannot be used as a store: {error}.")
+            is_writable = os.access(self.path.parent, os.W_OK)
+            why = "" if is_writable else ". SQLite writes files beside it, and its folder is not writable"
+            return StoreUrlError(f"The file {self.path} cannot be used as a store: {error}{why}.")
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return StoreUnavailableError(f"The file {self.path} was locked for {BUSY_SECONDS} seconds.")
         if code == sqlite3.SQLITE_FULL:

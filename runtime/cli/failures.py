@@ -164,6 +164,6 @@ def _sentence(error: Exception, trace: Path | None) -> str:
 
         if is_of_spark(error):
             return f"{explain(error)}{where}"
-    if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.strerror}: {error.filename}.{where}"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}{f': {error.filename}' if error.filename else ''}.{where}"
     return f"Something unexpected went wrong: {type(error).__name__}: {error}.{where}"

@@ -181,6 +181,8 @@ def letters(
     behind another waits until that is processed or discarded, as it parks the stream.
     """
     check_file(export)
+    if export is not None and export.exists():
+        raise UsageError(f"{export} is there already, and may hold edits: choose another --export.")
     selection, report = chosen.selection(), LettersReport(limit, group)
 
     async def read(table: Table) -> None:
@@ -241,7 +243,7 @@ def _note_changes(edits: Edits, screen: Screen) -> None:
     many = len(edits.changed)
     changes = "changes its" if many == 1 else "change their"
     rest = "" if many == len(edits) else " The others are redriven as they were."
-    screen.note(f"{many:,} of {counted(len(edits), 'edited line')} {changes} letter.{rest}")
+    screen.note(f"{many:,} of {counted(len(edits), 'line')} edited {changes} letter.{rest}")
 
 
 def redrive(

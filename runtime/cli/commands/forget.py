@@ -87,9 +87,11 @@ def forget(
     files = _files_that_name([*(out or ()), *(export or ())], handler, spelled)
     screen = Screen(as_json)
     screen.show(*_parts(handler, traces, files, kept, are_deleted=stored is not None))
-    if not traces:
+    missing = [id_ for id_ in business_ids if not {id_, canonical(id_)} & traces.keys()]
+    if missing:
+        rest = " Nothing was erased: leave them out to erase the others." if traces else ""
         raise NotPossibleError(
-            f"The table {states.table} holds nothing of {handler} {', '.join(business_ids)}."
+            f"The table {states.table} holds nothing of {handler} {', '.join(missing)}.{rest}"
         )
     if dry_run:
         screen.show("Nothing was erased: this is what would be.")

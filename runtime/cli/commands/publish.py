@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
@@ -40,7 +39,6 @@ T = TypeVar("T")
 
 TARGET_VARIABLE = "CONSISTENT_TARGET"
 _RESUMED = "What was sent stays sent, and the same command goes on with the rest."
-_SQLITE = "sqlite:///"
 _SHOWN = 10
 
 
@@ -149,12 +147,7 @@ def find_target(
             keys=resolved(keys) if keys else states.store,
             keys_table="deliveries" if keys else states.table,
         )
-    target, store = open_target(to, of_target), states.store
-    if store.startswith(_SQLITE):
-        file = Path(store.removeprefix(_SQLITE)).absolute()
-        if target.name == f"{_SQLITE}{file}":
-            raise UsageError("The target is the store itself: publish to a file of its own.")
-    return Publishing(to, batch_id, states, of_target, options, target)
+    return Publishing(to, batch_id, states, of_target, options, open_target(to, of_target))
 
 
 def load_sender(spec: str) -> Callable[..., object]:

@@ -57,6 +57,7 @@ def check(
     screen = Screen(as_json)
     parts: list[RenderableType] = [
         f"{counted(found.rows, 'row')} of {counted(found.streams, 'stream')} and others were read."
+        + ("" if found.repaired or found.faults else " Nothing is damaged.")
     ]
     for title, faults in (("Repaired", found.repaired), ("Damaged", found.faults)):
         if faults:

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from eventstore.backends.sqlite import FORMAT
 from runtime.errors import TargetError, TargetUnavailableError, UsageError
 from runtime.publishing import publisher
 from runtime.publishing.publisher import CommittedOutput, Promise, Record, SliceName, Target, TargetOptions
@@ -112,6 +113,9 @@ class SqliteTarget(SqlTarget):
         with self.explained(), closing(self.connected()) as connection:
             listing = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
             tables = [name for (name,) in connection.execute(listing)]
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if version == FORMAT and any(f"{name.removesuffix('_rows')}_keys" in tables for name in tables):
+                raise UsageError(f"{self.name} is a store: publish to a file of its own.")
             for type_ in sorted(types):
                 name = self.table_of(type_).rpartition(".")[2].strip('"')
                 other = next((each for each in tables if each.lower() == name.lower() and each != name), None)

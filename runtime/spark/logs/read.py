@@ -92,6 +92,7 @@ _NAMED_BY_SPARK = re.compile(
 _TABLES = {"_delta_log": "Delta", ".hoodie": "Hudi"}
 """Tables whose folders have rows that were deleted, by what they have in their folders."""
 
+_GZIP = b"\x1f\x8b"
 _MAGIC = (b"PAR1", b"PARE")
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]*:(//[^/]*)?")
 _PATTERN = re.compile(r"[*?\[\]{}]")
@@ -176,21 +177,35 @@ def find_on_disk(paths: Sequence[str], format_: str | None = None, *, may_be_emp
             format_ or "json", roots, (), (), is_partitioned=False, is_on_disk=True, skipped=remark
         )
     files = _log_files(where, roots, found, format_, is_on_disk=True, remark=remark)
+    _check_files(files)
+    if not may_be_empty and not any(map(os.path.getsize, files.files)):
+        raise LogError(f"The log at {where} holds no messages: its files are empty.")
+    return files
+
+
+def _check_files(files: LogFiles) -> None:
+    """Raise `LogError` for what Spark would read wrongly, or not at all: by name, by kind, and by the first bytes."""
     colon = [file for file in files.files if ":" in os.path.basename(file)]  # noqa: PTH119 - there may be many
     if colon:
         raise LogError(f"{colon[0]} has a colon in its name, which Spark does not read: rename it.")
+    if odd := next((file for file in files.files if not os.path.isfile(file)), None):  # noqa: PTH113 - as above
+        raise LogError(f"{odd} cannot be read: it is a link to nothing, or no file.")
+    if odd := next(
+        (file for file in files.files if file.encode(errors="replace") != os.fsencode(file)), None
+    ):
+        raise LogError(f"{odd!a} has a name that is not UTF-8, which Java does not read: rename it.")
     for file in files.files[:_MOST_FILES]:
         with Path(file).open("rb") as opened:
-            is_parquet = opened.read(len(_MAGIC[0])) in _MAGIC
+            begin = opened.read(len(_MAGIC[0]))
+        is_parquet = begin in _MAGIC
+        if file.endswith(".gz") and begin and begin[:2] != _GZIP:
+            raise LogError(f"{file} is named as gzip, and is none.")
         if is_parquet != (files.format == "parquet"):
             raise LogError(
                 f"{file} is Parquet: leave out --format, or say --format parquet."
                 if is_parquet
                 else f"{file} is no Parquet. If it holds JSON lines, say --format json."
             )
-    if not may_be_empty and not any(map(os.path.getsize, files.files)):
-        raise LogError(f"The log at {where} holds no messages: its files are empty.")
-    return files
 
 
 def open_log(
@@ -211,6 +226,12 @@ def open_log(
         if files.skipped:
             say(f"Reading the log without {files.skipped}")
         opened = OpenedLog(_read(spark, files, ", ".join(paths)), ", ".join(paths), files)
+        odd = [file for file in files.files if not file.isascii()]
+        if odd and here and len(opened.rows.inputFiles()) < len(files.files):
+            raise LogError(
+                f"Java does not see all files: its locale has not the characters of {odd[0]!a}. Start Spark with "
+                f"LC_ALL=C.UTF-8 in the environment."
+            )
     elif hasattr(log, "__arrow_c_stream__"):
         opened = OpenedLog(_of_table(spark, log))
     else:
@@ -353,6 +374,9 @@ def _walk(root: str, skipped: list[str]) -> Iterator[str]:
             told = (name for name in hidden if not _NAMED_BY_SPARK.fullmatch(name))
             skipped += [os.path.relpath(os.path.join(folder, name), root) for name in told]  # noqa: PTH118
             names[:] = sorted(set(names) - set(hidden))
+        for link in (os.path.join(folder, name) for name in folders):  # noqa: PTH118
+            if os.path.islink(link) and os.path.realpath(folder).startswith(os.path.realpath(link)):  # noqa: PTH114
+                raise LogError(f"{link} is a link to a folder that it is in.")
         yield from (os.path.join(folder, name) for name in files)  # noqa: PTH118
 
 
