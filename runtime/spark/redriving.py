@@ -119,9 +119,6 @@ _REDRIVEN = pa.schema(
 `letter` is its number in its stream, and behind all of these for a letter of the table, which is in a `row`.
 """
 
-_HANDLED = from_arrow_schema(pa.schema(list(_REDRIVEN)[:-2]))
-"""What workers are given of `_REDRIVEN`."""
-
 
 @dataclass(frozen=True)
 class RedrivenLetters:
@@ -185,7 +182,8 @@ class RedrivenLetters:
 
     def work(self, spark: SparkSession, job: FoldJob, partitions: int) -> Work:
         """Return what handles them again, those of each stream in their order."""
-        rows = read_file(spark, self.path, _FILE, _HANDLED).repartition(partitions, *_STREAM)
+        columns = from_arrow_schema(pa.schema(list(_REDRIVEN)[:-2]))  # which workers need
+        rows = read_file(spark, self.path, _FILE, columns).repartition(partitions, *_STREAM)
         rows = rows.sortWithinPartitions(*_STREAM, "letter", "sequence", "enqueued_at", "delivery")
         return Work(rows, replace(job, batch=replace(job.batch, is_redrive=True)).redrive)
 

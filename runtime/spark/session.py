@@ -23,9 +23,6 @@ from runtime.errors import MissingExtraError, UsageError
 from runtime.namesakes import search_path
 from runtime.spark.java import JAVA_MISSING, find_java
 
-_RAISE_ERRORS = ("pyspark", "py4j")
-"""The packages whose errors tell of a job: a session of this process raises some of the bridge to its JVM."""
-
 _RAISED = re.compile(
     r"^\S*?((?:runtime|eventstore|handlers)\.[\w.]*Error|[A-Z]\w*(?:Error|Exception)): (.+)$", re.MULTILINE
 )
@@ -36,7 +33,8 @@ _LENGTH = 2000
 
 def is_of_spark(error: BaseException) -> bool:
     """Return whether an error is one that Spark raises, in a session of any kind."""
-    return any(each.__module__.partition(".")[0] in _RAISE_ERRORS for each in type(error).__mro__)
+    # A session of this process raises some of py4j, the bridge to its JVM.
+    return any(each.__module__.partition(".")[0] in ("pyspark", "py4j") for each in type(error).__mro__)
 
 
 @contextmanager

@@ -79,8 +79,6 @@ _JSON_TYPES: Mapping[type[DataType], Sequence[str]] = {
 _EXCESS = "excess"
 """A column with what is too large of a row, null for all others."""
 
-_NAMES = ("message_id", "type", "business_id", "sequence", "enqueued_at", "handler")
-
 _JOINED_HEADERS = "concat(array_join(map_keys(headers), ''), array_join(map_values(headers), ''))"
 _PART, _CONTENT = "excess_part", "excess_content"
 """Columns with the name and the content of what is too large, which are not kept."""
@@ -408,7 +406,8 @@ def _storable(name: str) -> str:
 def _with_excess(log: DataFrame, types: _Types, limits: MessageLimits) -> DataFrame:
     """Add what is too large of each row: a part of its envelope; and take from such a row what is large."""
     is_packed = isinstance(types["body"], BinaryType)
-    names = [name for name in _NAMES if isinstance(types[name], StringType)]
+    named = ("message_id", "type", "business_id", "sequence", "enqueued_at", "handler")
+    names = [name for name in named if isinstance(types[name], StringType)]
     headers = _JOINED_HEADERS if isinstance(types["headers"], MapType) else "headers"
     contents = {"body": "body", "headers": headers} | {name: name for name in names}
     most = dict.fromkeys(contents, limits.headers) | {"body": limits.body}

@@ -35,8 +35,6 @@ from runtime.spark.logs.normalise import lacks
 from runtime.spark.schemas import ARROW_OUTPUT, OPTIONAL, REQUIRED
 from runtime.spark.session import explain, failing_as, is_local, is_of_spark, master_of, unless_gone
 
-JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
-
 _OUTPUT = list(ARROW_OUTPUT)
 _SCHEMA = pa.schema([*_OUTPUT[:3], ("business_id", pa.string()), *_OUTPUT[3:], ("handler", pa.string())])
 _ROWS_IN_A_GROUP = 131_072
@@ -54,7 +52,7 @@ def write_log(rows: Iterable[LogRow], path: Path) -> int:
     unfinished = path.with_name(f"_{path.name}.unfinished")
     rows, count = iter(rows), 0
     try:
-        if path.suffix.lower() in JSON_SUFFIXES:
+        if _SUFFIXES.get(path.suffix.lower()) == "json":
             with unfinished.open("w", encoding="utf-8") as file:
                 for row in rows:
                     file.write(f"{json.dumps(row, ensure_ascii=False, default=_in_json)}\n")

@@ -205,7 +205,6 @@ Trigger = timedelta | Literal["available-now"] | None
 """How often micro-batches begin: at this interval, one after another, or until all that is there is handled."""
 
 _LOOK_EVERY_SECONDS = 0.2
-_LAST_EPOCH = 2**63 - 1
 
 
 def run_stream(
@@ -275,7 +274,7 @@ class Stream:
 
     def __post_init__(self) -> None:
         check_app(self.app)
-        check_id(f"{self.query}-{_LAST_EPOCH}")
+        check_id(f"{self.query}-{2**63 - 1}")  # with the last epoch that there may be
         if self.compact_after < 1:
             raise UsageError(f"compact_after is a number of epochs from 1, not {self.compact_after}.")
         if self.options.keep_large is not None:

@@ -382,7 +382,7 @@ def test_each_is_a_line_like_those_that_letters_are_exported_to(place_of_letters
     assert [(each["stream"], each["message_id"]) for each in lines] == [
         (each, f"bad-{each}") for each in DIARIES
     ]
-    assert json.loads(lines[0]["body"])["how"] == "fail"
+    assert lines[0]["body"]["how"] == "fail"
     assert lines[0]["reason"] == "handler_error"
     (path,) = folder.iterdir()
     assert files_that_name(folder, "Diary", ["d-2"]) == {path: 1}
