@@ -243,7 +243,8 @@ def _note_changes(edits: Edits, screen: Screen) -> None:
     many = len(edits.changed)
     changes = "changes its" if many == 1 else "change their"
     rest = "" if many == len(edits) else " The others are redriven as they were."
-    screen.note(f"{many:,} of {counted(len(edits), 'line')} edited {changes} letter.{rest}")
+    lines = "edited line" if len(edits) == 1 else "edited lines"
+    screen.note(f"{many:,} of {len(edits):,} {lines} {changes} letter.{rest}")
 
 
 def redrive(

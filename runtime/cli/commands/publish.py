@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
@@ -147,7 +148,11 @@ def find_target(
             keys=resolved(keys) if keys else states.store,
             keys_table="deliveries" if keys else states.table,
         )
-    return Publishing(to, batch_id, states, of_target, options, open_target(to, of_target))
+    target = open_target(to, of_target)
+    ours, theirs = (Path(url.removeprefix("sqlite:///")) for url in (states.store, target.name))
+    if theirs.exists() and ours.exists() and ours.samefile(theirs):
+        raise UsageError("The target is the store itself: publish to a file of its own.")
+    return Publishing(to, batch_id, states, of_target, options, target)
 
 
 def load_sender(spec: str) -> Callable[..., object]:

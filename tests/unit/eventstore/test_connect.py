@@ -51,6 +51,9 @@ def test_a_url_can_stand_in_an_environment_variable(monkeypatch):
 
     assert connect("env:GAMES_STORE") is connect("memory:games-of-the-environment")
 
+    monkeypatch.setenv("GAMES_STORE", "memory:games-of-the-environment\r\n")  # as of a file of secrets
+    assert connect("env:GAMES_STORE") is connect("memory:games-of-the-environment")
+
 
 @pytest.mark.parametrize("value", [None, "", "env:OTHER"])
 def test_an_environment_variable_without_a_url_is_an_error(monkeypatch, value):

@@ -119,6 +119,11 @@ def test_a_terminal_is_asked(consistent, store, monkeypatch, answer, code):
             1,
             "holds nothing of ShootingRange nobody",
         ),
+        (
+            ["forget", "ShootingRange", GAME, "nobody", *ON_STORE, "--yes"],
+            1,
+            "ShootingRange nobody. Nothing was",
+        ),
         (["forget", "Nobody", GAME, *ON_STORE, "--yes"], 1, "holds nothing of Nobody"),
         (["forget", "ShootingRange", *ON_STORE, "--yes"], 2, "BUSINESS_ID"),
         ([*FORGET, "--yes", "--out", "no"], 2, "does not exist"),

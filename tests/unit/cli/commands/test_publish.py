@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +51,7 @@ def test_again_it_is_published_already(consistent, batch):
         (("--to", "ftp://x"), "A target is sqlite:///FILE"),
         (("--to", "env:NOWHERE"), "The environment variable NOWHERE is not set."),
         (("--to", "sqlite:///store.db"), "The target is the store itself"),
+        (("--to", "sqlite:///linked.db"), "The target is the store itself"),
         (("--to", "sqlite:///out.db", "--map", "Hit"), "written NAME=VALUE."),
         (("--to", "sqlite:///out.db", "--types", "Typo"), "--types takes some of Hit, Missed"),
         (("--to", "sqlite:///out.db", "--types", "Hit", "--types", "missed"), "of the type missed:"),
@@ -60,6 +62,8 @@ def test_again_it_is_published_already(consistent, batch):
     ],
 )
 def test_what_cannot_be_is_told_in_a_sentence(consistent, batch, options, sentence):
+    Path("linked.db").symlink_to("store.db")
+
     said = consistent(*batch, *options)
 
     assert (said.code, sentence in said.err) == (1 if "--out" in options else 2, True), said.err

@@ -27,7 +27,8 @@ def found(tmp_path):
         for name in names:
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             is_json = ".json" in name.lower() or name.endswith((".ndjson", ".csv"))
-            (tmp_path / name).write_text(text or ("{}" if is_json else "PAR1"))
+            content = (text or ("{}" if is_json else "PAR1")).encode()
+            (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
         return find_on_disk([str(tmp_path / at)], format_)
 
     return look
@@ -45,6 +46,37 @@ def found(tmp_path):
 )
 def test_the_format_is_what_the_names_say(found, names, at, format_):
     assert found(*names, at=at).format == format_
+
+
+@pytest.mark.parametrize("kind", ["link to nothing", "loop", "pipe", "no UTF-8", "no gzip"])
+def test_what_cannot_be_read_is_refused(tmp_path, kind):
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "a.jsonl").write_text("{}")
+    odd = tmp_path / "log" / ("b.jsonl.gz" if kind == "no gzip" else "b.jsonl")
+    match kind:
+        case "link to nothing":
+            odd.symlink_to(tmp_path / "nowhere")
+        case "loop":
+            (tmp_path / "log" / "deep").mkdir()
+            (tmp_path / "log" / "deep" / "again").symlink_to(tmp_path / "log")
+        case "pipe":
+            os.mkfifo(odd)
+        case "no UTF-8":
+            Path(os.fsdecode(os.fsencode(tmp_path) + b"/log/b\xff.jsonl")).write_text("{}")
+        case _:
+            odd.write_text("{}")
+
+    with pytest.raises(LogError):
+        find_on_disk([str(tmp_path / "log")])
+
+
+def test_a_link_to_another_folder_is_followed(tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "a.jsonl").write_text("{}")
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "linked").symlink_to(tmp_path / "other")
+
+    assert len(find_on_disk([str(tmp_path / "log")]).files) == 1
 
 
 def test_a_file_may_be_read_as_what_format_says(found):

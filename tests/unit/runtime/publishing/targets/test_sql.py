@@ -14,8 +14,9 @@ from typing import Any
 import psycopg
 import pytest
 
+from eventstore import connect
 from runtime.errors import TargetError, TargetUnavailableError, UsageError
-from runtime.publishing.publisher import PublishOptions, SliceName
+from runtime.publishing.publisher import PublishOptions, SliceName, TargetOptions
 from runtime.publishing.targets.choice import open_target
 from tests.publishing.servers import postgres_server
 from tests.support.done_batches import outcome, output
@@ -44,6 +45,19 @@ def server():
 def sqlite(tmp_path):
     file = tmp_path / "published.db"
     return Database(f"sqlite:///{file}", lambda statement: conftest.query(file, statement))
+
+
+def test_a_store_is_no_target_under_any_name(tmp_path):
+    async def make() -> None:
+        async with connect(f"sqlite:///{tmp_path}/store.db") as store:
+            await store.table("games")
+
+    asyncio.run(make())
+    (tmp_path / "linked.db").hardlink_to(tmp_path / "store.db")
+    target = open_target(f"sqlite:///{tmp_path}/linked.db", TargetOptions())
+
+    with pytest.raises(UsageError, match="is a store"):
+        asyncio.run(target.prepare(["Hit"]))
 
 
 @pytest.fixture
