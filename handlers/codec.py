@@ -20,7 +20,7 @@ from typing import Annotated, Any, Generic, Literal, TypeGuard, TypeVar, Union, 
 from uuid import UUID
 
 import msgpack
-from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, RootModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_json
 
@@ -130,6 +130,14 @@ def _parts(annotation: Any) -> Iterator[Any]:  # noqa: ANN401 - a type expressio
     for inner in get_args(annotation):
         if inner is not Ellipsis:
             yield from _parts(inner)
+
+
+def _written_parts(annotation: Any, above: frozenset[Any]) -> Iterator[Any]:  # noqa: ANN401 - a type expression
+    """Yield the same, and what is inside root models, which JSON does not show."""
+    for part in _parts(annotation):
+        yield part
+        if isinstance(part, type) and issubclass(part, RootModel) and part not in above:
+            yield from _written_parts(part.model_fields["root"].annotation, above | {part})
 
 
 def resolve_alias(annotation: Any) -> Any:  # noqa: ANN401 - a type expression
@@ -409,7 +417,7 @@ class Codec(Generic[M]):
         self._decimals = {
             key
             for name, field in fields
-            if Decimal in _parts(field.annotation)
+            if Decimal in _written_parts(field.annotation, frozenset())
             for key in getattr(field.validation_alias or name, "choices", [field.validation_alias or name])
         }
         self.plain = find_plain(model_type)

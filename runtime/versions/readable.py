@@ -80,16 +80,25 @@ def changes(before: Any, after: Any, path: str = "") -> list[Change]:  # noqa: A
 _SHOWN = 5
 
 
-def read_state(codec: StateCodec, encoded: bytes) -> State:
-    """Return a stored state in today's schema version. Raises `CodecError` when it does not survive a round trip."""
-    state = codec.reread(encoded)
+def read_state(codec: StateCodec, encoded: bytes, of: str) -> State:
+    """Return the stored state of an object in today's schema version.
+
+    Raises `CodecError` when it is not valid, or does not survive a round trip.
+    """
+    name = codec.model_type.__name__
+    try:
+        state = codec.reread(encoded)
+    except CodecError as error:
+        raise CodecError(
+            f"The state of {of} cannot be read. {error}. Another shape needs another schema version, class "
+            f"{name}(State, version={codec.version + 1}, upcasters=...)."
+        ) from error
     again = codec.write(state)
     if again != encoded:
-        name = codec.model_type.__name__
         fields = [each.field for each in changes(decode(encoded), decode(again))]
         shown = ", ".join([*fields[:_SHOWN], *(["..."] if len(fields) > _SHOWN else [])])
         raise CodecError(
-            f"What is stored of {name} comes back as something else ({shown}): another shape needs another "
+            f"What is stored of {of} comes back as something else ({shown}): another shape needs another "
             f"schema version, class {name}(State, version={codec.version + 1}, upcasters=...)."
         )
     return state

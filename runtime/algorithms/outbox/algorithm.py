@@ -190,7 +190,8 @@ class OutboxAlgorithm(ABC):
             draw_key=handler.draw_key,
             room=self.batch.limits.room,
         )
-        state, method = read_state(handler.codec, before), message.route.revisions[message.route.newest]
+        state = read_state(handler.codec, before, f"{handler.name}-{message.business_id}")
+        method = message.route.revisions[message.route.newest]
         try:
             _, after = invoke_handler(
                 handler, method, state, before, message=message.message, context=context

@@ -109,7 +109,7 @@ class StateBased:
 
         Pure but for the clock, the id of this attempt, and for what handlers capture.
         """
-        state = read_state(self.handler.codec, history.newest.encoded)
+        state = read_state(self.handler.codec, history.newest.encoded, history.stream.partition.key)
         attempt = None if self.documents is None else self.documents.new_id()
         transaction = Transaction(history, deliveries, seen, state, self.batch, attempt=attempt)
         decider.decide(transaction)

@@ -137,7 +137,7 @@ class Verifier:
         """Return why today's code cannot read a stored state as it was, None when it can."""
         codec = self.handler.codec
         try:
-            read_state(codec, codec.upcast(encoded, schema))
+            read_state(codec, codec.upcast(encoded, schema), self.handler.name)
         except CodecError as error:
             return str(error)
         return None

@@ -285,6 +285,24 @@ def test_a_message_that_cannot_be_encoded_is_an_error_and_takes_no_id():
     assert publishing.published == other.published
 
 
+class Counted(Message):
+    times: int = 0
+    towers: tuple[str, ...] = ()
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Counted().model_copy(update={"times": 0.5}),
+        Counted.model_construct(times="often", towers=()),
+        Counted().model_copy(update={"towers": ("east", 3)}),
+    ],
+)
+def test_a_message_that_was_not_validated_is_an_error(message):
+    with pytest.raises(CodecError):
+        context().publish(message)
+
+
 # Documents are asked for by a handler, collected by its context, and recorded as references.
 
 

@@ -17,7 +17,7 @@ import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
 
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.messages.envelope import Envelope
@@ -41,13 +41,17 @@ class Real(BaseModel):
     v: float
 
 
+class Money(RootModel[Decimal]):
+    model_config = ConfigDict(frozen=True)
+
+
 KINDS: list[Any] = [
     *(str, int, float, bool, bytes, UUID, Decimal, datetime, date, time, timedelta, Colour),
     *(int | float, float | str, bool | int, Decimal | str, float | Decimal, int | Decimal | None),
     *(UUID | str, bytes | str, date | datetime, datetime | str, time | float, Whole | Real, Real | None),
     *(tuple[Decimal, ...], tuple[float | Decimal, ...], frozenset[float], frozenset[str] | tuple[str, ...]),
     *(Annotated[kind, Field(strict=True)] for kind in (float, Decimal, UUID, datetime, tuple[int, ...])),
-    *(Literal[1, "x"], Literal[1, True]),
+    *(Literal[1, "x"], Literal[1, True], Money, tuple[Money, ...]),
 ]
 NUMBERS = [
     *(
@@ -173,11 +177,13 @@ def test_a_number_written_in_another_way_is_another_message_or_the_same_to_its_h
 
 
 @pytest.mark.parametrize("number", ["0.1234567890123456789", "1234567890123456789.5", "-1e-400"])
-def test_messages_that_differ_in_digits_of_a_decimal_are_two(number):
-    handler = DEFINITIONS[KINDS.index(Decimal)]
+@pytest.mark.parametrize("kind", [Decimal, Money])
+def test_messages_that_differ_in_digits_of_a_decimal_are_two(kind, number):
+    handler = DEFINITIONS[KINDS.index(kind)]
     (one, *_), (as_text, *_), (shorter, *_) = (
         deliveries(handler, each) for each in (number, json.dumps(number), str(float(number)))
     )
 
-    assert (one.message.value, is_copy(one, as_text.fingerprint)) == (Decimal(number), True)  # type: ignore[attr-defined]
+    value = kind.model_validate(number) if kind is Money else Decimal(number)
+    assert (one.message.value, is_copy(one, as_text.fingerprint)) == (value, True)  # type: ignore[attr-defined]
     assert not is_copy(one, shorter.fingerprint)
