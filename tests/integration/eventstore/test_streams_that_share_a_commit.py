@@ -54,6 +54,7 @@ drive(table.transact_each([(key, [Operation.replace("head", {"N": 3})]) for key 
 FOLDS = """
 import json, sys
 from benchmarks.games import by_game, routed_batches
+from runtime.batch_options import BatchOptions
 from runtime.ledger.batch import BatchContext
 from runtime.spark.worker import outcomes
 from runtime.spark.worker.job import FoldJob
