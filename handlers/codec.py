@@ -348,7 +348,11 @@ def _exact(value: Any) -> Any:  # noqa: ANN401 - any field value
         case float() | Decimal():
             return isinstance(value, float), str(value)  # with the sign of a zero, and NaN equals itself
         case datetime() | time():
-            return value.replace(tzinfo=None, fold=0), value.tzinfo is None, value.utcoffset()
+            zone = value.tzinfo
+            is_fixed = (
+                zone is None or zone.utcoffset(None) is not None
+            )  # else a later time has another offset
+            return value.replace(tzinfo=None, fold=0), zone is None, value.utcoffset(), is_fixed
         case bool() | Enum():
             return type(value), value
     return next((kind for kind in SCALARS if isinstance(value, kind)), type(value)), value
@@ -467,8 +471,8 @@ class Codec(Generic[M]):
             if not names:
                 return {*map(len, map(_fields_of, value))} == {size}
             return all(map(self._comes_back, value))
-        if kind is datetime or kind is time:  # of another zone seconds, or all may be lost
-            offset = value.utcoffset()
+        if kind is datetime or kind is time:  # of another zone seconds, rules or all may be lost
+            offset = None if value.tzinfo is None else value.tzinfo.utcoffset(None)
             return value.tzinfo is None or (
                 offset is not None and offset.seconds % 60 == offset.microseconds == 0
             )
