@@ -32,7 +32,8 @@ ROWS = 7
 """The outcomes of a round, in the two files of a driver."""
 STEPS = ("copy_file", "create", "delete", "delete_file", "flush", "move_file", "move_to", "put", "touch")
 COUNTS = {"processed": ROWS, "outputs": 0}
-NO_SPARK = cast("SparkSession", None)
+NO_SPARK = cast("SparkSession", SimpleNamespace(range=lambda *_: _Here()))
+"""Its tasks run here."""
 APP = cast("App", SimpleNamespace(message_types=TYPES))
 PLACE = TablePlace("memory:", "games")
 T = TypeVar("T")
@@ -55,7 +56,7 @@ class Driver:
 
     def __init__(self, out: Path | str, ledger: Ledger | None = None) -> None:
         self.ledger = ledger or _ledgers.setdefault(str(out), new_ledger())
-        self.rounds = _Rounds(
+        self.rounds = Rounds(
             NO_SPARK, APP, PLACE, str(out), BatchOptions(), cast("Connection", _Connection(self.ledger))
         )
         self.record = drive(self.ledger.begin("night", "a log", str(out)))
@@ -92,13 +93,6 @@ class _Connection:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return drive(work)
-
-
-class _Rounds(Rounds):
-    """Rounds whose merging task runs here."""
-
-    def _one_task(self) -> Any:
-        return _Here()
 
 
 @dataclass(frozen=True)
