@@ -499,7 +499,7 @@ def named(spark):
 @pytest.mark.parametrize(
     "data",
     [
-        pytest.param(b'{"message_id":"a"}\n{}\n', marks=pytest.mark.thorough),
+        pytest.param(b'{"message_id":"a","type":"t","body":"{}"}\n{}\n', marks=pytest.mark.thorough),
         b"\n\n  \n{}\r\n\r\n{}\r{}",
         b"\xef\xbb\xbf{}\n\t\n\x00\n\xff\xfe\n\xe2\x80\xa8\n\x0b\n\x0c\n \x85 \n",
         pytest.param(b"\xef\xbb\xbf\xef\xbb\xbf\n{}", marks=pytest.mark.thorough),
