@@ -52,6 +52,7 @@ def test_more_than_the_limit_end_with_another_exit_code(place):
     assert (again.returncode, "the exit code is 0" in again.stdout) == (0, True)
 
 
+@pytest.mark.thorough
 def test_a_strict_batch_is_held_back_until_more_are_allowed(place):
     strict = [*RUN, "--table", "second", "--batch-id", "s", "--strict", "--max-dead-letters"]
 
@@ -87,6 +88,7 @@ def test_what_is_no_limit(place, options, sentence):
     assert done.stderr.startswith(f"Error: {sentence}")
 
 
+@pytest.mark.thorough
 def test_the_outputs_of_a_redrive_are_published_and_then_all_others(place):
     run, on_table = [*RUN, "--table", "third"], [*ON_STORE, "--table", "third"]
     assert place.consistent(*run, "--batch-id", "t").returncode == 0

@@ -33,6 +33,7 @@ from tests.support.outcomes import Left, by_status, entities, heads, left, publi
 from tests.unit.handlers import onlooker
 
 
+@pytest.mark.thorough
 def test_batches_of_one_process_use_the_store_that_a_name_means_when_they_begin(place, monkeypatch):
     # Given a log, a store and a folder that are named as seen from a working directory, which holds others later
     for number, folder in enumerate((place.folder / "first", place.folder / "second")):

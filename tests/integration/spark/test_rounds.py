@@ -135,6 +135,7 @@ def change_a_file(batch):
     file.write_bytes(file.read_bytes()[:-9])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "damage",
     [
@@ -182,6 +183,7 @@ def test_committed_outcomes_that_were_deleted_while_a_batch_is_open_are_made_aga
         place.run(log, **options)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "algorithm", ["outbox", pytest.param("deduplication-store", marks=pytest.mark.thorough)]
 )

@@ -64,6 +64,7 @@ def load(spark: SparkSession, name: str, store: str, **options: str) -> DataFram
     return found
 
 
+@pytest.mark.thorough
 def test_versions_of_a_stream_are_read_and_the_store_is_not_shown(spark, diaries, capfd):
     register_data_sources(spark)
     versions = load(spark, "versions", diaries).where("handler = 'Diary' and business_id = 'd-3'")

@@ -837,6 +837,7 @@ def test_what_is_no_log_is_refused_at_each_door_before_the_ledger(place, door, m
     assert place.batches() == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("suffix", ["jsonl", pytest.param("parquet", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("folder", ["odd[1]{a}?*\\ ä%20", pytest.param("a:b", marks=pytest.mark.thorough)])
 def test_files_and_folders_may_have_any_names_at_each_door(place, suffix, folder):

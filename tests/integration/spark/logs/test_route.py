@@ -324,6 +324,7 @@ FORGET = "m\nd\n"
 """How a command begins that lets Java forget an object, whenever Python has done so."""
 
 
+@pytest.mark.thorough
 def test_messages_are_shuffled_once_and_split_no_stream(place):
     log = generated(place.folder / "log.jsonl", games=10, messages=200, duplicates=0.2)
 
