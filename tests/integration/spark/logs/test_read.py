@@ -847,7 +847,12 @@ def test_files_and_folders_may_have_any_names_at_each_door(place, suffix, folder
     (place.folder / "odd1a??").mkdir()
 
     assert place.run(log).where("status = 'processed'").count() == len(ODD)
-    assert place.run([str(file) for file in log.iterdir()]).where("status = 'duplicate'").count() == len(ODD)
+    files = [str(file) for file in log.iterdir()]
+    if ":" in folder:  # which Spark takes for a scheme when it looks for the signs of a pattern beside it
+        with pytest.raises(LogError):
+            place.run(files)
+    else:
+        assert place.run(files).where("status = 'duplicate'").count() == len(ODD)
     found = verify(place.spark, log, place.app, store=place.store, table=place.table)
     assert found.deliveries == len(ODD)
     assert place.issue(str(log)).deliveries == len(ODD)
