@@ -62,6 +62,10 @@ def steps(places: Places) -> Iterator[str]:
     yield f"python -m samples.orders.warehouse {places.warehouse} {places.documents}"
 
 
+_LETTERS_ARE_LEFT = 3
+"""A customer who has moved can never be told."""
+
+
 def run(places: Places, folder: Path) -> None:
     """Write the log into a folder, and run each step there. Exits with the code of one that fails."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -71,7 +75,7 @@ def run(places: Places, folder: Path) -> None:
         program, *arguments = shlex.split(step)
         module = ["-m", "runtime"] if program == "consistent" else []
         done = subprocess.run([sys.executable, *module, *arguments], cwd=folder, check=False)
-        if done.returncode:
+        if done.returncode not in (0, _LETTERS_ARE_LEFT):
             sys.exit(done.returncode)
 
 

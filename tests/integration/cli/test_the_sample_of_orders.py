@@ -39,7 +39,7 @@ def run(workplace: Workplace, places: Places) -> None:
     for step in steps(places):
         if step.startswith("consistent "):
             done = workplace.consistent(*shlex.split(step)[1:])
-            assert done.returncode == 0, done.stderr
+            assert done.returncode == (3 if "post:send" in step else 0), done.stderr
 
 
 def seen(workplace: Workplace, places: Places) -> tuple[Any, ...]:
