@@ -99,7 +99,7 @@ PRINTED: dict[str, tuple[str, ...]] = {
         r"^LeaderBoard +30d +1 +- +kept +- +- +20",
         r"^LeaderBoard 7d444840-9dc0-11d1-b245-5ffdce74fad2 +- +- +- +- +- +held +20",
         r"2 streams by that of the table",
-        r"are recognised for certain",
+        r"recognised after",
         r"kept from +1\b",
         r" of raffle into raffle, with the digest",
         r"raffle-export/rows-00000\.parquet",
