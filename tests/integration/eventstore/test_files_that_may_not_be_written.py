@@ -88,7 +88,8 @@ def test_what_may_not_be_used_is_one_error(start, file, file_mode, folder_mode, 
 
     said = start(USES_EACH_FILE, used).end()
 
-    error = f"StoreUrlError: The file {used} cannot be used as a store: {why}."
+    beside = "" if folder_mode & 0o222 else ". SQLite writes files beside it, and its folder is not writable"
+    error = f"StoreUrlError: The file {used} cannot be used as a store: {why}{beside}."
     assert said == [*(f"{what}: done" for what in done), *(f"{what}: {error}" for what in refused)]
     if name == "new.db":
         assert [each.name for each in file.parent.iterdir()] == ["store.db"]
