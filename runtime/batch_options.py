@@ -184,7 +184,7 @@ class BatchOptions:
         nothing = {"handler_timeout": timedelta(), "in_flight": 0, "worker_memory": 0}
         for name, none in nothing.items():
             if getattr(self, name) is not None and getattr(self, name) <= none:
-                raise UsageError(f"The option {name} is more than {none}.")
+                raise UsageError(f"The option {name} must be greater than {none}.")
         self.limit()
         choice.check_stores(
             self.algorithm, deduplication_store=self.deduplication_store, token_store=self.token_store

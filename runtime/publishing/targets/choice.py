@@ -65,7 +65,7 @@ def resolved(text: str) -> str:
     name = text.removeprefix("env:")
     if not name.isidentifier():  # may be a url, with its password
         raise UsageError("env: is followed by the name of an environment variable, not by what it holds.")
-    found = os.environ.get(name)
+    found = os.environ.get(name, "").strip()  # a file of secrets may end its lines
     if not found:
         raise UsageError(f"The environment variable {name} is not set.")
     return found

@@ -187,7 +187,7 @@ def _check_files(files: LogFiles) -> None:
     if colon:
         raise LogError(f"{colon[0]} has a colon in its name, which Spark does not read: rename it.")
     if odd := next((file for file in files.files if not os.path.isfile(file)), None):  # noqa: PTH113 - as above
-        raise LogError(f"{odd} cannot be read: it is a link to nothing, or no file.")
+        raise LogError(f"{odd} cannot be read: it is a broken link, or not a regular file.")
     if odd := next(
         (file for file in files.files if file.encode(errors="replace") != os.fsencode(file)), None
     ):
@@ -197,7 +197,7 @@ def _check_files(files: LogFiles) -> None:
             begin = opened.read(len(_MAGIC[0]))
         is_parquet = begin in _MAGIC
         if file.endswith(".gz") and begin and begin[:2] != _GZIP:
-            raise LogError(f"{file} is named as gzip, and is none.")
+            raise LogError(f"{file} has the suffix .gz, but is not gzip.")
         if is_parquet != (files.format == "parquet"):
             raise LogError(
                 f"{file} is Parquet: leave out --format, or say --format parquet."
@@ -227,8 +227,8 @@ def open_log(
         odd = [file for file in files.files if not file.isascii()]
         if odd and here and len(opened.rows.inputFiles()) < len(files.files):
             raise LogError(
-                f"Java does not see all files: its locale has not the characters of {odd[0]!a}. Start Spark with "
-                f"LC_ALL=C.UTF-8 in the environment."
+                f"Java sees only some of the files: its locale cannot represent {odd[0]!a}. Set LC_ALL=C.UTF-8, and "
+                f"start Spark again."
             )
     elif hasattr(log, "__arrow_c_stream__"):
         opened = OpenedLog(_of_table(spark, log))
@@ -373,8 +373,8 @@ def _walk(root: str, skipped: list[str]) -> Iterator[str]:
             skipped += [os.path.relpath(os.path.join(folder, name), root) for name in told]  # noqa: PTH118
             names[:] = sorted(set(names) - set(hidden))
         for link in (os.path.join(folder, name) for name in folders):  # noqa: PTH118
-            if os.path.islink(link) and os.path.realpath(folder).startswith(os.path.realpath(link)):  # noqa: PTH114
-                raise LogError(f"{link} is a link to a folder that it is in.")
+            if os.path.islink(link) and Path(folder).resolve().is_relative_to(Path(link).resolve()):  # noqa: PTH114
+                raise LogError(f"{link} links to a folder above it.")
         yield from (os.path.join(folder, name) for name in files)  # noqa: PTH118
 
 

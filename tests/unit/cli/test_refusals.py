@@ -165,7 +165,7 @@ def test_an_app_that_is_none(consistent, folder, command, before, after, sentenc
         (
             ["--handler-timeout", "0s"],
             2,
-            "The option handler_timeout is more than 0:00:00.",
+            "The option handler_timeout must be greater than 0:00:00.",
         ),
         (["--partitions", "0"], 2, "greater than or equal to 1"),
         (["--max-dead-letters", "lots"], 2, "write one such as 10, or a share such as 0.5%"),

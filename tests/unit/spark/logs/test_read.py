@@ -75,8 +75,11 @@ def test_a_link_to_another_folder_is_followed(tmp_path):
     (tmp_path / "other" / "a.jsonl").write_text("{}")
     (tmp_path / "log").mkdir()
     (tmp_path / "log" / "linked").symlink_to(tmp_path / "other")
+    (tmp_path / "lo").mkdir()  # its name begins like that of the log, and it is not above it
+    (tmp_path / "lo" / "b.jsonl").write_text("{}")
+    (tmp_path / "log" / "shorter").symlink_to(tmp_path / "lo")
 
-    assert len(find_on_disk([str(tmp_path / "log")]).files) == 1
+    assert len(find_on_disk([str(tmp_path / "log")]).files) == 2
 
 
 def test_a_file_may_be_read_as_what_format_says(found):
