@@ -16,6 +16,7 @@ from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.messages.parsing import Delivery, Prepared
 from runtime.versions import limits
 from runtime.versions.dead_letters import Kind, Letter, Letters
+from runtime.versions.stream import is_key
 
 
 class Refusals:
@@ -250,8 +251,9 @@ def letter_of(refused: Outcome, batch: BatchContext, now: int) -> Letter:
 
 
 def has_stream(refused: Outcome) -> bool:
-    """Return whether a delivery that could not be read names a stream to keep it with."""
-    return bool(refused.business_id) and refused.reason is not Reason.KEY_TOO_LONG
+    """Return whether the dead letter of a delivery has a stream to be kept with: one whose key a table can hold."""
+    name, key = refused.handler, refused.business_id
+    return bool(name and key) and is_key(f"{name}-{key}")
 
 
 def _refused(message: Prepared, reason: Reason, error: str) -> Outcome:

@@ -240,7 +240,6 @@ SOURCES = {
     "runtime/algorithms/outbox/variants.py": ("TokenBased.known_elsewhere",),
     "runtime/algorithms/outbox/stores.py": ("TokenStore.add", "TokenStore.find"),
     "runtime/publishing/last_hop.py": ("TableKeys.unended", "TableKeys.forget_expired", "RedisKeys.unended"),
-    "runtime/versions/index.py": (),
     "runtime/documents/protocol.py": (),
     "runtime/ledger/ledger.py": (
         "Ledger.batches",
@@ -269,6 +268,7 @@ SOURCES = {
 
 CALL_NO_TABLE = [
     "runtime/processor.py",
+    "runtime/versions/index.py",
     "runtime/versions/stream.py",
     "runtime/algorithms/state_based/truncation.py",
     "runtime/algorithms/outbox/algorithm.py",

@@ -65,8 +65,9 @@ async def ignore(output: Output) -> None:
     """Publish nowhere."""
 
 
-def process(app: App, table: Table, message: Envelope, publish=ignore) -> list[Outcome]:
-    return drive(Processor(app, table, publish, clock=ToldClock(), settings=TableSettings()).process(message))
+def process(app: App, table: Table, message: Envelope, publish=ignore, **named) -> list[Outcome]:
+    processor = Processor(app, table, publish, clock=ToldClock(), settings=TableSettings(), **named)
+    return drive(processor.process(message))
 
 
 def rang(tower: str = "east", **fields: str) -> Envelope:
@@ -155,6 +156,17 @@ def test_a_message_that_no_handler_takes_is_a_dead_letter_of_none():
     assert (outcome.handler, outcome.business_id) == (None, None)
     assert outcome.error == "No handler takes messages of type Heard."
     assert {partition for partition, _ in contents(table)} == {"_letters"}
+
+
+@pytest.mark.parametrize("algorithm", ["state-based", "outbox"])
+def test_an_invalid_message_whose_business_id_no_table_can_hold_is_kept_in_the_table(algorithm):
+    table = memory_table()
+    message = delivery("m", "Write", {"diary": "d" * 600})
+
+    (outcome,) = process(diary.app, table, message, algorithm=algorithm)
+
+    assert ends([outcome]) == ["invalid_body"]
+    assert "_letters" in {partition for partition, _ in contents(table)}
 
 
 @pytest.mark.parametrize(
