@@ -7,23 +7,27 @@ stream the handlers change to a second revision.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import patch
 
 from handlers import App
 from runtime.batch_options import Wrap
-from runtime.spark.rounds import Rounds, Work
+from runtime.spark import rounds
+from runtime.spark.rounds import Rounds
+from runtime.spark.streaming import query
 from runtime.spark.streaming.query import Stream
 from runtime.spark.worker.connection import open_table
-from runtime.spark.worker.job import FoldJob
 from tests.faults.compared import Found, look
 from tests.faults.marks import Phase
 from tests.faults.without_spark import NO_SPARK, BatchWithoutSpark, Row, noting_deaths
 from tests.faults.world import NOW, World
 from tests.stream_kills.apps import first, second
-from tests.support.checkpoints import WrittenCheckpoint
+from tests.support.checkpoints import TIME, WrittenCheckpoint
 
 EPOCHS, OF_FIRST = 6, 3
 """How many micro-batches there are, and how many of them the first handlers get."""
@@ -35,13 +39,18 @@ QUERY = "shots"
 class StreamWithoutSpark(Stream):
     """Micro-batches whose messages are in a list."""
 
-    def _prepare_once(self, rounds: Rounds, epoch: int) -> None:
+    def _prepare_once(self, begun: Rounds, epoch: int) -> None:
         if not self._is_prepared:
-            rounds.check_table()
+            begun.check_table()
             self._is_prepared = True
 
-    def _work(self, rounds: Rounds, messages: Any, job: FoldJob) -> Work:
-        return cast("BatchWithoutSpark", rounds).work_on(messages, job)
+    def _run(self, messages: Any, epoch: int) -> None:
+        routed = self._rounds(messages).routed(messages)
+        with (
+            patch.object(query, "group", return_value=routed),
+            patch.object(rounds, "planned_once", nullcontext),
+        ):
+            super()._run(messages, epoch)
 
     def _rounds(self, messages: Any) -> BatchWithoutSpark:
         connection = open_table(self.place.store, self.place.table)
@@ -90,6 +99,7 @@ class Streamed(World):
             self.marks.phase = Phase.BEGINNING
             file = self.folder / "incoming" / f"{epoch}.jsonl"
             file.touch()
+            os.utime(file, ns=(0, TIME * 10**6))
             self._written.plan_files(epoch, file.as_uri())
             work(cast("Any", self._messages(epoch)), epoch)
             (self._written.folder / "commits" / str(epoch)).touch()

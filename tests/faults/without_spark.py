@@ -32,7 +32,6 @@ from runtime.spark.worker.job import FoldJob
 from runtime.spark.worker.outcomes import Fold
 from tests.faults.children import Child, ChildFailedError, End
 
-NO_SPARK = cast("SparkSession", None)
 ATTEMPTS = 4
 """How often Spark tries a task on a cluster."""
 
@@ -112,6 +111,16 @@ def _end_of(task: Child) -> End:
         raise
 
 
+class _OneTask:
+    """Plans a task as a session does, to be run in a process."""
+
+    def range(self, *_: int) -> Partitions:
+        return Partitions([pa.table({"id": [0]})])
+
+
+NO_SPARK = cast("SparkSession", _OneTask())
+
+
 @dataclass(frozen=True)
 class Collected:
     """A row as Spark gives it back."""
@@ -164,15 +173,12 @@ class BatchWithoutSpark(Rounds):
         return self.options.partitions or 2
 
     def work_on(self, messages: Sequence[Row], job: FoldJob) -> Work:
-        return Work(cast("Any", self._routed(messages)), job.fold)
+        return Work(cast("Any", self.routed(messages)), job.fold)
 
     def begin(self, batch_id: str | None, what: str) -> BatchRecord:
         """Begin or resume the batch, without the checks for which Spark is needed."""
         with patch.object(rounds, "check_folder"), patch.object(rounds, "check_workers"):
             return super().begin(batch_id, what)
-
-    def _one_task(self) -> Any:
-        return Partitions([pa.table({"id": [0]})])
 
     def _folders(self, record: BatchRecord) -> Folders:
         return Folders(self.spark, record)
@@ -205,7 +211,7 @@ class BatchWithoutSpark(Rounds):
         ]
         return self.work_on(outputs, self.job(record))
 
-    def _routed(self, messages: Sequence[Row]) -> Partitions:
+    def routed(self, messages: Sequence[Row]) -> Partitions:
         rows = [row for message in messages for row in self._routes(message)]
         first: dict[tuple[str, str], int] = {}
         for row in rows:
