@@ -8,16 +8,16 @@ import re
 import sys
 import tokenize
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from handlers.lint import resolution, values
+from handlers.lint import values
 from handlers.lint.interpreter import Interpreter, check_model
-from handlers.lint.resolution import annotated
+from handlers.lint.resolution import CONTEXT, annotated, attribute
 from handlers.lint.rules import Finding
 from handlers.lint.source import FunctionNode, SourceError, SourceModule, shown
-from handlers.lint.values import UNKNOWN, Arguments, Checker, ClassDefinition, Function, Object, Owner, Value
+from handlers.lint.values import Arguments, Checker, Class, Function, Instance, Owner, Value, instance, owned
 
 _HANDLER = "handlers.Handler"
 _ROOTS = frozenset({_HANDLER, "handlers.State", "handlers.Message"})
@@ -59,7 +59,7 @@ def check(targets: Iterable[Target]) -> Report:
     it does not define a named class. Takes some milliseconds for a handler.
     """
     checker = Checker(Interpreter)
-    checked: dict[SourceModule, dict[ClassDefinition, None]] = {}
+    checked: dict[SourceModule, dict[Class, None]] = {}
     for target in targets:
         module = checker.modules.open(target.path)
         checked.setdefault(module, {}).update(dict.fromkeys(_chosen(module, target, checker)))
@@ -67,8 +67,8 @@ def check(targets: Iterable[Target]) -> Report:
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, _RECURSION))
     try:
-        for definition in classes:
-            _check_class(definition)
+        for class_ in classes:
+            _check_class(class_)
     finally:
         sys.setrecursionlimit(limit)
     found: list[Finding] = []
@@ -85,7 +85,7 @@ def check(targets: Iterable[Target]) -> Report:
     )
 
 
-def _chosen(module: SourceModule, target: Target, checker: Checker) -> list[ClassDefinition]:
+def _chosen(module: SourceModule, target: Target, checker: Checker) -> list[Class]:
     """Return the classes of a module that are to be checked."""
     classes = [checker.top(module).class_of(node) for node in _class_nodes(module.tree.body)]
     found = [each for each in classes if not _ROOTS.isdisjoint(each.mro)]
@@ -109,55 +109,55 @@ def _class_nodes(body: list[ast.stmt]) -> Iterator[ast.ClassDef]:
                 yield from _class_nodes(getattr(statement, name, []))
 
 
-def _check_class(definition: ClassDefinition) -> None:
+def _check_class(class_: Class) -> None:
     """Follow the methods of a handler that handle messages, or all that reading a state or message calls."""
-    if _HANDLER not in definition.mro:
-        _check_stored(definition)
+    if _HANDLER not in class_.mro:
+        _check_stored(class_)
         return
-    for base in definition.users_mro:
-        for name, bindings in base.bindings.names.items():
+    for base in class_.users_mro:
+        for name, bindings in base.bindings.items():
             for binding in bindings:
-                if isinstance(binding, FunctionNode) and "handlers.handles" in base.marks_of(binding):
-                    method = Function(base.function(binding), Object(definition, owner=Owner.CLASS))
-                    _check_method(definition, name, method)
+                if isinstance(binding, FunctionNode) and "handlers.handles" in values.marks(
+                    binding, base.body_scope
+                ):
+                    _check_method(class_, name, base.function(binding))
 
 
-def _check_method(definition: ClassDefinition, name: str, method: Function) -> None:
-    node, scope = method.definition.node, method.definition.scope
+def _check_method(class_: Class, name: str, method: Function) -> None:
+    node, scope = method.node, method.scope
     given: list[Value] = []
     for parameter, owner in zip(node.args.args[1:], (Owner.STATE, Owner.MESSAGE), strict=False):
         declared = annotated(parameter.annotation, scope)
-        if declared == UNKNOWN and owner is Owner.STATE:
-            declared = _state_of(definition)
-        for option in values.options(declared):
-            if isinstance(option, Object):
-                _check_stored(option.definition)
-        given.append(values.owned(declared, owner))
+        if not declared and owner is Owner.STATE:
+            declared = _state_of(class_)
+        for option in declared:
+            if isinstance(option, Instance) and isinstance(option.of, Class):
+                _check_stored(option.of)
+        given.append(owned(declared, owner))
     if isinstance(node, ast.AsyncFunctionDef):
         scope.report("CM502", node, f"async def {node.name}")
-    attribute = resolution.of_object(Object(definition, owner=Owner.CLASS), name, node)
-    called = [each for each in values.options(attribute) if isinstance(each, Function)]
+    me = instance(class_, Owner.CLASS)
+    called = [each for each in attribute(me, name, node, scope) if isinstance(each, Function)]
     # A name that is bound twice, as by two revisions of a method, is followed as each of its bodies.
-    if not any(each.definition is method.definition for each in called):
-        called.append(method)
-    for each in called:
-        scope.call(each, Arguments((*given, values.Instance(resolution.CONTEXT))), node)
+    if not any(each.node is node for each in called):
+        called.append(replace(method, bound=(me,)))
+    scope.call(tuple(called), Arguments((*given, instance(CONTEXT))), node)
 
 
-def _state_of(definition: ClassDefinition) -> Value:
+def _state_of(class_: Class) -> Value:
     """Return the state that a handler names in its base: `Handler[SomeState]`."""
-    for base in definition.users_mro:
+    for base in class_.users_mro:
         for node in base.node.bases:
             if isinstance(node, ast.Subscript):
                 return annotated(node.slice, base.scope)
-    return UNKNOWN
+    return ()
 
 
-def _check_stored(definition: ClassDefinition) -> None:
+def _check_stored(class_: Class) -> None:
     """Follow what reading a state or message calls: validators, default factories and upcasters."""
-    check_model(definition)
-    scope = definition.scope
-    for keyword in definition.node.keywords:
+    check_model(class_)
+    scope = class_.scope
+    for keyword in class_.node.keywords:
         if keyword.arg == "upcasters":
             upcasters = values.item_of(scope.evaluate(keyword.value))
             scope.call(upcasters, Arguments((values.collection("dict"),)), keyword.value)

@@ -42,69 +42,51 @@ class Assigned:
 
 
 Binding = Imported | Assigned | Definition
-
-
-@dataclass(frozen=True, slots=True)
-class Bindings:
-    """The names of a module or class body, each with all its bindings, and the star imports."""
-
-    names: dict[str, list[Binding]]
-    stars: list[Imported]
+Bindings = dict[str, list[Binding]]
 
 
 def bindings_of(body: Iterable[ast.stmt]) -> Bindings:
-    """Return the bindings of the statements of a body, but for those within functions and classes."""
-    found = Bindings({}, [])
+    """Return the names that a body binds outside its functions and classes, with all bindings; `*` are star imports."""
+    found: Bindings = {}
     for name, binding in _bound(body):
-        if name == "*" and isinstance(binding, Imported):
-            found.stars.append(binding)
-        else:
-            found.names.setdefault(name, []).append(binding)
+        found.setdefault(name, []).append(binding)
     return found
 
 
 def imported_names(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Imported]]:
     """Yield the names that an import binds."""
     for alias in node.names:
+        top = alias.name.partition(".")[0]
         if isinstance(node, ast.ImportFrom):
             yield alias.asname or alias.name, Imported(node.module or "", alias.name, node.level)
-        elif alias.asname:
-            yield alias.asname, Imported(alias.name)
         else:
-            top = alias.name.partition(".")[0]
-            yield top, Imported(top)
+            yield alias.asname or top, Imported(alias.name if alias.asname else top)
 
 
-def _bound(body: Iterable[ast.stmt]) -> Iterator[tuple[str, Binding]]:
+def _bound(body: Iterable[ast.AST]) -> Iterator[tuple[str, Binding]]:
     for statement in body:
-        if isinstance(statement, Definition):
-            yield statement.name, statement
-            continue
-        yield from _bound_by(statement)
-        for inner in ("body", "orelse", "finalbody"):
-            yield from _bound(getattr(statement, inner, []))
-        for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
-            yield from _bound(part.body)
-
-
-def _bound_by(statement: ast.stmt) -> Iterator[tuple[str, Binding]]:
-    match statement:
-        case ast.Import() | ast.ImportFrom():
-            yield from imported_names(statement)
-        case ast.Assign(targets=targets, value=value):
-            for target in targets:
-                yield from _targets(target, Assigned(value, is_part=not isinstance(target, ast.Name)))
-        case ast.For(target=target, iter=iterated):
-            yield from _targets(target, Assigned(iterated, is_part=True))
-        case ast.With(items=items):
-            for item in items:
-                yield from _targets(item.optional_vars, Assigned(None))
-        case ast.AnnAssign(target=ast.Name(id=name), annotation=annotation, value=value):
-            yield name, Assigned(value, annotation)
-        case ast.AugAssign(target=ast.Name(id=name), value=value):
-            yield name, Assigned(value)
-        case _ if type(statement).__name__ == "TypeAlias":
-            yield statement.name.id, Assigned(statement.value)  # type: ignore[attr-defined] # new in Python 3.12
+        match statement:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                yield statement.name, statement
+                continue
+            case ast.Import() | ast.ImportFrom():
+                yield from imported_names(statement)
+            case ast.Assign(targets=targets, value=value):
+                for target in targets:
+                    yield from _targets(target, Assigned(value, is_part=not isinstance(target, ast.Name)))
+            case ast.For(target=target, iter=iterated):
+                yield from _targets(target, Assigned(iterated, is_part=True))
+            case ast.With(items=items):
+                for item in items:
+                    yield from _targets(item.optional_vars, Assigned(None))
+            case ast.AnnAssign(target=ast.Name(id=name), annotation=annotation, value=value):
+                yield name, Assigned(value, annotation)
+            case ast.AugAssign(target=ast.Name(id=name), value=value):
+                yield name, Assigned(value)
+            case _ if type(statement).__name__ == "TypeAlias":
+                yield statement.name.id, Assigned(statement.value)  # type: ignore[attr-defined] # new in Python 3.12
+        for inner in ("body", "orelse", "finalbody", "handlers", "cases"):
+            yield from _bound(getattr(statement, inner, ()))
 
 
 def _targets(target: ast.expr | None, assigned: Assigned) -> Iterator[tuple[str, Binding]]:
@@ -157,7 +139,6 @@ class Modules:
     def __init__(self) -> None:
         self.opened: dict[Path, SourceModule] = {}
         self._roots: list[Path] = [Path.cwd()]
-        self._tops: dict[str, Path | None] = {}
 
     def open(self, path: Path) -> SourceModule:
         """Return the module in a file, or of a folder. Raises `SourceError` when it cannot be read or parsed."""
@@ -170,8 +151,7 @@ class Modules:
             above = [folder for folder in root.parents if folder.is_relative_to(self._roots[0])]
             self._roots += [folder for folder in (root, *above) if folder not in self._roots]
             text, tree = _parsed(path) if path.suffix == ".py" else ("", ast.Module([], []))
-            parts = path.relative_to(root).with_suffix("").parts
-            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts) or path.parent.name
+            name = path.parent.name if path.name == _PACKAGE else path.stem
             self.opened[path] = SourceModule(name, path, text, tree)
         return self.opened[path]
 
@@ -185,25 +165,22 @@ class Modules:
             found = _file(root.joinpath(top, *rest))
             if found is not None and _is_users(found):
                 return self.open(found)
-        if top not in self._tops:
-            origin = None if is_standard else _origin(top)
-            self._tops[top] = origin if origin and _is_users(origin) else None
-        place = self._tops[top]
-        found = place and _file(place.joinpath(*rest))
-        return self.open(found) if found else None
+        origin = None if is_standard else _origin(top)
+        return self._open_at(origin.joinpath(*rest)) if origin and _is_users(origin) else None
 
     def near(self, module: SourceModule, name: str, level: int) -> SourceModule | None:
         """Return a module by a relative name: `level` is 1 for one in the same folder."""
         folder = module.path.parents[min(level, len(module.path.parents)) - 1]
-        found = _file(folder.joinpath(*name.split(".")) if name else folder)
-        return self.open(found) if found else None
+        return self._open_at(folder.joinpath(*filter(None, name.split("."))))
 
     def inside(self, module: SourceModule, name: str) -> SourceModule | None:
         """Return a module in a package or plain folder, None when there is none."""
-        if module.path.suffix == ".py" and module.path.name != _PACKAGE:
-            return None
-        folder = module.path.parent if module.path.suffix == ".py" else module.path
-        found = _file(folder / name)
+        if module.path.name == _PACKAGE:
+            return self._open_at(module.path.parent / name)
+        return None if module.path.suffix == ".py" else self._open_at(module.path / name)
+
+    def _open_at(self, place: Path) -> SourceModule | None:
+        found = _file(place)
         return self.open(found) if found else None
 
 

@@ -1,28 +1,25 @@
-"""What an expression may evaluate to, as far as can be told without running it; scopes, functions and classes.
+"""What an expression may evaluate to, as far as can be told without running it; and the names of a scope.
 
-Where several values are possible all are kept, so that each is checked: a value is what *may* be there.
+A value is a tuple of options: each of them may be there, so each is checked. About an empty value nothing is known.
 """
 
 from __future__ import annotations
 
 import ast
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from typing import Self
 
 from handlers.lint.rules import Finding, excerpt
-from handlers.lint.source import Binding, Bindings, FunctionNode, Modules, SourceModule, bindings_of
+from handlers.lint.source import Binding, FunctionNode, Modules, SourceModule, bindings_of
 
 
 class Owner(Enum):
-    """What a shared value belongs to, each with the code of the rule that its mutation breaks.
-
-    A value without an owner was created by the call that is followed.
-    """
+    """What a shared value belongs to, each with the code of the rule that its mutation breaks."""
 
     STATE = "CM806"
     MESSAGE = "CM807"
@@ -31,236 +28,267 @@ class Owner(Enum):
     DEFAULT = "CM803"
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
-    """Any value; only its owner may be known."""
+class Option:
+    """One of the things that may be there. What the call that is followed has created has no `owner`."""
 
-    owner: Owner | None = field(default=None, kw_only=True)
+    __slots__ = ()
 
-
-@dataclass(frozen=True, slots=True)
-class Constant(Value):
-    """A literal."""
-
-    value: object
+    @property
+    def owner(self) -> Owner | None:
+        """What it belongs to, if messages share it."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)
-class External(Value):
-    """A module, class or function of a library, by its full name: `datetime.datetime.now`."""
+class Instance(Option):
+    """An instance of a class of the user's, or of a library's by its full name; "" when its class is not known.
+
+    `element` is what iterating over it yields, `item` what a subscript returns, `parts` the members of a tuple of known
+    length. The order of what `is_unordered` may differ between processes. `super()` begins `after` a class.
+    """
+
+    of: str | Class = ""
+    owner: Owner | None = None
+    literal: object = None
+    element: Value = ()
+    item: Value = ()
+    parts: tuple[Value, ...] = ()
+    is_unordered: bool = False
+    after: Class | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class External(Option):
+    """A module, class or function of a library, by its full name; `bound` are its first arguments, as of a partial."""
 
     name: str
+    bound: tuple[Value, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Instance(Value):
-    """An instance of a class of a library, by the full name of the class."""
-
-    of: str
-
-
-@dataclass(frozen=True, slots=True)
-class Package(Value):
+class Package(Option):
     """A module of the user's."""
 
     module: SourceModule
+    owner = Owner.MODULE
 
 
 @dataclass(frozen=True, slots=True)
-class Class(Value):
-    """A class of the user's."""
+class Function(Option):
+    """A function, method or lambda of the user's; `bound` are its first arguments, as the `self` of a method."""
 
-    definition: ClassDefinition
+    node: FunctionNode
+    scope: Scope
+    of: Class | None = None
+    bound: tuple[Value, ...] = ()
 
+    @property
+    def owner(self) -> Owner | None:
+        """All messages share what is defined at the top of a module or class."""
+        return Owner.MODULE if self.scope.function is None else None
 
-@dataclass(frozen=True, slots=True)
-class Object(Value):
-    """An instance of a class of the user's."""
-
-    definition: ClassDefinition
-
-
-@dataclass(frozen=True, slots=True)
-class Super(Value):
-    """The result of `super()` within a method: the bases after a class, for an object."""
-
-    after: ClassDefinition
-    bound: Value
+    @property
+    def name(self) -> str:
+        """The name by which a chain of calls shows it."""
+        return ".".join(([self.of.name] if self.of else []) + [getattr(self.node, "name", "lambda")])
 
 
 @dataclass(frozen=True, slots=True)
-class Function(Value):
-    """A function, method or lambda of the user's; `bound` is the `self` or `cls` of a bound method."""
+class Attribute(Option):
+    """An attribute, most often a method, of something whose class is not the user's."""
 
-    definition: FunctionDefinition
-    bound: Value | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Method(Value):
-    """An attribute, most often a method, of a value whose class is not the user's."""
-
-    receiver: Value
+    receiver: Option
     name: str
 
-
-@dataclass(frozen=True, slots=True)
-class Partial(Value):
-    """A `functools.partial`: a callable with its first arguments."""
-
-    function: Value
-    positional: tuple[Value, ...] = ()
+    @property
+    def owner(self) -> Owner | None:
+        """That of an object; attributes of classes and functions are most often methods."""
+        return self.receiver.owner if isinstance(self.receiver, Instance) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Accessor(Value):
-    """The result of `operator.attrgetter` or `methodcaller`: reads an attribute of its argument, or calls it."""
-
-    name: str
-    calls: bool
+MODELS = frozenset({"pydantic.BaseModel", "handlers.State", "handlers.Message", "typing.NamedTuple"})
+"""Bases that make fields of the annotated names in a class body."""
 
 
-@dataclass(frozen=True, slots=True)
-class Collection(Value):
-    """A list, tuple, set, frozenset, dict or iterator.
+class Class(Option):
+    """A class of the user's, with the scope that contains it; `assigned` is what methods assigned to attributes."""
 
-    `element` is what iterating yields, `item` what a subscript returns; `parts` are the members of a tuple of
-    known length; `unordered` says that the order of iteration may differ between processes.
-    """
+    owner = Owner.CLASS
 
-    kind: str
-    element: Value = field(default_factory=Value)
-    item: Value = field(default_factory=Value)
-    unordered: bool = False
-    parts: tuple[Value, ...] = ()
+    def __init__(self, node: ast.ClassDef, scope: Scope) -> None:
+        self.node, self.scope, self.name = node, scope, node.name
+        self.bindings = bindings_of(node.body)
+        self.body_scope = scope.inside(body_of=self)
+        self.assigned: dict[str, Value] = {}
+
+    @cached_property
+    def mro(self) -> list[Class | str]:
+        """The class and its bases, nearest first; those that are not the user's by their full name."""
+        found: dict[Class | str, None] = {}
+
+        def collect(class_: Class) -> None:
+            found[class_] = None
+            for node in class_.node.bases:
+                for option in class_.scope.quietly(node.value if isinstance(node, ast.Subscript) else node):
+                    if isinstance(option, External):
+                        found[option.name] = None
+                    elif isinstance(option, Class) and option not in found:
+                        collect(option)
+
+        collect(self)
+        return list(found)
+
+    @property
+    def users_mro(self) -> list[Class]:
+        """The class and those of its bases that are the user's, nearest first."""
+        return [base for base in self.mro if isinstance(base, Class)]
+
+    @property
+    def is_record(self) -> bool:
+        """Whether annotated names in its body are fields of its instances."""
+        ends = ("dataclass", "attr.s", "define")
+        return not MODELS.isdisjoint(self.mro) or any(
+            each.endswith(ends) for each in marks(self.node, self.scope)
+        )
+
+    def members(self, name: str, after: Class | None = None) -> list[tuple[Class, Binding]]:
+        """Return what a name is bound to in the class or its nearest base that has it, of those after a class."""
+        bases = self.users_mro
+        for base in bases[bases.index(after) + 1 :] if after in bases else bases:
+            if name in base.bindings:
+                return [(base, binding) for binding in base.bindings[name]]
+        return []
+
+    def function(self, node: FunctionNode, *bound: Value) -> Function:
+        """Return a method; it does not see the other names of the body."""
+        return Function(node, self.scope, self, bound)
 
 
-@dataclass(frozen=True, slots=True)
-class OneOf(Value):
-    """One of several values."""
+def marks(node: ast.AST, scope: Scope) -> list[str]:
+    """Return the full names of the decorators that are not the user's."""
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    found = (scope.quietly(each.func if isinstance(each, ast.Call) else each) for each in decorators)
+    return [option.name for value in found for option in value if isinstance(option, External)]
 
-    options: tuple[Value, ...]
 
+Value = tuple[Option, ...]
 
-UNKNOWN = Value()
-TEXT = Instance("builtins.str")
-NUMBER = Instance("builtins.int")
-FLOAT = Instance("builtins.float")
+NONE = Instance("builtins.NoneType")
+TEXT: Value = (Instance("builtins.str"),)
+FLOAT: Value = (Instance("builtins.float"),)
 
 _MOST_OPTIONS = 8
-_DEEPEST_NESTING = 4
-_SETS = ("set", "frozenset")
-
-
-def options(value: Value) -> tuple[Value, ...]:
-    """Return the possible values."""
-    return value.options if isinstance(value, OneOf) else (value,)
+_DEEPEST_NESTING = 5
 
 
 def join(*values: Value) -> Value:
-    """Return a value that may be any of those given, unknown without any; an unknown one adds nothing to known ones."""
-    found = dict.fromkeys(option for value in values for option in options(value))
-    known = [value for value in found if value not in (UNKNOWN, Constant(None))]
-    if len(known) > 1:
-        return OneOf(tuple(known[:_MOST_OPTIONS]))
-    return known[0] if known else next(iter(found), UNKNOWN)
+    """Return a value that may be any of those given; None adds nothing to others."""
+    found = dict.fromkeys(option for value in values for option in value)
+    known = tuple(option for option in found if option != NONE)[:_MOST_OPTIONS]
+    return known or (tuple(found) if all(values) else ())
 
 
-def owned(value: Value, owner: Owner | None) -> Value:
-    """Return the value as one that belongs to the owner, unchanged without an owner."""
-    if isinstance(value, OneOf):
-        return OneOf(tuple(owned(option, owner) for option in value.options))
-    return value if owner is None or value.owner is owner else replace(value, owner=owner)
+def instance(of: str | Class, owner: Owner | None = None) -> Value:
+    """Return an instance of a class."""
+    return (Instance(of, owner),)
 
 
-def fresh(value: Value) -> Value:
-    """Return an unshared copy of the value."""
-    if isinstance(value, OneOf):
-        return OneOf(tuple(map(fresh, value.options)))
-    return replace(value, owner=None)
+def literal(value: object) -> Value:
+    """Return the value of a literal."""
+    return (Instance(f"builtins.{type(value).__name__}", literal=value),)
+
+
+def is_literal(option: Option) -> bool:
+    """Return whether an option is a literal in the source."""
+    return option == NONE or (isinstance(option, Instance) and option.literal is not None)
+
+
+def text_of(value: Value | None) -> str | None:
+    """Return a text that is a literal in the source, None for anything else."""
+    match value:
+        case (Instance(literal=str(text)),):
+            return text
+    return None
 
 
 def collection(
     kind: str,
-    element: Value = UNKNOWN,
-    *,
+    element: Value = (),
     item: Value | None = None,
+    *,
+    parts: Sequence[Value] = (),
     unordered: bool = False,
-    parts: tuple[Value, ...] = (),
-) -> Collection:
-    """Return a collection; when it is nested too deeply, its members are unknown."""
-    if max(map(_depth, (element, item or UNKNOWN, *parts))) >= _DEEPEST_NESTING:
-        element, item, parts = UNKNOWN, None, ()
-    return Collection(kind, element, element if item is None else item, unordered or kind in _SETS, parts)
+) -> Value:
+    """Return a collection of Python's own; when it is nested too deeply, its members are unknown."""
+    if max(map(_depth, (element, item or (), *parts))) >= _DEEPEST_NESTING:
+        element, item, parts = (), None, ()
+    item = element if item is None else item
+    is_unordered = unordered or kind in {"set", "frozenset"}
+    return (Instance(f"builtins.{kind}", None, None, element, item, tuple(parts), is_unordered),)
 
 
-def row(*parts: Value) -> Collection:
+def row(*parts: Value) -> Value:
     """Return a tuple of known members."""
     return collection("tuple", join(*parts), parts=parts)
 
 
-def sets(value: Value) -> list[Collection]:
-    """Return the sets that a value may be."""
-    return [each for each in options(value) if isinstance(each, Collection) and each.kind in _SETS]
+def _depth(value: Value) -> int:
+    inner: list[Value] = []
+    for option in value:
+        match option:
+            case Instance():
+                inner += [option.element, option.item, *option.parts]
+            case External() | Function():
+                inner += option.bound
+            case Attribute():
+                inner.append((option.receiver,))
+    return 1 + max(map(_depth, inner), default=0)
+
+
+def owned(value: Value, owner: Owner | None) -> Value:
+    """Return the value as one that belongs to the owner, unchanged without an owner."""
+    return (_with_owner(value, owner) or (Instance(owner=owner),)) if owner else value
+
+
+def fresh(value: Value) -> Value:
+    """Return an unshared copy of the value."""
+    return _with_owner(value, None)
+
+
+def _with_owner(value: Value, owner: Owner | None) -> Value:
+    return tuple(
+        replace(each, owner=owner) if isinstance(each, Instance) and not is_literal(each) else each
+        for each in value
+    )
+
+
+def type_name(option: Option) -> str:
+    """Return the full name of an option's class, empty when it is unknown or the user's."""
+    return option.of if isinstance(option, Instance) and isinstance(option.of, str) else ""
+
+
+def has_type(value: Value, *names: str) -> bool:
+    """Return whether a value may be an instance of a class of Python's own."""
+    return any(type_name(option).removeprefix("builtins.") in names for option in value)
 
 
 def is_unordered(value: Value) -> bool:
     """Return whether the order of iterating over a value may differ between processes."""
-    return any(isinstance(option, Collection) and option.unordered for option in options(value))
-
-
-def makes_set(value: Value) -> bool:
-    """Return whether `&` and `|` of a value return a set: those of a dict's views do too."""
-    kinds = (*_SETS, "keys", "items")
-    return any(isinstance(option, Collection) and option.kind in kinds for option in options(value))
+    return any(isinstance(option, Instance) and option.is_unordered for option in value)
 
 
 def element_of(value: Value) -> Value:
     """Return what iterating over a value yields."""
-    return join(*(
-        owned(option.element, option.owner) if isinstance(option, Collection)
-        else TEXT if type_name(option) == "builtins.str"
-        else Value(owner=option.owner)
-        for option in options(value)
-    ))  # fmt: skip
+    return join(*(TEXT if type_name(each) == "builtins.str" else _member(each, "element") for each in value))
 
 
 def item_of(value: Value) -> Value:
     """Return what a subscript of a value returns."""
-    return join(*(
-        owned(option.item, option.owner) if isinstance(option, Collection) else Value(owner=option.owner)
-        for option in options(value)
-    ))  # fmt: skip
+    return join(*(_member(option, "item") for option in value))
 
 
-def is_float(value: Value) -> bool:
-    """Return whether a value may be a float."""
-    return any(type_name(option) == "builtins.float" for option in options(value))
-
-
-def type_name(value: Value) -> str:
-    """Return the full name of the value's type, empty when it is unknown or the user's."""
-    match value:
-        case Instance():
-            return value.of
-        case Constant():
-            return f"builtins.{type(value.value).__name__}"
-        case Collection():
-            return f"builtins.{value.kind}"
-    return ""
-
-
-def _depth(value: Value) -> int:
-    match value:
-        case OneOf():
-            return max(map(_depth, value.options))
-        case Collection():
-            return 1 + max(map(_depth, (value.element, value.item, *value.parts)))
-        case Partial():
-            return 1 + max(map(_depth, (value.function, *value.positional)))
-        case Method():
-            return 1 + _depth(value.receiver)
-    return 0
+def _member(option: Option, name: str) -> Value:
+    return owned(getattr(option, name, ()), option.owner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,20 +303,23 @@ class Arguments:
         yield from self.positional
         yield from (value for _, value in self.named)
 
+    @property
     def first(self) -> Value:
-        """Return the first argument, unknown when there is none."""
-        return self.positional[0] if self.positional else UNKNOWN
+        """The first argument, unknown when there is none."""
+        return self.positional[0] if self.positional else ()
 
     def get(self, position: int, name: str) -> Value | None:
         """Return an argument by its position or name, None when it is not given."""
         if position < len(self.positional):
             return self.positional[position]
-        return dict(self.named).get(name, UNKNOWN if self.is_open else None)
+        return dict(self.named).get(name, () if self.is_open else None)
 
-    def after(self, *first: Value) -> Arguments:
+    def after(self, *bound: Value) -> Arguments:
         """Return the same arguments with others before them."""
-        return Arguments((*first, *self.positional), self.named, self.is_open)
+        return replace(self, positional=(*bound, *self.positional))
 
+
+OPEN = Arguments(is_open=True)
 
 _DEEPEST_CALLS = 30
 _RE_ENTRIES = 2
@@ -296,9 +327,10 @@ _ALLOWED_AT_IMPORT = frozenset({"CM801", "CM802", "CM803", "CM808"})
 
 
 class Checker:
-    """What all scopes share: modules, definitions, the chain of calls that leads to the present place, findings.
+    """What all scopes share: modules, classes, the chain of calls that leads to the present place, findings.
 
-    `known` holds the values of names and calls that were followed already, and `counts` how often.
+    `known` holds the values of names and calls that were followed already, and `counts` how often, by `mode`: whether
+    nothing is reported, and whether a module is imported.
     """
 
     def __init__(self, scopes: type[Scope]) -> None:
@@ -306,14 +338,11 @@ class Checker:
         self.findings: dict[Hashable, Finding] = {}
         self.known: dict[Hashable, Value] = {}
         self.counts: dict[Hashable, int] = {}
-        self.classes: dict[ast.ClassDef, ClassDefinition] = {}
-        self.functions: dict[ast.AST, FunctionDefinition] = {}
-        self.quiet = 0
-        self.is_importing = False
+        self.classes: dict[ast.ClassDef, Class] = {}
+        self.mode = (False, False)
         self._scopes = scopes
         self._tops: dict[SourceModule, Scope] = {}
-        self._chain: list[tuple[str, ast.AST]] = []
-        self._first_module: SourceModule | None = None
+        self._chain: list[tuple[str, ast.AST, SourceModule]] = []
 
     def top(self, module: SourceModule) -> Scope:
         """Return the scope at the top of a module, the same one each time."""
@@ -321,36 +350,30 @@ class Checker:
 
     def report(self, code: str, node: ast.AST, module: SourceModule, what: str | None) -> None:
         """Report a broken rule, once for each place."""
-        if self.quiet or (self.is_importing and code in _ALLOWED_AT_IMPORT):
-            return
+        is_quiet, is_importing = self.mode
         line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1
         key = (module.path, line, column, code)
-        if key not in self.findings:
-            chain = tuple(label for label, _ in self._chain)
-            what = excerpt(node) if what is None else what
-            self.findings[key] = Finding(module.path, line, column, code, what, chain)
-
-    @property
-    def mode(self) -> Hashable:
-        """What is reported now: what was followed in one mode may have to be followed again in another."""
-        return self.quiet > 0, self.is_importing
+        if not is_quiet and not (is_importing and code in _ALLOWED_AT_IMPORT) and key not in self.findings:
+            chain = (
+                label if each is self._chain[0][2] else f"{each.name}.{label}"
+                for label, _, each in self._chain
+            )
+            self.findings[key] = Finding(module.path, line, column, code, what or excerpt(node), tuple(chain))
 
     @contextmanager
-    def importing(self) -> Iterator[None]:
-        """Follow within the block what runs while modules are imported, when changing them is allowed."""
-        before, self.is_importing = self.is_importing, True
+    def following(self, *, quietly: bool = False, importing: bool = False) -> Iterator[None]:
+        """Report nothing within the block, or what may not run while modules are imported; that may change them."""
+        before = self.mode
+        self.mode = (before[0] or quietly, before[1] or importing)
         try:
             yield
         finally:
-            self.is_importing = before
+            self.mode = before
 
     @contextmanager
     def within(self, label: str, node: ast.AST, module: SourceModule) -> Iterator[None]:
         """Add a function or name to the chain of calls within the block."""
-        if not self._chain:
-            self._first_module = module
-        prefix = "" if module is self._first_module else f"{module.name.rpartition('.')[2]}."
-        self._chain.append((f"{prefix}{label}", node))
+        self._chain.append((label, node, module))
         try:
             yield
         finally:
@@ -358,9 +381,8 @@ class Checker:
 
     def is_too_deep(self, node: ast.AST) -> bool:
         """Return whether a function calls itself again, or the calls go too deep to be followed."""
-        return (
-            len(self._chain) >= _DEEPEST_CALLS or sum(each is node for _, each in self._chain) >= _RE_ENTRIES
-        )
+        times = sum(each is node for _, each, _ in self._chain)
+        return len(self._chain) >= _DEEPEST_CALLS or times >= _RE_ENTRIES
 
 
 class Scope(ABC):
@@ -376,17 +398,13 @@ class Scope(ABC):
         module: SourceModule,
         parent: Scope | None = None,
         *,
-        function: FunctionDefinition | None = None,
-        body_of: ClassDefinition | None = None,
+        function: Function | None = None,
+        body_of: Class | None = None,
     ) -> None:
-        self.checker = checker
-        self.module = module
-        self.parent = parent
-        self.function = function
-        self.body_of = body_of
+        self.checker, self.module, self.parent = checker, module, parent
+        self.function, self.body_of = function, body_of
         self.names: dict[str, Value] = {}
         self.globals: set[str] = set()
-        self.nonlocals: set[str] = set()
         self.returned: list[Value] = []
         self.yielded: list[Value] = []
 
@@ -395,163 +413,34 @@ class Scope(ABC):
         """Return the possible values of an expression, and report what is wrong in it."""
 
     @abstractmethod
-    def execute(self, body: list[ast.stmt]) -> None:
-        """Follow statements, and report what is wrong in them."""
-
-    @abstractmethod
     def call(self, callee: Value, arguments: Arguments, node: ast.AST) -> Value:
         """Return the possible results of a call, and report what is wrong in what is called."""
 
     def quietly(self, node: ast.expr) -> Value:
         """Return the possible values of an expression, and report nothing."""
-        self.checker.quiet += 1
-        try:
+        with self.checker.following(quietly=True):
             return self.evaluate(node)
-        finally:
-            self.checker.quiet -= 1
 
     def report(self, code: str, node: ast.AST, what: str | None = None) -> None:
         """Report a broken rule; `what` is the source of the node unless it is given."""
         self.checker.report(code, node, self.module, what)
 
-    def inside(
-        self, *, function: FunctionDefinition | None = None, body_of: ClassDefinition | None = None
-    ) -> Self:
+    def inside(self, *, function: Function | None = None, body_of: Class | None = None) -> Self:
         """Return a scope within this one."""
         return type(self)(self.checker, self.module, self, function=function, body_of=body_of)
 
-    def class_of(self, node: ast.ClassDef) -> ClassDefinition:
-        """Return the definition of a class, the same one each time."""
-        return self.checker.classes.setdefault(node, ClassDefinition(node, self))
-
-    def function_of(self, node: FunctionNode) -> FunctionDefinition:
-        """Return the definition of a function at the top of a module or class, the same one each time."""
-        return self.checker.functions.setdefault(node, FunctionDefinition(node, self))
+    def class_of(self, node: ast.ClassDef) -> Class:
+        """Return the class that a statement defines, the same one each time."""
+        if node not in self.checker.classes:
+            self.checker.classes[node] = Class(node, self)
+        return self.checker.classes[node]
 
     def local(self, name: str) -> Value | None:
         """Return the value of a name in this or an enclosing scope, None when none of them has it."""
-        scope: Scope | None = self
-        while scope is not None and name not in scope.globals:
-            if name in scope.names:
-                return scope.names[name]
-            scope = scope.parent
-        return None
-
-    def bind(self, name: str, value: Value) -> None:
-        """Bind a name to a value from here on."""
-        scope: Scope | None = self.parent if name in self.nonlocals else self
-        while scope is not None and name in self.nonlocals and name not in scope.names:
-            scope = scope.parent
-        (scope or self).names[name] = value
+        if name in self.names or name in self.globals or self.parent is None:
+            return None if name in self.globals else self.names.get(name)
+        return self.parent.local(name)
 
     def is_global(self, name: str) -> bool:
         """Return whether this or an enclosing scope declares a name `global`."""
         return name in self.globals or (self.parent is not None and self.parent.is_global(name))
-
-
-class FunctionDefinition:
-    """A function, method or lambda of the user's, with the scope that contains it."""
-
-    def __init__(self, node: FunctionNode, scope: Scope, owner: ClassDefinition | None = None) -> None:
-        self.node = node
-        self.scope = scope
-        self.owner = owner
-        own_name = "lambda" if isinstance(node, ast.Lambda) else node.name
-        self.name = f"{owner.name}.{own_name}" if owner else own_name
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether it is defined at the top of a module or class, so that all messages share it."""
-        return self.scope.function is None
-
-    @cached_property
-    def is_generator(self) -> bool:
-        """Whether calling it returns an iterator."""
-        pending: list[ast.AST] = list(ast.iter_child_nodes(self.node))
-        while pending:
-            node = pending.pop()
-            if isinstance(node, ast.Yield | ast.YieldFrom):
-                return True
-            if not isinstance(node, FunctionNode | ast.ClassDef):
-                pending.extend(ast.iter_child_nodes(node))
-        return False
-
-
-MODELS: frozenset[object] = frozenset(
-    {"pydantic.BaseModel", "handlers.State", "handlers.Message", "typing.NamedTuple"}
-)
-"""Bases that make fields of the annotated names in a class body."""
-
-
-class ClassDefinition:
-    """A class of the user's, with the scope that contains it."""
-
-    def __init__(self, node: ast.ClassDef, scope: Scope) -> None:
-        self.node = node
-        self.scope = scope
-        self.name = node.name
-        self._functions: dict[ast.AST, FunctionDefinition] = {}
-
-    @cached_property
-    def bindings(self) -> Bindings:
-        """The names of its body."""
-        return bindings_of(self.node.body)
-
-    @cached_property
-    def body_scope(self) -> Scope:
-        """The scope of its body, which its methods do not see."""
-        return self.scope.inside(body_of=self)
-
-    def function(self, node: FunctionNode) -> FunctionDefinition:
-        """Return a method by its syntax tree, the same definition each time."""
-        return self._functions.setdefault(node, FunctionDefinition(node, self.scope, self))
-
-    @cached_property
-    def mro(self) -> list[ClassDefinition | str]:
-        """The class and its bases, nearest first; those that are not the user's by their full name."""
-        found: dict[ClassDefinition | str, None] = {}
-
-        def collect(definition: ClassDefinition) -> None:
-            if definition in found:
-                return
-            found[definition] = None
-            for node in definition.node.bases:
-                base = definition.scope.quietly(node.value if isinstance(node, ast.Subscript) else node)
-                for option in options(base):
-                    if isinstance(option, Class):
-                        collect(option.definition)
-                    elif isinstance(option, External):
-                        found[option.name] = None
-
-        collect(self)
-        return list(found)
-
-    @property
-    def users_mro(self) -> list[ClassDefinition]:
-        """The class and those of its bases that are the user's, nearest first."""
-        return [base for base in self.mro if isinstance(base, ClassDefinition)]
-
-    @property
-    def is_record(self) -> bool:
-        """Whether annotated names in its body are fields of its instances."""
-        return not MODELS.isdisjoint(self.mro) or any(
-            mark.endswith(("dataclass", "attr.s", "define")) for mark in _marks(self.node, self.scope)
-        )
-
-    def members(self, name: str) -> list[tuple[ClassDefinition, Binding]]:
-        """Return what a name is bound to in the class, or in the nearest base that has it."""
-        for base in self.users_mro:
-            if name in base.bindings.names:
-                return [(base, binding) for binding in base.bindings.names[name]]
-        return []
-
-    def marks_of(self, method: FunctionNode) -> list[str]:
-        """Return the full names of a method's decorators that are not the user's."""
-        return [] if isinstance(method, ast.Lambda) else _marks(method, self.body_scope)
-
-
-def _marks(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope) -> list[str]:
-    values = [
-        scope.quietly(each.func if isinstance(each, ast.Call) else each) for each in node.decorator_list
-    ]
-    return [option.name for value in values for option in options(value) if isinstance(option, External)]
