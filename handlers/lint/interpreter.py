@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from itertools import chain
 
 from handlers.lint import library, resolution, rules, values
 from handlers.lint.library import call_back, call_special, check_iteration, iterate, orderless
@@ -13,45 +12,95 @@ from handlers.lint.rules import listed
 from handlers.lint.source import Assigned, FunctionNode, imported_names
 from handlers.lint.values import (
     Arguments,
-    Attribute,
     Class,
     External,
     Function,
     Instance,
-    Option,
-    Owner,
-    Package,
-)
-from handlers.lint.values import (
-    Scope,
     Value,
     collection,
     element_of,
-    has_type,
-    instance,
-    is_unordered,
     join,
-    owned,
 )
 
 _PASSES = 2
 _MOST_CONTEXTS = 12
 _COLLECTIONS = listed("builtins.{list tuple set frozenset dict iterator}")
 _MADE_ONCE = ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.SetComp | ast.Call
+_RECORDED = {values.Attribute(Instance(resolution.CONTEXT), name) for name in ("capture", "store_document")}
 
 
-class Interpreter(Scope):
-    """A scope whose source is followed.
+class Interpreter(values.Scope):
+    """A scope whose source is followed: each kind of expression and statement is a case, or has a method."""
 
-    Each kind of expression and statement has a method of its name; the expressions in others are evaluated.
-    """
-
-    def evaluate(self, node: ast.expr) -> Value:
+    def evaluate(self, node: ast.expr) -> Value:  # noqa: C901, PLR0911, PLR0912 - one table of cases
         """Return the possible values of an expression, and report what is wrong in it."""
-        return getattr(self, f"_{type(node).__name__.lower()}", self._parts)(node) or ()
+        match node:
+            case ast.Constant(value=constant):
+                return values.literal(constant)
+            case ast.Name(id=name):
+                found = resolution.lookup(name, self)
+                resolution.check_read(found or (), node, self)
+                is_ours = self.local(name) is not None or self.is_global(name)
+                if found is not None and name in self.module.changed and not is_ours:
+                    self.report("CM808", node, name)
+                return found or ()
+            case ast.Attribute(value=base, attr=name):
+                return resolution.attribute(self.evaluate(base), name, node, self)
+            case ast.Subscript():
+                return self._subscript(node)
+            case ast.Call():
+                return self._call(node)
+            case ast.Lambda():
+                return (Function(node, self),)
+            case ast.NamedExpr(target=target, value=assigned):
+                value = self.evaluate(assigned)
+                self.bind(target, value)
+                return value
+            case ast.List(elts=members) | ast.Tuple(elts=members) | ast.Set(elts=members):
+                return self._display(type(node).__name__.lower(), members)
+            case ast.Starred(value=starred):
+                value = self.evaluate(starred)
+                check_iteration(value, node, self)
+                return element_of(value)
+            case ast.Dict(keys=keys, values=items):
+                key = join(*(self.evaluate(each) for each in keys if each))
+                pairs = zip(keys, map(self.evaluate, items), strict=True)
+                return collection(
+                    "dict", key, join(*(it if each else values.item_of(it) for each, it in pairs))
+                )
+            case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
+                return self._comprehension(node)
+            case ast.BinOp(left=left, op=operator, right=right):
+                return library.operate(self.evaluate(left), operator, self.evaluate(right), node, self)
+            case ast.Compare(left=left, ops=operators, comparators=comparators):
+                compared = [*map(self.evaluate, (left, *comparators))]
+                for first, comparison, second in zip(compared, operators, compared[1:], strict=False):
+                    library.operate(first, comparison, second, node, self)
+                return values.instance("builtins.bool")
+            case ast.BoolOp(values=operands):
+                return join(*map(self.evaluate, operands))
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                self.evaluate(test)
+                return join(self.evaluate(body), self.evaluate(orelse))
+            case ast.JoinedStr(values=parts):
+                for part in parts:
+                    self._formatted(part)
+                return values.TEXT
+            case ast.Await(value=awaited):
+                self.report("CM502", node, "await")
+                return self.evaluate(awaited)
+            case ast.Yield(value=yielded):
+                self.yielded.append(self.evaluate(yielded) if yielded else ())
+            case ast.YieldFrom(value=source):
+                value = self.evaluate(source)
+                check_iteration(value, source, self)
+                self.yielded.append(element_of(value))
+            case _:
+                self._parts(node)
+        return ()
 
     def execute(self, body: Sequence[ast.stmt]) -> None:
-        """Follow statements one after another."""
+        """Follow statements one after another: both branches of a condition, and loops twice."""
         for statement, following in zip(body, (*body[1:], None), strict=False):
             match statement, following:
                 case (
@@ -61,7 +110,57 @@ class Interpreter(Scope):
                     # The next statement sorts it, so its order until then does not matter.
                     self.bind(target, collection("list", element_of(orderless(value, self))))
                 case _:
-                    getattr(self, f"_{type(statement).__name__.lower()}", self._parts)(statement)
+                    self._execute(statement)
+
+    def _execute(self, statement: ast.stmt) -> None:  # noqa: C901, PLR0912 - one table of cases
+        match statement:
+            case ast.Import() | ast.ImportFrom():
+                for name, binding in imported_names(statement):
+                    self.names[name] = resolution.imported(binding, self)
+            case ast.Global(names=names):
+                self.globals.update(names)
+            case ast.Assign(targets=targets, value=assigned):
+                value = self.evaluate(assigned)
+                for target in targets:
+                    self.bind(target, value)
+            case ast.AnnAssign(target=target, value=ast.expr() as assigned, annotation=annotation):
+                value = self.evaluate(assigned)
+                is_open = all(values.type_name(each) in _COLLECTIONS for each in value) and not element_of(
+                    value
+                )
+                self.bind(target, (annotated(annotation, self) if is_open else ()) or value)
+            case ast.AugAssign():
+                self._augmented(statement)
+            case ast.Delete(targets=targets):
+                for target in targets:
+                    library.check_target(target, self)
+            case ast.Return(value=ast.expr() as returned):
+                self.returned.append(self.evaluate(returned))
+            case ast.If(test=test, body=body, orelse=orelse):
+                call_special(self.evaluate(test), ("__bool__", "__len__"), test)
+                self._either(lambda: self.execute(body), lambda: self.execute(orelse))
+            case ast.For() | ast.AsyncFor():
+                self._for(statement)
+            case ast.While(test=test, body=body, orelse=orelse):
+                self._repeat(lambda: self.execute([ast.Expr(test), *body]))
+                self.execute(orelse)
+            case ast.With() | ast.AsyncWith():
+                self._with(statement)
+            case ast.Try() | ast.TryStar():
+                self._maybe(statement.body)
+                for handler in statement.handlers:
+                    self.names |= {handler.name: ()} if handler.name else {}
+                    self._maybe(handler.body)
+                self.execute([*statement.orelse, *statement.finalbody])
+            case ast.Match():
+                self._match(statement)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                self.names[name] = (Function(statement, self),)
+                self.names[name] = decorated(Function(statement, self), self)
+            case ast.ClassDef(name=name):
+                self.names[name] = (self.class_of(statement),)
+            case _:
+                self._parts(statement)
 
     def bind(self, target: ast.expr, value: Value) -> None:
         """Bind the names in a target to a value or its parts, and report a target that mutates a shared value."""
@@ -75,11 +174,10 @@ class Interpreter(Scope):
                 # A single member is the first in any order.
                 if len(members) != 1 or isinstance(members[0], ast.Starred):
                     check_iteration(value, target, self)
-                parts = next((each.parts for each in value if isinstance(each, Instance)), ())
-                if len(parts) != len(members):
-                    parts = tuple(
-                        value if isinstance(each, ast.Starred) else element_of(value) for each in members
-                    )
+                rows = [each.parts if isinstance(each, Instance) else () for each in value]
+                parts = [value if isinstance(each, ast.Starred) else element_of(value) for each in members]
+                if value and all(len(row) == len(members) for row in rows):
+                    parts = [join(*column) for column in zip(*rows, strict=True)]
                 for each, part in zip(members, parts, strict=True):
                     self.bind(each, part)
             case _:
@@ -87,70 +185,52 @@ class Interpreter(Scope):
                     check_iteration(value, target, self)
                 library.check_target(target, self, value)
 
-    def _parts(self, node: ast.expr | ast.stmt) -> None:
+    def _parts(self, node: ast.AST) -> None:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.expr):
                 self.evaluate(child)
 
-    # Expressions: their possible values, and the rules that they break.
+    def _subscript(self, node: ast.Subscript) -> Value:
+        base, key = self.evaluate(node.value), self.evaluate(node.slice)
+        if isinstance(node.slice, ast.Slice):
+            return values.fresh(base)
+        found = [call_special(base, ("__getitem__", "__class_getitem__"), node, key)]
+        for option in base:
+            match option, key:
+                case External(name="sys.modules"), (Instance(literal=str(name)),):
+                    found.append((External(name),))
+                case External() | values.Package(), (Instance(literal=str(name)),):
+                    found.append(resolution.attribute((option,), name, node, self))
+                case External(name=name), _ if (
+                    name in resolution.KINDS or name.rpartition(".")[2][:1].isupper()
+                ):
+                    arguments = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+                    found.append((External(name, tuple(map(self.quietly, arguments))),))
+                case Class(), _:
+                    found.append((option,))
+                case Instance(parts=parts), (Instance(literal=int(at)),) if -len(parts) <= at < len(parts):
+                    found.append(parts[at])
+                case _:
+                    found.append(values.item_of((option,)))
+        return join(*found)
 
-    def _constant(self, node: ast.Constant) -> Value:
-        return values.literal(node.value)
-
-    def _name(self, node: ast.Name) -> Value:
-        found = resolution.lookup(node.id, self)
-        if found is None:
-            return ()
-        resolution.check_read(found, node, self)
-        if node.id in self.module.changed and self.local(node.id) is None and not self.is_global(node.id):
-            self.report("CM808", node, node.id)
-        return found
-
-    def _attribute(self, node: ast.Attribute) -> Value:
-        return resolution.attribute(self.evaluate(node.value), node.attr, node, self)
-
-    def _lambda(self, node: ast.Lambda) -> Value:
-        return (Function(node, self),)
-
-    def _namedexpr(self, node: ast.NamedExpr) -> Value:
-        value = self.evaluate(node.value)
-        self.bind(node.target, value)
-        return value
-
-    def _list(self, node: ast.List | ast.Tuple | ast.Set) -> Value:
-        kind = type(node).__name__.lower()
-        members = [
-            element_of(self.evaluate(each.value))
+    def _display(self, kind: str, members: list[ast.expr]) -> Value:
+        parts = [
+            element_of(self.evaluate(each.value))  # a set may be made of another
             if isinstance(each, ast.Starred) and kind == "set"
             else self.evaluate(each)
-            for each in node.elts
+            for each in members
         ]
-        is_row = kind == "tuple" and not any(isinstance(each, ast.Starred) for each in node.elts)
-        return collection(kind, join(*members), parts=members if is_row else ())
+        is_row = kind == "tuple" and not any(isinstance(each, ast.Starred) for each in members)
+        return collection(kind, join(*parts), parts=parts if is_row else ())
 
-    _tuple = _set = _list
-
-    def _starred(self, node: ast.Starred) -> Value:
-        value = self.evaluate(node.value)
-        check_iteration(value, node, self)
-        return element_of(value)
-
-    def _dict(self, node: ast.Dict) -> Value:
-        keys = [self.evaluate(key) for key in node.keys if key is not None]
-        pairs = zip(node.keys, map(self.evaluate, node.values), strict=True)
-        return collection(
-            "dict", join(*keys), item=join(*(values.item_of(it) if key is None else it for key, it in pairs))
-        )
-
-    def _listcomp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Value:
-        kinds = {"ListComp": "list", "SetComp": "set", "GeneratorExp": "iterator", "DictComp": "dict"}
-        kind = kinds[type(node).__name__]
+    def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Value:
         inside = self.inside(function=self.function)
         is_any = False
         for generator in node.generators:
             iterated = inside.evaluate(generator.iter)
-            is_any = is_any or is_unordered(iterated)
-            if kind in {"list", "dict"}:
+            is_any = is_any or values.is_unordered(iterated)
+            if isinstance(node, ast.ListComp | ast.DictComp):
                 check_iteration(iterated, generator.iter, self)
             if generator.is_async:
                 self.report("CM502", generator.target, "async for")
@@ -158,57 +238,14 @@ class Interpreter(Scope):
             for test in generator.ifs:
                 inside.evaluate(test)
         if isinstance(node, ast.DictComp):
-            return collection(kind, inside.evaluate(node.key), item=inside.evaluate(node.value))
-        return collection(kind, inside.evaluate(node.elt), unordered=is_any and kind == "iterator")
+            return collection("dict", inside.evaluate(node.key), inside.evaluate(node.value))
+        element = inside.evaluate(node.elt)
+        if isinstance(node, ast.GeneratorExp):
+            return collection("iterator", element, unordered=is_any)
+        return collection("list" if isinstance(node, ast.ListComp) else "set", element)
 
-    _setcomp = _generatorexp = _dictcomp = _listcomp
-
-    def _binop(self, node: ast.BinOp) -> Value:
-        left, right = self.evaluate(node.left), self.evaluate(node.right)
-        return library.operate(left, node.op, right, node, self)
-
-    def _compare(self, node: ast.Compare) -> Value:
-        left = self.evaluate(node.left)
-        for operator, comparator in zip(node.ops, node.comparators, strict=True):
-            right = self.evaluate(comparator)
-            library.operate(left, operator, right, node, self)
-            left = right
-        return instance("builtins.bool")
-
-    def _boolop(self, node: ast.BoolOp) -> Value:
-        return join(*map(self.evaluate, node.values))
-
-    def _ifexp(self, node: ast.IfExp) -> Value:
-        self.evaluate(node.test)
-        return join(self.evaluate(node.body), self.evaluate(node.orelse))
-
-    def _subscript(self, node: ast.Subscript) -> Value:
-        base, key = self.evaluate(node.value), self.evaluate(node.slice)
-        if isinstance(node.slice, ast.Slice):
-            return values.fresh(base)
-        special = call_special(base, ("__getitem__", "__class_getitem__"), node, key)
-        return join(*(self._item(each, key, node) for each in base), special)
-
-    def _item(self, base: Option, key: Value, node: ast.Subscript) -> Value:
-        """Return the possible values of a subscript, also of a type, of `sys.modules` and of what `vars` returns."""
-        match base, key:
-            case External(name="sys.modules"), (Instance(literal=str(name)),):
-                return (External(name),)
-            case External() | Package(), (Instance(literal=str(name)),):
-                return resolution.attribute((base,), name, node, self)
-            case External(name=name), _ if name in resolution.KINDS or name.rpartition(".")[2][:1].isupper():
-                arguments = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-                return (External(name, tuple(map(self.quietly, arguments))),)
-            case Class(), _:
-                return (base,)
-            case Instance(parts=parts), (Instance(literal=int(place)),) if -len(parts) <= place < len(parts):
-                return parts[place]
-        return values.item_of((base,))
-
-    def _joinedstr(self, node: ast.JoinedStr) -> Value:
-        for part in node.values:
-            if not isinstance(part, ast.FormattedValue):
-                continue
+    def _formatted(self, part: ast.expr) -> None:
+        if isinstance(part, ast.FormattedValue):
             value = self.evaluate(part.value)
             call_special(value, library.TEXT_METHODS, part.value)
             library.check_text(value, part.value, self)
@@ -217,70 +254,20 @@ class Interpreter(Scope):
                 self.report("CM304", part.value, f"the format {texts[-1].value!r}")
             for text in texts:
                 self._parts(text)
-        return values.TEXT
 
-    def _await(self, node: ast.Await) -> Value:
-        self.report("CM502", node, "await")
-        return self.evaluate(node.value)
-
-    def _yield(self, node: ast.Yield) -> None:
-        self.yielded.append(self.evaluate(node.value) if node.value else ())
-
-    def _yieldfrom(self, node: ast.YieldFrom) -> None:
-        value = self.evaluate(node.value)
-        check_iteration(value, node.value, self)
-        self.yielded.append(element_of(value))
-
-    # Statements: followed in their order, both branches of a condition, and loops twice.
-
-    def _import(self, statement: ast.Import | ast.ImportFrom) -> None:
-        for name, binding in imported_names(statement):
-            self.names[name] = resolution.imported(binding, self)
-
-    _importfrom = _import
-
-    def _global(self, statement: ast.Global) -> None:
-        self.globals.update(statement.names)
-
-    def _assign(self, statement: ast.Assign) -> None:
-        value = self.evaluate(statement.value)
-        for target in statement.targets:
-            self.bind(target, value)
-
-    def _annassign(self, statement: ast.AnnAssign) -> None:
-        value = self.evaluate(statement.value) if statement.value else ()
-        is_open = all(
-            isinstance(each, Instance) and each.of in _COLLECTIONS and not each.element for each in value
-        )
-        declared = annotated(statement.annotation, self) if is_open else ()
-        if statement.value:
-            self.bind(statement.target, declared or value)
-
-    def _augassign(self, statement: ast.AugAssign) -> None:
+    def _augmented(self, statement: ast.AugAssign) -> None:
         added, target = self.evaluate(statement.value), statement.target
         if not isinstance(target, ast.Name):
             library.check_target(target, self)
             return
         held = self.quietly(target)
-        mutable = tuple(each for each in held if has_type((each,), "list", "dict", "set"))
+        mutable = tuple(each for each in held if values.has_type((each,), "list", "dict", "set"))
         library.check_changed(mutable, target, self)
-        if isinstance(statement.op, ast.Add) and has_type(held, "list"):
+        if isinstance(statement.op, ast.Add) and values.has_type(held, "list"):
             check_iteration(added, statement.value, self)
         with self.checker.following(quietly=True):
             result = library.operate(held, statement.op, added, statement, self)
         self.bind(target, join(held, result))
-
-    def _delete(self, statement: ast.Delete) -> None:
-        for target in statement.targets:
-            library.check_target(target, self)
-
-    def _return(self, statement: ast.Return) -> None:
-        if statement.value is not None:
-            self.returned.append(self.evaluate(statement.value))
-
-    def _if(self, statement: ast.If) -> None:
-        call_special(self.evaluate(statement.test), ("__bool__", "__len__"), statement.test)
-        self._either(lambda: self.execute(statement.body), lambda: self.execute(statement.orelse))
 
     def _for(self, statement: ast.For | ast.AsyncFor) -> None:
         iterated = self.evaluate(statement.iter)
@@ -293,47 +280,23 @@ class Interpreter(Scope):
             self.bind(statement.target, iterate(iterated, statement.iter))
             self.execute(statement.body)
 
-        self._repeat(once, statement.orelse)
-
-    _asyncfor = _for
-
-    def _while(self, statement: ast.While) -> None:
-        def once() -> None:
-            self.evaluate(statement.test)
-            self.execute(statement.body)
-
-        self._repeat(once, statement.orelse)
+        self._repeat(once)
+        self.execute(statement.orelse)
 
     def _with(self, statement: ast.With | ast.AsyncWith) -> None:
         if isinstance(statement, ast.AsyncWith):
             self.report("CM502", statement, "async with")
-        managers = []
         for item in statement.items:
             value = self.evaluate(item.context_expr)
-            managers.append(value)
             entered = call_special(value, ("__enter__", "__aenter__"), item.context_expr)
+            call_special(value, ("__exit__", "__aexit__"), statement, (), (), ())
             if item.optional_vars is not None:
                 self.bind(item.optional_vars, entered or value)
         self.execute(statement.body)
-        for value in managers:
-            call_special(value, ("__exit__", "__aexit__"), statement, (), (), ())
-
-    _asyncwith = _with
-
-    def _try(self, statement: ast.Try | ast.TryStar) -> None:
-        self._maybe(statement.body)
-        for handler in statement.handlers:
-            if handler.name:
-                self.names[handler.name] = ()
-            self._maybe(handler.body)
-        self.execute(statement.orelse)
-        self.execute(statement.finalbody)
-
-    _trystar = _try
 
     def _match(self, statement: ast.Match) -> None:
         subject = self.evaluate(statement.subject)
-        part = join(*(owned((), each.owner) for each in subject))
+        part = join(*(values.owned((), each.owner) for each in subject))
         for case in statement.cases:
             for pattern in ast.walk(case.pattern):
                 name = getattr(pattern, "rest", None) or getattr(pattern, "name", None)
@@ -343,16 +306,6 @@ class Interpreter(Scope):
             if case.guard is not None:
                 self.evaluate(case.guard)
             self._maybe(case.body)
-
-    def _functiondef(self, statement: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        function = Function(statement, self)
-        self.names[statement.name] = (function,)
-        self.names[statement.name] = decorated(function, self)
-
-    _asyncfunctiondef = _functiondef
-
-    def _classdef(self, statement: ast.ClassDef) -> None:
-        self.names[statement.name] = (self.class_of(statement),)
 
     def _either(self, one: Callable[[], None], other: Callable[[], None]) -> None:
         """Follow two branches; afterwards, a name may have its values of either."""
@@ -366,22 +319,25 @@ class Interpreter(Scope):
     def _maybe(self, body: list[ast.stmt]) -> None:
         self._either(lambda: self.execute(body), lambda: None)
 
-    def _repeat(self, once: Callable[[], None], orelse: list[ast.stmt]) -> None:
+    def _repeat(self, once: Callable[[], None]) -> None:
         """Follow the body of a loop, once more when it changed the values of names that the next iteration reads."""
         for _ in range(_PASSES):
             before = dict(self.names)
             self._either(once, lambda: None)
             if self.names == before:
                 break
-        self.execute(orelse)
 
     # Calls: those of the user's functions and classes are followed, all others are looked up.
 
     def _call(self, node: ast.Call) -> Value:
         callee = self.evaluate(node.func)
-        context = Instance(resolution.CONTEXT)
-        if {Attribute(context, "capture"), Attribute(context, "store_document")}.intersection(callee):
-            self._record(node)
+        if not _RECORDED.isdisjoint(callee):
+            # What the function that is given does itself is recorded, so allowed. Calls that make it are not.
+            for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
+                if isinstance(argument, ast.Call):
+                    is_partial = self.quietly(argument.func) == (External("functools.partial"),)
+                    for each in argument.args[1:] if is_partial else [argument]:
+                        self.evaluate(each)
             return ()
         is_indifferent = library.is_indifferent(callee)
         positional: list[Value] = []
@@ -397,14 +353,6 @@ class Interpreter(Scope):
         is_open = len(positional) < len(node.args) or len(known) < len(named)
         return self.call(callee, Arguments(tuple(positional), known, is_open), node)
 
-    def _record(self, node: ast.Call) -> None:
-        """Follow only the calls that make the function that is given: what itself does is recorded, so allowed."""
-        for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
-            if isinstance(argument, ast.Call):
-                is_partial = self.quietly(argument.func) == (External("functools.partial"),)
-                for each in argument.args[1:] if is_partial else [argument]:
-                    self.evaluate(each)
-
     def call(self, callee: Value, arguments: Arguments, node: ast.AST) -> Value:
         """Return the possible results of a call, and report what is wrong in what is called."""
         results: list[Value] = []
@@ -414,7 +362,7 @@ class Interpreter(Scope):
                     results.append(self._call_function(option, arguments))
                 case Class():
                     results.append(self._instantiate(option, arguments, node))
-                case External() | Attribute():
+                case External() | values.Attribute():
                     results.append(library.call(option, arguments, node, self))
                 case Instance(of=Class() as class_) if class_.members("__call__"):
                     results.append(call_special((option,), ("__call__",), node, *arguments.positional))
@@ -440,15 +388,14 @@ class Interpreter(Scope):
                         inside.execute(node.body)
                 except RecursionError:
                     inside.report("CM901", node, f"{function.name} is nested too deeply")
-            result = join(*inside.returned)
-            if inside.yielded:
-                result = collection("iterator", join(*inside.yielded))
+            is_generator = bool(inside.yielded)
+            result = collection("iterator", join(*inside.yielded)) if is_generator else join(*inside.returned)
             checker.known[key] = result
         return checker.known.get(key) or annotated(getattr(node, "returns", None), scope)
 
     def _instantiate(self, class_: Class, arguments: Arguments, node: ast.AST) -> Value:
         """Return an instance, and follow what constructs it."""
-        made = instance(class_)
+        made = values.instance(class_)
         given_to = {"__new__": arguments, "__init__": arguments, "__post_init__": Arguments()}
         for name, given in {**given_to, "model_post_init": values.OPEN}.items():
             for base, binding in class_.members(name):
@@ -463,28 +410,26 @@ class Interpreter(Scope):
         return made
 
 
-def _bind(parameters: ast.arguments, arguments: Arguments, scope: Scope) -> None:
+def _bind(parameters: ast.arguments, arguments: Arguments, scope: values.Scope) -> None:
     """Bind the parameters of a function to the arguments, their defaults, or what their annotations say."""
     outside = scope.parent or scope
     positional = [*parameters.posonlyargs, *parameters.args]
-    defaults: dict[str, ast.expr | None] = {}
-    if not arguments.is_open:
-        pairs = chain(
-            zip(reversed(positional), reversed(parameters.defaults), strict=False),
-            zip(parameters.kwonlyargs, parameters.kw_defaults, strict=True),
-        )
-        defaults = {parameter.arg: default for parameter, default in pairs}
+    pairs = [
+        *zip(reversed(positional), reversed(parameters.defaults), strict=False),
+        *zip(parameters.kwonlyargs, parameters.kw_defaults, strict=True),
+    ]
+    defaults = {} if arguments.is_open else {parameter.arg: default for parameter, default in pairs}
     given, named = list(arguments.positional), dict(arguments.named)
     for parameter in (*positional, *parameters.kwonlyargs):
         is_positional = given and parameter not in parameters.kwonlyargs
         value = given.pop(0) if is_positional else named.pop(parameter.arg, None)
         default = defaults.get(parameter.arg) if value is None else None
         if default is not None:
-            value = outside.evaluate(default)
             # A default that can be changed is the same object for all calls.
-            value = owned(value, Owner.DEFAULT) if isinstance(default, _MADE_ONCE) else value
+            owner = values.Owner.DEFAULT if isinstance(default, _MADE_ONCE) else None
+            value = values.owned(outside.evaluate(default), owner)
         elif not value or all(isinstance(each, Instance) and each.of == "" for each in value):
-            value = owned(annotated(parameter.annotation, outside), value[0].owner if value else None)
+            value = values.owned(annotated(parameter.annotation, outside), value[0].owner if value else None)
         scope.names[parameter.arg] = value or ()
     if parameters.vararg:
         scope.names[parameters.vararg.arg] = collection("tuple", join(*given))
@@ -500,13 +445,13 @@ _VALIDATORS = listed(
 
 
 def check_model(class_: Class, given: frozenset[str] = frozenset(), *, nested: bool = True) -> None:
-    """Follow all that decoding a message or state may call, in nested models too; fields that are given need no default."""
+    """Follow what decoding a message or state may call, in nested models too; a field that is given needs no default."""
     checker = class_.scope.checker
     key = ("model", class_, given, nested, checker.mode)
     if key in checker.known:
         return
     checker.known[key] = ()
-    annotations: list[tuple[ast.expr, Scope]] = []
+    annotations: list[tuple[ast.AST, values.Scope]] = []
     for base in class_.users_mro:
         scope = base.body_scope
         with checker.within(base.name, base.node, scope.module):
@@ -514,29 +459,25 @@ def check_model(class_: Class, given: frozenset[str] = frozenset(), *, nested: b
                 if isinstance(binding, FunctionNode) and _VALIDATORS.intersection(
                     values.marks(binding, scope)
                 ):
-                    scope.call(
-                        (resolution.bound_method(Instance(class_), base, binding),), values.OPEN, binding
-                    )
+                    method = resolution.attribute(values.instance(class_), name, binding, scope)
+                    scope.call(method, values.OPEN, binding)
                 elif isinstance(binding, Assigned) and binding.annotation:
-                    annotations.append((binding.annotation, scope))
+                    annotations += ((each, scope) for each in ast.walk(binding.annotation))
                     _call_functions_in(binding.annotation, scope, is_default=name not in given)
                     if binding.value and name not in given and not _call_functions_in(binding.value, scope):
                         scope.evaluate(binding.value)
-    for annotation, scope in annotations if nested else ():
-        for node in ast.walk(annotation):
-            for option in scope.quietly(node) if isinstance(node, ast.Name | ast.Attribute) else ():
-                if isinstance(option, Class):
-                    check_model(option)
+    for node, scope in annotations if nested else ():
+        for option in scope.quietly(node) if isinstance(node, ast.Name | ast.Attribute) else ():
+            if isinstance(option, Class):
+                check_model(option)
 
 
-def _call_functions_in(field: ast.expr, scope: Scope, *, is_default: bool = True) -> bool:
+def _call_functions_in(field: ast.expr, scope: values.Scope, *, is_default: bool = True) -> bool:
     """Follow the functions that a field's annotation or default names, and return whether there is a factory."""
     has_factory = False
     for node in [each for each in ast.walk(field) if isinstance(each, ast.Call)]:
-        callee = scope.quietly(node.func)
-        is_validator = any(
-            isinstance(each, External) and each.name.endswith(("Validator", "Serializer")) for each in callee
-        )
+        callee = [each.name for each in scope.quietly(node.func) if isinstance(each, External)]
+        is_validator = any(name.endswith(("Validator", "Serializer")) for name in callee)
         for keyword in (*(ast.keyword(None, each) for each in node.args), *node.keywords):
             is_factory = is_default and keyword.arg in {"default_factory", "factory"}
             has_factory |= is_factory

@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from handlers.lint import resolution, rules, values
 from handlers.lint.rules import listed
 from handlers.lint.source import FunctionNode, parse_expression
 from handlers.lint.values import (
-    NONE,
     Arguments,
-    Attribute,
     Class,
     External,
-    Function,
     Instance,
-    Option,
-    Owner,
-)
-from handlers.lint.values import (
-    Package,
     Scope,
     Value,
     collection,
     element_of,
-    has_type,
-    instance,
-    is_unordered,
     join,
 )
 
@@ -37,17 +25,17 @@ from handlers.lint.values import (
 
 def check_iteration(value: Value, node: ast.AST, scope: Scope) -> None:
     """Report an iteration over something unordered."""
-    if is_unordered(value):
+    if values.is_unordered(value):
         scope.report("CM701", node)
 
 
 def check_text(value: Value, node: ast.AST, scope: Scope) -> None:
     """Report that a set, or a model with a set in it, is converted to text."""
-    if has_type(value, "set", "frozenset") or any(map(_holds_set, value)):
+    if values.has_type(value, "set", "frozenset") or any(map(_holds_set, value)):
         scope.report("CM703", node)
 
 
-def _holds_set(option: Option) -> bool:
+def _holds_set(option: values.Option) -> bool:
     members: list[Value] = []
     match option:
         case Instance(of=Class() as class_) if not any(map(class_.members, ("__str__", "__repr__"))):
@@ -59,13 +47,13 @@ def _holds_set(option: Option) -> bool:
             ]
         case Instance(element=element, item=item, parts=parts):
             members = [element, item, *parts]
-    return any(has_type(each, "set", "frozenset") for each in members)
+    return any(values.has_type(each, "set", "frozenset") for each in members)
 
 
 def check_changed(value: Value, node: ast.AST, scope: Scope) -> None:
     """Report that a shared value is mutated."""
     for option in value:
-        if option.owner and not has_type((option,), "tuple", "frozenset"):
+        if option.owner and not values.has_type((option,), "tuple", "frozenset"):
             scope.report(option.owner.value, node)
 
 
@@ -166,7 +154,7 @@ def call_back(arguments: Arguments, given: Value, node: ast.AST, scope: Scope) -
         each
         for argument in arguments
         for each in argument
-        if isinstance(each, Function)
+        if isinstance(each, values.Function)
         or (isinstance(each, External) and (each.bound or rules.called(each.name)))
     ]
     return scope.call(tuple(functions), Arguments((given,), is_open=True), node) if functions else ()
@@ -182,25 +170,24 @@ def operate(
             call_special(right, ("__contains__", "__iter__"), node, left)
         else:
             call_special(left, (f"__{name}__",), node, right)
-        return instance("builtins.bool")
+        return values.instance("builtins.bool")
     special = join(
         call_special(left, (f"__{name}__",), node, right), call_special(right, (f"__r{name}__",), node, left)
     )
     both = left + right
     if special:
         return special
-    if name == "mod" and has_type(left, "str"):
+    if name == "mod" and values.has_type(left, "str"):
         check_text(right, node, scope)
         return values.TEXT
-    if name in {"or", "and", "sub", "xor"} and has_type(both, "set", "frozenset", "keys", "items"):
+    if name in {"or", "and", "sub", "xor"} and values.has_type(both, "set", "frozenset", "keys", "items"):
         return collection("set", join(element_of(left), element_of(right)))
     if name == "or" and any(isinstance(each, Class | External) for each in both):
         return both  # types
-    if (
-        name == "truediv"
-        and not any("." in values.type_name(each).removeprefix("builtins.") for each in left)
-        or has_type(both, "float")
-    ):
+    is_number = not any(
+        "." in values.type_name(each).removeprefix("builtins.") for each in left
+    )  # no path, no Decimal
+    if values.has_type(both, "float") or (name == "truediv" and is_number):
         return values.FLOAT
     first, second = values.text_of(left), values.text_of(right)
     if first is not None and second is not None:
@@ -210,92 +197,6 @@ def operate(
         tuple(replace(each, literal=None) if isinstance(each, Instance) else each for each in known)
     )
 
-
-# Functions of the standard library that are interpreted: they read attributes, import, evaluate, or wrap.
-
-
-def _text(value: Value | None, node: ast.AST, scope: Scope, what: str) -> str | None:
-    """Return a text that is a literal, and note that anything else cannot be followed."""
-    text = values.text_of(value)
-    if text is None:
-        scope.report("CM901", node, what)
-    return text
-
-
-def _getattr(arguments: Arguments, node: ast.AST, scope: Scope) -> Value:
-    base, name = arguments.first, values.text_of(arguments.get(1, ""))
-    if name is not None:
-        return join(resolution.attribute(base, name, node, scope), *arguments.positional[2:])
-    if any(isinstance(each, External | Package) for each in base):
-        scope.report("CM901", node, "getattr() with a name that is computed")
-    return join(*(values.owned((), each.owner) for each in base))
-
-
-def _setattr(arguments: Arguments, node: ast.AST, scope: Scope) -> Value:
-    check_changed(arguments.first, node, scope)
-    return ()
-
-
-def _import(arguments: Arguments, node: ast.AST, scope: Scope) -> Value:
-    name = _text(arguments.first, node, scope, "an import of a name that is computed")
-    found = scope.checker.modules.find(name) if name else None
-    return (Package(found),) if found else (External(rules.canonical(name)),) if name else ()
-
-
-def _eval(arguments: Arguments, node: ast.AST, scope: Scope) -> Value:
-    text = _text(arguments.first, node, scope, "eval() of a text that is computed")
-    parsed = parse_expression(text or "")
-    for each in ast.walk(parsed) if parsed else ():
-        if hasattr(each, "lineno"):
-            ast.copy_location(each, node)
-    return scope.evaluate(parsed) if parsed else ()
-
-
-def _super(_: Arguments, __: ast.AST, scope: Scope) -> Value:
-    function = scope.function
-    while scope.parent is not None and scope.parent.function is function:
-        scope = scope.parent
-    found = (each.of if isinstance(each, Instance) else each for each in next(iter(scope.names.values()), ()))
-    owner = function.of if function else None
-    return tuple(Instance(each, after=owner) for each in found if isinstance(each, Class) and owner)
-
-
-def _type(arguments: Arguments, *_: object) -> Value:
-    of = [each.of for each in arguments.first if isinstance(each, Instance) and each.of]
-    return tuple(External(each) if isinstance(each, str) else each for each in of)
-
-
-def _partial(arguments: Arguments, *_: object) -> Value:
-    given = arguments.positional[1:]
-    return tuple(
-        replace(each, bound=(*each.bound, *given)) if isinstance(each, External | Function) else each
-        for each in arguments.first
-    )
-
-
-def _call_method(arguments: Arguments, node: ast.AST, scope: Scope) -> Value:
-    name = values.text_of(arguments.first) or ""
-    return scope.call(resolution.attribute(arguments.get(1, "") or (), name, node, scope), Arguments(), node)
-
-
-_UNCHANGED = listed("builtins.{staticmethod classmethod} functools.{partialmethod lru_cache cache}")
-_SPECIAL: Mapping[str, Callable[[Arguments, ast.AST, Scope], Value]] = {
-    "builtins.getattr": _getattr,
-    **dict.fromkeys(listed("builtins.{setattr delattr}"), _setattr),
-    **dict.fromkeys(listed("builtins.__import__ importlib.import_module"), _import),
-    "builtins.eval": _eval,
-    "builtins.vars": lambda given, node, scope: resolution.attribute(given.first, "__dict__", node, scope),
-    "builtins.globals": lambda _, __, scope: (Package(scope.module),),
-    "builtins.type": _type,
-    "builtins.super": _super,
-    "functools.partial": _partial,
-    **dict.fromkeys(_UNCHANGED, lambda given, *_: given.first),
-    "typing.cast": lambda given, *_: given.get(1, "val") or (),
-    "operator.methodcaller": lambda given, *_: (External("operator.methodcaller.call", (given.first,)),),
-    "operator.methodcaller.call": _call_method,
-    "random.Random": lambda *_: instance("random.Random"),
-}
-"""By name; each returns the possible results of a call."""
 
 # Rules that a call breaks, by the name of the function or method, the receiver and the arguments.
 
@@ -323,10 +224,12 @@ _MUTATORS = listed(
 )
 _CHANGES_FIRST = listed(
     "heapq.{heappush heappop heapify heapreplace heappushpop} bisect.{insort insort_left insort_right} "
-    "operator.{setitem delitem iadd ior} random.Random.shuffle"
+    "operator.{setitem delitem iadd ior} random.Random.shuffle builtins.{setattr delattr}"
 )
+_BUILT_IN = listed("builtins.{list dict set object}")
 _FILE_METHODS = listed(".{read_text write_text read_bytes write_bytes iterdir rglob}")
 _STEADY_HASHES = listed("builtins.{int float bool complex} decimal.Decimal fractions.Fraction uuid.UUID")
+_WRAPPERS = listed("builtins.{staticmethod classmethod} functools.{partialmethod lru_cache cache}")
 _NEVER_CALLED = listed(
     "builtins.{isinstance issubclass property callable hasattr} functools.{wraps update_wrapper} handlers.{App handles}"
 )
@@ -336,16 +239,16 @@ _PURE_WITH = {  # position and name of the argument without which a rule is brok
     "numpy.random.default_rng": (0, "seed", "CM204"), "numpy.random.RandomState": (0, "seed", "CM204"),
     "numpy.random.Generator": (0, "bit_generator", "CM204"), "numpy.random.PCG64": (0, "seed", "CM204"),
     "datetime.datetime.fromtimestamp": (1, "tz", "CM103"), "datetime.datetime.astimezone": (0, "tz", "CM103"),
-    ".astimezone": (0, "tz", "CM103"),
+    ".astimezone": (0, "tz", "CM103"), "time.localtime": (0, "secs", "CM101"), "time.ctime": (0, "secs", "CM101"),
 }  # fmt: skip
-_SHARED = (Owner.MODULE, Owner.CLASS, Owner.DEFAULT)
+_SHARED = (values.Owner.MODULE, values.Owner.CLASS, values.Owner.DEFAULT)
 
 
 def is_indifferent(callee: Value) -> bool:
     """Return whether a function's result does not depend on the order of its arguments' members."""
     return any(
         (isinstance(each, External) and (each.name in _INDIFFERENT or each.name.startswith("logging.")))
-        or (isinstance(each, Attribute) and each.name in _LOGGERS)
+        or (isinstance(each, values.Attribute) and each.name in _LOGGERS)
         for each in callee
     )
 
@@ -358,7 +261,7 @@ def orderless(node: ast.expr, scope: Scope) -> Value:
         case ast.Call(func, [argument], []):
             if scope.quietly(func) in {(External("builtins.list"),), (External("builtins.tuple"),)}:
                 given = orderless(argument, scope)
-                return collection("iterator", element_of(given), unordered=is_unordered(given))
+                return collection("iterator", element_of(given), unordered=values.is_unordered(given))
     return scope.evaluate(node)
 
 
@@ -366,9 +269,8 @@ def _broken_by(name: str, arguments: Arguments) -> str | None:
     """Return the code of the rule that a call breaks by itself."""
     if name in _PURE_WITH:
         position, keyword, code = _PURE_WITH[name]
-        return code if arguments.get(position, keyword) in {None, (NONE,)} else None
-    if name in {"time.localtime", "time.ctime"}:
-        return "CM101" if arguments.get(0, "secs") in {None, (NONE,)} else "CM103"
+        if arguments.get(position, keyword) in {None, (values.NONE,)}:
+            return code
     if name == "builtins.hash":
         types = [*map(values.type_name, arguments.first)] or [""]
         return None if _STEADY_HASHES.issuperset(types) else "CM602"
@@ -381,20 +283,20 @@ def _broken_order(name: str, receiver: Value, arguments: Arguments) -> str | Non
     """Return the code of the rule that a call breaks as it uses the order of a set, its receiver or an argument."""
     method, is_own, is_given = (
         name.rpartition(".")[2],
-        is_unordered(receiver),
-        any(map(is_unordered, arguments)),
+        values.is_unordered(receiver),
+        any(map(values.is_unordered, arguments)),
     )
     if is_given and name in _SUMS:
         summed = element_of(arguments.first) + (arguments.get(1, "start") or ())
-        return "CM704" if has_type(summed, "float") else None
+        return "CM704" if values.has_type(summed, "float") else None
     if is_given and name in _TIES:
         return "CM705" if _has_ties(dict(arguments.named).get("key")) else None
-    is_any = (method == "pop" and has_type(receiver, "set")) or (is_own and method == "__next__")
+    is_any = (method == "pop" and values.has_type(receiver, "set")) or (is_own and method == "__next__")
     if is_any or (is_given and name == "builtins.next"):
         return "CM702"
     is_ordered = is_own and method in {"__iter__", "__reduce__"}
     if is_given and receiver:
-        is_ordered |= method in _ORDERED_METHODS or (method == "update" and has_type(receiver, "dict"))
+        is_ordered |= method in _ORDERED_METHODS or (method == "update" and values.has_type(receiver, "dict"))
     elif is_given:
         is_ordered |= name.startswith(_ORDERED) and name not in _LAZY
     return "CM701" if is_ordered else None
@@ -407,7 +309,7 @@ def _has_ties(key: Value | None) -> bool:
             return False
         case (External(name=name),):
             return name not in _TEXTS
-        case (Function(node=ast.Lambda(args=ast.arguments(args=[member, *_]), body=body)),):
+        case (values.Function(node=ast.Lambda(args=ast.arguments(args=[member, *_]), body=body)),):
             match body:
                 case ast.Tuple():
                     return False
@@ -416,50 +318,122 @@ def _has_ties(key: Value | None) -> bool:
     return True
 
 
-def call(callee: External | Attribute, arguments: Arguments, node: ast.AST, scope: Scope) -> Value:
+def _made_text(name: str, receiver: Value, arguments: Arguments) -> list[Value]:
+    """Return the values that a call converts to text."""
+    method = name.rpartition(".")[2]
+    if receiver and method == "format":
+        return list(arguments)
+    is_json = method == "model_dump" and values.literal("json") in arguments
+    if receiver and (is_json or method in _TEXT_METHODS):
+        return [receiver]
+    return [arguments.first] if name in _TEXTS else []
+
+
+def _changed(name: str, receiver: Value, arguments: Arguments) -> Value:
+    """Return the value that a call mutates."""
+    owner, _, method = name.rpartition(".")
+    if name in _CHANGES_FIRST or (not receiver and owner in _BUILT_IN and method in _MUTATORS):
+        return arguments.first
+    shared = tuple(each for each in arguments.first if each.owner in _SHARED)
+    return receiver if method in _MUTATORS else shared if name == "builtins.next" else ()
+
+
+def call(callee: External | values.Attribute, arguments: Arguments, node: ast.AST, scope: Scope) -> Value:
     """Return the possible results of a library's function or method, and report it when it breaks a rule."""
-    if isinstance(callee, Attribute):
-        receiver: Value = (callee.receiver,)
-        name = f"{values.type_name(callee.receiver)}.{callee.name}"
+    receiver: Value = () if isinstance(callee, External) else (callee.receiver,)
+    if isinstance(callee, External):
+        name, arguments = callee.name, arguments.after(*callee.bound)
     else:
-        receiver, name, arguments = (), callee.name, arguments.after(*callee.bound)
-    first = arguments.first
+        name = f"{values.type_name(callee.receiver)}.{callee.name}"
     owner, _, method = name.rpartition(".")
     if code := _broken_by(name, arguments):
         scope.report(code, node, name.lstrip("."))
     if code := _broken_order(name, receiver, arguments):
         scope.report(code, node)
-    texts = [first] if name in _TEXTS else []
-    if receiver and (
-        method in _TEXT_METHODS or (method == "model_dump" and values.literal("json") in arguments)
-    ):
-        texts = [receiver]
-    for text in arguments if receiver and method == "format" else texts:
-        check_text(text, node, scope)
-    is_unbound = owner in {"builtins.list", "builtins.dict", "builtins.set", "builtins.object"}
-    if method in _MUTATORS and (receiver or is_unbound):
-        check_changed(receiver or first, node, scope)
-    elif name in _CHANGES_FIRST:
-        check_changed(first, node, scope)
-    elif name == "builtins.next":
-        check_changed(tuple(each for each in first if each.owner in _SHARED), node, scope)
     if owner == "random.Random" and any(each.owner in _SHARED for each in receiver):
         scope.report("CM205", node, name)
+    for text in _made_text(name, receiver, arguments):
+        check_text(text, node, scope)
+    check_changed(_changed(name, receiver, arguments), node, scope)
     if owner in {"builtins", "copy"}:
-        call_special(first, _ELSE.get(method, (f"__{method}__",)), node)
+        call_special(arguments.first, _ELSE.get(method, (f"__{method}__",)), node)
     for argument in arguments.positional if name in _ITERATING else ():
         element = iterate(argument, node)
         call_special(element, ("__lt__",) if name in _COMPARING else (), node, element)
-    if name in _SPECIAL:
-        return _SPECIAL[name](arguments, node, scope)
-    called_back: Value = ()
-    if name not in _NEVER_CALLED:
-        data = [each for each in arguments if not any(isinstance(option, Function) for option in each)]
-        called_back = call_back(arguments, element_of(receiver or join(*data)), node, scope)
+    if name in _INTERPRETED:
+        return _interpreted(name, arguments, node, scope)
+    data = [each for each in arguments if not any(isinstance(option, values.Function) for option in each)]
+    given = element_of(receiver or join(*data))
+    called_back = () if name in _NEVER_CALLED else call_back(arguments, given, node, scope)
     return _result(name, receiver, arguments, called_back)
 
 
 # Results, as far as the rules depend on them.
+
+_INTERPRETED = _WRAPPERS | listed(
+    "builtins.{getattr __import__ eval vars globals type super} importlib.import_module functools.partial typing.cast "
+    "operator.{methodcaller methodcaller.call} random.Random"
+)
+
+
+def _interpreted(name: str, arguments: Arguments, node: ast.AST, scope: Scope) -> Value:  # noqa: C901, PLR0911, PLR0912 - one table of cases
+    first, text = arguments.first, values.text_of(arguments.first)
+    match name.removeprefix("builtins."):
+        case "getattr":
+            text = values.text_of(arguments.get(1, ""))
+            if text is not None:
+                return join(resolution.attribute(first, text, node, scope), *arguments.positional[2:])
+            if any(isinstance(each, External | values.Package) for each in first):
+                scope.report("CM901", node, "getattr() with a name that is computed")
+            return join(*(values.owned((), each.owner) for each in first))
+        case "__import__" | "importlib.import_module" if text:
+            found = scope.checker.modules.find(text)
+            return (values.Package(found),) if found else (External(rules.canonical(text)),)
+        case "eval" if text:
+            parsed = parse_expression(text)
+            for each in ast.walk(parsed) if parsed else ():
+                if hasattr(each, "lineno"):
+                    ast.copy_location(each, node)
+            return scope.evaluate(parsed) if parsed else ()
+        case "eval" | "__import__" | "importlib.import_module":
+            what = "eval() of a text" if name == "builtins.eval" else "an import of a name"
+            scope.report("CM901", node, f"{what} that is computed")
+        case "vars":
+            return resolution.attribute(first, "__dict__", node, scope)
+        case "globals":
+            return (values.Package(scope.module),)
+        case "type":
+            of = [each.of for each in first if isinstance(each, Instance) and each.of]
+            return tuple(External(each) if isinstance(each, str) else each for each in of)
+        case "super" if scope.function and (owner := scope.function.of):
+            while scope.parent and scope.parent.function is scope.function:
+                scope = scope.parent
+            me = [
+                each.of if isinstance(each, Instance) else each
+                for each in next(iter(scope.names.values()), ())
+            ]
+            return tuple(Instance(each, after=owner) for each in me if isinstance(each, Class))
+        case "functools.partial":
+            given = arguments.positional[1:]
+            return tuple(
+                replace(each, bound=each.bound + given)
+                if isinstance(each, External | values.Function)
+                else each
+                for each in first
+            )
+        case "typing.cast":
+            return arguments.get(1, "val") or ()
+        case "operator.methodcaller":
+            return (External("operator.methodcaller.call", (first,)),)
+        case "operator.methodcaller.call" if text:
+            method = resolution.attribute(arguments.get(1, "") or (), text, node, scope)
+            return scope.call(method, Arguments(), node)
+        case "random.Random":
+            return values.instance(name)
+        case _ if name in _WRAPPERS:
+            return first
+    return ()
+
 
 _MADE = {
     **{f"builtins.{kind}": kind for kind in ("set", "frozenset", "list", "tuple")},
@@ -469,10 +443,10 @@ _MADE = {
 _RESULTS = {
     **dict.fromkeys(listed("builtins.{str repr format ascii chr}"), values.TEXT),
     **dict.fromkeys(listed("builtins.float math.fsum statistics.fmean"), values.FLOAT),
-    **dict.fromkeys(listed("builtins.{int len ord round hash}"), instance("builtins.int")),
+    **dict.fromkeys(listed("builtins.{int len ord round hash}"), values.instance("builtins.int")),
     **dict.fromkeys(listed("builtins.str.{split rsplit splitlines}"), collection("list", values.TEXT)),
-    "handlers.Context.new_guid": instance("uuid.UUID"),
-    "builtins.bool": instance("builtins.bool"),
+    "handlers.Context.new_guid": values.instance("uuid.UUID"),
+    "builtins.bool": values.instance("builtins.bool"),
 }
 _DICTS = listed("builtins.dict builtins.dict.fromkeys collections.{OrderedDict Counter ChainMap}")
 _COPIES = listed("copy.{copy deepcopy replace} dataclasses.replace")
@@ -486,9 +460,9 @@ def _result(name: str, receiver: Value, arguments: Arguments, called_back: Value
     first, method = arguments.first, name.rpartition(".")[2]
     match receiver:
         case (Instance(of=Class() as of),) if method in _BUILDERS | _COPYING_METHODS:
-            return instance(of)
+            return values.instance(of)
         case (Class() as of,) if method in _BUILDERS:
-            return instance(of)
+            return values.instance(of)
         case (Instance(of="builtins.set" | "builtins.frozenset", element=element),) if method in _SET_RESULTS:
             return collection(name.split(".")[1], join(element, *map(element_of, arguments)))
     match name.removeprefix("builtins."):
@@ -513,7 +487,7 @@ def _result(name: str, receiver: Value, arguments: Arguments, called_back: Value
         case "round" if len(arguments.positional) > 1:
             return values.FLOAT
         case "enumerate":
-            return collection("iterator", values.row(instance("builtins.int"), element_of(first)))
+            return collection("iterator", values.row(values.instance("builtins.int"), element_of(first)))
         case "zip":
             return collection("iterator", values.row(*map(element_of, arguments.positional)))
         case "collections.defaultdict":
@@ -523,7 +497,7 @@ def _result(name: str, receiver: Value, arguments: Arguments, called_back: Value
             return collection(_MADE[name], element_of(first))
         case _ if name in _LAZY:
             yielded = called_back if name == "builtins.map" else join(*map(element_of, arguments))
-            return collection("iterator", yielded, unordered=any(map(is_unordered, arguments)))
+            return collection("iterator", yielded, unordered=any(map(values.is_unordered, arguments)))
         case _ if name in _COPIES:
             return values.fresh(first)
         case _ if name in _DICTS:
@@ -531,5 +505,5 @@ def _result(name: str, receiver: Value, arguments: Arguments, called_back: Value
     is_path = name.startswith("pathlib.Path.")
     is_class = method[:1].isupper() and rules.called(name) is None
     return _RESULTS.get(name) or (
-        instance("pathlib.Path" if is_path else name) if is_path or is_class else ()
+        values.instance("pathlib.Path" if is_path else name) if is_path or is_class else ()
     )

@@ -19,7 +19,6 @@ class SourceError(HandlersError):
     """Raised when source cannot be found, read or parsed. One sentence says which, and where."""
 
 
-Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
@@ -41,7 +40,7 @@ class Assigned:
     is_part: bool = False
 
 
-Binding = Imported | Assigned | Definition
+Binding = Imported | Assigned | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 Bindings = dict[str, list[Binding]]
 
 
@@ -73,12 +72,9 @@ def _bound(body: Iterable[ast.AST]) -> Iterator[tuple[str, Binding]]:
                 yield from imported_names(statement)
             case ast.Assign(targets=targets, value=value):
                 for target in targets:
-                    yield from _targets(target, Assigned(value, is_part=not isinstance(target, ast.Name)))
-            case ast.For(target=target, iter=iterated):
-                yield from _targets(target, Assigned(iterated, is_part=True))
-            case ast.With(items=items):
-                for item in items:
-                    yield from _targets(item.optional_vars, Assigned(None))
+                    is_part = not isinstance(target, ast.Name)
+                    names = (each for each in ast.walk(target) if isinstance(each, ast.Name))
+                    yield from ((each.id, Assigned(value, None, is_part)) for each in names)
             case ast.AnnAssign(target=ast.Name(id=name), annotation=annotation, value=value):
                 yield name, Assigned(value, annotation)
             case ast.AugAssign(target=ast.Name(id=name), value=value):
@@ -89,31 +85,14 @@ def _bound(body: Iterable[ast.AST]) -> Iterator[tuple[str, Binding]]:
             yield from _bound(getattr(statement, inner, ()))
 
 
-def _targets(target: ast.expr | None, assigned: Assigned) -> Iterator[tuple[str, Binding]]:
-    for node in ast.walk(target) if target else ():
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id, assigned
-
-
-def parse_expression(text: str) -> ast.expr | None:
-    """Return the syntax tree of an expression, None when the text is not one."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-
-
 _HANDLERS = Path(__file__).resolve().parents[1]
 _FRAMEWORK = tuple(_HANDLERS.parent / name for name in (_HANDLERS.name, "eventstore", "runtime"))
-_INSTALLED = frozenset({"site-packages", "dist-packages"})
 _PACKAGE = "__init__.py"
 
 
 @dataclass(eq=False)
 class SourceModule:
-    """A module of the user's: its name, its file and its syntax tree."""
+    """A module of the user's: its last name, its file and its syntax tree."""
 
     name: str
     path: Path
@@ -128,9 +107,8 @@ class SourceModule:
     @cached_property
     def changed(self) -> frozenset[str]:
         """The names that some function of the module declares `global`."""
-        return frozenset(
-            name for node in ast.walk(self.tree) if isinstance(node, ast.Global) for name in node.names
-        )
+        found = (node.names for node in ast.walk(self.tree) if isinstance(node, ast.Global))
+        return frozenset(name for names in found for name in names)
 
 
 class Modules:
@@ -150,8 +128,8 @@ class Modules:
                 root = root.parent
             above = [folder for folder in root.parents if folder.is_relative_to(self._roots[0])]
             self._roots += [folder for folder in (root, *above) if folder not in self._roots]
-            text, tree = _parsed(path) if path.suffix == ".py" else ("", ast.Module([], []))
             name = path.parent.name if path.name == _PACKAGE else path.stem
+            text, tree = _parsed(path) if path.suffix == ".py" else ("", ast.Module([], []))
             self.opened[path] = SourceModule(name, path, text, tree)
         return self.opened[path]
 
@@ -204,7 +182,8 @@ def _file(place: Path) -> Path | None:
 
 
 def _is_users(path: Path) -> bool:
-    return not _INSTALLED & set(path.parts) and not any(path.is_relative_to(own) for own in _FRAMEWORK)
+    is_installed = not {"site-packages", "dist-packages"}.isdisjoint(path.parts)
+    return not is_installed and not any(path.is_relative_to(own) for own in _FRAMEWORK)
 
 
 def _origin(name: str) -> Path | None:
@@ -212,29 +191,34 @@ def _origin(name: str) -> Path | None:
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError, AttributeError):
+        spec = None
+    path = Path(spec.origin).resolve() if spec and spec.origin else Path()
+    return (path.parent if path.name == _PACKAGE else path.with_suffix("")) if path.suffix == ".py" else None
+
+
+_PARSING_ERRORS = (SyntaxError, ValueError, RecursionError, MemoryError)  # of encodings too
+
+
+def parse_expression(text: str) -> ast.expr | None:
+    """Return the syntax tree of an expression, None when the text is not one."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            return ast.parse(text, mode="eval").body
+    except _PARSING_ERRORS:
         return None
-    if spec is None or not spec.origin or not spec.origin.endswith(".py"):
-        return None
-    path = Path(spec.origin).resolve()
-    return path.parent if path.name == _PACKAGE else path.with_suffix("")
 
 
 def _parsed(path: Path) -> tuple[str, ast.Module]:
     try:
-        with tokenize.open(path) as file:
+        with tokenize.open(path) as file, warnings.catch_warnings(action="ignore"):
             text = file.read()
+            return text, ast.parse(text)
     except OSError as error:
         raise SourceError(f"{shown(path)} cannot be read: {error.strerror or error}.") from error
-    except (SyntaxError, UnicodeDecodeError) as error:
-        raise SourceError(f"{shown(path)} is not Python source: {error}.") from error
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return text, ast.parse(text)
-    except SyntaxError as error:
-        raise SourceError(f"{shown(path)}:{error.lineno}: this is not valid Python: {error.msg}.") from error
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise SourceError(f"{shown(path)} cannot be parsed: {error}.") from error
+    except _PARSING_ERRORS as error:
+        line = getattr(error, "lineno", None)
+        invalid = f"{shown(path)}:{line}: this is not valid Python: {getattr(error, 'msg', '')}."
+        raise SourceError(invalid if line else f"{shown(path)} is not Python source: {error}.") from error
 
 
 def shown(path: Path) -> str:

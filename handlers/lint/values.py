@@ -54,6 +54,7 @@ class Instance(Option):
     item: Value = ()
     parts: tuple[Value, ...] = ()
     is_unordered: bool = False
+    depth: int = 0
     after: Class | None = None
 
 
@@ -85,7 +86,7 @@ class Function(Option):
     @property
     def owner(self) -> Owner | None:
         """All messages share what is defined at the top of a module or class."""
-        return Owner.MODULE if self.scope.function is None else None
+        return Owner.MODULE if self.scope.function is None and not self.bound else None
 
     @property
     def name(self) -> str:
@@ -178,7 +179,7 @@ TEXT: Value = (Instance("builtins.str"),)
 FLOAT: Value = (Instance("builtins.float"),)
 
 _MOST_OPTIONS = 8
-_DEEPEST_NESTING = 5
+_DEEPEST_NESTING = 4
 
 
 def join(*values: Value) -> Value:
@@ -220,29 +221,18 @@ def collection(
     unordered: bool = False,
 ) -> Value:
     """Return a collection of Python's own; when it is nested too deeply, its members are unknown."""
-    if max(map(_depth, (element, item or (), *parts))) >= _DEEPEST_NESTING:
-        element, item, parts = (), None, ()
+    members = (element, item or (), *parts)
+    depth = 1 + max(getattr(option, "depth", 0) for value in members for option in (*value, NONE))
+    if depth > _DEEPEST_NESTING:
+        element, item, parts, depth = (), None, (), 1
     item = element if item is None else item
     is_unordered = unordered or kind in {"set", "frozenset"}
-    return (Instance(f"builtins.{kind}", None, None, element, item, tuple(parts), is_unordered),)
+    return (Instance(f"builtins.{kind}", None, None, element, item, tuple(parts), is_unordered, depth),)
 
 
 def row(*parts: Value) -> Value:
     """Return a tuple of known members."""
     return collection("tuple", join(*parts), parts=parts)
-
-
-def _depth(value: Value) -> int:
-    inner: list[Value] = []
-    for option in value:
-        match option:
-            case Instance():
-                inner += [option.element, option.item, *option.parts]
-            case External() | Function():
-                inner += option.bound
-            case Attribute():
-                inner.append((option.receiver,))
-    return 1 + max(map(_depth, inner), default=0)
 
 
 def owned(value: Value, owner: Owner | None) -> Value:
@@ -340,25 +330,15 @@ class Checker:
         self.counts: dict[Hashable, int] = {}
         self.classes: dict[ast.ClassDef, Class] = {}
         self.mode = (False, False)
-        self._scopes = scopes
-        self._tops: dict[SourceModule, Scope] = {}
-        self._chain: list[tuple[str, ast.AST, SourceModule]] = []
+        self.scopes = scopes
+        self.tops: dict[SourceModule, Scope] = {}
+        self.chain: list[tuple[str, ast.AST, SourceModule]] = []
 
     def top(self, module: SourceModule) -> Scope:
         """Return the scope at the top of a module, the same one each time."""
-        return self._tops.setdefault(module, self._scopes(self, module))
-
-    def report(self, code: str, node: ast.AST, module: SourceModule, what: str | None) -> None:
-        """Report a broken rule, once for each place."""
-        is_quiet, is_importing = self.mode
-        line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1
-        key = (module.path, line, column, code)
-        if not is_quiet and not (is_importing and code in _ALLOWED_AT_IMPORT) and key not in self.findings:
-            chain = (
-                label if each is self._chain[0][2] else f"{each.name}.{label}"
-                for label, _, each in self._chain
-            )
-            self.findings[key] = Finding(module.path, line, column, code, what or excerpt(node), tuple(chain))
+        if module not in self.tops:
+            self.tops[module] = self.scopes(self, module)
+        return self.tops[module]
 
     @contextmanager
     def following(self, *, quietly: bool = False, importing: bool = False) -> Iterator[None]:
@@ -373,16 +353,16 @@ class Checker:
     @contextmanager
     def within(self, label: str, node: ast.AST, module: SourceModule) -> Iterator[None]:
         """Add a function or name to the chain of calls within the block."""
-        self._chain.append((label, node, module))
+        self.chain.append((label, node, module))
         try:
             yield
         finally:
-            self._chain.pop()
+            self.chain.pop()
 
     def is_too_deep(self, node: ast.AST) -> bool:
         """Return whether a function calls itself again, or the calls go too deep to be followed."""
-        times = sum(each is node for _, each, _ in self._chain)
-        return len(self._chain) >= _DEEPEST_CALLS or times >= _RE_ENTRIES
+        times = sum(each is node for _, each, _ in self.chain)
+        return len(self.chain) >= _DEEPEST_CALLS or times >= _RE_ENTRIES
 
 
 class Scope(ABC):
@@ -413,6 +393,10 @@ class Scope(ABC):
         """Return the possible values of an expression, and report what is wrong in it."""
 
     @abstractmethod
+    def execute(self, body: Sequence[ast.stmt]) -> None:
+        """Follow statements one after another: both branches of a condition, and loops twice."""
+
+    @abstractmethod
     def call(self, callee: Value, arguments: Arguments, node: ast.AST) -> Value:
         """Return the possible results of a call, and report what is wrong in what is called."""
 
@@ -422,8 +406,13 @@ class Scope(ABC):
             return self.evaluate(node)
 
     def report(self, code: str, node: ast.AST, what: str | None = None) -> None:
-        """Report a broken rule; `what` is the source of the node unless it is given."""
-        self.checker.report(code, node, self.module, what)
+        """Report a broken rule, once for each place; `what` is the source of the node unless it is given."""
+        (is_quiet, is_importing), chain = self.checker.mode, self.checker.chain
+        line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1
+        key = (self.module.path, line, column, code)
+        if not (is_quiet or (is_importing and code in _ALLOWED_AT_IMPORT) or key in self.checker.findings):
+            way = (name if each is chain[0][2] else f"{each.name}.{name}" for name, _, each in chain)
+            self.checker.findings[key] = Finding(*key[:3], code, what or excerpt(node), tuple(way))
 
     def inside(self, *, function: Function | None = None, body_of: Class | None = None) -> Self:
         """Return a scope within this one."""
