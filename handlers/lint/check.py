@@ -14,7 +14,6 @@ from typing import Any
 
 from handlers.lint import values
 from handlers.lint.interpreter import Interpreter, check_model
-from handlers.lint.resolution import CONTEXT, annotated, attribute
 from handlers.lint.rules import Finding
 from handlers.lint.source import FunctionNode, SourceError, SourceModule, shown
 from handlers.lint.values import Arguments, Checker, Class, Function, Instance, Owner, Scope, Value
@@ -94,8 +93,8 @@ def _chosen(top: Scope, names: frozenset[str] | None) -> list[Class]:
     missing = (names or frozenset()) - {each.name for each in found}
     if missing:
         raise SourceError(
-            f"There is no class {', '.join(sorted(missing))} in the source of {shown(top.module.path)}: a handler can be "
-            f"checked when a class statement defines it."
+            f"There is no class {', '.join(sorted(missing))} in the source of {shown(top.module.path)}: a handler can "
+            f"be checked when a class statement defines it."
         )
     return [each for each in found if names is None or each.name in names]
 
@@ -117,19 +116,17 @@ def _check_class(class_: Class) -> None:
     for base in class_.users_mro:
         for name, bindings in base.bindings.items():
             for node in bindings:
-                if isinstance(node, FunctionNode) and "handlers.handles" in values.marks(
-                    node, base.body_scope
-                ):
+                if isinstance(node, FunctionNode) and "handlers.handles" in base.body_scope.marks(node):
                     _check_method(class_, name, base.function(node))
 
 
 def _check_method(class_: Class, name: str, method: Function) -> None:
     node, scope = method.node, method.scope
     bases = [(each, base.scope) for base in class_.users_mro for each in base.node.bases]
-    states = [annotated(each.slice, inside) for each, inside in bases if isinstance(each, ast.Subscript)]
+    states = [inside.annotated(each.slice) for each, inside in bases if isinstance(each, ast.Subscript)]
     given: list[Value] = []
     for parameter, owner in zip(node.args.args[1:], (Owner.STATE, Owner.MESSAGE), strict=False):
-        declared = annotated(parameter.annotation, scope)
+        declared = scope.annotated(parameter.annotation)
         if not declared and owner is Owner.STATE:
             declared = next(iter(states), ())  # `Handler[SomeState]`
         for option in declared:
@@ -139,11 +136,11 @@ def _check_method(class_: Class, name: str, method: Function) -> None:
     if isinstance(node, ast.AsyncFunctionDef):
         scope.report("CM502", node, f"async def {node.name}")
     me = values.instance(class_, Owner.CLASS)
-    called = [each for each in attribute(me, name, node, scope) if isinstance(each, Function)]
+    called = [each for each in scope.attribute(me, name, node) if isinstance(each, Function)]
     # A name that is bound twice, as by two revisions of a method, is followed as each of its bodies.
     if not any(each.node is node for each in called):
         called.append(replace(method, bound=(me,)))
-    scope.call(tuple(called), Arguments((*given, values.instance(CONTEXT))), node)
+    scope.call(tuple(called), Arguments((*given, values.instance(values.CONTEXT))), node)
 
 
 def _check_stored(class_: Class) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 
-from handlers.lint import library, resolution, rules, values
+from handlers.lint import library, rules, values
 from handlers.lint.library import call_back, call_special, check_iteration, iterate, orderless
-from handlers.lint.resolution import annotated, decorated
 from handlers.lint.rules import listed
 from handlers.lint.source import Assigned, FunctionNode, imported_names
 from handlers.lint.values import (
@@ -26,7 +25,7 @@ _PASSES = 2
 _MOST_CONTEXTS = 12
 _COLLECTIONS = listed("builtins.{list tuple set frozenset dict iterator}")
 _MADE_ONCE = ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.SetComp | ast.Call
-_RECORDED = {values.Attribute(Instance(resolution.CONTEXT), name) for name in ("capture", "store_document")}
+_RECORDED = {values.Attribute(Instance(values.CONTEXT), name) for name in ("capture", "store_document")}
 
 
 class Interpreter(values.Scope):
@@ -38,14 +37,14 @@ class Interpreter(values.Scope):
             case ast.Constant(value=constant):
                 return values.literal(constant)
             case ast.Name(id=name):
-                found = resolution.lookup(name, self)
-                resolution.check_read(found or (), node, self)
+                found = self.lookup(name)
+                self.check_read(found or (), node)
                 is_ours = self.local(name) is not None or self.is_global(name)
                 if found is not None and name in self.module.changed and not is_ours:
                     self.report("CM808", node, name)
                 return found or ()
             case ast.Attribute(value=base, attr=name):
-                return resolution.attribute(self.evaluate(base), name, node, self)
+                return self.attribute(self.evaluate(base), name, node)
             case ast.Subscript():
                 return self._subscript(node)
             case ast.Call():
@@ -116,7 +115,7 @@ class Interpreter(values.Scope):
         match statement:
             case ast.Import() | ast.ImportFrom():
                 for name, binding in imported_names(statement):
-                    self.names[name] = resolution.imported(binding, self)
+                    self.names[name] = self.imported(binding)
             case ast.Global(names=names):
                 self.globals.update(names)
             case ast.Assign(targets=targets, value=assigned):
@@ -128,7 +127,7 @@ class Interpreter(values.Scope):
                 is_open = all(values.type_name(each) in _COLLECTIONS for each in value) and not element_of(
                     value
                 )
-                self.bind(target, (annotated(annotation, self) if is_open else ()) or value)
+                self.bind(target, (self.annotated(annotation) if is_open else ()) or value)
             case ast.AugAssign():
                 self._augmented(statement)
             case ast.Delete(targets=targets):
@@ -156,7 +155,7 @@ class Interpreter(values.Scope):
                 self._match(statement)
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                 self.names[name] = (Function(statement, self),)
-                self.names[name] = decorated(Function(statement, self), self)
+                self.names[name] = self.decorated(Function(statement, self))
             case ast.ClassDef(name=name):
                 self.names[name] = (self.class_of(statement),)
             case _:
@@ -200,10 +199,8 @@ class Interpreter(values.Scope):
                 case External(name="sys.modules"), (Instance(literal=str(name)),):
                     found.append((External(name),))
                 case External() | values.Package(), (Instance(literal=str(name)),):
-                    found.append(resolution.attribute((option,), name, node, self))
-                case External(name=name), _ if (
-                    name in resolution.KINDS or name.rpartition(".")[2][:1].isupper()
-                ):
+                    found.append(self.attribute((option,), name, node))
+                case External(name=name), _ if name in values.KINDS or name.rpartition(".")[2][:1].isupper():
                     arguments = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
                     found.append((External(name, tuple(map(self.quietly, arguments))),))
                 case Class(), _:
@@ -391,7 +388,7 @@ class Interpreter(values.Scope):
             is_generator = bool(inside.yielded)
             result = collection("iterator", join(*inside.yielded)) if is_generator else join(*inside.returned)
             checker.known[key] = result
-        return checker.known.get(key) or annotated(getattr(node, "returns", None), scope)
+        return checker.known.get(key) or scope.annotated(getattr(node, "returns", None))
 
     def _instantiate(self, class_: Class, arguments: Arguments, node: ast.AST) -> Value:
         """Return an instance, and follow what constructs it."""
@@ -429,7 +426,7 @@ def _bind(parameters: ast.arguments, arguments: Arguments, scope: values.Scope) 
             owner = values.Owner.DEFAULT if isinstance(default, _MADE_ONCE) else None
             value = values.owned(outside.evaluate(default), owner)
         elif not value or all(isinstance(each, Instance) and each.of == "" for each in value):
-            value = values.owned(annotated(parameter.annotation, outside), value[0].owner if value else None)
+            value = values.owned(outside.annotated(parameter.annotation), value[0].owner if value else None)
         scope.names[parameter.arg] = value or ()
     if parameters.vararg:
         scope.names[parameters.vararg.arg] = collection("tuple", join(*given))
@@ -445,7 +442,7 @@ _VALIDATORS = listed(
 
 
 def check_model(class_: Class, given: frozenset[str] = frozenset(), *, nested: bool = True) -> None:
-    """Follow what decoding a message or state may call, in nested models too; a field that is given needs no default."""
+    """Follow what decoding a model may call, in nested models too; fields that are given need no default."""
     checker = class_.scope.checker
     key = ("model", class_, given, nested, checker.mode)
     if key in checker.known:
@@ -456,10 +453,8 @@ def check_model(class_: Class, given: frozenset[str] = frozenset(), *, nested: b
         scope = base.body_scope
         with checker.within(base.name, base.node, scope.module):
             for name, binding in [(name, each) for name, found in base.bindings.items() for each in found]:
-                if isinstance(binding, FunctionNode) and _VALIDATORS.intersection(
-                    values.marks(binding, scope)
-                ):
-                    method = resolution.attribute(values.instance(class_), name, binding, scope)
+                if isinstance(binding, FunctionNode) and _VALIDATORS.intersection(scope.marks(binding)):
+                    method = scope.attribute(values.instance(class_), name, binding)
                     scope.call(method, values.OPEN, binding)
                 elif isinstance(binding, Assigned) and binding.annotation:
                     annotations += ((each, scope) for each in ast.walk(binding.annotation))

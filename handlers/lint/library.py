@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
-from handlers.lint import resolution, rules, values
+from handlers.lint import rules, values
 from handlers.lint.rules import listed
 from handlers.lint.source import FunctionNode, parse_expression
 from handlers.lint.values import (
@@ -41,7 +41,7 @@ def _holds_set(option: values.Option) -> bool:
         case Instance(of=Class() as class_) if not any(map(class_.members, ("__str__", "__repr__"))):
             fields = [(each, base) for base in class_.users_mro for each in base.node.body]
             members = [
-                resolution.annotated(field.annotation, base.body_scope)
+                base.body_scope.annotated(field.annotation)
                 for field, base in fields
                 if isinstance(field, ast.AnnAssign)
             ]
@@ -382,7 +382,7 @@ def _interpreted(name: str, arguments: Arguments, node: ast.AST, scope: Scope) -
         case "getattr":
             text = values.text_of(arguments.get(1, ""))
             if text is not None:
-                return join(resolution.attribute(first, text, node, scope), *arguments.positional[2:])
+                return join(scope.attribute(first, text, node), *arguments.positional[2:])
             if any(isinstance(each, External | values.Package) for each in first):
                 scope.report("CM901", node, "getattr() with a name that is computed")
             return join(*(values.owned((), each.owner) for each in first))
@@ -399,7 +399,7 @@ def _interpreted(name: str, arguments: Arguments, node: ast.AST, scope: Scope) -
             what = "eval() of a text" if name == "builtins.eval" else "an import of a name"
             scope.report("CM901", node, f"{what} that is computed")
         case "vars":
-            return resolution.attribute(first, "__dict__", node, scope)
+            return scope.attribute(first, "__dict__", node)
         case "globals":
             return (values.Package(scope.module),)
         case "type":
@@ -426,7 +426,7 @@ def _interpreted(name: str, arguments: Arguments, node: ast.AST, scope: Scope) -
         case "operator.methodcaller":
             return (External("operator.methodcaller.call", (first,)),)
         case "operator.methodcaller.call" if text:
-            method = resolution.attribute(arguments.get(1, "") or (), text, node, scope)
+            method = scope.attribute(arguments.get(1, "") or (), text, node)
             return scope.call(method, Arguments(), node)
         case "random.Random":
             return values.instance(name)

@@ -22,7 +22,8 @@ CM102 | process clock | it starts at another value in each process | context.now
   calls: time.{monotonic monotonic_ns perf_counter perf_counter_ns process_time process_time_ns thread_time
     thread_time_ns clock_gettime clock_gettime_ns} timeit os.times resource.getrusage
 CM103 | local time zone | it may differ between machines | an explicit time zone, such as UTC
-  calls: time.{mktime tzset localtime ctime} datetime.date.fromtimestamp dateutil.tz.tzlocal tzlocal email.utils.formatdate
+  calls: time.{mktime tzset localtime ctime} datetime.date.fromtimestamp dateutil.tz.tzlocal tzlocal
+    email.utils.formatdate
   reads: time.{tzname timezone altzone daylight}
 CM104 | waiting | it delays all later messages, and depends on the clock
     | a message that says when it is due, and context.now
@@ -121,13 +122,13 @@ CM901 | not followed | the source does not tell what is called | a name that sta
 CM902 | noqa without a reason | nobody can tell why it is allowed here | # noqa: CODE and the reason
 CM903 | unused noqa | it would hide later findings | the line without it
 pure | deterministic names in modules whose other names break a rule
-  calls: random.Random time.{struct_time strptime gmtime strftime asctime} socket.{inet_aton inet_ntoa inet_pton inet_ntop htons ntohs htonl
-    ntohl} numpy.random.{SeedSequence default_rng RandomState Generator PCG64} threading.{Lock RLock} asyncio.CancelledError urllib3.util datetime.{datetime
-    date} azure.functions.Context signal.Signals tempfile.gettempprefix glob.escape shutil.Error
-    multiprocessing.TimeoutError concurrent.futures.TimeoutError http.client.responses subprocess.list2cmdline
-    locale.Error scipy.stats.norm.{cdf pdf ppf} weakref.ReferenceType psutil.Error requests.{HTTPError exceptions}
-    httpx.HTTPError sqlite3.Error psycopg.Error sqlalchemy.exc
-    importlib.metadata.PackageNotFoundError
+  calls: random.Random time.{struct_time strptime gmtime strftime asctime} socket.{inet_aton inet_ntoa inet_pton
+    inet_ntop htons ntohs htonl ntohl} numpy.random.{SeedSequence default_rng RandomState Generator PCG64}
+    threading.{Lock RLock} asyncio.CancelledError urllib3.util datetime.{datetime date} azure.functions.Context
+    signal.Signals tempfile.gettempprefix glob.escape shutil.Error multiprocessing.TimeoutError
+    concurrent.futures.TimeoutError http.client.responses subprocess.list2cmdline locale.Error scipy.stats.norm.{cdf
+    pdf ppf} weakref.ReferenceType psutil.Error requests.{HTTPError exceptions} httpx.HTTPError sqlite3.Error
+    psycopg.Error sqlalchemy.exc importlib.metadata.PackageNotFoundError
 """
 
 

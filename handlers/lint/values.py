@@ -1,4 +1,4 @@
-"""What an expression may evaluate to, as far as can be told without running it; and the names of a scope.
+"""What names and expressions may stand for, as far as can be told without running them.
 
 A value is a tuple of options: each of them may be there, so each is checked. About an empty value nothing is known.
 """
@@ -6,16 +6,29 @@ A value is a tuple of options: each of them may be there, so each is checked. Ab
 from __future__ import annotations
 
 import ast
+import builtins
+import importlib
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Self
 
-from handlers.lint.rules import Finding, excerpt
-from handlers.lint.source import Binding, FunctionNode, Modules, SourceModule, bindings_of
+from handlers.lint import rules
+from handlers.lint.rules import Finding, listed
+from handlers.lint.source import (
+    Assigned,
+    Binding,
+    FunctionNode,
+    Imported,
+    Modules,
+    SourceModule,
+    bindings_of,
+    parse_expression,
+)
 
 
 class Owner(Enum):
@@ -149,7 +162,7 @@ class Class(Option):
         """Whether annotated names in its body are fields of its instances."""
         ends = ("dataclass", "attr.s", "define")
         return not MODELS.isdisjoint(self.mro) or any(
-            each.endswith(ends) for each in marks(self.node, self.scope)
+            each.endswith(ends) for each in self.scope.marks(self.node)
         )
 
     def members(self, name: str, after: Class | None = None) -> list[tuple[Class, Binding]]:
@@ -164,12 +177,47 @@ class Class(Option):
         """Return a method; it does not see the other names of the body."""
         return Function(node, self.scope, self, bound)
 
+    def values_of(
+        self, name: str, option: Instance | Class, node: ast.AST, after: Class | None = None
+    ) -> list[Value]:
+        """Return the values of an attribute of the class or of an object; follow the property that computes it."""
+        return [base.value_of(option, each, node) for base, each in self.members(name, after)]
 
-def marks(node: ast.AST, scope: Scope) -> list[str]:
-    """Return the full names of the decorators that are not the user's."""
-    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    found = (scope.quietly(each.func if isinstance(each, ast.Call) else each) for each in decorators)
-    return [option.name for value in found for option in value if isinstance(option, External)]
+    def value_of(self, option: Instance | Class, binding: Binding, node: ast.AST) -> Value:
+        """Return the value that one binding in the body gives an attribute of this class, one below, or an object."""
+        if isinstance(binding, FunctionNode):
+            marks = self.body_scope.marks(binding)
+            of = option.of if isinstance(option, Instance) else option
+            receivers: list[Value] = [(replace(option, after=None),)] if isinstance(option, Instance) else []
+            if "builtins.classmethod" in marks and isinstance(of, Class):
+                receivers = [(of,)]
+            method = self.function(binding, *([] if "builtins.staticmethod" in marks else receivers))
+            function = self.scope.decorated(method)
+            is_getter = _GETTERS.intersection(marks) or any(
+                mark.endswith("cached_property") for mark in marks
+            )
+            return self.scope.call((method,), Arguments(), node) if is_getter and receivers else function
+        if isinstance(option, Class) and "enum.Enum" in option.mro:
+            return instance(option)
+        if (
+            isinstance(option, Instance)
+            and isinstance(binding, Assigned)
+            and binding.annotation
+            and self.is_record
+        ):
+            return owned(self.body_scope.annotated(binding.annotation), option.owner)
+        return self.body_scope.bound("", binding, Owner.CLASS)
+
+    def assigned_to(self, name: str) -> Value:
+        """Return what methods that were followed assigned to an attribute; the constructor always is."""
+        known = self.scope.checker.known
+        if ("constructor", self) not in known:
+            known["constructor", self] = ()
+            for base, method in self.members("__init__"):
+                if isinstance(method, FunctionNode):
+                    with self.scope.checker.following(quietly=True):
+                        base.scope.call((base.function(method, instance(self)),), OPEN, method)
+        return self.assigned.get(name, ())
 
 
 Value = tuple[Option, ...]
@@ -311,6 +359,35 @@ class Arguments:
 
 OPEN = Arguments(is_open=True)
 
+KINDS = {
+    name: kind
+    for kind, names in {
+        "set": "builtins.set typing.{Set MutableSet}",
+        "frozenset": "builtins.frozenset typing.{AbstractSet FrozenSet}",
+        "list": "builtins.list typing.{List Sequence MutableSequence Collection Deque} collections.deque",
+        "tuple": "builtins.tuple typing.Tuple",
+        "dict": "builtins.dict typing.{Dict Mapping MutableMapping DefaultDict Counter} "
+        "collections.{defaultdict OrderedDict Counter}",
+        "iterator": "typing.{Iterable Iterator Generator}",
+    }.items()
+    for name in listed(names)
+}
+"""The generic types of collections."""
+_FIRST = listed("typing.{Annotated Final ClassVar Optional Required NotRequired ReadOnly}")
+"""Generic types whose first argument alone says what a value is."""
+
+CONTEXT = "handlers.Context"
+_OF_INSTANCES: dict[str, Value] = {
+    f"{CONTEXT}.now": instance("datetime.datetime"),
+    f"{CONTEXT}.random": instance("random.Random"),
+    **dict.fromkeys(listed("handlers.Context.{message_id business_id}"), TEXT),
+    f"{CONTEXT}.headers": collection("dict", TEXT),
+    "pathlib.Path.parent": instance("pathlib.Path"),
+    "pathlib.Path.parents": collection("tuple", instance("pathlib.Path")),
+}
+_GETTERS = listed("builtins.property functools.cached_property pydantic.computed_field typing.override")
+
+
 _DEEPEST_CALLS = 30
 _RE_ENTRIES = 2
 _ALLOWED_AT_IMPORT = frozenset({"CM801", "CM802", "CM803", "CM808"})
@@ -412,7 +489,7 @@ class Scope(ABC):
         key = (self.module.path, line, column, code)
         if not (is_quiet or (is_importing and code in _ALLOWED_AT_IMPORT) or key in self.checker.findings):
             way = (name if each is chain[0][2] else f"{each.name}.{name}" for name, _, each in chain)
-            self.checker.findings[key] = Finding(*key[:3], code, what or excerpt(node), tuple(way))
+            self.checker.findings[key] = Finding(*key[:3], code, what or rules.excerpt(node), tuple(way))
 
     def inside(self, *, function: Function | None = None, body_of: Class | None = None) -> Self:
         """Return a scope within this one."""
@@ -433,3 +510,174 @@ class Scope(ABC):
     def is_global(self, name: str) -> bool:
         """Return whether this or an enclosing scope declares a name `global`."""
         return name in self.globals or (self.parent is not None and self.parent.is_global(name))
+
+    def marks(self, node: ast.AST) -> list[str]:
+        """Return the full names of the decorators that are not the user's."""
+        decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+        found = (self.quietly(each.func if isinstance(each, ast.Call) else each) for each in decorators)
+        return [option.name for value in found for option in value if isinstance(option, External)]
+
+    def annotated(self, node: ast.expr | None) -> Value:
+        """Return the values that a name with this annotation may have."""
+        return join(*map(self._instance_of, self.quietly(node))) if node else ()
+
+    def _instance_of(self, type_: Option) -> Value:
+        match type_:
+            case Class():
+                return instance(type_)
+            case Instance(literal=str(text)):
+                return self.annotated(parse_expression(text))
+            case External(name=name, bound=arguments):
+                members = [join(*map(self._instance_of, argument)) for argument in arguments]
+                if name in _FIRST or name == "typing.Union":
+                    return join(*(members if name == "typing.Union" else members[:1]))
+                if name not in KINDS:
+                    return instance(name)
+                if KINDS[name] == "tuple" and arguments and arguments[-1] != literal(...):
+                    return row(*members)
+                return collection(KINDS[name], *members[: 2 if KINDS[name] == "dict" else 1])
+        return ()
+
+    def lookup(self, name: str) -> Value | None:
+        """Return the value of a name: of the scope, its class body, its module, or Python; None when there is none."""
+        found = self.local(name)
+        if found is None and self.body_of is not None and name in self.body_of.bindings:
+            found = join(*(self.bound(name, each, Owner.CLASS) for each in self.body_of.bindings[name]))
+        if found is None:
+            found = self._top_name(name, self.module)
+        is_builtin = found is None and hasattr(builtins, name)
+        return (External(f"builtins.{name}"),) if is_builtin else found
+
+    def _top_name(self, name: str, module: SourceModule) -> Value | None:
+        checker = self.checker
+        key = ("name", module, name, checker.mode)
+        if key not in checker.known:
+            checker.known[key] = ()  # for a name that is defined by itself
+            top = checker.top(module)
+            found = [top.bound(name, each, Owner.MODULE) for each in module.bindings.get(name, ())]
+            value = join(*found) if found else top.from_stars(name)
+            if value is None:
+                del checker.known[key]
+                return None
+            checker.known[key] = value
+        return checker.known[key]
+
+    def from_stars(self, name: str) -> Value | None:
+        """Return the value of a name that a star import of this module may bind."""
+        for star in self.module.bindings.get("*", ()):
+            source = self._imported_module(star) if isinstance(star, Imported) else None
+            found = self._top_name(name, source) if source else None
+            if isinstance(star, Imported) and source is None and name in _public_names(star.module):
+                found = (External(rules.canonical(f"{star.module}.{name}")),)
+            if found is not None:
+                return found
+        return None
+
+    def bound(self, name: str, binding: Binding, owner: Owner) -> Value:
+        """Return the value that one binding gives a name of this module or class body."""
+        if isinstance(binding, Imported):
+            return self.imported(binding)
+        if isinstance(binding, ast.ClassDef):
+            return (self.class_of(binding),)
+        if isinstance(binding, FunctionNode):
+            return (
+                (self.body_of.function(binding),) if self.body_of else self.decorated(Function(binding, self))
+            )
+        value = self.annotated(binding.annotation)
+        if binding.value is not None and not self.checker.is_too_deep(binding.value):
+            with (
+                self.checker.within(name, binding.value, self.module),
+                self.checker.following(importing=True),
+            ):
+                given = self.evaluate(binding.value)
+            given = element_of(given) if binding.is_part else given
+            value = join(*filter(None, (given, value))) if any(map(is_literal, given)) else given or value
+        return owned(value, owner)
+
+    def _imported_module(self, binding: Imported) -> SourceModule | None:
+        modules, name = self.checker.modules, binding.module
+        return modules.near(self.module, name, binding.level) if binding.level else modules.find(name)
+
+    def imported(self, binding: Imported) -> Value:
+        """Return the value that an import binds."""
+        found, name = self._imported_module(binding), binding.attribute
+        if found is not None:
+            return (Package(found),) if name is None else self._in_package(found, name)
+        full = f"{binding.module}.{name}" if name else binding.module
+        return () if binding.level else (External(rules.canonical(full)),)
+
+    def _in_package(self, module: SourceModule, name: str) -> Value:
+        found = self._top_name(name, module)
+        inside = self.checker.modules.inside(module, name) if found is None else None
+        return (Package(inside),) if inside else found or ()
+
+    def decorated(self, function: Function) -> Value:
+        """Return the value of a function's name: the function, or what the user's decorators return for it."""
+        value: Value = (function,)
+        with self.checker.following(importing=function.scope.function is None):
+            for decorator in reversed(getattr(function.node, "decorator_list", [])):
+                for option in self.evaluate(decorator):
+                    if isinstance(option, External) and rules.called(option.name) == "CM804":
+                        self.report("CM804", decorator, option.name)
+                    elif isinstance(option, Function | Class):
+                        made = self.call((option,), Arguments((value,)), decorator)
+                        value = tuple(each for each in made if isinstance(each, Function)) or value
+        return value
+
+    def attribute(self, base: Value, name: str, node: ast.AST) -> Value:
+        """Return the possible values of an attribute, and report one that a handler must not read."""
+        return join(*(self._attribute(each, name, node) for each in base or (Instance(),)))
+
+    def check_read(self, value: Value, node: ast.AST) -> None:
+        """Report a name of a library that a handler must not read."""
+        for option in value:
+            if isinstance(option, External) and (code := rules.read(option.name)):
+                self.report(code, node, option.name)
+
+    def _attribute(self, option: Option, name: str, node: ast.AST) -> Value:  # noqa: C901 - one table of cases
+        found: Value = (Attribute(option, name),)
+        match option:
+            case _ if name == "__call__":
+                return (option,)
+            case External() | Package() if name == "__dict__":
+                return (option,)
+            case External(name=module):
+                found = (External(rules.canonical(f"{module}.{name}")),)
+                self.check_read(found, node)
+            case Package(module=module):
+                found = self._in_package(module, name)
+            case Instance(of=Class() as class_) if name == "__class__":
+                found = (class_,)
+            case Instance(of=Class() as class_) if name == "__dict__":
+                found = owned(collection("dict"), option.owner)
+            case Instance(of=Class() as class_):
+                members = class_.values_of(name, option, node, after=option.after)
+                if not members or any(map(is_literal, members[0])):
+                    assigned = class_.assigned_to(name)
+                    members += [owned(assigned, option.owner)] if assigned else []
+                found = join(*members) if members else found
+            case Instance(of=str(of)) if of:
+                if name == "random" and of == CONTEXT:
+                    self.report("CM206", node, "context.random")
+                found = (External(of),) if name == "__class__" else _OF_INSTANCES.get(f"{of}.{name}", found)
+            case Class():
+                members = option.values_of(name, option, node)
+                bases = [each for each in option.mro if isinstance(each, str) and each not in MODELS]
+                is_external = not members and bases and bases[0] != "handlers.Handler"
+                found = (
+                    (External(f"{bases[0]}.{name}"),) if is_external else join(*members) if members else found
+                )
+            case Attribute():
+                found = (Attribute(Instance(owner=option.owner), name),)
+        return found
+
+
+@cache
+def _public_names(module: str) -> frozenset[str]:
+    """Return what a star imports from a module for which there are rules, or that the linter imports itself."""
+    known = (rules.STAR_MODULES & sys.stdlib_module_names) | {"handlers", "pydantic"}
+    try:
+        found = vars(importlib.import_module(module)) if module.partition(".")[0] in known else {}
+    except ImportError:  # some modules exist on other operating systems only
+        found = {}
+    return frozenset(found.get("__all__", [name for name in found if not name.startswith("_")]))
