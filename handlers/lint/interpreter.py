@@ -182,7 +182,7 @@ class Interpreter(values.Scope):
             case _:
                 if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Slice):
                     check_iteration(value, target, self)
-                library.check_target(target, self, value)
+                library.check_target(target, self)
 
     def _parts(self, node: ast.AST) -> None:
         for child in ast.iter_child_nodes(node):

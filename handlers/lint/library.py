@@ -57,18 +57,13 @@ def check_changed(value: Value, node: ast.AST, scope: Scope) -> None:
             scope.report(option.owner.value, node)
 
 
-def check_target(target: ast.expr, scope: Scope, value: Value = ()) -> None:
-    """Report that an attribute or item of a shared value is set or deleted; remember what an object's attribute is."""
+def check_target(target: ast.expr, scope: Scope) -> None:
+    """Report that an attribute or item of a shared value is set or deleted."""
     match target:
-        case ast.Attribute(value=base, attr=name):
-            held = scope.evaluate(base)
-            check_changed(held, target, scope)
-            for option in held:
-                if isinstance(option, Instance) and isinstance(option.of, Class):
-                    option.of.assigned[name] = join(option.of.assigned.get(name, ()), value)
-        case ast.Subscript(value=base, slice=key):
+        case ast.Attribute(value=base) | ast.Subscript(value=base):
             check_changed(scope.evaluate(base), target, scope)
-            scope.evaluate(key)
+            if isinstance(target, ast.Subscript):
+                scope.evaluate(target.slice)
         case ast.Name(id=name) if name in scope.globals:
             scope.report("CM801", target, name)
 

@@ -125,7 +125,7 @@ MODELS = frozenset({"pydantic.BaseModel", "handlers.State", "handlers.Message", 
 
 
 class Class(Option):
-    """A class of the user's, with the scope that contains it; `assigned` is what methods assigned to attributes."""
+    """A class of the user's, with the scope that contains it."""
 
     owner = Owner.CLASS
 
@@ -133,7 +133,6 @@ class Class(Option):
         self.node, self.scope, self.name = node, scope, node.name
         self.bindings = bindings_of(node.body)
         self.body_scope = scope.inside(body_of=self)
-        self.assigned: dict[str, Value] = {}
 
     @cached_property
     def mro(self) -> list[Class | str]:
@@ -209,15 +208,25 @@ class Class(Option):
         return self.body_scope.bound("", binding, Owner.CLASS)
 
     def assigned_to(self, name: str) -> Value:
-        """Return what methods that were followed assigned to an attribute; the constructor always is."""
-        known = self.scope.checker.known
-        if ("constructor", self) not in known:
-            known["constructor", self] = ()
-            for base, method in self.members("__init__"):
-                if isinstance(method, FunctionNode):
-                    with self.scope.checker.following(quietly=True):
-                        base.scope.call((base.function(method, instance(self)),), OPEN, method)
-        return self.assigned.get(name, ())
+        """Return what methods assign to an attribute of any name: of their first argument, most often."""
+        known, key = self.scope.checker.known, ("assigned", self, name)
+        methods = (
+            [(base, each) for base in self.users_mro for each in base.node.body] if key not in known else []
+        )
+        found: list[Value] = [known.setdefault(key, ())]
+        for base, method in methods:
+            if isinstance(method, ast.FunctionDef):
+                scope = base.scope.inside(function=base.function(method))
+                parameters = [each for each in ast.walk(method.args) if isinstance(each, ast.arg)]
+                scope.names |= {each.arg: scope.annotated(each.annotation) for each in parameters}
+                for node in ast.walk(method):
+                    match node:
+                        case ast.Assign([ast.Attribute(ast.Name(), attr)], value) if attr == name:
+                            found.append(scope.quietly(value))
+                        case ast.AnnAssign(ast.Attribute(ast.Name(), attr), annotation) if attr == name:
+                            found.append(scope.annotated(annotation))
+        known[key] = join(*filter(None, found))
+        return known[key]
 
 
 Value = tuple[Option, ...]
