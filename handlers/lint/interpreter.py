@@ -23,7 +23,7 @@ from handlers.lint.values import (
 
 _PASSES = 2
 _MOST_CONTEXTS = 12
-_COLLECTIONS = listed("builtins.{list tuple set frozenset dict iterator}")
+_COLLECTIONS = listed("builtins.{list tuple set frozenset dict iterator unordered}")
 _MADE_ONCE = ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.SetComp | ast.Call
 _RECORDED = {values.Attribute(Instance(values.CONTEXT), name) for name in ("capture", "store_document")}
 
@@ -238,7 +238,7 @@ class Interpreter(values.Scope):
             return collection("dict", inside.evaluate(node.key), inside.evaluate(node.value))
         element = inside.evaluate(node.elt)
         if isinstance(node, ast.GeneratorExp):
-            return collection("iterator", element, unordered=is_any)
+            return collection("unordered" if is_any else "iterator", element)
         return collection("list" if isinstance(node, ast.ListComp) else "set", element)
 
     def _formatted(self, part: ast.expr) -> None:
@@ -372,9 +372,9 @@ class Interpreter(values.Scope):
         checker, node, scope = self.checker, function.node, function.scope
         key = ("call", function, arguments, checker.mode)
         contexts = ("contexts", node, checker.mode)
-        seen = checker.counts.get(contexts, 0)
-        if key not in checker.known and not checker.is_too_deep(node) and seen < _MOST_CONTEXTS:
-            checker.counts[contexts] = seen + 1
+        is_new = key not in checker.known and not checker.is_too_deep(node)
+        if is_new and checker.counts[contexts] < _MOST_CONTEXTS:
+            checker.counts[contexts] += 1
             inside = scope.inside(function=function)
             with checker.within(function.name, node, inside.module):
                 try:
@@ -385,9 +385,8 @@ class Interpreter(values.Scope):
                         inside.execute(node.body)
                 except RecursionError:
                     inside.report("CM901", node, f"{function.name} is nested too deeply")
-            is_generator = bool(inside.yielded)
-            result = collection("iterator", join(*inside.yielded)) if is_generator else join(*inside.returned)
-            checker.known[key] = result
+            yielded = collection("iterator", join(*inside.yielded))
+            checker.known[key] = yielded if inside.yielded else join(*inside.returned)
         return checker.known.get(key) or scope.annotated(getattr(node, "returns", None))
 
     def _instantiate(self, class_: Class, arguments: Arguments, node: ast.AST) -> Value:

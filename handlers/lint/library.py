@@ -36,18 +36,17 @@ def check_text(value: Value, node: ast.AST, scope: Scope) -> None:
 
 
 def _holds_set(option: values.Option) -> bool:
-    members: list[Value] = []
     match option:
         case Instance(of=Class() as class_) if not any(map(class_.members, ("__str__", "__repr__"))):
-            fields = [(each, base) for base in class_.users_mro for each in base.node.body]
-            members = [
-                base.body_scope.annotated(field.annotation)
-                for field, base in fields
-                if isinstance(field, ast.AnnAssign)
+            bodies = [(base.body_scope, each) for base in class_.users_mro for each in base.node.body]
+            found = [
+                scope.annotated(each.annotation) for scope, each in bodies if isinstance(each, ast.AnnAssign)
             ]
         case Instance(element=element, item=item, parts=parts):
-            members = [element, item, *parts]
-    return any(values.has_type(each, "set", "frozenset") for each in members)
+            found = [element, item, *parts]
+        case _:
+            found = []
+    return any(values.has_type(each, "set", "frozenset") for each in found)
 
 
 def check_changed(value: Value, node: ast.AST, scope: Scope) -> None:
@@ -106,11 +105,8 @@ def is_indifferent_loop(loop: ast.For | ast.AsyncFor) -> bool:
 
 TEXT_METHODS = ("__format__", "__str__", "__repr__")
 _ELSE = {
-    "str": TEXT_METHODS[1:],
-    "format": TEXT_METHODS,
-    "bool": ("__bool__", "__len__"),
-    "int": ("__int__", "__index__"),
-}
+    "str": TEXT_METHODS[1:], "format": TEXT_METHODS, "bool": ("__bool__", "__len__"), "int": ("__int__", "__index__"),
+}  # fmt: skip
 """What builtins call of an object when that is not the method of their name."""
 _COMPARING = listed("builtins.{sorted min max}")
 _ITERATING = _COMPARING | listed(
@@ -201,12 +197,10 @@ _INDIFFERENT = _SUMS | listed(
     "builtins.{len sorted min max any all set frozenset bool isinstance type print} math.fsum copy.{copy deepcopy} "
     "statistics.{median fmean mean}"
 )
-_ORDERED = tuple(
-    listed(
-        "builtins.{list tuple enumerate zip dict reversed bytes bytearray} itertools collections functools.reduce "
-        "heapq numpy array more_itertools pandas json.dumps"
-    )
-)
+_ORDERED = (*listed(
+    "builtins.{list tuple enumerate zip dict reversed bytes bytearray} itertools collections functools.reduce heapq numpy "
+    "array more_itertools pandas json.dumps"
+),)  # fmt: skip
 _TIES = listed("builtins.{min max sorted} heapq.{nlargest nsmallest}")
 _TEXTS = listed("builtins.{str repr ascii format} pickle.dumps marshal.dumps msgpack.{packb dumps}")
 _ORDERED_METHODS = listed("join extend extendleft writelines fromkeys writerows")
@@ -256,7 +250,9 @@ def orderless(node: ast.expr, scope: Scope) -> Value:
         case ast.Call(func, [argument], []):
             if scope.quietly(func) in {(External("builtins.list"),), (External("builtins.tuple"),)}:
                 given = orderless(argument, scope)
-                return collection("iterator", element_of(given), unordered=values.is_unordered(given))
+                return collection(
+                    "unordered" if values.is_unordered(given) else "iterator", element_of(given)
+                )
     return scope.evaluate(node)
 
 
@@ -492,7 +488,9 @@ def _result(name: str, receiver: Value, arguments: Arguments, called_back: Value
             return collection(_MADE[name], element_of(first))
         case _ if name in _LAZY:
             yielded = called_back if name == "builtins.map" else join(*map(element_of, arguments))
-            return collection("iterator", yielded, unordered=any(map(values.is_unordered, arguments)))
+            return collection(
+                "unordered" if any(map(values.is_unordered, arguments)) else "iterator", yielded
+            )
         case _ if name in _COPIES:
             return values.fresh(first)
         case _ if name in _DICTS:

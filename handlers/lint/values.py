@@ -10,25 +10,17 @@ import builtins
 import importlib
 import sys
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cache, cached_property
 from typing import Self
 
-from handlers.lint import rules
+from handlers.lint import rules, source
 from handlers.lint.rules import Finding, listed
-from handlers.lint.source import (
-    Assigned,
-    Binding,
-    FunctionNode,
-    Imported,
-    Modules,
-    SourceModule,
-    bindings_of,
-    parse_expression,
-)
+from handlers.lint.source import Assigned, Binding, FunctionNode, Imported, Modules, SourceModule
 
 
 class Owner(Enum):
@@ -57,7 +49,7 @@ class Instance(Option):
     """An instance of a class of the user's, or of a library's by its full name; "" when its class is not known.
 
     `element` is what iterating over it yields, `item` what a subscript returns, `parts` the members of a tuple of known
-    length. The order of what `is_unordered` may differ between processes. `super()` begins `after` a class.
+    length. The attributes of `super()` are those `after` a class.
     """
 
     of: str | Class = ""
@@ -66,7 +58,6 @@ class Instance(Option):
     element: Value = ()
     item: Value = ()
     parts: tuple[Value, ...] = ()
-    is_unordered: bool = False
     depth: int = 0
     after: Class | None = None
 
@@ -122,6 +113,7 @@ class Attribute(Option):
 
 MODELS = frozenset({"pydantic.BaseModel", "handlers.State", "handlers.Message", "typing.NamedTuple"})
 """Bases that make fields of the annotated names in a class body."""
+_RECORDS = ("dataclass", "attr.s", "define")
 
 
 class Class(Option):
@@ -131,7 +123,7 @@ class Class(Option):
 
     def __init__(self, node: ast.ClassDef, scope: Scope) -> None:
         self.node, self.scope, self.name = node, scope, node.name
-        self.bindings = bindings_of(node.body)
+        self.bindings = source.bindings_of(node.body)
         self.body_scope = scope.inside(body_of=self)
 
     @cached_property
@@ -159,10 +151,8 @@ class Class(Option):
     @property
     def is_record(self) -> bool:
         """Whether annotated names in its body are fields of its instances."""
-        ends = ("dataclass", "attr.s", "define")
-        return not MODELS.isdisjoint(self.mro) or any(
-            each.endswith(ends) for each in self.scope.marks(self.node)
-        )
+        marks = self.scope.marks(self.node)
+        return not MODELS.isdisjoint(self.mro) or any(mark.endswith(_RECORDS) for mark in marks)
 
     def members(self, name: str, after: Class | None = None) -> list[tuple[Class, Binding]]:
         """Return what a name is bound to in the class or its nearest base that has it, of those after a class."""
@@ -176,12 +166,6 @@ class Class(Option):
         """Return a method; it does not see the other names of the body."""
         return Function(node, self.scope, self, bound)
 
-    def values_of(
-        self, name: str, option: Instance | Class, node: ast.AST, after: Class | None = None
-    ) -> list[Value]:
-        """Return the values of an attribute of the class or of an object; follow the property that computes it."""
-        return [base.value_of(option, each, node) for base, each in self.members(name, after)]
-
     def value_of(self, option: Instance | Class, binding: Binding, node: ast.AST) -> Value:
         """Return the value that one binding in the body gives an attribute of this class, one below, or an object."""
         if isinstance(binding, FunctionNode):
@@ -192,19 +176,13 @@ class Class(Option):
                 receivers = [(of,)]
             method = self.function(binding, *([] if "builtins.staticmethod" in marks else receivers))
             function = self.scope.decorated(method)
-            is_getter = _GETTERS.intersection(marks) or any(
-                mark.endswith("cached_property") for mark in marks
-            )
+            is_getter = any(mark in _GETTERS or mark.endswith("cached_property") for mark in marks)
             return self.scope.call((method,), Arguments(), node) if is_getter and receivers else function
         if isinstance(option, Class) and "enum.Enum" in option.mro:
             return instance(option)
-        if (
-            isinstance(option, Instance)
-            and isinstance(binding, Assigned)
-            and binding.annotation
-            and self.is_record
-        ):
-            return owned(self.body_scope.annotated(binding.annotation), option.owner)
+        annotation = binding.annotation if isinstance(binding, Assigned) and self.is_record else None
+        if isinstance(option, Instance) and annotation:
+            return owned(self.body_scope.annotated(annotation), option.owner)
         return self.body_scope.bound("", binding, Owner.CLASS)
 
     def assigned_to(self, name: str) -> Value:
@@ -270,21 +248,16 @@ def text_of(value: Value | None) -> str | None:
 
 
 def collection(
-    kind: str,
-    element: Value = (),
-    item: Value | None = None,
-    *,
-    parts: Sequence[Value] = (),
-    unordered: bool = False,
+    kind: str, element: Value = (), item: Value | None = None, parts: Sequence[Value] = ()
 ) -> Value:
-    """Return a collection of Python's own; when it is nested too deeply, its members are unknown."""
-    members = (element, item or (), *parts)
-    depth = 1 + max(getattr(option, "depth", 0) for value in members for option in (*value, NONE))
+    """Return a collection of Python's own, or an iterator, the order of which may be `unordered`."""
+    depth = 1 + max(
+        getattr(each, "depth", 0) for value in (element, item or (), *parts) for each in (*value, NONE)
+    )
     if depth > _DEEPEST_NESTING:
-        element, item, parts, depth = (), None, (), 1
+        element, item, parts, depth = (), None, (), 1  # its members are unknown
     item = element if item is None else item
-    is_unordered = unordered or kind in {"set", "frozenset"}
-    return (Instance(f"builtins.{kind}", None, None, element, item, tuple(parts), is_unordered, depth),)
+    return (Instance(f"builtins.{kind}", None, None, element, item, tuple(parts), depth),)
 
 
 def row(*parts: Value) -> Value:
@@ -321,7 +294,7 @@ def has_type(value: Value, *names: str) -> bool:
 
 def is_unordered(value: Value) -> bool:
     """Return whether the order of iterating over a value may differ between processes."""
-    return any(isinstance(option, Instance) and option.is_unordered for option in value)
+    return has_type(value, "set", "frozenset", "unordered")
 
 
 def element_of(value: Value) -> Value:
@@ -402,6 +375,7 @@ _RE_ENTRIES = 2
 _ALLOWED_AT_IMPORT = frozenset({"CM801", "CM802", "CM803", "CM808"})
 
 
+@dataclass
 class Checker:
     """What all scopes share: modules, classes, the chain of calls that leads to the present place, findings.
 
@@ -409,22 +383,19 @@ class Checker:
     nothing is reported, and whether a module is imported.
     """
 
-    def __init__(self, scopes: type[Scope]) -> None:
-        self.modules = Modules()
-        self.findings: dict[Hashable, Finding] = {}
-        self.known: dict[Hashable, Value] = {}
-        self.counts: dict[Hashable, int] = {}
-        self.classes: dict[ast.ClassDef, Class] = {}
-        self.mode = (False, False)
-        self.scopes = scopes
-        self.tops: dict[SourceModule, Scope] = {}
-        self.chain: list[tuple[str, ast.AST, SourceModule]] = []
+    scopes: type[Scope]
+    modules: Modules = field(default_factory=Modules)
+    findings: dict[Hashable, Finding] = field(default_factory=dict)
+    known: dict[Hashable, Value] = field(default_factory=dict)
+    counts: Counter[Hashable] = field(default_factory=Counter)
+    classes: dict[ast.ClassDef, Class] = field(default_factory=dict)
+    mode: tuple[bool, bool] = (False, False)
+    tops: dict[SourceModule, Scope] = field(default_factory=dict)
+    chain: list[tuple[str, ast.AST, SourceModule]] = field(default_factory=list)
 
     def top(self, module: SourceModule) -> Scope:
         """Return the scope at the top of a module, the same one each time."""
-        if module not in self.tops:
-            self.tops[module] = self.scopes(self, module)
-        return self.tops[module]
+        return self.tops.setdefault(module, self.scopes(self, module))
 
     @contextmanager
     def following(self, *, quietly: bool = False, importing: bool = False) -> Iterator[None]:
@@ -451,6 +422,7 @@ class Checker:
         return len(self.chain) >= _DEEPEST_CALLS or times >= _RE_ENTRIES
 
 
+@dataclass(eq=False)
 class Scope(ABC):
     """The names of a module, class body or function while it is followed.
 
@@ -458,21 +430,15 @@ class Scope(ABC):
     statements hold expressions. `interpreter.Interpreter` does it.
     """
 
-    def __init__(
-        self,
-        checker: Checker,
-        module: SourceModule,
-        parent: Scope | None = None,
-        *,
-        function: Function | None = None,
-        body_of: Class | None = None,
-    ) -> None:
-        self.checker, self.module, self.parent = checker, module, parent
-        self.function, self.body_of = function, body_of
-        self.names: dict[str, Value] = {}
-        self.globals: set[str] = set()
-        self.returned: list[Value] = []
-        self.yielded: list[Value] = []
+    checker: Checker
+    module: SourceModule
+    parent: Scope | None = None
+    function: Function | None = None
+    body_of: Class | None = None
+    names: dict[str, Value] = field(default_factory=dict)
+    globals: set[str] = field(default_factory=set)
+    returned: list[Value] = field(default_factory=list)
+    yielded: list[Value] = field(default_factory=list)
 
     @abstractmethod
     def evaluate(self, node: ast.expr) -> Value:
@@ -535,7 +501,7 @@ class Scope(ABC):
             case Class():
                 return instance(type_)
             case Instance(literal=str(text)):
-                return self.annotated(parse_expression(text))
+                return self.annotated(source.parse_expression(text))
             case External(name=name, bound=arguments):
                 members = [join(*map(self._instance_of, argument)) for argument in arguments]
                 if name in _FIRST or name == "typing.Union":
@@ -574,9 +540,9 @@ class Scope(ABC):
     def from_stars(self, name: str) -> Value | None:
         """Return the value of a name that a star import of this module may bind."""
         for star in self.module.bindings.get("*", ()):
-            source = self._imported_module(star) if isinstance(star, Imported) else None
-            found = self._top_name(name, source) if source else None
-            if isinstance(star, Imported) and source is None and name in _public_names(star.module):
+            module = self._imported_module(star) if isinstance(star, Imported) else None
+            found = self._top_name(name, module) if module else None
+            if isinstance(star, Imported) and module is None and name in _public_names(star.module):
                 found = (External(rules.canonical(f"{star.module}.{name}")),)
             if found is not None:
                 return found
@@ -660,7 +626,8 @@ class Scope(ABC):
             case Instance(of=Class() as class_) if name == "__dict__":
                 found = owned(collection("dict"), option.owner)
             case Instance(of=Class() as class_):
-                members = class_.values_of(name, option, node, after=option.after)
+                bindings = class_.members(name, option.after)
+                members = [base.value_of(option, each, node) for base, each in bindings]
                 if not members or any(map(is_literal, members[0])):
                     assigned = class_.assigned_to(name)
                     members += [owned(assigned, option.owner)] if assigned else []
@@ -670,7 +637,7 @@ class Scope(ABC):
                     self.report("CM206", node, "context.random")
                 found = (External(of),) if name == "__class__" else _OF_INSTANCES.get(f"{of}.{name}", found)
             case Class():
-                members = option.values_of(name, option, node)
+                members = [base.value_of(option, each, node) for base, each in option.members(name)]
                 bases = [each for each in option.mro if isinstance(each, str) and each not in MODELS]
                 is_external = not members and bases and bases[0] != "handlers.Handler"
                 found = (
