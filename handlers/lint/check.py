@@ -16,7 +16,7 @@ from handlers.lint import values
 from handlers.lint.interpreter import Interpreter, check_model
 from handlers.lint.rules import Finding
 from handlers.lint.source import FunctionNode, SourceError, SourceModule, shown
-from handlers.lint.values import Arguments, Checker, Class, Function, Instance, Owner, Scope, Value
+from handlers.lint.values import Arguments, Checker, Class, Function, Owner, Scope, Value
 
 _HANDLER = "handlers.Handler"
 _ROOTS = frozenset({_HANDLER, "handlers.State", "handlers.Message"})
@@ -85,11 +85,8 @@ def check(targets: Iterable[Target]) -> Report:
 
 def _chosen(top: Scope, names: frozenset[str] | None) -> list[Class]:
     """Return the handlers, states and messages of a module, or those of these names."""
-    found = [
-        each
-        for each in map(top.class_of, _class_nodes(top.module.tree.body))
-        if not _ROOTS.isdisjoint(each.mro)
-    ]
+    classes = map(top.class_of, _class_nodes(top.module.tree.body))
+    found = [each for each in classes if not _ROOTS.isdisjoint(each.mro)]
     missing = (names or frozenset()) - {each.name for each in found}
     if missing:
         raise SourceError(
@@ -129,9 +126,8 @@ def _check_method(class_: Class, name: str, method: Function) -> None:
         declared = scope.annotated(parameter.annotation)
         if not declared and owner is Owner.STATE:
             declared = next(iter(states), ())  # `Handler[SomeState]`
-        for option in declared:
-            if isinstance(option, Instance) and isinstance(option.of, Class):
-                _check_stored(option.of)
+        for stored in filter(None, map(values.class_of, declared)):
+            _check_stored(stored)
         given.append(values.owned(declared, owner))
     if isinstance(node, ast.AsyncFunctionDef):
         scope.report("CM502", node, f"async def {node.name}")

@@ -8,17 +8,7 @@ from dataclasses import replace
 from handlers.lint import rules, values
 from handlers.lint.rules import listed
 from handlers.lint.source import FunctionNode, parse_expression
-from handlers.lint.values import (
-    Arguments,
-    Class,
-    External,
-    Instance,
-    Scope,
-    Value,
-    collection,
-    element_of,
-    join,
-)
+from handlers.lint.values import Arguments, Class, External, Instance, Scope, Value, collection, join
 
 # What is wrong with a value: uses of the order of sets, and changes of what is shared between messages.
 
@@ -38,10 +28,9 @@ def check_text(value: Value, node: ast.AST, scope: Scope) -> None:
 def _holds_set(option: values.Option) -> bool:
     match option:
         case Instance(of=Class() as class_) if not any(map(class_.members, ("__str__", "__repr__"))):
-            bodies = [(base.body_scope, each) for base in class_.users_mro for each in base.node.body]
-            found = [
-                scope.annotated(each.annotation) for scope, each in bodies if isinstance(each, ast.AnnAssign)
-            ]
+            bodies = [(each, base.body_scope) for base in class_.users_mro for each in base.node.body]
+            fields = [(each.annotation, scope) for each, scope in bodies if isinstance(each, ast.AnnAssign)]
+            found = [scope.annotated(annotation) for annotation, scope in fields]
         case Instance(element=element, item=item, parts=parts):
             found = [element, item, *parts]
         case _:
@@ -122,38 +111,33 @@ _OPERATORS: dict[type[ast.AST], str] = {
 def call_special(value: Value, names: tuple[str, ...], node: ast.AST, *given: Value) -> Value:
     """Follow the first of these methods that an object of the user's has, and return its possible results."""
     results: list[Value] = []
-    for option in value:
-        if isinstance(option, Instance) and isinstance(option.of, Class):
-            members = [member for name in names for member in option.of.members(name)]
-            for base, method in members[:1]:
-                if isinstance(method, FunctionNode):
-                    results.append(
-                        base.scope.call((base.function(method, (option,)),), Arguments(given), node)
-                    )
+    for option in (each for each in value if isinstance(each, Instance)):
+        class_ = values.class_of(option)
+        members = [member for name in names for member in class_.members(name)] if class_ else []
+        for base, method in members[:1]:
+            if isinstance(method, FunctionNode):
+                results.append(base.scope.call((base.function(method, (option,)),), Arguments(given), node))
     return join(*results)
 
 
 def iterate(value: Value, node: ast.AST) -> Value:
     """Return what iterating over a value yields, and follow the methods that yield it."""
     given = call_special(value, ("__iter__", "__getitem__"), node)
-    return join(element_of(value), element_of(given), call_special(given, ("__next__",), node))
+    return join(values.element_of(value), values.element_of(given), call_special(given, ("__next__",), node))
 
 
 def call_back(arguments: Arguments, given: Value, node: ast.AST, scope: Scope) -> Value:
     """Follow the functions among the arguments, each called with a value; return what they may return."""
-    functions = [
-        each
-        for argument in arguments
-        for each in argument
-        if isinstance(each, values.Function)
-        or (isinstance(each, External) and (each.bound or rules.called(each.name)))
+    found = [
+        each for argument in arguments for each in argument if isinstance(each, values.Function | External)
     ]
-    return scope.call(tuple(functions), Arguments((given,), is_open=True), node) if functions else ()
+    called = [
+        each for each in found if not isinstance(each, External) or each.bound or rules.called(each.name)
+    ]
+    return scope.call(tuple(called), Arguments((given,), is_open=True), node) if called else ()
 
 
-def operate(
-    left: Value, operator: ast.operator | ast.cmpop, right: Value, node: ast.AST, scope: Scope
-) -> Value:
+def operate(left: Value, operator: ast.AST, right: Value, node: ast.AST, scope: Scope) -> Value:
     """Return the possible results of an operator, and follow the methods of the user's that it calls."""
     name = _OPERATORS.get(type(operator), type(operator).__name__.lower())
     if isinstance(operator, ast.cmpop):
@@ -172,21 +156,18 @@ def operate(
         check_text(right, node, scope)
         return values.TEXT
     if name in {"or", "and", "sub", "xor"} and values.has_type(both, "set", "frozenset", "keys", "items"):
-        return collection("set", join(element_of(left), element_of(right)))
+        return collection("set", join(values.element_of(left), values.element_of(right)))
     if name == "or" and any(isinstance(each, Class | External) for each in both):
         return both  # types
-    is_number = not any(
-        "." in values.type_name(each).removeprefix("builtins.") for each in left
-    )  # no path, no Decimal
+    types = [values.type_name(each).removeprefix("builtins.") for each in left]
+    is_number = not any("." in each for each in types)  # no path, no Decimal
     if values.has_type(both, "float") or (name == "truediv" and is_number):
         return values.FLOAT
     first, second = values.text_of(left), values.text_of(right)
     if first is not None and second is not None:
         return values.literal(first + second)
     known = tuple(each for each in both if not values.is_literal(each)) or both[:1]
-    return values.fresh(
-        tuple(replace(each, literal=None) if isinstance(each, Instance) else each for each in known)
-    )
+    return values.fresh(known)
 
 
 # Rules that a call breaks, by the name of the function or method, the receiver and the arguments.
@@ -198,8 +179,8 @@ _INDIFFERENT = _SUMS | listed(
     "statistics.{median fmean mean}"
 )
 _ORDERED = (*listed(
-    "builtins.{list tuple enumerate zip dict reversed bytes bytearray} itertools collections functools.reduce heapq numpy "
-    "array more_itertools pandas json.dumps"
+    "builtins.{list tuple enumerate zip dict reversed bytes bytearray} itertools collections functools.reduce heapq "
+    "numpy array more_itertools pandas json.dumps"
 ),)  # fmt: skip
 _TIES = listed("builtins.{min max sorted} heapq.{nlargest nsmallest}")
 _TEXTS = listed("builtins.{str repr ascii format} pickle.dumps marshal.dumps msgpack.{packb dumps}")
@@ -250,9 +231,8 @@ def orderless(node: ast.expr, scope: Scope) -> Value:
         case ast.Call(func, [argument], []):
             if scope.quietly(func) in {(External("builtins.list"),), (External("builtins.tuple"),)}:
                 given = orderless(argument, scope)
-                return collection(
-                    "unordered" if values.is_unordered(given) else "iterator", element_of(given)
-                )
+                kind = "unordered" if values.is_unordered(given) else "iterator"
+                return collection(kind, values.element_of(given))
     return scope.evaluate(node)
 
 
@@ -272,13 +252,10 @@ def _broken_by(name: str, arguments: Arguments) -> str | None:
 
 def _broken_order(name: str, receiver: Value, arguments: Arguments) -> str | None:
     """Return the code of the rule that a call breaks as it uses the order of a set, its receiver or an argument."""
-    method, is_own, is_given = (
-        name.rpartition(".")[2],
-        values.is_unordered(receiver),
-        any(map(values.is_unordered, arguments)),
-    )
+    method, is_own = name.rpartition(".")[2], values.is_unordered(receiver)
+    is_given = any(map(values.is_unordered, arguments))
     if is_given and name in _SUMS:
-        summed = element_of(arguments.first) + (arguments.get(1, "start") or ())
+        summed = values.element_of(arguments.first) + (arguments.get(1, "start") or ())
         return "CM704" if values.has_type(summed, "float") else None
     if is_given and name in _TIES:
         return "CM705" if _has_ties(dict(arguments.named).get("key")) else None
@@ -354,7 +331,7 @@ def call(callee: External | values.Attribute, arguments: Arguments, node: ast.AS
     if name in _INTERPRETED:
         return _interpreted(name, arguments, node, scope)
     data = [each for each in arguments if not any(isinstance(option, values.Function) for option in each)]
-    given = element_of(receiver or join(*data))
+    given = values.element_of(receiver or join(*data))
     called_back = () if name in _NEVER_CALLED else call_back(arguments, given, node, scope)
     return _result(name, receiver, arguments, called_back)
 
@@ -399,11 +376,8 @@ def _interpreted(name: str, arguments: Arguments, node: ast.AST, scope: Scope) -
         case "super" if scope.function and (owner := scope.function.of):
             while scope.parent and scope.parent.function is scope.function:
                 scope = scope.parent
-            me = [
-                each.of if isinstance(each, Instance) else each
-                for each in next(iter(scope.names.values()), ())
-            ]
-            return tuple(Instance(each, after=owner) for each in me if isinstance(each, Class))
+            me = map(values.class_of, next(iter(scope.names.values()), ()))
+            return tuple(Instance(each, after=owner) for each in me if each)
         case "functools.partial":
             given = arguments.positional[1:]
             return tuple(
@@ -455,46 +429,48 @@ def _result(name: str, receiver: Value, arguments: Arguments, called_back: Value
         case (Class() as of,) if method in _BUILDERS:
             return values.instance(of)
         case (Instance(of="builtins.set" | "builtins.frozenset", element=element),) if method in _SET_RESULTS:
-            return collection(name.split(".")[1], join(element, *map(element_of, arguments)))
+            return collection(name.split(".")[1], join(element, *map(values.element_of, arguments)))
     match name.removeprefix("builtins."):
         case ".model_dump":
             return collection("dict")
         case "dict.keys":
-            return collection("keys", element_of(receiver))
+            return collection("keys", values.element_of(receiver))
         case "dict.values":
             return collection("iterator", values.item_of(receiver))
         case "dict.items":
-            return collection("items", values.row(element_of(receiver), values.item_of(receiver)))
+            return collection("items", values.row(values.element_of(receiver), values.item_of(receiver)))
         case "dict.get" | "dict.setdefault" | "dict.pop":
             return join(values.item_of(receiver), *arguments.positional[1:])
         case "dict.copy" | "list.copy":
             return values.fresh(receiver)
         case "set.pop" | "list.pop":
-            return element_of(receiver)
+            return values.element_of(receiver)
         case "min" | "max" if len(arguments.positional) > 1:
             return join(*arguments)
         case "min" | "max" | "next" | "random.Random.choice":
-            return element_of(first)
+            return values.element_of(first)
         case "round" if len(arguments.positional) > 1:
             return values.FLOAT
         case "enumerate":
-            return collection("iterator", values.row(values.instance("builtins.int"), element_of(first)))
+            return collection(
+                "iterator", values.row(values.instance("builtins.int"), values.element_of(first))
+            )
         case "zip":
-            return collection("iterator", values.row(*map(element_of, arguments.positional)))
+            return collection("iterator", values.row(*map(values.element_of, arguments.positional)))
         case "collections.defaultdict":
             kinds = {(External(f"builtins.{kind}"),): kind for kind in ("set", "list", "dict")}
             return collection("dict", item=collection(kinds[first]) if first in kinds else called_back)
         case _ if name in _MADE:
-            return collection(_MADE[name], element_of(first))
+            return collection(_MADE[name], values.element_of(first))
         case _ if name in _LAZY:
-            yielded = called_back if name == "builtins.map" else join(*map(element_of, arguments))
+            yielded = called_back if name == "builtins.map" else join(*map(values.element_of, arguments))
             return collection(
                 "unordered" if any(map(values.is_unordered, arguments)) else "iterator", yielded
             )
         case _ if name in _COPIES:
             return values.fresh(first)
         case _ if name in _DICTS:
-            return collection("dict", element_of(first), values.item_of(first))
+            return collection("dict", values.element_of(first), values.item_of(first))
     is_path = name.startswith("pathlib.Path.")
     is_class = method[:1].isupper() and rules.called(name) is None
     return _RESULTS.get(name) or (

@@ -170,10 +170,9 @@ class Class(Option):
         """Return the value that one binding in the body gives an attribute of this class, one below, or an object."""
         if isinstance(binding, FunctionNode):
             marks = self.body_scope.marks(binding)
-            of = option.of if isinstance(option, Instance) else option
             receivers: list[Value] = [(replace(option, after=None),)] if isinstance(option, Instance) else []
-            if "builtins.classmethod" in marks and isinstance(of, Class):
-                receivers = [(of,)]
+            if "builtins.classmethod" in marks:
+                receivers = [(class_of(option) or option,)]
             method = self.function(binding, *([] if "builtins.staticmethod" in marks else receivers))
             function = self.scope.decorated(method)
             is_getter = any(mark in _GETTERS or mark.endswith("cached_property") for mark in marks)
@@ -267,24 +266,31 @@ def row(*parts: Value) -> Value:
 
 def owned(value: Value, owner: Owner | None) -> Value:
     """Return the value as one that belongs to the owner, unchanged without an owner."""
-    return (_with_owner(value, owner) or (Instance(owner=owner),)) if owner else value
+    if owner is None:
+        return value
+    found = (
+        each if not isinstance(each, Instance) or is_literal(each) else replace(each, owner=owner)
+        for each in value
+    )
+    return tuple(found) or (Instance(owner=owner),)
 
 
 def fresh(value: Value) -> Value:
-    """Return an unshared copy of the value."""
-    return _with_owner(value, None)
-
-
-def _with_owner(value: Value, owner: Owner | None) -> Value:
+    """Return an unshared value of the same kind, which is no literal."""
     return tuple(
-        replace(each, owner=owner) if isinstance(each, Instance) and not is_literal(each) else each
-        for each in value
+        replace(each, owner=None, literal=None) if isinstance(each, Instance) else each for each in value
     )
 
 
 def type_name(option: Option) -> str:
     """Return the full name of an option's class, empty when it is unknown or the user's."""
     return option.of if isinstance(option, Instance) and isinstance(option.of, str) else ""
+
+
+def class_of(option: Option) -> Class | None:
+    """Return a class of the user's, or that of an instance."""
+    of = option.of if isinstance(option, Instance) else option
+    return of if isinstance(of, Class) else None
 
 
 def has_type(value: Value, *names: str) -> bool:
@@ -510,7 +516,8 @@ class Scope(ABC):
                     return instance(name)
                 if KINDS[name] == "tuple" and arguments and arguments[-1] != literal(...):
                     return row(*members)
-                return collection(KINDS[name], *members[: 2 if KINDS[name] == "dict" else 1])
+                element, item = join(*members[:1]), join(*members[1:])
+                return collection(KINDS[name], element, item if KINDS[name] == "dict" else None)
         return ()
 
     def lookup(self, name: str) -> Value | None:
