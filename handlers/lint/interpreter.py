@@ -9,17 +9,7 @@ from handlers.lint import library, rules, values
 from handlers.lint.library import call_back, call_special, check_iteration, iterate, orderless
 from handlers.lint.rules import listed
 from handlers.lint.source import Assigned, FunctionNode, imported_names
-from handlers.lint.values import (
-    Arguments,
-    Class,
-    External,
-    Function,
-    Instance,
-    Value,
-    collection,
-    element_of,
-    join,
-)
+from handlers.lint.values import Arguments, Class, External, Function, Instance, Value, collection, join
 
 _PASSES = 2
 _MOST_CONTEXTS = 12
@@ -60,13 +50,12 @@ class Interpreter(values.Scope):
             case ast.Starred(value=starred):
                 value = self.evaluate(starred)
                 check_iteration(value, node, self)
-                return element_of(value)
+                return values.element_of(value)
             case ast.Dict(keys=keys, values=items):
                 key = join(*(self.evaluate(each) for each in keys if each))
                 pairs = zip(keys, map(self.evaluate, items), strict=True)
-                return collection(
-                    "dict", key, join(*(it if each else values.item_of(it) for each, it in pairs))
-                )
+                item = join(*(given if each else values.item_of(given) for each, given in pairs))
+                return collection("dict", key, item)
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
                 return self._comprehension(node)
             case ast.BinOp(left=left, op=operator, right=right):
@@ -93,7 +82,7 @@ class Interpreter(values.Scope):
             case ast.YieldFrom(value=source):
                 value = self.evaluate(source)
                 check_iteration(value, source, self)
-                self.yielded.append(element_of(value))
+                self.yielded.append(values.element_of(value))
             case _:
                 self._parts(node)
         return ()
@@ -107,7 +96,7 @@ class Interpreter(values.Scope):
                     ast.Expr(ast.Call(ast.Attribute(ast.Name(sorted_name), "sort"), keywords=[])),
                 ) if name == sorted_name:
                     # The next statement sorts it, so its order until then does not matter.
-                    self.bind(target, collection("list", element_of(orderless(value, self))))
+                    self.bind(target, collection("list", values.element_of(orderless(value, self))))
                 case _:
                     self._execute(statement)
 
@@ -124,8 +113,9 @@ class Interpreter(values.Scope):
                     self.bind(target, value)
             case ast.AnnAssign(target=target, value=ast.expr() as assigned, annotation=annotation):
                 value = self.evaluate(assigned)
-                is_open = all(values.type_name(each) in _COLLECTIONS for each in value) and not element_of(
-                    value
+                is_open = all(
+                    values.type_name(each) in _COLLECTIONS and values.element_of((each,)) == ()
+                    for each in value
                 )
                 self.bind(target, (self.annotated(annotation) if is_open else ()) or value)
             case ast.AugAssign():
@@ -168,13 +158,15 @@ class Interpreter(values.Scope):
                 library.check_target(target, self)
                 self.names[name] = value
             case ast.Starred(value=inner):
-                self.bind(inner, collection("list", element_of(value)))
+                self.bind(inner, collection("list", values.element_of(value)))
             case ast.Tuple(elts=members) | ast.List(elts=members):
                 # A single member is the first in any order.
                 if len(members) != 1 or isinstance(members[0], ast.Starred):
                     check_iteration(value, target, self)
                 rows = [each.parts if isinstance(each, Instance) else () for each in value]
-                parts = [value if isinstance(each, ast.Starred) else element_of(value) for each in members]
+                parts = [
+                    value if isinstance(each, ast.Starred) else values.element_of(value) for each in members
+                ]
                 if value and all(len(row) == len(members) for row in rows):
                     parts = [join(*column) for column in zip(*rows, strict=True)]
                 for each, part in zip(members, parts, strict=True):
@@ -212,11 +204,12 @@ class Interpreter(values.Scope):
         return join(*found)
 
     def _display(self, kind: str, members: list[ast.expr]) -> Value:
+        # The order of a set does not matter in another.
+        inner = [each.value if isinstance(each, ast.Starred) and kind == "set" else each for each in members]
+        parts = [self.evaluate(each) for each in inner]
         parts = [
-            element_of(self.evaluate(each.value))  # a set may be made of another
-            if isinstance(each, ast.Starred) and kind == "set"
-            else self.evaluate(each)
-            for each in members
+            part if each in members else values.element_of(part)
+            for each, part in zip(inner, parts, strict=True)
         ]
         is_row = kind == "tuple" and not any(isinstance(each, ast.Starred) for each in members)
         return collection(kind, join(*parts), parts=parts if is_row else ())
@@ -376,7 +369,7 @@ class Interpreter(values.Scope):
         if is_new and checker.counts[contexts] < _MOST_CONTEXTS:
             checker.counts[contexts] += 1
             inside = scope.inside(function=function)
-            with checker.within(function.name, node, inside.module):
+            with inside.within(function.name, node):
                 try:
                     _bind(node.args, arguments.after(*function.bound), inside)
                     if isinstance(node, ast.Lambda):
@@ -410,11 +403,9 @@ def _bind(parameters: ast.arguments, arguments: Arguments, scope: values.Scope) 
     """Bind the parameters of a function to the arguments, their defaults, or what their annotations say."""
     outside = scope.parent or scope
     positional = [*parameters.posonlyargs, *parameters.args]
-    pairs = [
-        *zip(reversed(positional), reversed(parameters.defaults), strict=False),
-        *zip(parameters.kwonlyargs, parameters.kw_defaults, strict=True),
-    ]
-    defaults = {} if arguments.is_open else {parameter.arg: default for parameter, default in pairs}
+    pairs = [*zip(reversed(positional), reversed(parameters.defaults), strict=False)]
+    keywords = [*zip(parameters.kwonlyargs, parameters.kw_defaults, strict=True)]
+    defaults = {} if arguments.is_open else {each.arg: default for each, default in (*pairs, *keywords)}
     given, named = list(arguments.positional), dict(arguments.named)
     for parameter in (*positional, *parameters.kwonlyargs):
         is_positional = given and parameter not in parameters.kwonlyargs
@@ -450,7 +441,7 @@ def check_model(class_: Class, given: frozenset[str] = frozenset(), *, nested: b
     annotations: list[tuple[ast.AST, values.Scope]] = []
     for base in class_.users_mro:
         scope = base.body_scope
-        with checker.within(base.name, base.node, scope.module):
+        with scope.within(base.name, base.node):
             for name, binding in [(name, each) for name, found in base.bindings.items() for each in found]:
                 if isinstance(binding, FunctionNode) and _VALIDATORS.intersection(scope.marks(binding)):
                     method = scope.attribute(values.instance(class_), name, binding)

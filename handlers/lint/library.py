@@ -128,11 +128,10 @@ def iterate(value: Value, node: ast.AST) -> Value:
 
 def call_back(arguments: Arguments, given: Value, node: ast.AST, scope: Scope) -> Value:
     """Follow the functions among the arguments, each called with a value; return what they may return."""
-    found = [
-        each for argument in arguments for each in argument if isinstance(each, values.Function | External)
-    ]
+    functions = (values.Function, External)
+    found = [each for argument in arguments for each in argument if isinstance(each, functions)]
     called = [
-        each for each in found if not isinstance(each, External) or each.bound or rules.called(each.name)
+        each for each in found if each.bound or rules.called(each.name) or isinstance(each, values.Function)
     ]
     return scope.call(tuple(called), Arguments((given,), is_open=True), node) if called else ()
 
@@ -379,12 +378,9 @@ def _interpreted(name: str, arguments: Arguments, node: ast.AST, scope: Scope) -
             me = map(values.class_of, next(iter(scope.names.values()), ()))
             return tuple(Instance(each, after=owner) for each in me if each)
         case "functools.partial":
-            given = arguments.positional[1:]
+            given, functions = arguments.positional[1:], (External, values.Function)
             return tuple(
-                replace(each, bound=each.bound + given)
-                if isinstance(each, External | values.Function)
-                else each
-                for each in first
+                replace(it, bound=it.bound + given) if isinstance(it, functions) else it for it in first
             )
         case "typing.cast":
             return arguments.get(1, "val") or ()
@@ -408,7 +404,7 @@ _MADE = {
 _RESULTS = {
     **dict.fromkeys(listed("builtins.{str repr format ascii chr}"), values.TEXT),
     **dict.fromkeys(listed("builtins.float math.fsum statistics.fmean"), values.FLOAT),
-    **dict.fromkeys(listed("builtins.{int len ord round hash}"), values.instance("builtins.int")),
+    **dict.fromkeys(listed("builtins.{int len ord round hash}"), values.NUMBER),
     **dict.fromkeys(listed("builtins.str.{split rsplit splitlines}"), collection("list", values.TEXT)),
     "handlers.Context.new_guid": values.instance("uuid.UUID"),
     "builtins.bool": values.instance("builtins.bool"),
@@ -452,9 +448,7 @@ def _result(name: str, receiver: Value, arguments: Arguments, called_back: Value
         case "round" if len(arguments.positional) > 1:
             return values.FLOAT
         case "enumerate":
-            return collection(
-                "iterator", values.row(values.instance("builtins.int"), values.element_of(first))
-            )
+            return collection("iterator", values.row(values.NUMBER, values.element_of(first)))
         case "zip":
             return collection("iterator", values.row(*map(values.element_of, arguments.positional)))
         case "collections.defaultdict":
@@ -464,15 +458,13 @@ def _result(name: str, receiver: Value, arguments: Arguments, called_back: Value
             return collection(_MADE[name], values.element_of(first))
         case _ if name in _LAZY:
             yielded = called_back if name == "builtins.map" else join(*map(values.element_of, arguments))
-            return collection(
-                "unordered" if any(map(values.is_unordered, arguments)) else "iterator", yielded
-            )
+            kind = "unordered" if any(map(values.is_unordered, arguments)) else "iterator"
+            return collection(kind, yielded)
         case _ if name in _COPIES:
             return values.fresh(first)
         case _ if name in _DICTS:
             return collection("dict", values.element_of(first), values.item_of(first))
     is_path = name.startswith("pathlib.Path.")
     is_class = method[:1].isupper() and rules.called(name) is None
-    return _RESULTS.get(name) or (
-        values.instance("pathlib.Path" if is_path else name) if is_path or is_class else ()
-    )
+    made = values.instance("pathlib.Path" if is_path else name) if is_path or is_class else ()
+    return _RESULTS.get(name) or made

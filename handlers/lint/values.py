@@ -187,11 +187,9 @@ class Class(Option):
     def assigned_to(self, name: str) -> Value:
         """Return what methods assign to an attribute of any name: of their first argument, most often."""
         known, key = self.scope.checker.known, ("assigned", self, name)
-        methods = (
-            [(base, each) for base in self.users_mro for each in base.node.body] if key not in known else []
-        )
+        bases = self.users_mro if key not in known else []
         found: list[Value] = [known.setdefault(key, ())]
-        for base, method in methods:
+        for base, method in [(base, each) for base in bases for each in base.node.body]:
             if isinstance(method, ast.FunctionDef):
                 scope = base.scope.inside(function=base.function(method))
                 parameters = [each for each in ast.walk(method.args) if isinstance(each, ast.arg)]
@@ -210,6 +208,7 @@ Value = tuple[Option, ...]
 
 NONE = Instance("builtins.NoneType")
 TEXT: Value = (Instance("builtins.str"),)
+NUMBER: Value = (Instance("builtins.int"),)
 FLOAT: Value = (Instance("builtins.float"),)
 
 _MOST_OPTIONS = 8
@@ -246,17 +245,14 @@ def text_of(value: Value | None) -> str | None:
     return None
 
 
-def collection(
-    kind: str, element: Value = (), item: Value | None = None, parts: Sequence[Value] = ()
-) -> Value:
+def collection(of: str, element: Value = (), item: Value | None = None, parts: Sequence[Value] = ()) -> Value:
     """Return a collection of Python's own, or an iterator, the order of which may be `unordered`."""
-    depth = 1 + max(
-        getattr(each, "depth", 0) for value in (element, item or (), *parts) for each in (*value, NONE)
-    )
+    held = [each for value in (element, item or (), *parts) for each in value]
+    depth = 1 + max((getattr(each, "depth", 0) for each in held), default=0)
     if depth > _DEEPEST_NESTING:
         element, item, parts, depth = (), None, (), 1  # its members are unknown
     item = element if item is None else item
-    return (Instance(f"builtins.{kind}", None, None, element, item, tuple(parts), depth),)
+    return (Instance(f"builtins.{of}", None, None, element, item, tuple(parts), depth),)
 
 
 def row(*parts: Value) -> Value:
@@ -268,18 +264,18 @@ def owned(value: Value, owner: Owner | None) -> Value:
     """Return the value as one that belongs to the owner, unchanged without an owner."""
     if owner is None:
         return value
-    found = (
-        each if not isinstance(each, Instance) or is_literal(each) else replace(each, owner=owner)
+    literals = [each for each in value if is_literal(each)]
+    others = [
+        replace(each, owner=owner) if isinstance(each, Instance) else each
         for each in value
-    )
-    return tuple(found) or (Instance(owner=owner),)
+        if each not in literals
+    ]
+    return (*others, *literals) or (Instance(owner=owner),)
 
 
 def fresh(value: Value) -> Value:
     """Return an unshared value of the same kind, which is no literal."""
-    return tuple(
-        replace(each, owner=None, literal=None) if isinstance(each, Instance) else each for each in value
-    )
+    return tuple(replace(it, owner=None, literal=None) if isinstance(it, Instance) else it for it in value)
 
 
 def type_name(option: Option) -> str:
@@ -413,15 +409,6 @@ class Checker:
         finally:
             self.mode = before
 
-    @contextmanager
-    def within(self, label: str, node: ast.AST, module: SourceModule) -> Iterator[None]:
-        """Add a function or name to the chain of calls within the block."""
-        self.chain.append((label, node, module))
-        try:
-            yield
-        finally:
-            self.chain.pop()
-
     def is_too_deep(self, node: ast.AST) -> bool:
         """Return whether a function calls itself again, or the calls go too deep to be followed."""
         times = sum(each is node for _, each, _ in self.chain)
@@ -457,6 +444,15 @@ class Scope(ABC):
     @abstractmethod
     def call(self, callee: Value, arguments: Arguments, node: ast.AST) -> Value:
         """Return the possible results of a call, and report what is wrong in what is called."""
+
+    @contextmanager
+    def within(self, label: str, node: ast.AST) -> Iterator[None]:
+        """Add a function or name to the chain of calls within the block."""
+        self.checker.chain.append((label, node, self.module))
+        try:
+            yield
+        finally:
+            self.checker.chain.pop()
 
     def quietly(self, node: ast.expr) -> Value:
         """Return the possible values of an expression, and report nothing."""
@@ -562,15 +558,11 @@ class Scope(ABC):
         if isinstance(binding, ast.ClassDef):
             return (self.class_of(binding),)
         if isinstance(binding, FunctionNode):
-            return (
-                (self.body_of.function(binding),) if self.body_of else self.decorated(Function(binding, self))
-            )
+            body = self.body_of
+            return (body.function(binding),) if body else self.decorated(Function(binding, self))
         value = self.annotated(binding.annotation)
         if binding.value is not None and not self.checker.is_too_deep(binding.value):
-            with (
-                self.checker.within(name, binding.value, self.module),
-                self.checker.following(importing=True),
-            ):
+            with self.within(name, binding.value), self.checker.following(importing=True):
                 given = self.evaluate(binding.value)
             given = element_of(given) if binding.is_part else given
             value = join(*filter(None, (given, value))) if any(map(is_literal, given)) else given or value
@@ -646,10 +638,10 @@ class Scope(ABC):
             case Class():
                 members = [base.value_of(option, each, node) for base, each in option.members(name)]
                 bases = [each for each in option.mro if isinstance(each, str) and each not in MODELS]
-                is_external = not members and bases and bases[0] != "handlers.Handler"
-                found = (
-                    (External(f"{bases[0]}.{name}"),) if is_external else join(*members) if members else found
-                )
+                if members or not bases or bases[0] == "handlers.Handler":
+                    found = join(*members) if members else found
+                else:
+                    found = (External(f"{bases[0]}.{name}"),)
             case Attribute():
                 found = (Attribute(Instance(owner=option.owner), name),)
         return found
