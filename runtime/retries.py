@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -165,3 +166,13 @@ async def until_available(
             asked = error.retry_after
             await sleep(pause_seconds(failures, 0.1, 10.0) if asked is None else asked)
     return await attempt()
+
+
+@contextmanager
+def first_error() -> Iterator[None]:
+    """Raise the first error of an `asyncio.TaskGroup`, not the group of all."""
+    try:
+        yield
+    except BaseExceptionGroup as errors:
+        first = errors.exceptions[0]
+        raise first from first.__cause__

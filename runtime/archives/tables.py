@@ -29,7 +29,7 @@ from runtime.archives import MARK
 from runtime.clock import to_datetime, to_microseconds
 from runtime.errors import ArchiveError, UsageError
 from runtime.file_systems import flush
-from runtime.retries import RetryPolicy, until_undisturbed
+from runtime.retries import RetryPolicy, first_error, until_undisturbed
 from runtime.versions.properties import number
 
 NAME = "manifest.json"
@@ -419,9 +419,7 @@ async def _write(table: Table, waiting: Sequence[Transaction]) -> None:
         async with slots:
             await until_undisturbed(retries, partial(table.transact, *transaction))
 
-    try:
+    with first_error():
         async with asyncio.TaskGroup() as group:
             for transaction in waiting:
                 group.create_task(carry_out(transaction))
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None

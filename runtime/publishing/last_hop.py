@@ -46,7 +46,7 @@ PARTITION = "deliveries."
 
 
 class KeyState(IntEnum):
-    """What the value of a key says."""
+    """The value of a key."""
 
     LOCKED = 0
     SEALED = 1
@@ -80,29 +80,26 @@ class Key(NamedTuple):
 
 
 class Keys(Protocol):
-    """What a store of keys does. Each call is atomic, and reads see what was written before.
+    """A store of keys. Each call is atomic, and reads see all earlier writes.
 
-    A store that did not answer raises `StoreUnavailableError`, and may have done what it was asked for.
+    A store that did not answer raises `StoreUnavailableError`; the call may have taken effect.
     """
 
     @property
     def sleep(self) -> Sleep:
-        """How to wait before a call is repeated."""
+        """Waits before a call is repeated."""
 
     async def get(self, key: DeliveryKey) -> Key | None:
         """Read a key. One that has expired may still be there."""
 
     async def put(self, key: DeliveryKey, new: Key, over: Key | None = None) -> Key | None:
-        """Store a key if there is none, or over the one that was read; None when another is there.
-
-        What is there on return is durable.
-        """
+        """Store a key if there is none, or over the one that was read; None when another is there. Durable on return."""
 
     async def delete(self, key: DeliveryKey, found: Key) -> None:
-        """Delete a key, unless it is another by now than the one that was read."""
+        """Delete a key, unless it was changed since it was read."""
 
     def unended(self) -> AsyncIterator[tuple[str, str]]:
-        """Yield customer and message of each sealed key that says no end.
+        """Yield customer and message of each sealed key without an end.
 
         At most once these are deliveries whose process died while it sent, and those that send now.
         """
@@ -116,12 +113,10 @@ class TableKeys:
         self.sleep = sleep_beside(table)
 
     async def get(self, key: DeliveryKey) -> Key | None:
-        """Read a key."""
         row = await self.table.get(PARTITION + key.customer, row_key(key.message))
         return None if row is None else read_key(row)
 
     async def put(self, key: DeliveryKey, new: Key, over: Key | None = None) -> Key | None:
-        """Store a key if there is none, or over the one that was read; None when another is there."""
         expires_at, name = to_datetime(new.expires_at), row_key(key.message)
         row: dict[str, Value] = {"Value": int(new.state), "Holder": new.holder, "ExpiresAt": expires_at}
         row |= {name: text for name, text in (("End", new.end), ("Why", new.why)) if text is not None}
@@ -136,14 +131,12 @@ class TableKeys:
         return new._replace(etag=etag)
 
     async def delete(self, key: DeliveryKey, found: Key) -> None:
-        """Delete a key, unless it is another by now."""
         with suppress(RowError):
             deletion = Operation.delete(row_key(key.message), found.etag)
             await self.table.transact(PARTITION + key.customer, [deletion])
         await self.table.barrier()
 
     async def unended(self) -> AsyncIterator[tuple[str, str]]:
-        """Yield customer and message of each sealed key that says no end."""
         # "/" follows ".".
         async for page in pages(partial(self.table.scan, None, PARTITION, "deliveries/")):
             for row in page.rows:
@@ -161,8 +154,9 @@ class TableKeys:
             for row in page.rows:
                 if read_key(row).expires_at <= now:
                     with suppress(RowError):
-                        deletion = Operation.delete(row.row_key, row.etag)
-                        await self.table.transact(row.partition_key, [deletion])
+                        await self.table.transact(
+                            row.partition_key, [Operation.delete(row.row_key, row.etag)]
+                        )
                         forgotten += 1
         return forgotten
 
@@ -197,13 +191,11 @@ class RedisKeys:
         self.sleep: Sleep = asyncio.sleep
 
     async def get(self, key: DeliveryKey) -> Key | None:
-        """Read a key."""
         with _explained():
             value = await self._redis.get(self._name(key))
         return None if value is None else _read(value, self._name(key))
 
     async def put(self, key: DeliveryKey, new: Key, over: Key | None = None) -> Key | None:
-        """Store a key if there is none, or over the one that was read; None when another is there."""
         value = json.dumps([int(new.state), new.holder, new.expires_at, new.end, new.why])
         until = -(-new.expires_at // 1000)
         if over is None:
@@ -214,7 +206,6 @@ class RedisKeys:
         return new._replace(etag=value) if put else None
 
     async def delete(self, key: DeliveryKey, found: Key) -> None:
-        """Delete a key, unless it is another by now."""
         await self._change(key, found)
 
     async def unended(self) -> AsyncIterator[tuple[str, str]]:
@@ -228,7 +219,7 @@ class RedisKeys:
                     yield unquote(customer), message
 
     async def weaknesses(self) -> list[str]:
-        """Return sentences on what this Redis may forget, as far as it tells."""
+        """Return sentences on how this Redis may lose keys, by its own settings."""
         with _explained():
             said: dict[str, Any] = await self._redis.info("persistence") | await self._redis.info("memory")
         found = []
@@ -271,7 +262,7 @@ class RedisKeys:
 
 @asynccontextmanager
 async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
-    """Connect to the Redis behind a url and give its keys. Raises `UsageError` when it does not answer, or refuses."""
+    """Connect to the Redis of a url and yield its keys. Raises `UsageError` when it does not answer, or refuses."""
     try:
         from redis.asyncio import Redis  # noqa: PLC0415 - its extra
         from redis.asyncio.retry import Retry  # noqa: PLC0415 - its extra
@@ -309,7 +300,7 @@ async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Raise `StoreUnavailableError` when a command may or may not have been done, `TargetError` when it was refused."""
+    """Raise `StoreUnavailableError` when the outcome of a command is unknown, `TargetError` when it was refused."""
     from redis.exceptions import ConnectionError, RedisError, TimeoutError  # noqa: A004, PLC0415 - its extra
 
     try:
@@ -348,7 +339,7 @@ async def open_keys(url: str, table: str) -> AsyncIterator[Keys]:
 
 
 async def weaknesses(url: str, table: str) -> list[str]:
-    """Return sentences on what the store of keys may forget, as far as it tells: none of a table."""
+    """Return sentences on how the store of keys may lose some: none for a table."""
     if not url.startswith(_REDIS):
         return []
     async with open_redis(url, table) as keys:
@@ -422,7 +413,6 @@ class DeliverySettings:
         return "*" in self.at_least_once or customer in self.at_least_once
 
     def ttl_of(self, customer: str) -> timedelta:
-        """Return how long the sealed keys of a customer are kept."""
         return self.ttl.get(customer, self.default_ttl)
 
 
@@ -502,10 +492,8 @@ class IdempotentDelivery:
         `is_redrive` sends again although another delivery has ended without sending, or said no end. Raises
         `RetriesExhaustedError` after too many attempts in a row that lost a race or got no answer.
         """
-        key, name = DeliveryKey.of(customer, message_id), self.new_id()
-        if self.settings.is_at_least_once(customer):
-            return await self.at_least_once(key, name, send, is_redrive=is_redrive)
-        return await self.at_most_once(key, name, send, is_redrive=is_redrive)
+        deliver = self.at_least_once if self.settings.is_at_least_once(customer) else self.at_most_once
+        return await deliver(DeliveryKey.of(customer, message_id), self.new_id(), send, is_redrive=is_redrive)
 
     async def at_most_once(
         self, key: DeliveryKey, name: str, send: Send, *, is_redrive: bool = False
@@ -539,9 +527,9 @@ class IdempotentDelivery:
     async def take(
         self, key: DeliveryKey, name: str, state: KeyState, period: timedelta, *, is_redrive: bool
     ) -> Key:
-        """Store a key for a period, unless there is one that has not expired. Return the one that is stored.
+        """Store a key for a period, unless one is there that has not expired. Return the one that is stored.
 
-        That may be this delivery's own, from a call that was not answered.
+        That may be this delivery's own, from a call whose answer was lost.
         """
 
         async def attempt() -> Key:

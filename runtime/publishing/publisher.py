@@ -17,7 +17,7 @@ from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 from runtime.errors import TargetError, TargetUnavailableError
 from runtime.options import check_fields, option
 from runtime.publishing.last_hop import DeliverySettings
-from runtime.retries import Pace, until_available
+from runtime.retries import Pace, first_error, until_available
 
 
 class Promise(StrEnum):
@@ -305,23 +305,21 @@ class OneByOnePublisher(Publisher, Generic[To]):
 
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
         """Send outputs. Raises `TargetError` after too many attempts at one of them."""
-        by_object = groupby(outputs, attrgetter("business_id"))
-        tasks = [asyncio.ensure_future(self._in_order(list(some))) for _, some in by_object]
-        try:
-            found = await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        return [each for some in found for each in some if each is not None]
+        attempts = self.target.options.attempts
 
-    async def _in_order(self, outputs: Sequence[CommittedOutput]) -> list[Record | None]:
-        found, attempts = [], self.target.options.attempts
-        for output in outputs:
-            try:
-                found.append(await until_available(attempts, partial(self.attempt, output)))
-            except TargetUnavailableError as error:
-                raise TargetError(
-                    f"{self.target.name} did not take {output.message_id} in {attempts} attempts: {error}"
-                ) from error
-        return found
+        async def in_order(outputs: Sequence[CommittedOutput]) -> list[Record | None]:
+            found = []
+            for output in outputs:
+                try:
+                    found.append(await until_available(attempts, partial(self.attempt, output)))
+                except TargetUnavailableError as error:
+                    raise TargetError(
+                        f"{self.target.name} did not take {output.message_id} in {attempts} attempts: {error}"
+                    ) from error
+            return found
+
+        with first_error():
+            async with asyncio.TaskGroup() as group:
+                by_object = groupby(outputs, attrgetter("business_id"))
+                tasks = [group.create_task(in_order(list(some))) for _, some in by_object]
+        return [record for task in tasks for record in task.result() if record is not None]

@@ -28,7 +28,7 @@ from runtime.ledger.ledger import Ledger
 from runtime.publishing.outputs import BatchOutputs, OutcomeFile, Slices, cut, slice_numbers
 from runtime.publishing.publisher import PublishOptions, Target, TargetOptions
 from runtime.publishing.records import Publication, Publications
-from runtime.publishing.runner import Published, Runner, Tally, begin
+from runtime.publishing.runner import Published, Runner, begin
 from runtime.publishing.targets.choice import open_target, resolved
 from runtime.publishing.targets.sql import SqliteTarget
 from runtime.spark.commit import absolute_folder
@@ -106,7 +106,6 @@ class SendJob:
                 mine,
                 self.open_target(),
                 options=self.options,
-                tally=Tally(None, None),
                 clock=self.clock,
             )
             error = None

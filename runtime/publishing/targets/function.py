@@ -56,7 +56,6 @@ class FunctionTarget(publisher.OneByOneTarget):
         """How many outputs in a row were not answered."""
 
     def publisher(self) -> FunctionPublisher:
-        """Return a publisher, with a connection of its own to the keys."""
         return FunctionPublisher(self)
 
     async def call(self, message: OutgoingMessage) -> None:
@@ -118,7 +117,6 @@ class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
         return True
 
     async def close(self) -> None:
-        """Close the keys."""
         await self._stack.aclose()
 
     async def attempt(self, output: CommittedOutput) -> Record | None:

@@ -54,7 +54,6 @@ class HttpTarget(publisher.OneByOneTarget):
         return urlunsplit(self._parts._replace(path=f"{self._parts.path.rstrip('/')}/{quote(name)}"))
 
     def publisher(self) -> HttpPublisher:
-        """Return a publisher, with connections of its own."""
         return HttpPublisher(self)
 
 
@@ -66,7 +65,6 @@ class HttpPublisher(publisher.OneByOnePublisher[HttpTarget]):
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
-        """Close the connections."""
         if self._session is not None:
             await self._session.close()
 

@@ -84,7 +84,6 @@ class Markers:
         return name in self._known
 
     def close(self) -> None:
-        """Close the connections."""
         self._ends.close()
         self._committed.close()
 
@@ -128,7 +127,6 @@ class KafkaTarget(Target):
         self._names = options.names
 
     def topic_of(self, type_: str) -> str:
-        """Return the topic of a message type."""
         return self._names.get(type_, type_)
 
     async def prepare(self, types: Collection[str]) -> None:
@@ -156,7 +154,6 @@ class KafkaTarget(Target):
                     )
 
     def publisher(self) -> KafkaPublisher:
-        """Return a publisher."""
         return KafkaPublisher(self)
 
 
@@ -226,7 +223,6 @@ class KafkaPublisher(publisher.ThreadedPublisher):
 
     @publisher.in_thread
     def commit(self) -> None:
-        """Send the marker, and commit."""
         with _explained(self._target.name):
             self._produce(MARKERS, str(self._name), "", {})
             self._begun().flush(self._target.seconds)
@@ -245,7 +241,6 @@ class KafkaPublisher(publisher.ThreadedPublisher):
                 producer.abort_transaction(self._target.seconds)
 
     async def close(self) -> None:
-        """Drop the producer, and close the connections."""
         await self.roll_back()
         if self._markers is not None:
             await asyncio.to_thread(self._markers.close)

@@ -52,7 +52,6 @@ class PostgresTarget(SqlTarget):
         self._conninfo = make_conninfo("", **parts)
 
     async def prepare(self, types: Collection[str]) -> None:
-        """Make the tables that are not there."""
         statements = self.creations(types)
         with self.explained():
             async with await self.connected() as connection:
@@ -62,11 +61,9 @@ class PostgresTarget(SqlTarget):
                     await connection.execute(statement.encode())
 
     async def connected(self) -> AsyncConnection:
-        """Connect to the database."""
         return await AsyncConnection.connect(self._conninfo)
 
     def publisher(self) -> PostgresPublisher:
-        """Return a publisher, with a connection of its own."""
         return PostgresPublisher(self)
 
     @contextmanager
@@ -124,7 +121,6 @@ class PostgresPublisher(Publisher):
         return [*await self.send(outputs[:middle]), *await self.send(outputs[middle:])]
 
     async def commit(self) -> None:
-        """Commit the outputs with the marker."""
         with self._target.explained():
             await (await self._connected()).commit()
 
@@ -137,7 +133,6 @@ class PostgresPublisher(Publisher):
                 await self.close()
 
     async def close(self) -> None:
-        """Close the connection."""
         if self._connection is not None:
             connection, self._connection = self._connection, None
             with suppress(psycopg.Error):
