@@ -1,7 +1,7 @@
 """Versions and letters that truncation has cut, as files that are read without the table.
 
-A file gets its name once it is on the disk and was read back. So whatever has the name of a part is whole, and only
-then its versions are cut. A version may be in several parts: one that was written before a worker died stays.
+A file is renamed to the name of a part once it was flushed and read back; only then its versions are cut. A version may
+be in several parts: one that was written before a worker died stays.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from typing import Any, BinaryIO, Self
 import msgpack
 import pyarrow as pa
 import pyarrow.dataset as ds
-from pyarrow import parquet
 
 from handlers.codec import is_text
 from runtime.archives.tables import NAME as MANIFEST
-from runtime.archives.tables import read_batches, reading
+from runtime.archives.tables import RowGroups, read_batches, reading
 from runtime.errors import ArchiveError, UsageError
 from runtime.file_systems import flush
 from runtime.messages.envelope import IdKey, id_key, id_text
@@ -127,8 +126,7 @@ class VersionPart(Part):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder / f"versions-{uuid.uuid4().hex}.parquet")
-        self._rows: list[Mapping[str, Any]] = []
-        self._bytes = 0
+        self._groups: RowGroups | None = None
 
     def add(self, handler: str, business_id: str, version: Version) -> None:
         """Add a version."""
@@ -146,28 +144,15 @@ class VersionPart(Part):
             **{name: getattr(version, name) for name in _OF_VERSION},
         }
         row = {name: values[name] for name in SCHEMA.names}
-        self._rows.append(row)
         self._written.update(msgpack.packb(list(row.values())))
-        self._bytes += len(version.before) + len(version.after)
-        if len(self._rows) >= _GROUP_ROWS or self._bytes >= _GROUP_BYTES:
-            self._end_group()
-
-    @cached_property
-    def _writer(self) -> parquet.ParquetWriter:
-        return parquet.ParquetWriter(self._stream, SCHEMA, compression="zstd", write_page_checksum=True)
+        self._groups = self._groups or RowGroups(self._stream, SCHEMA, _GROUP_ROWS, _GROUP_BYTES)
+        self._groups.add(row, len(version.before) + len(version.after))
 
     def close(self) -> None:
-        """Write what is left, and finish the file."""
-        if self._rows:
-            self._end_group()
-        if "_writer" in self.__dict__:
-            self._writer.close()
+        """Write the last row group, and finish the file."""
+        if self._groups is not None:
+            self._groups.close()
         super().close()
-
-    def _end_group(self) -> None:
-        batch = pa.RecordBatch.from_pylist(self._rows, SCHEMA)
-        self._writer.write_batch(batch, row_group_size=batch.num_rows)
-        self._rows, self._bytes = [], 0
 
     def _read_back(self, path: Path) -> Iterator[bytes]:
         for batch in read_batches(path):
@@ -267,8 +252,8 @@ def files_that_name(folder: Path, handler: str, business_ids: Collection[str]) -
     """Return the files with rows of one of these objects, with how many. Raises `ArchiveError`.
 
     They are outcomes of batches, exports of tables and of versions. A row of a Parquet file names an object by its
-    columns `handler` and `business_id`, or by its `partition_key`, and an exported letter by its stream; what stands
-    in bodies and states is not looked at.
+    columns `handler` and `business_id`, or by its `partition_key`, an exported letter by its stream. Bodies and states
+    are not searched.
     """
     ids, keys = list(business_ids), [f"{handler}-{business_id}" for business_id in business_ids]
     counts = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
 from hashlib import sha256
@@ -15,6 +14,7 @@ from eventstore import StoreUnavailableError
 from handlers import DocumentReference
 from runtime.errors import MissingExtraError, UsageError
 from runtime.file_systems import Folder, open_folder, path_and_options
+from runtime.options import resolved
 
 
 class DocumentStore(Protocol):
@@ -96,7 +96,6 @@ class FolderDocuments(ListedDocuments):
 
     @_blocking
     def prepare(self, reference: DocumentReference, content: bytes) -> None:
-        """Return when the file is durable, with its name."""
         folder, file = self._place(reference.name)
         if folder.is_local:
             folder.create()
@@ -117,7 +116,6 @@ class FolderDocuments(ListedDocuments):
 
     @_blocking
     def delete(self, name: str) -> bool:
-        """Delete the file, if it is there, and return whether it was."""
         folder, file = self._place(name)
         was_there = folder.delete_file(file)
         if folder.is_local and folder.exists():
@@ -133,12 +131,10 @@ class FolderDocuments(ListedDocuments):
 
     @_blocking
     def names(self, folder: str) -> Sequence[str]:
-        """Return the names of all documents in an object's folder."""
         return [f"{folder}/{file}" for file in self._folder.sub(folder).sizes()]
 
     @_blocking
     def remove(self, folder: str) -> None:
-        """Remove the folder of an object, if it is empty; an object store has none without documents."""
         self._folder.sub(folder).delete_if_empty()
 
     def _place(self, name: str) -> tuple[Folder, str]:
@@ -147,6 +143,7 @@ class FolderDocuments(ListedDocuments):
 
 
 _MAX_FOLDER = 120
+_HOLDS = " that names the store of documents"
 
 
 def object_folder(handler: str, business_id: str) -> str:
@@ -170,7 +167,7 @@ def open_documents(url: str) -> ListedDocuments:
 
     Raises `UsageError` for what is none of these, and `MissingExtraError` without pyarrow.
     """
-    named = _of_environment(url)
+    named = resolved(url, _HOLDS)
     try:
         return FolderDocuments(named)
     except ModuleNotFoundError as error:
@@ -181,7 +178,7 @@ def open_documents(url: str) -> ListedDocuments:
 
 def existing_documents(url: str) -> ListedDocuments:
     """Return the store behind a url as `open_documents` does. Raises `UsageError` for a folder that is not there."""
-    named = _of_environment(url)
+    named = resolved(url, _HOLDS)
     place = Path(unquote(named.removeprefix("file://")) if named.startswith("file://") else named)
     if (":" not in named or named.startswith("file://")) and not place.is_dir():
         raise UsageError(f"There is no folder of documents at {place}: say with --documents where they are.")
@@ -190,15 +187,5 @@ def existing_documents(url: str) -> ListedDocuments:
 
 def portable_url(url: str) -> str:
     """Return a url that means the same store in every process of this machine. It may hold a secret."""
-    named = _of_environment(url)
+    named = resolved(url, _HOLDS)
     return named if ":" in named else str(Path(named).absolute())
-
-
-def _of_environment(url: str) -> str:
-    if not url.startswith("env:"):
-        return url
-    name = url.removeprefix("env:")
-    named = os.environ.get(name, "")
-    if not named:
-        raise UsageError(f"The environment variable {name} that names the store of documents is not set.")
-    return named

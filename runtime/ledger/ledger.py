@@ -20,7 +20,6 @@ from datetime import datetime
 from enum import StrEnum
 from functools import partial
 from hashlib import sha256
-from typing import NamedTuple
 
 from eventstore import (
     Int64,
@@ -231,13 +230,6 @@ def _number(marker: Row) -> int:
         return number(marker.properties, "Number")
 
 
-class AlgorithmOfTable(NamedTuple):
-    """The algorithm that a table was processed with, and a batch that was."""
-
-    name: str
-    batch_id: str
-
-
 class Ledger:
     """The batches of one table."""
 
@@ -426,10 +418,10 @@ class Ledger:
         found = [await self._at(id_of(marker.row_key)) for marker in markers[:limit]]
         return [record for record in found if record is not None]
 
-    async def algorithm(self) -> AlgorithmOfTable | None:
-        """Return the algorithm of the table's batches, None when there were none. Costs a request."""
+    async def algorithm(self) -> tuple[str, str] | None:
+        """Return the algorithm of the table's batches and the id of one; None without batches. Costs a request."""
         counter = await self._counter()
-        return None if counter.algorithm is None else AlgorithmOfTable(counter.algorithm, counter.first_batch)
+        return None if counter.algorithm is None else (counter.algorithm, counter.first_batch)
 
     async def check_table(self, algorithm: str, claim: Claim | None = None) -> None:
         """Raise `BatchRefusedError` when a batch used another algorithm, or the same with its store elsewhere.

@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 
 class Columnar(Sequence[R]):
-    """Base of sequences that are kept column by column; the rows are named tuples, each made when it is asked for.
+    """Base of sequences that are stored column by column; rows are named tuples, made on access.
 
     A subclass is a dataclass with slots: one list for each field of `row`, in their order.
     """
@@ -78,10 +78,8 @@ def pieces(joined: bytes, size: int) -> list[bytes]:
     return list(struct.unpack(f"{size}s" * count, joined))
 
 
-# Message ids: one canonical text for each, and compact bytes to store them in.
-#
-# A UUID in any spelling is one id: small letters with hyphens. In a run, ids that are UUIDs take 16 bytes
-# each; any other text stands as text, so that no text can equal the bytes of a UUID.
+# Message ids: a UUID in any spelling is one id, in small letters with hyphens. In a run, UUIDs take 16 bytes each; any
+# other id is text, so that none can equal the bytes of a UUID.
 
 MAX_LENGTH = 255
 UUID_PATTERN = (
@@ -249,8 +247,8 @@ _SURROGATES = "surrogatepass"
 def pack_envelope(envelope: Envelope) -> bytes:
     """Return a delivery as msgpack: the fields in their order, without those at the end that are None.
 
-    Nothing that an envelope may hold is lost, valid or not: text with half a character, a missing id or type, times to
-    the microsecond. What is neither text, bytes nor a number in its headers becomes its `repr`.
+    Invalid fields are kept too: text with half a character, a missing id or type. Headers that are neither text, bytes
+    nor numbers become their `repr`.
     """
     headers = envelope.headers
     fields: list[Any] = list(envelope._replace(headers=None if headers is None else dict(headers)))

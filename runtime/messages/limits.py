@@ -97,8 +97,8 @@ class MessageLimits:
 USUAL = MessageLimits()
 
 
-# Of a message that is too large a note is kept: JSON text in place of the body. A log that Spark reads has such notes
-# in place of lines and rows, made by `runtime.spark.logs.normalise`, so that what is too large never reaches a worker.
+# The body of a message that is too large is replaced by a note, as JSON text. `runtime.spark.logs.normalise` does so
+# for lines and rows of a log, so that none that is too large reaches a worker.
 
 KEPT = 1024
 """How many bytes are kept of what is too large."""
@@ -108,9 +108,7 @@ NOT_KEPT = (
     "What was delivered was not kept, as it is too large: it can be redriven with a body in an edit only."
 )
 
-Bytes = bytes
-"""Bytes themselves, for the class that has a field of this name: their number."""
-
+Bytes = bytes  # for the class that has a field `bytes`
 _BEGINS = f'{{"{NOTE}":{{'
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 _BYTES_OF_A_CHARACTER = 4
@@ -121,7 +119,7 @@ _NAMES = ("message_id", "type", "business_id")
 
 
 class Excess(NamedTuple):
-    """What is too large of a message, and what is kept of that: `begins` is its first kilobyte."""
+    """The note on a part of a message that is too large: `begins` is its first kilobyte."""
 
     part: str
     bytes: int
@@ -154,7 +152,7 @@ def is_note(body: str | bytes | None) -> bool:
 
 
 def kept_as_json(envelope: Envelope, handler: str | None) -> str:
-    """Return what is kept of a delivery as one line of JSON: what names it, and the note in place of its body."""
+    """Return a delivery that is too large as one line of JSON, with the note as its body."""
     fields = json.loads(envelope.to_json(handler))
     del fields["body"]
     return json.dumps(fields | json.loads(envelope.body), ensure_ascii=False)
@@ -172,9 +170,9 @@ class TooLarge(NamedTuple):
 
 
 def find_excesses(envelopes: Envelopes, limits: MessageLimits) -> Mapping[int, TooLarge]:
-    """Return, by position, why deliveries are too large, and what is kept of them.
+    """Return, by position, the deliveries that are too large.
 
-    Looks at whole columns first: most groups have no delivery that must be measured.
+    Whole columns are examined first: most groups have no delivery that must be measured.
     """
     found = {}
     for position in _to_measure(envelopes, limits):
@@ -193,7 +191,7 @@ def find_excesses(envelopes: Envelopes, limits: MessageLimits) -> Mapping[int, T
 
 
 def find_notes(envelopes: Envelopes) -> Mapping[int, TooLarge]:
-    """Return, by position, letters of which nothing but a note was kept."""
+    """Return, by position, the letters of which only a note was kept."""
     bodies = enumerate(envelopes.bodies)
     return {position: TooLarge(NOT_KEPT, envelopes[position]) for position, body in bodies if is_note(body)}
 

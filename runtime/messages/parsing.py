@@ -49,12 +49,10 @@ _ALL = slice(0, None)
 
 @dataclass(slots=True)
 class Deliveries(Sequence[Delivery]):
-    """Deliveries that were parsed: for each the message in its body, or the dead letter that it is.
+    """Parsed deliveries, column by column: for each the message in its body, or its dead letter. Rows are made lazily.
 
-    `keys` and `fingerprints` are those of the messages; a dead letter has some key and an empty fingerprint. `routes`
-    are the ways of the messages to their handler, by the name of their type. In a redrive, `letters` are the numbers of
-    the letters that the deliveries are, by which a mended body finds its own. As a sequence it gives the deliveries one
-    by one, each made when it is asked for.
+    A dead letter has some key and an empty fingerprint. `routes` are by the name of a type. In a redrive, `letters` are
+    the numbers of the letters, by which a mended body finds its own.
     """
 
     envelopes: Envelopes
@@ -127,10 +125,7 @@ def is_copy(delivery: Prepared, recorded: bytes) -> bool:
 
 
 def has_fingerprint(envelope: Envelope, names: Iterable[str], recorded: bytes, route: Route | None) -> bool:
-    """Say whether a body that its type refuses has the recorded fingerprint, under any of the type's names.
-
-    A body that does not parse has none.
-    """
+    """Return whether a body that its type refuses has the recorded fingerprint, under any of the type's names."""
     try:
         return recorded in _fingerprints(envelope, names, route)
     except Exception:  # noqa: BLE001 - a body may hold anything
@@ -168,11 +163,10 @@ def prepare_all(
     *,
     letters: Sequence[int] | None = None,
 ) -> Deliveries:
-    """Return the deliveries of one stream ready to be handled, or the dead letters that they are.
+    """Return the deliveries of one stream, each ready to be handled or a dead letter.
 
-    `business_id` is the one by which they were routed, None when none was found in their bodies. Of one that is too
-    large the dead letter keeps a note only. In a redrive `letters` are the numbers of the letters that the deliveries
-    are, and there may be notes among them.
+    `business_id` is the one by which they were routed, None when none was found in their bodies. The dead letter of one
+    that is too large has a note only. In a redrive `letters` are the numbers of the letters, and some may be notes.
     """
     keys = id_keys(envelopes.message_ids)
     excesses = dict(find_excesses(envelopes, limits))
@@ -191,7 +185,7 @@ def prepare_all(
 def refused_for_size(
     envelope: Envelope, limits: MessageLimits = USUAL, handler: str | None = None
 ) -> Outcome | None:
-    """Return the dead letter that a delivery is which is too large, before its body is read; None for all others."""
+    """Return the dead letter of a delivery that is too large, before its body is read; None for all others."""
     excess = find_excesses(Envelopes.of([envelope]), limits).get(0)
     return None if excess is None else excess.of(handler)
 
@@ -199,9 +193,9 @@ def refused_for_size(
 def unroutable(
     envelope: Envelope, problem: str | None, handler: str | None = None, types: Collection[str] | None = None
 ) -> Outcome:
-    """Return the dead letter that a delivery is which no handler takes: nor the one that its log names, if it does.
+    """Return the dead letter of a delivery that no handler takes, nor the `handler` that its log names.
 
-    `problem` is what is wrong with its envelope, if anything is; `types` are those that its log may hold, None for all.
+    `problem` says why its envelope is invalid, if it is; `types` are those that its log may hold, None for all.
     """
     if problem is not None:
         reason = Reason.TOO_LARGE if is_note(envelope.body) else Reason.INVALID_ENVELOPE
@@ -215,7 +209,7 @@ def unroutable(
 
 
 def not_allowed(envelope: Envelope, handler: str | None, types: Collection[str] | None) -> Outcome | None:
-    """Return the dead letter that a delivery is whose log may not hold its type, None for all others."""
+    """Return the dead letter of a delivery whose log may not hold its type, None for all others."""
     if types is None or envelope.type in types:
         return None
     error = f"Its log may hold messages of {', '.join(sorted(types))}, not of {envelope.type}."
@@ -225,7 +219,7 @@ def not_allowed(envelope: Envelope, handler: str | None, types: Collection[str] 
 def business_id_of(route: Route, envelope: Envelope) -> str | None:
     """Return the business id that the sender names, or the one in the body; None when there is none.
 
-    A UUID in any spelling is one. What is wrong with a body is told when it is prepared.
+    UUIDs are canonicalised. Invalid bodies are reported later, by `prepare`.
     """
     if not envelope.business_id:
         try:
@@ -237,7 +231,7 @@ def business_id_of(route: Route, envelope: Envelope) -> str | None:
 
 
 def id_as_written(route: Route, envelope: Envelope) -> str | None:
-    """Return the business id that the sender names, or that the text of a body has, be it a valid message or not.
+    """Return the business id that the sender names, or the one in the text of a body, valid or not.
 
     Java, which routes a batch, finds the same. In a body of msgpack there is none.
     """
@@ -248,9 +242,9 @@ def id_as_written(route: Route, envelope: Envelope) -> str | None:
 
 
 def _id_in(text: str, path: Sequence[str]) -> str | None:
-    """Return the text or the integer in a place of a JSON object, None where there is no such thing.
+    """Return the text or the integer at a path of a JSON object, or None.
 
-    Of names that are given twice the last one counts. What follows the object is not looked at, nor is it by Java.
+    The last of two equal names counts. Text that follows the object is ignored, as by Java.
     """
     try:
         found, _ = _JSON.raw_decode(text.lstrip(" \t\r\n"))
@@ -295,10 +289,9 @@ def read_body(route: Route, body: str | bytes) -> Message:
 
 @dataclass(slots=True)
 class _Parser:
-    """Parses the deliveries of one stream: all bodies of a type by one call, which ends at those that have a problem.
+    """Parses the deliveries of one stream: all bodies of a type by one call, which ends at the first invalid one.
 
-    `messages` are those in the bodies, or the dead letters that deliveries are; these have no fingerprint. `parsed`
-    grows by one with each body that was read.
+    `messages` has messages and dead letters; these have no fingerprint. `parsed` grows by one with each body.
     """
 
     handler: HandlerDefinition
@@ -315,7 +308,7 @@ class _Parser:
         self.fingerprints += [b""] * len(self.envelopes)
 
     def named(self, place: int) -> str | None:
-        """Return the business id of the dead letter that a delivery is, the same whoever routed it.
+        """Return the business id of the dead letter of a delivery: the same by whichever route it came.
 
         Java finds one in fractions and objects too, and in bodies that end early. A letter stays with its stream.
         """

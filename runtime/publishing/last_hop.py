@@ -93,7 +93,7 @@ class Keys(Protocol):
         """Read a key. One that has expired may still be there."""
 
     async def put(self, key: DeliveryKey, new: Key, over: Key | None = None) -> Key | None:
-        """Store a key if there is none, or over the one that was read; None when another is there. Durable on return."""
+        """Store a key if there is none, or over the one that was read, durably. None when another is there."""
 
     async def delete(self, key: DeliveryKey, found: Key) -> None:
         """Delete a key, unless it was changed since it was read."""

@@ -25,11 +25,12 @@ from runtime.batch_options import TablePlace, Wrap
 from runtime.clock import Clock, system_clock
 from runtime.errors import TargetError
 from runtime.ledger.ledger import Ledger
+from runtime.options import resolved
 from runtime.publishing.outputs import BatchOutputs, OutcomeFile, Slices, cut, slice_numbers
 from runtime.publishing.publisher import PublishOptions, Target, TargetOptions
 from runtime.publishing.records import Publication, Publications
 from runtime.publishing.runner import Published, Runner, begin
-from runtime.publishing.targets.choice import open_target, resolved
+from runtime.publishing.targets.choice import open_target
 from runtime.publishing.targets.sql import SqliteTarget
 from runtime.spark.commit import absolute_folder
 from runtime.spark.preflight import check_workers
