@@ -72,10 +72,10 @@ class FoundLetter:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which letters are meant: those to which all applies that is given.
+    """A filter of letters: all conditions that are given apply.
 
-    `reason` is one or several. `stream` is a handler and a business id. Times are in microseconds since 1970 UTC: not
-    meant are letters that were refused last after `refused_until`, or first before `refused_since`.
+    `reason` is one or several, `stream` a handler and a business id. Times are in microseconds since 1970 UTC: the last
+    refusal was not after `refused_until`, the first not before `refused_since`.
     """
 
     message_id: str | None = None
@@ -137,10 +137,9 @@ _AT_ONCE = 50
 
 
 class TableLetters:
-    """Keeps the refused deliveries of a batch, or of single messages, that reached no stream.
+    """Stores the refused deliveries of a batch, or of single messages, that reached no stream.
 
-    One that is not redriven adds at most `limits.MAX_TASK_LETTERS` of them: a log of which nothing can be read fills no
-    table. Letters that a redrive refuses again are kept all.
+    At most `limits.MAX_TASK_LETTERS` of them, except in a redrive: a log that cannot be read must not fill the table.
     """
 
     def __init__(self, table: Table, batch: BatchContext, clock: Clock, retries: RetryPolicy) -> None:
@@ -163,7 +162,6 @@ class TableLetters:
             await until_undisturbed(self._retries, partial(self._add, some))
 
     def _row(self, outcome: Outcome) -> Row | None:
-        """Return the row of a dead letter, None for one that is too large and for anything else."""
         if outcome.reason is None:
             return None
         letter = letter_of(outcome, self._batch, self._clock())
@@ -234,8 +232,8 @@ async def letters_of_table(table: Table, selection: Selection) -> AsyncIterator[
 async def letters_of_message(table: Table, message: Envelope, handlers: Collection[str]) -> list[FoundLetter]:
     """Return the letters without a stream that a message is: one for each handler that takes it, and of no handler.
 
-    Its body may have been mended: where no letter is the message as it stands, the first that was refused under its id
-    is meant. One request for each 1,000 letters of the table.
+    Its body may have been mended: without an exact match, the first letter with its id is meant. One request for each
+    1,000 letters.
     """
     id_, exact = id_key(message.message_id or ""), {row_key(name, message) for name in (None, *handlers)}
     meant: dict[str | None, FoundLetter] = {}
@@ -267,7 +265,6 @@ def _properties(handler: str | None, letter: Letter) -> dict[str, Value]:
 
 
 def _in_transactions(rows: Sequence[Row]) -> list[Sequence[Row]]:
-    """Return rows in parts that one transaction takes."""
     parts: list[list[Row]] = []
     size = 0
     for row in rows:
@@ -308,9 +305,9 @@ class StreamLetters(NamedTuple):
 
 
 async def find_letters(table: Table, selection: Selection) -> AsyncIterator[FoundLetter]:
-    """Yield the letters that are meant, stream by stream and in their order there, then those of the table.
+    """Yield the selected letters, stream by stream and in their order there, then those of the table.
 
-    Costs two requests for each 1,000 streams and entities, one for each stream that has letters, and one for each 1,000
+    Costs two requests for each 1,000 streams and entities, one for each stream with letters, and one for each 1,000
     letters of the table.
     """
     async for stream in streams_with_letters(table, selection):
@@ -338,7 +335,6 @@ async def streams_with_letters(table: Table, selection: Selection) -> AsyncItera
 
 
 async def _holders(table: Table, selection: Selection) -> AsyncIterator[tuple[str, Properties, bool]]:
-    """Yield the headers of streams and the rows of entities, which say how many letters there are."""
     if selection.keys is not None:
         for key in selection.keys:
             stream, entity = await Stream.try_open(Partition.exact(table, key)), await table.get(key, ENTITY)
@@ -378,11 +374,10 @@ async def letters_of_stream(table: Table, stream: StreamLetters) -> Sequence[Fou
 
 
 async def discard(table: Table, selection: Selection, retries: RetryPolicy) -> int:
-    """Give up the letters that are meant, and return how many.
+    """Give up the selected letters, and return how many. A letter of the table is deleted, and may come again.
 
-    A redelivery of a letter of the table, which is deleted, is looked at anew. Costs what it costs to find them; for
-    each stream a query and a transaction, under its ETag and repeated after a lost race; and one request for each
-    letter of the table.
+    Costs what `find_letters` does, a query and a transaction for each stream, repeated after conflicts, and a request
+    for each letter of the table.
     """
     retries = retries.beside(table)
     count = 0
@@ -397,7 +392,6 @@ async def discard(table: Table, selection: Selection, retries: RetryPolicy) -> i
 
 
 async def _give_up(table: Table, stream: StreamLetters, selection: Selection) -> int:
-    """Give up the letters of one stream or entity that are meant, and return how many."""
     is_meant = partial(selection.takes, stream.handler)
     if stream.is_entity:
         row = await table.get(stream.key, ENTITY)
@@ -425,10 +419,7 @@ Line = Mapping[str, Any]
 
 
 def describe_letter(found: FoundLetter) -> dict[str, Any]:
-    """Return a letter with the columns of a log, and what an operator needs to know of it.
-
-    A body of msgpack bytes is in hexadecimal digits, and `packed` says so.
-    """
+    """Return a letter as columns of a log and of its refusal. A msgpack body is in hexadecimal digits, and `packed`."""
     letter = found.letter
     envelope = letter.envelope or Envelope(letter.message_id, "", "")
     body, enqueued_at = envelope.body, envelope.enqueued_at
@@ -454,10 +445,7 @@ def describe_letter(found: FoundLetter) -> dict[str, Any]:
 
 
 def to_line(found: FoundLetter) -> str:
-    """Return a letter as a line of JSON, its body as an object if that says the same.
-
-    Halves of characters are escaped, as no file could hold them.
-    """
+    """Return a letter as a line of JSON, its body as an object if that is lossless, half characters escaped."""
     described = describe_letter(found)
     if not described["packed"]:
         described["body"] = _editable(described["body"])
@@ -530,10 +518,7 @@ class Edits:
 
 
 class Wanted(NamedTuple):
-    """Which dead letters are redriven, and messages that were mended for some of them.
-
-    With `only_edited`, only those of the selection for which there is an edit.
-    """
+    """The letters to be redriven, with edits of some; `only_edited` leaves out those without an edit."""
 
     selection: Selection
     edits: Edits

@@ -72,7 +72,7 @@ class LeaseRow:
         *,
         expires_at: int | None = None,
     ) -> Lease:
-        """Hold a lease for longer, and change what its row says, with other rows of its partition.
+        """Renew a lease, and change its values and other rows of its partition.
 
         One request, two more after a lost answer. Raises `LeaseLostError` when somebody else has taken it over.
         """
@@ -133,10 +133,9 @@ RENEW_SECONDS = 15
 
 
 class Leases:
-    """The lease of one table: one at a time cleans it up.
+    """The lease of one table: one clean-up at a time. Its workers check it again and again, and stop when it is lost.
 
-    Its workers look at it again and again, and stop when it was taken over. Two at once would damage nothing, as
-    streams are guarded by ETags of their own; they would do the same work twice.
+    Two at once would do no damage, as streams are guarded by their ETags.
     """
 
     def __init__(self, table: Table, clock: Clock) -> None:
@@ -155,10 +154,7 @@ class Leases:
             raise _refused(held)
 
     async def take(self, holder: str, *, take_over: bool = False) -> Lease:
-        """Take the lease, when nobody holds it or it has expired; with `take_over` from whoever holds it.
-
-        Two requests. Raises `LeaseHeldError`, also when somebody else was faster.
-        """
+        """Take the lease, if it is not held or with `take_over`. Two requests. Raises `LeaseHeldError`."""
         found = await self._row.read()
         if found is not None and found.expires_at > self._clock() and not take_over:
             raise _refused(found)

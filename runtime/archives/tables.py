@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -282,10 +282,13 @@ class RowGroups:
 
     def __init__(self, file: Path | BinaryIO, schema: pa.Schema, rows: int, size: int) -> None:
         self.bytes = 0
-        self._schema, self._full = schema, (rows, size)
-        self._writer = parquet.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True)
+        self._file, self._schema, self._full = file, schema, (rows, size)
         self._rows: list[Mapping[str, Any]] = []
         self._bytes = 0
+
+    @cached_property
+    def _writer(self) -> parquet.ParquetWriter:
+        return parquet.ParquetWriter(self._file, self._schema, compression="zstd", write_page_checksum=True)
 
     def add(self, row: Mapping[str, Any], size: int) -> None:
         """Add a row, which takes so many bytes before compression."""

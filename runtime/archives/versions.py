@@ -25,6 +25,8 @@ from runtime.archives.tables import RowGroups, read_batches, reading
 from runtime.errors import ArchiveError, UsageError
 from runtime.file_systems import flush
 from runtime.messages.envelope import IdKey, id_key, id_text
+from runtime.tables.columns import TEXT, TIME
+from runtime.tables.streams import COLUMNS
 from runtime.versions.columns import StateVersion
 from runtime.versions.run import Version
 
@@ -32,30 +34,9 @@ PARTS = "versions-*.parquet"
 LETTER_PARTS = "letters-*.jsonl"
 _UNFINISHED = "-unfinished"
 
-_TEXT = pa.string()
-_TIME = pa.timestamp("us", tz="UTC")
+_ENCODED = {"captured": pa.map_(TEXT, pa.binary()), "before": pa.binary(), "after": pa.binary()}
 SCHEMA = pa.schema(
-    [
-        ("handler", _TEXT),
-        ("business_id", _TEXT),
-        ("version", pa.int64()),
-        ("message_id", _TEXT),
-        ("type", _TEXT),
-        ("now", _TIME),
-        ("enqueued_at", _TIME),
-        ("written_at", _TIME),
-        ("batch", _TEXT),
-        ("batch_number", pa.int64()),
-        ("headers", pa.map_(_TEXT, _TEXT)),
-        ("captured", pa.map_(_TEXT, pa.binary())),
-        ("revision", pa.int32()),
-        ("schema", pa.int32()),
-        ("fingerprint", pa.binary()),
-        ("outputs_digest", pa.binary()),
-        ("state_digest", pa.binary()),
-        ("before", pa.binary()),
-        ("after", pa.binary()),
-    ]
+    [(name, _ENCODED.get(name, column.type)) for name, column in COLUMNS.items() if name != "changed"]
 )
 """The columns of a version, those of `runtime.tables`: states are encoded, as JSON of the schema version `schema`."""
 
@@ -163,13 +144,12 @@ class VersionPart(Part):
 
 def _rows_in(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """Return rows with times in microseconds, and maps as lists of pairs."""
-    plain = pa.schema([(field.name, pa.int64() if field.type == _TIME else field.type) for field in SCHEMA])
+    plain = pa.schema([(field.name, pa.int64() if field.type == TIME else field.type) for field in SCHEMA])
     rows: list[dict[str, Any]] = batch.cast(plain).to_pylist()
     return rows
 
 
 def _version_of(row: Mapping[str, Any]) -> Version:
-    """Return the version in a row, as the table gave it."""
     before, after = row["before"], row["after"]
     fields = {
         **{name: row[name] for name in StateVersion._fields},
@@ -184,10 +164,7 @@ def _version_of(row: Mapping[str, Any]) -> Version:
 
 
 def prepare_parts(folder: Path) -> None:
-    """Make a folder for parts, and delete files that were never finished. Nobody else may write there now.
-
-    Raises `UsageError` when it holds the export of a table.
-    """
+    """Make a folder for parts, and delete unfinished files. Raises `UsageError` when it holds the export of a table."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / MANIFEST).exists():
         raise UsageError(f"{folder} holds the export of a table: choose another folder.")
@@ -199,9 +176,8 @@ def prepare_parts(folder: Path) -> None:
 class ExportedVersions:
     """The versions in the parts of a folder, found by their stream and the ids of their messages.
 
-    Arrow reads the row groups whose statistics say that they may hold the stream. Truncation writes streams in the
-    order of their keys, so those of a stream are few. Raises `ArchiveError` for a part that cannot be read, and when
-    there is none.
+    Arrow reads only row groups that may hold the stream, which are few, as truncation goes by keys. Raises
+    `ArchiveError`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -223,10 +199,9 @@ class ExportedVersions:
     def find(
         self, handler: str, business_id: str, ids: Collection[IdKey], since: int = 0
     ) -> Mapping[IdKey, Version]:
-        """Return those versions of a stream that some messages made, by the ids of these.
+        """Return the versions of a stream that some messages made, by their ids.
 
-        Versions that were written at `since` or before, in microseconds since 1970 UTC, are left out: an object that
-        was forgotten then may have begun anew.
+        Left out are those written by `since`, in microseconds since 1970 UTC: the object was forgotten then.
         """
         texts = pa.array(filter(is_text, map(id_text, ids)), pa.string())
         return {

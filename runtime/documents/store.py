@@ -18,21 +18,17 @@ from runtime.options import resolved
 
 
 class DocumentStore(Protocol):
-    """Keeps what attempts prepare, under names that no two attempts share.
+    """Stores the documents of attempts, under names that no two attempts share.
 
-    A store need not tell documents that count from others: nobody learns a name before its version is committed. Raise
-    `StoreUnavailableError` when a call may succeed if it is repeated: the message is then handled again, under other
-    names. Whatever else is raised ends the attempt, and fails a batch.
+    Raise `StoreUnavailableError` when a call may succeed if it is repeated: the message is then handled again, under
+    other names. Any other error ends the attempt, and fails a batch.
     """
 
     async def prepare(self, reference: DocumentReference, content: bytes) -> None:
         """Return when the document is durable under the reference's name."""
 
     async def delete(self, name: str) -> bool | None:
-        """Delete a document, if it is there. It may never have been prepared, or in part.
-
-        Return whether it was there, if that is known.
-        """
+        """Delete a document, even an incomplete one. Return whether it was there, None if that is unknown."""
 
 
 class ListedDocuments(DocumentStore, Protocol):
@@ -50,10 +46,7 @@ T = TypeVar("T")
 
 
 def open_place(url: str) -> Folder:
-    """Return the folder that a url names, whether it is there or not. Raises `UsageError` for an unknown form.
-
-    An error does not repeat the url, which may hold a secret.
-    """
+    """Return the folder that a url names, even if it is missing. Raises `UsageError`, without secrets of the url."""
     scheme, separator, _ = url.partition("://")
     if not separator or scheme == "file":
         return open_folder(url)

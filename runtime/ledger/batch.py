@@ -23,19 +23,13 @@ class BatchKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OpenBatches:
-    """The batches that may still publish: those that were open, and all that begin later.
-
-    `next` is the number that the next batch gets, `numbers` are those of open batches.
-    """
+    """The batches that may still publish: those with one of these `numbers`, and all from number `next` on."""
 
     next: int = 1
     numbers: frozenset[int] = frozenset()
 
     def is_finished(self, batch: str | None, number: int | None) -> bool:  # noqa: ARG002 - the number decides
-        """Return whether nothing more will be published of a batch. Single messages, without a number, are finished.
-
-        Its number decides: an id can be used again once its row was pruned, a number never.
-        """
+        """Return whether a batch publishes nothing more, by its number: an id may be used again after pruning."""
         return number is None or (number < self.next and number not in self.numbers)
 
 
@@ -86,10 +80,7 @@ class BatchContext:
         return batch is not None and batch == self.batch_id and number == self.number
 
     def is_finished(self, batch: str | None, number: int | None) -> bool:
-        """Say whether the outputs of a version's batch are published, or never will be; also when that is not known.
-
-        No batch publishes those of single messages.
-        """
+        """Return whether a version's batch publishes nothing more. True for single messages, and if that is unknown."""
         return batch is None or self.open_batches is None or self.open_batches.is_finished(batch, number)
 
     @property
@@ -151,10 +142,7 @@ class Seen:
         return Seen({*self.delivered, *delivered}, dead_letter)
 
     def between_groups(self, outcomes: Sequence[Outcome]) -> Seen:
-        """Return what the next group of the stream has to know, after the outcomes of a whole group.
-
-        Copies of a message are adjacent, so only the last message may have more copies in the next group.
-        """
+        """Return what the next group of the stream has to know: copies of its first message may be in the last one."""
         last = outcomes[-1].envelope.message_id
         copies = list(takewhile(lambda outcome: outcome.envelope.message_id == last, reversed(outcomes)))
         return replace(self.after(outcomes), delivered=self.after(copies).delivered)

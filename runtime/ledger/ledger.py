@@ -167,10 +167,10 @@ _PRUNED_AT_ONCE = 50
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """The counter of a ledger, or that of one without batches, which is not stored: `etag` is None.
+    """The counter of a ledger. `etag` is None before the first batch.
 
-    `algorithm` is that of the table's batches, of which `first_batch` was the first. `settings` are those of the table:
-    they are read with the counter, and it does not store them.
+    `algorithm` is that of the table's batches, `first_batch` the first of them. `settings` are read with the counter,
+    and stored elsewhere.
     """
 
     next: int = 1
@@ -243,10 +243,10 @@ class Ledger:
     ) -> BatchRecord:
         """Begin a batch, or return the record of one that was begun with the same input. Costs two or three requests.
 
-        What it claims of the table is stored with it. A batch without a committed round takes another folder. Raises
-        `BatchRefusedError` for an id that was abandoned, used with other input, or has outcomes in another folder, and
-        for a table of another algorithm; `UsageError` for a claim that the table does not meet; `RetriesExhaustedError`
-        when too many others begin at the same moment.
+        The settings that it claims are stored with it. A batch without a committed round may move to another folder.
+        Raises `BatchRefusedError` for an id that was abandoned or has other input or another folder, and for a table of
+        another algorithm; `UsageError` for a claim that the table does not meet; `RetriesExhaustedError` after too many
+        conflicts.
         """
         check_id(batch_id)
         now, tries = self._now(), self._retries.start()
@@ -296,10 +296,7 @@ class Ledger:
         return await self._update(found, replace(found, out=asked.out, attempt=""))
 
     async def _counter(self, algorithm: str | None = None) -> Counter:
-        """Return the counter, one without an ETag when there is none. Costs a request.
-
-        Raises `BatchRefusedError` when the table was processed with another algorithm than the one that is given.
-        """
+        """Return the counter. One request. Raises `BatchRefusedError` for a table of another algorithm."""
         read = partial(self._table.query, PARTITION, COUNTER, OF_TABLE)
         rows = {row.row_key: row async for page in pages(read) for row in page.rows}
         counter = read_counter(rows[COUNTER]) if COUNTER in rows else Counter()
@@ -321,10 +318,7 @@ class Ledger:
         return found
 
     async def find(self, batch_id: str) -> BatchRecord | None:
-        """Return the record of a batch, None when there is none: it was never begun, or was pruned.
-
-        Raises `BatchRefusedError` for an id that is not usable.
-        """
+        """Return the record of a batch, None if the ledger has none. Raises `BatchRefusedError` for an invalid id."""
         check_id(batch_id)
         return await self._at(batch_id)
 
@@ -341,8 +335,8 @@ class Ledger:
     async def decide(self, record: BatchRecord, attempt: str) -> BatchRecord:
         """Note which attempt at the next round counts, unless another driver of the batch has noted one.
 
-        Return the batch with the attempt that counts, or with more rounds when that one is committed already. Costs a
-        request, and another when somebody else was faster.
+        Return the batch with the attempt that counts, or with more rounds if that one is committed. One request, two
+        after a conflict.
         """
         changed = replace(record, attempt=attempt, updated_at=self._now())
         operation = Operation.replace(record.batch_id, record_properties(changed), record.etag)
@@ -404,7 +398,7 @@ class Ledger:
         return replace(changed, etag=etag)
 
     async def batches(self, limit: int) -> list[BatchRecord]:
-        """Return the newest batches: the open ones, then the others, the one that ended last first.
+        """Return the newest batches: the open ones, then the others by their end.
 
         Costs a request for each, one for each 1,000 open ones, and one for each 1,000 others that are asked for.
         """
@@ -424,10 +418,9 @@ class Ledger:
         return None if counter.algorithm is None else (counter.algorithm, counter.first_batch)
 
     async def check_table(self, algorithm: str, claim: Claim | None = None) -> None:
-        """Raise `BatchRefusedError` when a batch used another algorithm, or the same with its store elsewhere.
+        """Raise what `begin` raises for a table of another algorithm, or one that does not meet a claim.
 
-        This one would not recognise what was processed. Raises `UsageError` when the table does not meet a claim. Costs
-        as much as `algorithm`, and to key the draws of a new table one request more.
+        Costs as much as `algorithm`, and one request more to key the draws of a new table.
         """
         counter = await self._counter(algorithm)
         if claim is not None:
@@ -456,10 +449,10 @@ class Ledger:
         return OpenBatches(next_, frozenset(numbers)), settings
 
     async def prune(self, before: int, *, dry_run: bool = False) -> int:
-        """Delete the rows of batches that ended before a time, in microseconds, or only look. Return how many.
+        """Delete the rows of batches that ended before a time, in microseconds, unless `dry_run`. Return how many.
 
-        An open batch stays, however old it is. Costs a request for each 1,000 batches and one more, and a transaction
-        for each 50. Raises `RetriesExhaustedError` when others prune all the time.
+        Costs a request for each 1,000 batches and one more, and a transaction for each 50. Raises
+        `RetriesExhaustedError` after too many conflicts.
         """
         count, tries = 0, self._retries.start()
         first = f"{PAST}{_inverted(before - 1)}"
@@ -536,10 +529,7 @@ class Epoch:
 
 
 class Epochs:
-    """The epochs of one consumer, each of which lasts at least so many microseconds.
-
-    `new_id` draws an id that nobody else draws.
-    """
+    """The epochs of one consumer, each of which lasts at least `length` microseconds. `new_id` draws unique ids."""
 
     def __init__(self, ledger: Ledger, clock: Clock, new_id: Callable[[], str], length: int) -> None:
         self._ledger = ledger
@@ -550,10 +540,7 @@ class Epochs:
         self._former: list[Epoch] = []
 
     async def enter(self) -> Epoch:
-        """Return the epoch for a message that is to be handled now.
-
-        Costs nothing but for the first message of an epoch, which begins it: two or three requests.
-        """
+        """Return the epoch for a new message. The first message of an epoch begins it: two or three requests."""
         epoch = self._current
         if epoch is None or self._clock() - epoch.began_at >= self._length:
             record = await self._ledger.begin(f"consumer-{self._new_id()}", INPUT, "-")
@@ -564,9 +551,9 @@ class Epochs:
         return epoch
 
     async def leave(self, epoch: Epoch, message: Hashable | None) -> None:
-        """Note that a message that was handled in an epoch has published its outputs, and end former epochs.
+        """Note that a message has published its outputs, or is None and made no version; then end former epochs.
 
-        None stands for a message that made no version. Costs nothing, or two requests for each epoch that can end.
+        Costs two requests for each epoch that can end.
         """
         epoch.running -= 1
         for each in (*self._former, epoch):
@@ -574,10 +561,7 @@ class Epochs:
         await self._end_former()
 
     def fail(self, epoch: Epoch, message: Hashable) -> None:
-        """Note that a message may have a version in an epoch whose outputs are unpublished.
-
-        The epoch can end once this consumer has handled the message to its end.
-        """
+        """Note that a message may have unpublished outputs: its epoch stays open until it was handled again."""
         epoch.running -= 1
         epoch.failed.add(message)
 

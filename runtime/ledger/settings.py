@@ -44,10 +44,7 @@ class Owner:
         return cls(app.name, frozenset(app.handlers))
 
     def is_same(self, other: Owner) -> bool:
-        """Say whether another app may be this one at another time.
-
-        Apps are told apart by name. One without a name may have gained handlers or lost some, but not both at once.
-        """
+        """Return whether another app may be this one: by its name or, without one, with more or fewer handlers."""
         if self.name is not None:
             return self.name == other.name
         return self.handlers <= other.handlers or other.handlers <= self.handlers
@@ -63,10 +60,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class TableSettings:
-    """What a table keeps for all who work on it; `etag` is None when it has kept nothing yet.
-
-    `draw_key` goes into all draws; None where these follow from messages alone.
-    """
+    """Settings that hold for all users of a table; `etag` is None before the first. Plain draws have no `draw_key`."""
 
     owner: Owner | None = None
     draw_key: bytes | None = field(default=None, repr=False)
@@ -122,9 +116,9 @@ class TableSettings:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a batch asks of a table: that it is its app's own, or becomes so with `adopt`; and how draws are made.
+    """A batch's demands on a table: that it is its app's own, or becomes so with `adopt`; and how draws are made.
 
-    With None for `draws` they are made as the table has it, plain in a new one.
+    Draws that are None are made as the table has it, plain in a new one.
     """
 
     owner: Owner
@@ -132,9 +126,9 @@ class Claim:
     adopt: bool = False
 
     async def made_on(self, table: Table, found: TableSettings, *, has_batches: bool) -> TableSettings:
-        """Return the settings of a table after the batch, given those that it has. Raises `UsageError`.
+        """Return the settings of a table after the batch, given those it has. Raises `UsageError`.
 
-        Costs nothing, but for a secret of a table without batches: then a request for each 1,000 rows.
+        Keying the draws of a table without batches costs a request for each 1,000 rows; all else costs nothing.
         """
         if found.owner is None or self.adopt:
             after = replace(found, owner=self.owner)
@@ -171,7 +165,6 @@ async def _claimed(table: Table, claim: Claim) -> TableSettings:
 
 
 async def _has_objects(table: Table) -> bool:
-    """Say whether a table has a row of a business object."""
     async for page in pages(partial(table.scan, None, select=[])):
         if any("-" in row.partition_key for row in page.rows):
             return True

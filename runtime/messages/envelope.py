@@ -21,10 +21,7 @@ R = TypeVar("R")
 
 
 class Columnar(Sequence[R]):
-    """Base of sequences that are stored column by column; rows are named tuples, made on access.
-
-    A subclass is a dataclass with slots: one list for each field of `row`, in their order.
-    """
+    """Base of sequences that are stored by columns: dataclasses with slots, one list for each field of `row`."""
 
     __slots__: tuple[str, ...] = ()
     row: ClassVar[Any]
@@ -170,10 +167,9 @@ def row_key(message_id: IdKey) -> str:
 
 
 class Envelope(NamedTuple):
-    """One delivery of a message.
+    """One delivery of a message. `message_id` is canonical, and `body` JSON text or msgpack bytes.
 
-    `message_id` is canonical; `body` is JSON text, or msgpack bytes; `business_id` is given when the sender names it;
-    times are microseconds since 1970 UTC. `enqueued_at` is what the sender stamped.
+    `business_id` is that of the sender, if any. Times are in microseconds since 1970 UTC.
     """
 
     message_id: str
@@ -196,7 +192,7 @@ class Envelope(NamedTuple):
         enqueued_at: datetime | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Envelope:
-        """Make an envelope of what came off a queue: the id made canonical, the time in microseconds.
+        """Make an envelope of a message from a queue.
 
         Raises `ValueError` for an id that is empty, has more than 255 characters, or is no valid text.
         """
@@ -209,10 +205,7 @@ class Envelope(NamedTuple):
         return cls(canonical(message_id), message_type, body, business_id, sequence, moment, copied)
 
     def to_json(self, handler: str | None = None) -> str:
-        """Return the delivery as one line of JSON, as a log may hold it: for one handler alone, if it is named.
-
-        A msgpack body is in hexadecimal digits.
-        """
+        """Return the delivery as a line of JSON for a log, with hexadecimal digits for msgpack."""
         fields = {
             **self._asdict(),
             "body": self.body if isinstance(self.body, str) else self.body.hex(),

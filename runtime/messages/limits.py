@@ -25,10 +25,7 @@ GIB = 2**30
 
 @dataclass(frozen=True, slots=True)
 class MessageLimits:
-    """What a message is refused for as `too_large`, and how long the error of a dead letter is.
-
-    Headers are counted as the bytes of their names and values.
-    """
+    """The limits of messages, and of the error of a dead letter. Headers count by the bytes of names and values."""
 
     line: int = option(
         "Refuse longer lines of a log as too_large; a note with size, digest and the first kilobyte is kept.",
@@ -170,10 +167,7 @@ class TooLarge(NamedTuple):
 
 
 def find_excesses(envelopes: Envelopes, limits: MessageLimits) -> Mapping[int, TooLarge]:
-    """Return, by position, the deliveries that are too large.
-
-    Whole columns are examined first: most groups have no delivery that must be measured.
-    """
+    """Return the deliveries that are too large by position. Whole columns are checked first, which most groups pass."""
     found = {}
     for position in _to_measure(envelopes, limits):
         envelope = envelopes[position]

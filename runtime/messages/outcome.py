@@ -259,7 +259,6 @@ class Outcomes(Sequence[Outcome]):
         return counts, Outputs(message_ids, types, bodies, sequences, times, headers)
 
     def __iadd__(self, other: Outcomes) -> Self:
-        """Add outcomes of the next deliveries."""
         first = len(self)
         self.refused.update({first + position: outcome for position, outcome in other.refused.items()})
         self.statuses += other.statuses

@@ -114,10 +114,7 @@ class Deliveries(Sequence[Delivery]):
 
 
 def is_copy(delivery: Prepared, recorded: bytes) -> bool:
-    """Return whether a delivery has the recorded fingerprint of its id, under any name of its type.
-
-    The name is part of a fingerprint, and a type that was renamed takes messages under its old names too (`aliases`).
-    """
+    """Return whether a delivery has the recorded fingerprint of its id, under any name of its type (`aliases`)."""
     if delivery.fingerprint == recorded:
         return True
     others = [name for name in delivery.route.names if name != delivery.envelope.type]
@@ -217,10 +214,7 @@ def not_allowed(envelope: Envelope, handler: str | None, types: Collection[str] 
 
 
 def business_id_of(route: Route, envelope: Envelope) -> str | None:
-    """Return the business id that the sender names, or the one in the body; None when there is none.
-
-    UUIDs are canonicalised. Invalid bodies are reported later, by `prepare`.
-    """
+    """Return the business id of the sender, or the one in the body, or None. `prepare` reports invalid bodies."""
     if not envelope.business_id:
         try:
             return route.business_id(read_body(route, envelope.body)) or None
@@ -231,10 +225,7 @@ def business_id_of(route: Route, envelope: Envelope) -> str | None:
 
 
 def id_as_written(route: Route, envelope: Envelope) -> str | None:
-    """Return the business id that the sender names, or the one in the text of a body, valid or not.
-
-    Java, which routes a batch, finds the same. In a body of msgpack there is none.
-    """
+    """Return the business id of the sender, or the one in JSON text, valid or not. Java finds the same."""
     body, found = envelope.body, envelope.business_id
     if not found and isinstance(body, str):
         found = _id_in(body, route.wire_path)
@@ -242,10 +233,7 @@ def id_as_written(route: Route, envelope: Envelope) -> str | None:
 
 
 def _id_in(text: str, path: Sequence[str]) -> str | None:
-    """Return the text or the integer at a path of a JSON object, or None.
-
-    The last of two equal names counts. Text that follows the object is ignored, as by Java.
-    """
+    """Return the text or integer at a path of a JSON object, or None. Java treats equal names and a rest alike."""
     try:
         found, _ = _JSON.raw_decode(text.lstrip(" \t\r\n"))
     except (ValueError, RecursionError):
@@ -308,10 +296,7 @@ class _Parser:
         self.fingerprints += [b""] * len(self.envelopes)
 
     def named(self, place: int) -> str | None:
-        """Return the business id of the dead letter of a delivery: the same by whichever route it came.
-
-        Java finds one in fractions and objects too, and in bodies that end early. A letter stays with its stream.
-        """
+        """Return the business id of a dead letter; None where Java may have found another one."""
         envelope = self.envelopes[place]
         route = self.handler.routes.get(envelope.type)
         if self.is_redrive or route is None or id_as_written(route, envelope) == self.business_id:

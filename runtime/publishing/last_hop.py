@@ -99,10 +99,7 @@ class Keys(Protocol):
         """Delete a key, unless it was changed since it was read."""
 
     def unended(self) -> AsyncIterator[tuple[str, str]]:
-        """Yield customer and message of each sealed key without an end.
-
-        At most once these are deliveries whose process died while it sent, and those that send now.
-        """
+        """Yield customer and message of each sealed key without an end: its process sends now, or died."""
 
 
 class TableKeys:
@@ -145,9 +142,9 @@ class TableKeys:
                     yield row.partition_key.removeprefix(PARTITION), row.row_key.removeprefix("ID-T-")
 
     async def forget_expired(self, customer: str, now: int) -> int:
-        """Delete the keys of a customer that have expired by a time, in microseconds. Return how many.
+        """Delete the keys of a customer that expired by `now`, and return how many.
 
-        Costs a request for each 1,000 keys, and one for each that is deleted.
+        A request for each 1,000 keys, and one for each that is deleted.
         """
         forgotten = 0
         async for page in pages(partial(self.table.query, PARTITION + customer, FIRST, LAST)):
@@ -181,8 +178,8 @@ def read_key(row: Row) -> Key:
 class RedisKeys:
     """Keys in a Redis database, under names that begin with a prefix. Redis drops them when they expire.
 
-    A value is the JSON array of a key's fields. It is written if nothing is there (`SET NX`), or if what is there is
-    still what was read (`WATCH`, `MULTI`).
+    A value is the JSON array of the fields of a key, written if there is none (`SET NX`) or it is unchanged (`WATCH`,
+    `MULTI`).
     """
 
     def __init__(self, redis: Redis, prefix: str) -> None:
@@ -324,10 +321,7 @@ _REDIS = ("redis://", "rediss://", "unix://")
 
 @asynccontextmanager
 async def open_keys(url: str, table: str) -> AsyncIterator[Keys]:
-    """Open the keys behind the url of a store, in a table of this name, or in Redis under names that begin so.
-
-    Raises `UsageError` when no Redis answers, `MissingExtraError` without redis-py, and `StoreUrlError`.
-    """
+    """Open the keys of a store: in a table of this name, or in Redis under names that begin so. Raises `UsageError`."""
     if url.startswith(_REDIS):
         async with open_redis(url, table) as keys:
             yield keys
@@ -462,10 +456,7 @@ def is_transient(error: Exception) -> bool:
 
 
 class IdempotentDelivery:
-    """Sends messages to customers, each at most once or at least once.
-
-    Costs two requests for a message that is sent and for one that is filtered.
-    """
+    """Sends messages to customers, each at most once or at least once. Costs two requests, also for a filtered one."""
 
     def __init__(
         self,
@@ -527,7 +518,7 @@ class IdempotentDelivery:
     async def take(
         self, key: DeliveryKey, name: str, state: KeyState, period: timedelta, *, is_redrive: bool
     ) -> Key:
-        """Store a key for a period, unless one is there that has not expired. Return the one that is stored.
+        """Store a key for a period, unless one is valid, and return the one that is stored.
 
         That may be this delivery's own, from a call whose answer was lost.
         """

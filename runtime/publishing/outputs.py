@@ -32,10 +32,7 @@ _NO_JSON = re.compile(r'"(?:[^"\\]|\\.)*"|NaN|-?Infinity')
 
 @contextmanager
 def cut(tables: Iterable[pa.Table], count: int) -> Iterator[Slices]:
-    """Cut outputs into slices, in temporary files that are deleted at the end.
-
-    `tables` have the columns of `CommittedOutput`, and in all of them each slice is there as a whole or not at all.
-    """
+    """Cut tables of outputs into slices, in temporary files. Tables may lack slices, but have each as a whole."""
     with TemporaryDirectory(prefix="consistent-slices-") as folder:
         counts: Counter[int] = Counter()
         types: set[str] = set()
@@ -86,7 +83,6 @@ class Slices:
 
 
 def _as_json(found: re.Match[str]) -> str:
-    """Return a float that is not finite as the string that protobuf and pydantic know for it."""
     return found[0] if found[0].startswith('"') else f'"{found[0]}"'
 
 
@@ -122,10 +118,7 @@ class BatchOutputs:
 
     @classmethod
     def of(cls, record: BatchRecord, out: str, types: Sequence[str] = ()) -> BatchOutputs:
-        """Return the outputs of a batch whose outcomes are in a folder.
-
-        Raises `BatchRefusedError` for a batch that has not ended, and `OutcomesMissingError`.
-        """
+        """Return the outputs of a batch in a folder. Raises `BatchRefusedError` and `OutcomesMissingError`."""
         check_ended(record)
         batch = _folder(record, out)
         rounds = [batch.sub(f"round={number}") for number in range(record.rounds)]

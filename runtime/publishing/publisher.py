@@ -74,9 +74,9 @@ class Result(StrEnum):
 
 
 class Record(NamedTuple):
-    """What became of an output, and why: a dead letter of the publication, unless it was sent.
+    """The end of an output: a dead letter, unless it was sent.
 
-    All targets record what they refuse for good, whatever the number of attempts, a function every output.
+    A function records all outputs, other targets those that they refuse.
     """
 
     message_id: str
@@ -105,7 +105,7 @@ class Publisher(ABC):
 
     @abstractmethod
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
-        """Send the next outputs of the slice, in order for each business id, and return what is to be recorded.
+        """Send outputs in order for each business id, and return records.
 
         Raises `TargetUnavailableError` when another attempt may succeed.
         """
@@ -298,10 +298,7 @@ class OneByOnePublisher(Publisher, Generic[To]):
 
     @abstractmethod
     async def attempt(self, output: CommittedOutput) -> Record | None:
-        """Try once to send an output; return what is to be recorded of it.
-
-        Raises `TargetUnavailableError` when another attempt may succeed.
-        """
+        """Try once to send an output, and return its record if it needs one. Raises as `send` does."""
 
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
         """Send outputs. Raises `TargetError` after too many attempts at one of them."""

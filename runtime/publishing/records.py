@@ -78,10 +78,7 @@ class Publications:
         self._retries = (retries or RetryPolicy()).beside(table)
 
     async def find(self, key: str, slices: int | None = None) -> Publication | None:
-        """Return the publication of a key, None when it was not begun. One request.
-
-        Raises `UsageError` when it was begun with another number of slices than is asked for.
-        """
+        """Return the publication of a key, or None. One request. Raises `UsageError` if it has other `slices`."""
         row = await self.table.get(PARTITION, f"{PUBLICATION}{key}")
         found = None if row is None else read_publication(row)
         if found is not None and slices not in (None, found.slices):
@@ -155,9 +152,8 @@ class Publications:
 class SliceClaim:
     """A slice that this runner alone sends, as long as the lease in the row of the slice is renewed.
 
-    A runner that has lost it is told when it next notes its position, and stops. Until then two may send the same
-    slice: a target with transactions commits one of them, an HTTP receiver tells them by the key, and a function is
-    guarded by its own keys.
+    A runner that has lost it is told when it next notes its position. Until then two may send the same slice: a target
+    with transactions commits one, an HTTP receiver tells them by the key, and a function is guarded by its own keys.
     """
 
     number: int
@@ -253,7 +249,7 @@ def _properties(record: Record) -> dict[str, Value]:
 
 
 async def publications_of(table: Table, batch_ids: Collection[str]) -> dict[str, list[dict[str, Any]]]:
-    """Return for some batches the target of each publication, how many slices it has, and how many are sent.
+    """Return for some batches the target of each publication, its number of slices, and how many are sent.
 
     A request for each 1,000 publications of the table, and one for each of these batches.
     """
@@ -300,10 +296,7 @@ async def letters_of(table: Table, handler: str, business_id: str) -> list[Row]:
 
 
 async def delete_letters(table: Table, letters: Sequence[Row]) -> None:
-    """Delete records as they were read, unless somebody else has. One request for each 100.
-
-    Raises `RowChangedError` when one was changed since.
-    """
+    """Delete records, one request for each 100. Raises `RowChangedError` when one was changed since it was read."""
     await _delete(table, [Operation.delete(row.row_key, row.etag) for row in letters])
 
 

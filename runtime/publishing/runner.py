@@ -77,10 +77,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A publication that is under way: its slices that were begun, by number, and the outputs to be cut into slices.
-
-    When all slices are sent there are no `outputs`: the outcomes were not read, and may be gone.
-    """
+    """A publication under way: its slices that were begun, and its outputs, None when all slices are sent."""
 
     publication: Publication
     found: Mapping[int, SliceRecord]

@@ -61,10 +61,7 @@ class Buffer:
         self._bytes += size
 
     def take(self) -> pa.RecordBatch:
-        """Return what was added since the last time.
-
-        Raises `UsageError` for a state that the columns of its model cannot hold.
-        """
+        """Return the rows since the last time. Raises `UsageError` for a state that its columns cannot hold."""
         if self.columns:
             arrays = [self._array(name, type_) for name, type_ in self.columns.items()]
             batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(list(self.columns.items())))
@@ -147,10 +144,7 @@ as_json = StateColumns()
 
 
 class ModelColumns(StateColumns):
-    """States as structs, upcast to the schema version of today's model.
-
-    Numbers, texts, booleans, lists and models have types of their own; anything else is text, as JSON has it.
-    """
+    """States as structs, upcast to today's schema version. Fields without a type in Arrow are JSON text."""
 
     def __init__(self, handler: HandlerDefinition) -> None:
         self._codec = handler.codec
@@ -180,10 +174,7 @@ class ModelColumns(StateColumns):
 
 
 def model_of(app: App | None, handler: str | None) -> StateColumns:
-    """Return how states are shown: as the model of one handler of an app, or without an app as JSON.
-
-    Raises `UsageError` when it is not clear which handler is meant.
-    """
+    """Return the columns of states: JSON without an app. Raises `UsageError` for an app without a handler."""
     if app is None:
         return as_json
     if handler is None:

@@ -43,7 +43,6 @@ BATCH_COLUMNS = {
 
 
 async def _batch_rows(table: Table) -> AsyncIterator[tuple[Mapping[str, Any], int]]:
-    """Yield all batches in the order of their ids: one request for each 1,000."""
     async for record in records(table):
         row = {
             "batch": record.batch_id,
@@ -88,7 +87,6 @@ A body of msgpack bytes is in hexadecimal digits, and `packed` says so.
 
 
 async def _letter_rows(table: Table, wanted: Wanted) -> AsyncIterator[tuple[Mapping[str, Any], int]]:
-    """Yield the letters that wait, those of the streams first: it costs what `find_letters` says."""
     selection = Selection(handler=wanted.handler)
     if wanted.handler is not None and wanted.business_id is not None:
         selection = Selection(stream=(wanted.handler, wanted.business_id))
@@ -192,10 +190,7 @@ class Request:
         return replace(self, wanted=replace(self.wanted, columns=tuple(names)))
 
     async def batches(self, table: Table, keys: KeyRange = ALL) -> AsyncIterator[pa.RecordBatch]:
-        """Yield what is asked for of a range of streams. Raises `StoredDataError` for a row that cannot be read.
-
-        Raises `UsageError` when there is none, and the table has not the handler.
-        """
+        """Yield the rows of a range of streams. Raises `StoredDataError`, and `UsageError` for an unknown handler."""
         rows, handler = 0, self.wanted.handler
         with placed(table):
             async for batch in await self._source(table, keys):
@@ -326,10 +321,7 @@ def scan(store: str, table: str, request: Request, keys: KeyRange = ALL) -> Iter
 
 
 def split(store: str, table: str, request: Request, parts: int) -> Sequence[KeyRange]:
-    """Return at most so many ranges of streams to be read apart: one for what is not read by streams.
-
-    Reads the keys of all streams of the handler: a request for each 1,000.
-    """
+    """Return at most so many ranges of streams to be read apart, by reading all keys: a request for each 1,000."""
     with _open(store) as opened:
         found = opened.table(table, make=False)
         if request.wanted.keys is not None or request.kind not in {Kind.STATE, Kind.VERSIONS}:

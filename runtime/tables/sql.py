@@ -31,10 +31,9 @@ Read = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
 
 
 class TableDataset(ds.Dataset):  # type: ignore[misc] # Arrow has no types
-    """A table as a dataset of Arrow, which an engine scans for the columns that it names.
+    """A table as a dataset of Arrow, scanned for the columns that a statement names. `failure` is the error of a scan.
 
-    `failure` is what a scan met, which engines tell in words of their own. Raises `UsageError` for columns that SQL
-    cannot tell apart.
+    Raises `UsageError` for columns that SQL cannot tell apart.
     """
 
     def __init__(self, schema: pa.Schema, read: Read) -> None:
@@ -87,10 +86,9 @@ def query(
     *,
     allow_files: bool = False,
 ) -> Answer:
-    """Return what a statement gives: it reads the tables that it names, and of those what it asks for.
+    """Return the result of a statement, reading only the tables and columns that it names.
 
-    Raises `UsageError` for a statement that DuckDB refuses, or that is not one, `MissingExtraError` without DuckDB, and
-    what reading raises.
+    Raises `UsageError` for a statement that DuckDB refuses, `MissingExtraError` without DuckDB, and errors of reading.
     """
     try:
         import duckdb  # noqa: PLC0415 - an extra brings it

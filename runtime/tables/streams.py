@@ -275,10 +275,9 @@ ALL = KeyRange()
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which rows and columns are asked for: None stands for all.
+    """The rows and columns that are asked for: None stands for all. Raises `UsageError` for an invalid handler.
 
-    `since` and `until` are times in microseconds since 1970 UTC, both included: of a version, or of the newest one.
-    Raises `UsageError` for what is no handler's name.
+    `since` and `until` are inclusive, in microseconds since 1970 UTC, of a version or of the newest one.
     """
 
     handler: str | None = None

@@ -57,9 +57,9 @@ class AsOfTime:
 
 @dataclass(frozen=True, slots=True)
 class AsOfBatch:
-    """The end of a batch: the versions up to the last one that it, or one that began before it, has made were there.
+    """The end of a batch: versions of it and of batches that began before it were there.
 
-    Of a version whose batch has no number the time counts at which it was written.
+    A version whose batch has no number counts by the time at which it was written.
     """
 
     name: str
@@ -138,10 +138,7 @@ class ChangeFeed:
         ]
 
     def snapshot(self, some: Decoded) -> Mapping[str, Any] | None:
-        """Return what the versions came to that were cut before the first part of a stream.
-
-        None if none were, and where the end of the feed lies among them: then it is not known.
-        """
+        """Return the state before the first part of a stream that was cut; None without one, or if it is unknown."""
         is_known = self.end is None or self.end.has(some.commits[0])
         if some.first == 1 or self.start is not None or not is_known:
             return None
@@ -368,7 +365,6 @@ async def _newest(table: Table, stream: StreamHead, *, with_state: bool) -> Mapp
 
 
 def _facts(stream: StreamHead, **state: Any) -> Mapping[str, Any]:  # noqa: ANN401 - the values of some columns
-    """Return the row of a stream with what is known of its state."""
     head = stream.head
     return {
         "handler": stream.handler,

@@ -53,10 +53,9 @@ class Markers:
         self._known: set[str] = set()
 
     def have(self, name: str) -> bool:
-        """Return whether a slice was sent.
+        """Return whether a slice was sent, by all markers that are written when this is called.
 
-        Reads up to what any producer had sent when this was called. A transaction that is open there hides the
-        markers behind it, so this waits until it has ended, by its producer or by its time-out.
+        An open transaction hides the markers behind it: waits until it ends, by its producer or by its time-out.
         """
         seconds = self._seconds
         partitions = self._ends.list_topics(MARKERS, timeout=seconds).topics[MARKERS].partitions
@@ -100,10 +99,7 @@ _UNREACHABLE = {
 
 
 class KafkaTarget(Target):
-    """A Kafka cluster, `kafka://HOST:PORT,HOST:PORT?setting=value`.
-
-    The settings are librdkafka's, such as `security.protocol`; user and password of the url are those of SASL.
-    """
+    """A Kafka cluster, `kafka://HOST:PORT,HOST:PORT?setting=value` with librdkafka's settings and SASL's user."""
 
     promise = Promise.EXACTLY_ONCE
 

@@ -85,10 +85,7 @@ class PostgresPublisher(Publisher):
         self._connection: AsyncConnection | None = None
 
     async def open(self, name: SliceName) -> bool:
-        """Begin a transaction, and insert the marker of the slice in it.
-
-        Waits for a transaction that has inserted the same marker; the server ends one whose client died.
-        """
+        """Begin a transaction with the marker of the slice. Waits for another one with the same marker."""
         with self._target.explained():
             cursor = await (await self._connected()).execute(self._target.marking().encode(), name[:2])
             if cursor.rowcount != 1:
@@ -96,10 +93,7 @@ class PostgresPublisher(Publisher):
             return cursor.rowcount == 1
 
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
-        """Insert outputs, or update them by their ids; in three round trips and one for each table.
-
-        When the database refuses a row, both halves are sent again, until it is found.
-        """
+        """Insert or update outputs, in three round trips and one for each table; halve them to find a refused row."""
         try:
             with self._target.explained():
                 connection = await self._connected()
