@@ -37,13 +37,7 @@ from runtime.messages.envelope import Envelope, canonical, id_key, pack_envelope
 from runtime.messages.outcome import Outcome, Reason
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions import limits
-from runtime.versions.dead_letters import (
-    Letter,
-    given_up,
-    letter_properties,
-    letters_of,
-    read_letter_row,
-)
+from runtime.versions.dead_letters import Letter, given_up, letter_properties, letters_of, read_letter_row
 from runtime.versions.properties import expect, left_out, number, one_of_many, placed, reading, reading_row
 from runtime.versions.stream import Append, append, find_versions, stream_key
 
@@ -129,8 +123,7 @@ class Selection:
 # same batch, adds none. A redelivery is looked at as if there were no letter: only a redrive, or `discard`,
 # takes it away.
 
-PARTITION = "_letters"
-"""No stream's key is like it, as theirs hold a hyphen after the handler."""
+PARTITION = "_letters"  # no stream's key is like it, as theirs hold a hyphen after the handler
 
 _FIRST, _LAST = "!", "~"
 _AT_ONCE = 50
@@ -153,23 +146,16 @@ class TableLetters:
         """Keep the dead letters among outcomes. One request for each 50, two for one that was kept before."""
         rows: dict[str, Row] = {}
         for outcome in outcomes:
-            row = self._row(outcome)
+            key = row_key(outcome.handler, outcome.envelope)
             has_room = self._batch.is_redrive or len(self._added) < limits.MAX_TASK_LETTERS
-            if row is not None and row.row_key not in self._added and has_room:
-                self._added.add(row.row_key)
-                rows[row.row_key] = row
+            if outcome.reason is None or key in self._added or not has_room:
+                continue
+            letter = letter_of(outcome, self._batch, self._clock())
+            if letter.size <= limits.MAX_LETTER_BYTES:
+                self._added.add(key)
+                rows[key] = Row(PARTITION, key, "", _properties(outcome.handler, letter))
         for some in _in_transactions(list(rows.values())):
             await until_undisturbed(self._retries, partial(self._add, some))
-
-    def _row(self, outcome: Outcome) -> Row | None:
-        if outcome.reason is None:
-            return None
-        letter = letter_of(outcome, self._batch, self._clock())
-        if letter.size > limits.MAX_LETTER_BYTES:
-            return None
-        return Row(
-            PARTITION, row_key(outcome.handler, outcome.envelope), "", _properties(outcome.handler, letter)
-        )
 
     async def _add(self, rows: Sequence[Row]) -> None:
         """Add some rows at once; when one of them is there already, one by one."""
@@ -237,14 +223,12 @@ async def letters_of_message(table: Table, message: Envelope, handlers: Collecti
     """
     id_, exact = id_key(message.message_id or ""), {row_key(name, message) for name in (None, *handlers)}
     meant: dict[str | None, FoundLetter] = {}
-
-    def distance(found: FoundLetter) -> tuple[bool, int]:
-        return found.row not in exact, found.letter.refused_at
-
     async for found in letters_of_table(table, Selection()):
         if found.letter.key == id_ and found.handler in (None, *handlers):
             best = meant.get(found.handler, found)
-            meant[found.handler] = min(best, found, key=distance)
+            meant[found.handler] = min(
+                best, found, key=lambda each: (each.row not in exact, each.letter.refused_at)
+            )
     return list(meant.values())
 
 

@@ -39,15 +39,13 @@ SCHEMA = pa.schema([("partition_key", pa.string()), ("row_key", pa.string()), ("
 
 GROUP_ROWS = 10_000
 GROUP_BYTES = 8 * 2**20
-FILE_BYTES = 64 * 2**20
-"""When a row group and a file are full, by the bytes of properties before compression."""
+FILE_BYTES = 64 * 2**20  # when a row group and a file are full, by the bytes of properties before compression
 
 _READ_ROWS = 1000
 _ROW = "IMPORT"
 _INT64, _DATETIME, _UUID = 1, 2, 3
 
-Tell = Callable[[str, int], None]
-"""Is told the present step, and how many rows it has done."""
+Tell = Callable[[str, int], None]  # is told the present step, and how many rows it has done
 
 
 # Rows as bytes, and digests of sets of them.

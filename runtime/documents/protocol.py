@@ -35,8 +35,7 @@ from runtime.versions.columns import compress, decompress
 #
 # After Masternak and Pobiega, "Exactly-once intuition" (exactly-once.github.io).
 
-MARKER = "DOCUMENTS"
-"""The row key of a marker, which can be scanned for: there may be registrations beside it."""
+MARKER = "DOCUMENTS"  # the row key of a marker: there may be registrations in its partition
 
 PREFIX = f"{MARKER}-"
 LAST = f"{PREFIX}~"

@@ -33,37 +33,27 @@ class OpenBatches:
         return number is None or (number < self.next and number not in self.numbers)
 
 
+# Errors of dead letters.
 HELD_BACK = "An earlier message of its stream is a dead letter, and the batch stops a stream there."
-"""The error of a new message that is held back."""
-
 FORGOTTEN = "Its business object was forgotten, and takes no message any more."
-"""The error of a message to an object that was forgotten."""
-
 PARKED = "Its stream is parked: an earlier message waits as a letter, to be redriven or given up."
-"""The error of a message that a letter holds back."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchContext:
-    """What a batch decides for all its messages.
+    """The decisions of a batch for all its messages."""
 
-    `batch_id` is None when messages are processed one at a time. `open_batches` are those whose outputs may be
-    unpublished; None when that is not known. `is_cascade` says that the messages are outputs of this batch, whose times
-    are the framework's own. `late` says what to do with a message that cannot be told from a duplicate, `on_error`
-    whether later new messages of a stream are held back when one is a dead letter, in this batch or until it is
-    redriven. `is_redrive` says that the messages are letters, which are handled again. `on_difference` says whether a
-    duplicate whose replay differs from what was recorded is a dead letter or fails the batch. `number` is the batch's
-    own, or that of a consumer's epoch. `limits` say how large a message may be.
-    """
-
-    batch_id: str | None = None
-    open_batches: OpenBatches | None = None
-    is_cascade: bool = False
+    batch_id: str | None = None  # None for single messages
+    open_batches: OpenBatches | None = None  # their outputs may be unpublished; None if they are not known
+    is_cascade: bool = False  # whether the messages are outputs of this batch, with times of the framework
     late: Literal["refuse", "process"] = "refuse"
+    """What happens to a message that cannot be told from a duplicate."""
     on_error: Literal["continue", "stop-stream", "park"] = "continue"
-    is_redrive: bool = False
+    """Whether a dead letter holds back new messages of its stream, in this batch or until it is redriven."""
+    is_redrive: bool = False  # whether the messages are letters, which are handled again
     on_difference: Literal["dead-letter", "fail"] = "dead-letter"
-    number: int | None = None
+    """What becomes of a duplicate whose replay differs from its record."""
+    number: int | None = None  # the batch's own, or that of a consumer's epoch
     limits: MessageLimits = USUAL
 
     def redriving(self, open_batches: OpenBatches | None) -> BatchContext:
@@ -148,5 +138,4 @@ class Seen:
         return replace(self.after(outcomes), delivered=self.after(copies).delivered)
 
 
-NOTHING = Seen()
-"""What has been seen when a stream begins."""
+NOTHING = Seen()  # what has been seen when a stream begins

@@ -42,8 +42,7 @@ from runtime.versions.properties import INT32, number, reading_row, text, time
 
 STATE_BASED = "state-based"
 
-EPOCH = "epoch "
-"""Begins what describes the input of a micro-batch."""
+EPOCH = "epoch "  # begins what describes the input of a micro-batch
 
 HIDDEN_EPOCHS = "_epochs"
 """The folder of OUT in which a micro-batch is made, and in which it waits until readers are to see it."""
@@ -62,29 +61,22 @@ class BatchStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BatchRecord:
-    """A batch as the ledger has it.
-
-    `input` describes log, app and options: the same id with another one is refused. `rounds` counts the rounds whose
-    outcomes are committed, `last_routable` the outputs of the last one that a handler takes. `token` is drawn when the
-    batch begins, and marks its folders. `algorithm` names the algorithm, and the place of its de-duplication store or
-    token store. `number` counts the batches of the table, from 1 on. `attempt` names the attempt at the next round that
-    counts, once that is decided.
-    """
+    """A batch as the ledger has it."""
 
     batch_id: str
-    input: str
+    input: str  # describes log, app and options: the same id with another input is refused
     out: str
-    token: str
+    token: str  # drawn when the batch begins; marks its folders
     status: BatchStatus
-    rounds: int
+    rounds: int  # those whose outcomes are committed
     started_at: datetime
     updated_at: datetime
     counts: Mapping[str, int]
-    last_routable: int = 0
-    algorithm: str = STATE_BASED
+    last_routable: int = 0  # the outputs of the last round that a handler takes
+    algorithm: str = STATE_BASED  # with the place of its de-duplication store or token store
     etag: str = ""
-    number: int = 0
-    attempt: str = ""
+    number: int = 0  # counts the batches of the table, from 1 on
+    attempt: str = ""  # the attempt at the next round that counts, once that is decided
 
     @property
     def key(self) -> BatchKey:
@@ -509,8 +501,7 @@ def _taken(found: BatchRecord) -> BatchRefusedError:
 # leaves its epoch open: the queue redelivers what it had not acknowledged, and when that is done the epoch can be
 # abandoned (`consistent batches --abandon`).
 
-INPUT = "single messages of a consumer"
-"""What the ledger has as the input of an epoch."""
+INPUT = "single messages of a consumer"  # what the ledger has as the input of an epoch
 
 
 @dataclass(slots=True, eq=False)

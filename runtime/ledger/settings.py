@@ -27,8 +27,7 @@ OF_TABLE = "!of-table"
 KEY_BYTES = 32
 _BETWEEN = ","
 
-Draws = Literal["plain", "keyed"]
-"""Whether draws follow from the message alone, or from a secret of the table too."""
+Draws = Literal["plain", "keyed"]  # by the message alone, or by a secret of the table too
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +86,23 @@ class TableSettings:
         `draws` chooses keyed draws for a new table; `adopt` takes over a table of another app. Costs a request, two
         when the settings change, and for keyed draws one more for each 1,000 rows. Raises `UsageError`.
         """
-        asked = Claim(Owner.of(app), draws, adopt)
-        return await until_undisturbed(
-            (retries or RetryPolicy()).beside(table), partial(_claimed, table, asked)
-        )
+        claim = Claim(Owner.of(app), draws, adopt)
+
+        async def attempt() -> TableSettings:
+            first = await read_rows(Partition.exact(table, LEDGER), "!", OF_TABLE, None)
+            rows = {row.row_key: row for row in first}
+            own = rows.pop(OF_TABLE, None)
+            found = cls() if own is None else read_settings(own)
+            after = await claim.made_on(table, found, has_batches=bool(rows))
+            if after == found:
+                return found
+            try:
+                (etag,) = await table.transact(LEDGER, [after.operation()])
+            except RowError as error:
+                raise ConcurrencyConflictError(LEDGER, str(error)) from error
+            return replace(after, etag=etag)
+
+        return await until_undisturbed((retries or RetryPolicy()).beside(table), attempt)
 
     def check_owner(self, owner: Owner) -> None:
         """Raise `UsageError` when the table belongs to another app."""
@@ -147,21 +159,6 @@ class Claim:
                 "key: leave out --draws, or use a new table."
             )
         return replace(after, draw_key=secrets.token_bytes(KEY_BYTES))
-
-
-async def _claimed(table: Table, claim: Claim) -> TableSettings:
-    first = await read_rows(Partition.exact(table, LEDGER), "!", OF_TABLE, None)
-    rows = {row.row_key: row for row in first}
-    own = rows.pop(OF_TABLE, None)
-    found = TableSettings() if own is None else read_settings(own)
-    after = await claim.made_on(table, found, has_batches=bool(rows))
-    if after == found:
-        return found
-    try:
-        (etag,) = await table.transact(LEDGER, [after.operation()])
-    except RowError as error:
-        raise ConcurrencyConflictError(LEDGER, str(error)) from error
-    return replace(after, etag=etag)
 
 
 async def _has_objects(table: Table) -> bool:

@@ -93,8 +93,7 @@ _UUID_BYTES = 16
 _UUIDS_ONLY = b"\x01"
 _MIXED = b"\x02"
 
-IdKey = bytes | str
-"""An id as it is compared and stored: 16 bytes for a UUID, else the text."""
+IdKey = bytes | str  # an id as it is compared and stored: 16 bytes for a UUID, else the text
 
 
 def canonical(text: str) -> str:
@@ -152,8 +151,7 @@ def join_ids(packed: bytes, following: bytes) -> bytes:
 
 # Row keys for message ids: the id itself where it fits, so that it can be read in the table, else its digest.
 
-FIRST, LAST = "ID-", "ID~"
-"""The bounds of the row keys of messages within their partition."""
+FIRST, LAST = "ID-", "ID~"  # the bounds of the row keys of messages within their partition
 
 _LONGEST = 120  # three times as many characters once each is escaped, which any table holds
 

@@ -97,8 +97,7 @@ USUAL = MessageLimits()
 # The body of a message that is too large is replaced by a note, as JSON text. `runtime.spark.logs.normalise` does so
 # for lines and rows of a log, so that none that is too large reaches a worker.
 
-KEPT = 1024
-"""How many bytes are kept of what is too large."""
+KEPT = 1024  # how many bytes are kept of what is too large
 
 NOTE = "too_large"
 NOT_KEPT = (

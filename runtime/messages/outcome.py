@@ -71,8 +71,7 @@ def group_dead_letters(rows: Iterable[Mapping[str, Any]]) -> list[DeadLetters]:
 OUTPUT_INDEX_BITS = 20
 
 MAX_ERROR_LENGTH = 2000
-_END = 100
-"""How much of the end of a long error is kept: it says in which line it was raised."""
+_END = 100  # how much of the end of a long error is kept: it says in which line it was raised
 
 
 class Status(StrEnum):

@@ -41,8 +41,7 @@ class Prepared(NamedTuple):
         return self.route.business_id(self.message)
 
 
-Delivery = Prepared | Outcome
-"""A delivery that was parsed: ready to be handled, or the dead letter that it is."""
+Delivery = Prepared | Outcome  # ready to be handled, or a dead letter
 
 _ALL = slice(0, None)
 

@@ -41,8 +41,7 @@ from runtime.versions.properties import expect, number, placed, reading_row, tex
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
-PARTITION = "deliveries."
-"""Begins the partition keys of customers."""
+PARTITION = "deliveries."  # begins the partition keys of customers
 
 
 class KeyState(IntEnum):
@@ -69,12 +68,9 @@ class Key(NamedTuple):
     """A key as it is stored."""
 
     state: KeyState
-    holder: str
-    """The delivery that locked or sealed it."""
-    expires_at: int
-    """In microseconds since 1970 UTC."""
-    end: str | None = None
-    """How the delivery ended that sealed it, None while it sends, and for ever if it died."""
+    holder: str  # the delivery that locked or sealed it
+    expires_at: int  # in microseconds since 1970 UTC
+    end: str | None = None  # how the delivery that sealed it ended; None while it sends, or if it died
     why: str | None = None
     etag: str = ""
 
@@ -350,11 +346,9 @@ AT_LEAST_ONCE = "AT_LEAST_ONCE_SENDING_CUSTOMERS"
 LOCK_LIMIT = ("TTL_LOCK_TIME_LIMIT_MS", "TTL_LOCK_TIME_LIMIT_MILLIS")
 TTL = "TTL_IDEMPOTENCY_PER_CUSTOMER_SEC"
 
-DEFAULT_CUSTOMER = "default"
-"""The customer of all messages when no field names one."""
+DEFAULT_CUSTOMER = "default"  # the customer of all messages when no field names one
 
-Send = Callable[[], Awaitable[None]]
-"""Sends the message. Raises when it could not."""
+Send = Callable[[], Awaitable[None]]  # sends the message. Raises when it could not.
 
 _TTL = TypeAdapter(dict[str, PositiveInt])
 _MICROSECOND = timedelta(microseconds=1)
@@ -367,13 +361,10 @@ class DeliverySettings:
 
     at_least_once: frozenset[str] = frozenset()
     """Customers, or "*" for all. The others are sent to at most once."""
-
     lock_limit: timedelta = timedelta(minutes=2)
     """After which time a lock expires."""
-
     ttl: Mapping[str, timedelta] = field(default_factory=dict)
     """How long sealed keys are kept, by customer."""
-
     default_ttl: timedelta = timedelta(hours=6)
 
     @classmethod
@@ -441,8 +432,7 @@ class Delivered(NamedTuple):
     try_again_at: int | None = None
     """In microseconds since 1970: the message must not be acknowledged, but redelivered then or later."""
 
-    found: Key | None = None
-    """The key of another delivery, which kept this one from sending."""
+    found: Key | None = None  # the key of another delivery, which kept this one from sending
 
     @property
     def is_done(self) -> bool:

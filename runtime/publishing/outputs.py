@@ -139,7 +139,14 @@ class BatchOutputs:
         for each in self.files() if files is None else files:
             with each.folder.read(each.name) as opened, pq.ParquetFile(opened) as file:
                 for batch in file.iter_batches(columns=[*_OF_OUTCOME, "outputs"]):
-                    found = _flattened(batch)
+                    outputs = batch["outputs"]
+                    parents, items = pc.list_parent_indices(outputs), pc.list_flatten(outputs)
+                    columns = {
+                        field.name: column for field, column in zip(items.type, items.flatten(), strict=True)
+                    }
+                    for name in _OF_OUTCOME:
+                        columns[name] = pc.fill_null(batch[name].take(parents), "")
+                    found = pa.table(columns)
                     if self.types:
                         found = found.filter(pc.is_in(found["type"], value_set=pa.array(self.types)))
                     if found.num_rows:
@@ -212,12 +219,3 @@ def _check(folder: Folder, token: str) -> None:
             f"{folder.path} does not hold the outcomes that were committed: files are missing or were changed, "
             f"or they are another batch's. Name the folder that the batch wrote to with --out."
         )
-
-
-def _flattened(batch: pa.RecordBatch) -> pa.Table:
-    outputs = batch["outputs"]
-    parents = pc.list_parent_indices(outputs)
-    items = pc.list_flatten(outputs)
-    columns = {items.type.field(place).name: column for place, column in enumerate(items.flatten())}
-    of_outcome = {name: pc.fill_null(batch[name].take(parents), "") for name in _OF_OUTCOME}
-    return pa.table({**columns, **of_outcome})

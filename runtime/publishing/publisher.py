@@ -50,8 +50,7 @@ class SliceName(NamedTuple):
 
     publication: str
     number: int
-    is_redrive: bool = False
-    """Whether it is one output that was refused before."""
+    is_redrive: bool = False  # whether it is one output that was refused before
 
     def __str__(self) -> str:
         return f"{self.publication}-{self.number:06}"
@@ -61,11 +60,9 @@ class Result(StrEnum):
     """What became of an output."""
 
     SENT = "sent"
-    FILTERED = "filtered"
-    """It was sent before, by another publication."""
+    FILTERED = "filtered"  # it was sent before, by another publication
     NOT_SENT = "not_sent"
-    UNKNOWN = "unknown"
-    """Nobody knows whether it was sent: it timed out, or the process died."""
+    UNKNOWN = "unknown"  # nobody knows whether it was sent: it timed out, or the process died
 
     @property
     def is_letter(self) -> bool:
@@ -123,19 +120,11 @@ class Publisher(ABC):
 class Target(ABC):
     """Where outputs are published to."""
 
-    name: str
-    """Its url without secrets."""
-
-    identity: str
-    """What tells it from other targets, and from the same one with other names for types."""
-
+    name: str  # its url without secrets
+    identity: str  # what tells it from other targets, and from the same one with other names for types
     promise: Promise
-    chunk: int = 1_000
-    """How many outputs are sent, and noted as sent, at once."""
-
-    publishers: int | None = None
-    """How many publishers may work at once, None for as many as are asked for."""
-
+    chunk: int = 1_000  # how many outputs are sent, and noted as sent, at once
+    publishers: int | None = None  # how many publishers may work at once, None for as many as are asked for
     window: timedelta | None = None
     """For how long the target recognises what it has received; a slice is not resumed later than that."""
 
@@ -182,8 +171,7 @@ class PublishOptions:
         "Publish only these message types; may be repeated.", default=(), metavar="TYPE,..."
     )
     """By default all; part of what a publication is."""
-    any_types: bool = False
-    """Whether outputs may be of none of these types, as those of an epoch."""
+    any_types: bool = False  # whether outputs may be of none of these types, as those of an epoch
     slices: int | None = option(
         "Cut the batch into so many slices, by business id; by default one for each 1,000 deliveries, at most 256.",
         default=None,
@@ -229,8 +217,7 @@ class TargetOptions:
         metavar="TYPE=NAME",
     )
     batch_id: str = ""
-    concurrency: int = 4
-    """How many requests or calls all publishers together make at once."""
+    concurrency: int = 4  # how many requests or calls all publishers together make at once
     rate: float | None = option(
         "Make at most so many requests or calls a second.", default=None, metavar="N", min=0.001
     )
@@ -263,8 +250,7 @@ class TargetOptions:
         is_secret=True,
         metavar="URL",
     )
-    keys_table: str = "deliveries"
-    """Their table, or how their names in Redis begin."""
+    keys_table: str = "deliveries"  # their table, or how their names in Redis begin
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -56,10 +56,8 @@ class SliceRecord:
     """A slice that was begun: the lease of its runner, and what that has noted in the same row."""
 
     lease: Lease
-    first_at: int
-    """When it was first begun, in microseconds since 1970 UTC."""
-    position: int = 0
-    """How many of its outputs are noted as sent."""
+    first_at: int  # when it was first begun, in microseconds since 1970 UTC
+    position: int = 0  # how many of its outputs are noted as sent
     is_sent: bool = False
 
 

@@ -38,8 +38,7 @@ from runtime.publishing.publisher import (
 from runtime.publishing.records import Publication, Publications, SliceClaim, SliceRecord, key_of
 from runtime.retries import first_error, until_available
 
-Show = Callable[[int, int | None], None]
-"""Is told how many outputs are sent, and of how many, if that is known."""
+Show = Callable[[int, int | None], None]  # is told how many outputs are sent, of how many
 
 
 async def _with_publishers(

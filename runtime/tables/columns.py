@@ -38,8 +38,7 @@ class Buffer:
     """Collects rows column by column; times are in microseconds since 1970 UTC. `ids` names a column of keys."""
 
     MAX_ROWS = 10_000
-    MAX_BYTES = 8 * 2**20
-    """When a record batch is full, by its rows and by the bytes of its states."""
+    MAX_BYTES = 8 * 2**20  # when a record batch is full, by its rows and by the bytes of its states
 
     def __init__(self, columns: Columns, ids: str | None = None) -> None:
         self.columns = columns
@@ -110,8 +109,7 @@ async def in_batches(
         yield buffer.take()
 
 
-_LENGTH = 36
-"""Of the text of a UUID."""
+_LENGTH = 36  # of the text of a UUID
 
 
 def id_texts(keys: Sequence[IdKey | None]) -> pa.Array:

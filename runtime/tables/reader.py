@@ -223,8 +223,7 @@ class Request:
                 return in_batches(columns, _letter_rows(table, wanted))
 
 
-Time = datetime | str
-"""A time; text is ISO 8601."""
+Time = datetime | str  # a time; text is ISO 8601
 
 
 def moment(value: Time | None) -> int | None:
@@ -260,7 +259,7 @@ def read_state(
     struct with the fields of the model. Raises `UsageError`, `TableNotFoundError`, and `StoredDataError` for a stream
     that cannot be read.
     """
-    wanted = Wanted(handler, business_id, columns=_names(columns))
+    wanted = Wanted(handler, business_id, columns=columns)
     return read(store, table, Request(Kind.STATE, wanted, moment(as_of), batch_id, app=app))
 
 
@@ -286,7 +285,7 @@ def read_versions(
     replay, and null where the message is not among them or replay gives something else. They are held in memory.
     Raises what `read_state` does.
     """
-    wanted = Wanted(handler, business_id, moment(since), moment(until), _names(columns))
+    wanted = Wanted(handler, business_id, moment(since), moment(until), columns)
     feed = (read_change_feed, change_start_batch_id, change_end_batch_id)
     outputs = None if with_outputs is None else outputs_by(app, handler, with_outputs)
     return read(store, table, Request(Kind.VERSIONS, wanted, None, None, *feed, app=app, outputs=outputs))
@@ -294,7 +293,7 @@ def read_versions(
 
 def read_batches(store: str, table: str, *, columns: Sequence[str] | None = None) -> pa.Table:
     """Read the ledger: a row for each batch."""
-    return read(store, table, Request(Kind.BATCHES, Wanted(columns=_names(columns))))
+    return read(store, table, Request(Kind.BATCHES, Wanted(columns=columns)))
 
 
 def read_letters(
@@ -306,7 +305,7 @@ def read_letters(
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
     """Read the letters that wait: a row for each, as `consistent letters` lists them."""
-    return read(store, table, Request(Kind.LETTERS, Wanted(handler, business_id, columns=_names(columns))))
+    return read(store, table, Request(Kind.LETTERS, Wanted(handler, business_id, columns=columns)))
 
 
 def read(store: str, table: str, request: Request) -> pa.Table:
@@ -333,9 +332,3 @@ def _open(store: str) -> BlockingStore:
     from eventstore.sync import BlockingStore  # noqa: PLC0415 - takes time, and most workers read no tables
 
     return BlockingStore(store)
-
-
-def _names(columns: Sequence[str] | None) -> tuple[str, ...] | None:
-    if isinstance(columns, str):
-        raise UsageError(f"The columns are to be a list of names, such as [{columns!r}].")
-    return None if columns is None else tuple(columns)

@@ -26,8 +26,7 @@ _HINTS = {
     "Permission Error": " Files and extensions are for queries with --allow-files.",
 }
 
-Read = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
-"""Reads some columns of a table, in record batches."""
+Read = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]  # reads some columns of a table, in record batches
 
 
 class TableDataset(ds.Dataset):  # type: ignore[misc] # Arrow has no types

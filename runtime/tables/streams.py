@@ -17,6 +17,7 @@ import pyarrow as pa
 from eventstore import KeyRange, Partition, Properties, RecordedEvent, Row, Stream, Table, pages
 from eventstore.header import EVENT, HEADER, HEADER_NAMES, is_header, versions_of
 from eventstore.stream import read_headers, read_range
+from runtime.errors import UsageError
 from runtime.messages.envelope import IdKey, canonical
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.tables.columns import TEXT, TIME, StateColumns
@@ -27,8 +28,7 @@ from runtime.versions.run import DATA_PROPERTIES, ID_PROPERTIES, INDEX_PROPERTIE
 from runtime.versions.stream import is_state_stream, stream_key
 from runtime.versions.tail import HEAD_PROPERTIES, Head, read_head
 
-RUN = [*INDEX_PROPERTIES, *ID_PROPERTIES, *DATA_PROPERTIES]
-"""The properties of a run."""
+RUN = [*INDEX_PROPERTIES, *ID_PROPERTIES, *DATA_PROPERTIES]  # the properties of a run
 
 _READ_ONE_BY_ONE = 16
 """Up to so many streams of a page are read by a request each; more of them with all that stands between them."""
@@ -284,9 +284,11 @@ class Wanted:
     business_id: str | None = None
     since: int | None = None
     until: int | None = None
-    columns: tuple[str, ...] | None = None
+    columns: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.columns, str):
+            raise UsageError(f"The columns are to be a list of names, such as [{self.columns!r}].")
         if self.handler is not None:
             stream_key(self.handler)
 

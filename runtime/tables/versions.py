@@ -90,8 +90,7 @@ class AsOfBatch:
         return moment <= self.ended
 
 
-AsOf = AsOfTime | AsOfBatch
-"""A point in the history of a table."""
+AsOf = AsOfTime | AsOfBatch  # a point in the history of a table
 
 
 async def end_of_batch(table: Table, batch_id: str) -> AsOfBatch:
@@ -169,8 +168,7 @@ async def change_feed(table: Table, start: str | None, end: str | None) -> Chang
 
 _TEXTS = [(name, TEXT) for name in ("message_id", "type", "body")]
 _OTHERS = [("sequence", pa.int64()), ("enqueued_at", TIME), ("headers", pa.map_(TEXT, TEXT))]
-TYPE = pa.list_(pa.struct([*_TEXTS, *_OTHERS]))
-"""The outputs of a version, each with the columns of a message log."""
+TYPE = pa.list_(pa.struct([*_TEXTS, *_OTHERS]))  # outputs, with the columns of a message log
 
 
 class Outputs:
@@ -464,6 +462,7 @@ class _Reader:
         self._feed = feed
         self._model = model
         self._outputs = outputs if _OUTPUTS in columns else None
+        self._has_time = wanted.since is not None or wanted.until is not None
         self._states = len(streams.STATES & set(columns))
         self._values = {name: COLUMNS[name].values for name in columns if name in COLUMNS}
         self._whole = DATA_PROPERTIES[0] in self.select
@@ -476,10 +475,6 @@ class _Reader:
         if self._has_time or self._feed is not None or self._outputs is not None:
             needed.append(COLUMNS["now"].needs)
         return list(dict.fromkeys(name for names in (COLUMNS["version"].needs, *needed) for name in names))
-
-    @property
-    def _has_time(self) -> bool:
-        return self._wanted.since is not None or self._wanted.until is not None
 
     def add(self, part: Part) -> Iterator[pa.RecordBatch]:
         """Add the versions of a part, and give what is full."""

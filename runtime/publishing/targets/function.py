@@ -22,8 +22,7 @@ from runtime.publishing import last_hop, publisher
 from runtime.publishing.last_hop import Delivered, End, OutgoingMessage
 from runtime.publishing.publisher import CommittedOutput, Promise, Record, Result, SliceName, TargetOptions
 
-_FAILURES = 5
-"""After so many outputs in a row that the receiver did not answer the work stops, before many are lost."""
+_FAILURES = 5  # so many outputs in a row without an answer stop the work, before many are lost
 
 
 class FunctionTarget(publisher.OneByOneTarget):

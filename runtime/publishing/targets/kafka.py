@@ -26,8 +26,7 @@ from runtime.publishing.publisher import CommittedOutput, Promise, Record, Slice
 MARKERS = "consistent-slices"
 """The topic of the markers, whose keys are the names of slices. It must keep each of them: compact it, if anything."""
 
-TRANSACTION_SECONDS = 60
-"""After how long the broker ends a transaction whose producer died."""
+TRANSACTION_SECONDS = 60  # after how long the broker ends a transaction whose producer died
 
 _QUIET = logging.getLogger("librdkafka")
 """Where librdkafka's lines go, which it writes to standard error otherwise; what they tell of is raised too."""
