@@ -11,20 +11,8 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from eventstore import (
-    ConcurrencyConflictError,
-    KeyRange,
-    Operation,
-    Partition,
-    Properties,
-    Row,
-    RowError,
-    RowExistsError,
-    Stream,
-    Table,
-    Value,
-    pages,
-)
+from eventstore import KeyRange, Operation, Partition, Properties, Row, Stream, Table, Value, pages
+from eventstore.errors import ConcurrencyConflictError, RowError, RowExistsError
 from eventstore.header import HEADER, HEADER_NAMES, is_tombstone
 from eventstore.stream import read_headers, read_range
 from handlers.codec import is_text

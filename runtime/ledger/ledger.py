@@ -21,18 +21,8 @@ from enum import StrEnum
 from functools import partial
 from hashlib import sha256
 
-from eventstore import (
-    Int64,
-    Operation,
-    Row,
-    RowChangedError,
-    RowExistsError,
-    RowNotFoundError,
-    StoreUnavailableError,
-    Table,
-    Value,
-    pages,
-)
+from eventstore import Int64, Operation, Row, Table, Value, pages
+from eventstore.errors import RowChangedError, RowExistsError, RowNotFoundError, StoreUnavailableError
 from runtime.clock import Clock, to_datetime, to_microseconds
 from runtime.errors import BatchRefusedError, RetriesExhaustedError
 from runtime.ledger.batch import BatchKey, OpenBatches

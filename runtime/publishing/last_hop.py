@@ -433,6 +433,7 @@ class Delivered(NamedTuple):
     """In microseconds since 1970: the message must not be acknowledged, but redelivered then or later."""
 
     found: Key | None = None  # the key of another delivery, which kept this one from sending
+    error: Exception | None = None  # raised by the sender
 
     @property
     def is_done(self) -> bool:
@@ -536,7 +537,7 @@ class IdempotentDelivery:
             # What timed out may have arrived.
             end = End.UNKNOWN if isinstance(error, TimeoutError) else End.NOT_SENT
             why = f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
-            return Delivered(end, why, self.clock() if self.is_transient(error) else None)
+            return Delivered(end, why, self.clock() if self.is_transient(error) else None, error=error)
         return Delivered(End.SENT)
 
     def found(self, other: Key) -> Delivered:

@@ -225,10 +225,12 @@ def read_slice(row: Row) -> SliceRecord:
 def read_record(row: Row) -> Record:
     """Return the record of an output. Raises `StoredDataError`."""
     with reading_row("The record of an output", row):
-        names = ("Type", "BusinessId", "Handler", "Result", "Why", "Customer")
-        type_, business_id, handler, result, why, customer = (text(row.properties, name) for name in names)
-        message_id = row.row_key.split(":", 2)[2]
-        return Record(message_id, type_, business_id, handler, Result(result), why, customer)
+        values: list[Any] = [text(row.properties, name) for name in _OF_RECORD]
+        found = Record(row.row_key.split(":", 2)[2], *values)
+        return found._replace(result=Result(found.result))
+
+
+_OF_RECORD = ("Type", "BusinessId", "Handler", "Result", "Why", "Customer")
 
 
 def _record_key(publication: Publication, record: Record) -> str:
@@ -236,14 +238,7 @@ def _record_key(publication: Publication, record: Record) -> str:
 
 
 def _properties(record: Record) -> dict[str, Value]:
-    return {
-        "Type": record.type,
-        "BusinessId": record.business_id,
-        "Handler": record.handler,
-        "Result": record.result.value,
-        "Why": record.why[:1000],
-        "Customer": record.customer,
-    }
+    return dict(zip(_OF_RECORD, map(str, record._replace(why=record.why[:1000])[1:]), strict=True))
 
 
 async def publications_of(table: Table, batch_ids: Collection[str]) -> dict[str, list[dict[str, Any]]]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from handlers import App
 from runtime.clock import is_in_calendar, to_microseconds
 from runtime.dead_letters import FoundLetter, Selection, describe_letter, find_letters
 from runtime.errors import UsageError
-from runtime.ledger.ledger import records
+from runtime.ledger.ledger import BatchRecord, records
 from runtime.ledger.settings import TableSettings
 from runtime.messages.envelope import Envelope
 from runtime.tables import versions
@@ -28,35 +29,24 @@ from runtime.versions.properties import placed
 if TYPE_CHECKING:
     from eventstore.sync import BlockingStore
 
-BATCH_COLUMNS = {
-    "batch": TEXT,
-    "batch_number": pa.int64(),
-    "status": TEXT,
-    "algorithm": TEXT,
-    "input": TEXT,
-    "out": TEXT,
-    "rounds": pa.int32(),
-    "started_at": TIME,
-    "updated_at": TIME,
-    "counts": pa.map_(TEXT, pa.int64()),
+_BATCHES: Mapping[str, tuple[pa.DataType, Callable[[BatchRecord], Any]]] = {
+    "batch": (TEXT, attrgetter("batch_id")),
+    "batch_number": (pa.int64(), attrgetter("number")),
+    "status": (TEXT, attrgetter("status.value")),
+    "algorithm": (TEXT, attrgetter("algorithm")),
+    "input": (TEXT, attrgetter("input")),
+    "out": (TEXT, attrgetter("shown_in")),
+    "rounds": (pa.int32(), attrgetter("rounds")),
+    "started_at": (TIME, lambda record: to_microseconds(record.started_at)),
+    "updated_at": (TIME, lambda record: to_microseconds(record.updated_at)),
+    "counts": (pa.map_(TEXT, pa.int64()), lambda record: sorted(record.counts.items())),
 }
+BATCH_COLUMNS = {name: type_ for name, (type_, _) in _BATCHES.items()}
 
 
 async def _batch_rows(table: Table) -> AsyncIterator[tuple[Mapping[str, Any], int]]:
     async for record in records(table):
-        row = {
-            "batch": record.batch_id,
-            "batch_number": record.number,
-            "status": record.status.value,
-            "algorithm": record.algorithm,
-            "input": record.input,
-            "out": record.shown_in,
-            "rounds": record.rounds,
-            "started_at": to_microseconds(record.started_at),
-            "updated_at": to_microseconds(record.updated_at),
-            "counts": sorted(record.counts.items()),
-        }
-        yield row, len(record.input)
+        yield {name: value_of(record) for name, (_, value_of) in _BATCHES.items()}, len(record.input)
 
 
 LETTER_COLUMNS = {

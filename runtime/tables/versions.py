@@ -365,15 +365,14 @@ async def _newest(table: Table, stream: StreamHead, *, with_state: bool) -> Mapp
 def _facts(stream: StreamHead, **state: Any) -> Mapping[str, Any]:  # noqa: ANN401 - the values of some columns
     head = stream.head
     return {
+        **dict.fromkeys(STATE_COLUMNS),
         "handler": stream.handler,
         "business_id": stream.business_id,
         "kept_from": head.kept_from,
-        "known_from": None,
         "horizon": head.horizon,
         "undated_cut": head.undated_cut,
         "letters": head.waiting.count,
         "forgotten": head.tombstone.at if head.tombstone else None,
-        **dict.fromkeys(("version", "state", "now", "schema")),
         **state,
     }
 

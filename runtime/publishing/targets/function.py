@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from hashlib import sha256
@@ -124,39 +123,27 @@ class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
             message = self.target.message_of(output)
         except ValueError as error:
             return Record.of(output, str(error))
-        raised: list[Exception] = []
-
-        async def send() -> None:
-            try:
-                await self.target.call(message)
-            except Exception as error:
-                raised.append(error)
-                raise
-
         while True:
-            delivered = await self.target.in_turn(partial(self._deliver, message, send))
+            delivered = await self.target.in_turn(partial(self._deliver, message))
             if delivered.end is not End.LOCKED:
                 break
             await asyncio.sleep(max((delivered.try_again_at or 0) - system_clock(), 0) / 10**6 + 0.001)
-        last = raised[-1] if raised else None
-        self._count(last, delivered)
+        self._count(delivered)
         if not delivered.is_done:
+            last = delivered.error
             asked = last.retry_after if isinstance(last, errors.TransientError) else None
             raise errors.TargetUnavailableError(delivered.why or "", asked)
-        result, why = Result(delivered.end), delivered.why or ""
-        found = delivered.found
+        result, why, found = Result(delivered.end), delivered.why, delivered.found
         if found is not None and found.holder.startswith(self._prefix):
-            result = Result.UNKNOWN if found.end is None else Result(found.end)
-            left_behind = "The process that was to send it died, before or after it did."
-            why = left_behind if found.end is None else found.why or ""
-        return Record.of(output, why, result, message.customer)
+            died = "The process that was to send it died, before or after it did."
+            result, why = (Result(found.end), found.why) if found.end else (Result.UNKNOWN, died)
+        return Record.of(output, why or "", result, message.customer)
 
-    async def _deliver(self, message: OutgoingMessage, send: Callable[[], Awaitable[None]]) -> Delivered:
+    async def _deliver(self, message: OutgoingMessage) -> Delivered:
         if self._delivery is None:
             raise AssertionError("A slice is opened before it is sent.")
-        delivering = asyncio.ensure_future(
-            self._delivery.deliver(message.customer, message.message_id, send, is_redrive=self._is_redrive)
-        )
+        send, key = partial(self.target.call, message), (message.customer, message.message_id)
+        delivering = asyncio.ensure_future(self._delivery.deliver(*key, send, is_redrive=self._is_redrive))
         try:
             return await asyncio.shield(delivering)
         except asyncio.CancelledError:
@@ -165,8 +152,9 @@ class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
         except errors.RetriesExhaustedError as error:
             raise errors.TargetError(f"The keys of {self.target.name} cannot be kept: {error}") from error
 
-    def _count(self, error: Exception | None, delivered: Delivered) -> None:
-        """Stop when the receiver has answered none of several outputs in a row."""
+    def _count(self, delivered: Delivered) -> None:
+        """Raise `TargetError` when the receiver has answered none of several outputs in a row."""
+        error = delivered.error
         if delivered.end is End.SENT or isinstance(error, errors.PermanentError):
             self.target.failures = 0
         elif error is not None and delivered.is_done:
