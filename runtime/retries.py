@@ -8,13 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from eventstore import (
-    ConcurrencyConflictError,
-    InterceptedTable,
-    StoreUnavailableError,
-    StreamTruncatedError,
-    Table,
-)
+from eventstore import InterceptedTable, Table
+from eventstore.errors import ConcurrencyConflictError, StoreUnavailableError, StreamTruncatedError
 from eventstore.header import EVENT
 from eventstore.port import Sleep, pause_seconds, sleep_beside
 from runtime.errors import RetriesExhaustedError, StoredDataError, TargetUnavailableError

@@ -90,8 +90,8 @@ class DeadLetterLimit:
     """A number of deliveries, or a share of all in percent."""
 
     text: str
-    number: int | None
-    percent: float | None
+    most: float
+    is_share: bool
 
     @classmethod
     def parse(cls, text: str) -> DeadLetterLimit:
@@ -101,14 +101,14 @@ class DeadLetterLimit:
             raise UsageError(
                 f"{text!r} is no number of dead letters: write one such as 10, or a share such as 0.5%."
             )
-        return cls(found[0], int(found[1]) if found[1] else None, float(found[2]) if found[2] else None)
+        return cls(found[0], float(found[1] or found[2]), found[1] is None)
 
     def is_exceeded(self, counts: Mapping[str, int]) -> bool:
         """Say whether a batch with these counts of outcomes by status has more."""
         dead = counts.get(Status.DEAD_LETTER, 0)
-        if self.percent is None:
-            return dead > (self.number or 0)
-        return 100 * dead > self.percent * sum(counts.get(status, 0) for status in Status)
+        if self.is_share:
+            return 100 * dead > self.most * sum(counts.get(status, 0) for status in Status)
+        return dead > self.most
 
     def __str__(self) -> str:
         return self.text

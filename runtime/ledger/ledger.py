@@ -177,12 +177,8 @@ def read_counter(row: Row) -> Counter:
     """Return the counter that a row holds. Raises `StoredDataError`."""
     values = row.properties
     with reading_row("The counter of batches", row):
-        return Counter(
-            next=number(values, "Next"),
-            algorithm=text(values, "Algorithm"),
-            first_batch=text(values, "FirstBatch"),
-            etag=row.etag,
-        )
+        next_, algorithm = number(values, "Next"), text(values, "Algorithm")
+        return Counter(next_, algorithm, text(values, "FirstBatch"), row.etag)
 
 
 def began(record: BatchRecord) -> Operation:
@@ -250,12 +246,8 @@ class Ledger:
         """Give a batch its number, its row and its marker, and the table its settings, in one transaction."""
         counter = await self._counter(asked.algorithm)
         record = replace(asked, number=counter.next)
-        counted = replace(
-            counter,
-            next=counter.next + 1,
-            algorithm=counter.algorithm or asked.algorithm,
-            first_batch=counter.first_batch or asked.batch_id,
-        )
+        first = (counter.algorithm or asked.algorithm, counter.first_batch or asked.batch_id)
+        counted = Counter(counter.next + 1, *first, counter.etag)
         insert = Operation.insert(record.batch_id, record_properties(record))
         operations = [insert, counted.operation(), began(record)]
         if claim is not None:

@@ -183,12 +183,6 @@ def find_excesses(envelopes: Envelopes, limits: MessageLimits) -> Mapping[int, T
     return found
 
 
-def find_notes(envelopes: Envelopes) -> Mapping[int, TooLarge]:
-    """Return, by position, the letters of which only a note was kept."""
-    bodies = enumerate(envelopes.bodies)
-    return {position: TooLarge(NOT_KEPT, envelopes[position]) for position, body in bodies if is_note(body)}
-
-
 def _to_measure(envelopes: Envelopes, limits: MessageLimits) -> list[int]:
     """Return the positions of deliveries that may be too large."""
     bodies = envelopes.bodies

@@ -184,12 +184,10 @@ class Outputs(Columnar[Output]):
 def outputs_of(published: Sequence[Published], version: int, now: int) -> tuple[Output, ...]:
     """Return what the message published that made a version at a time."""
     numbered = enumerate(published, version << OUTPUT_INDEX_BITS)
-    return tuple(
-        [
-            Output(message_id, name, body.decode(), number, now, headers)
-            for number, (message_id, name, body, headers) in numbered
-        ]
-    )
+    outputs = [
+        Output(id_, name, body.decode(), n, now, headers) for n, (id_, name, body, headers) in numbered
+    ]
+    return tuple(outputs)
 
 
 class Outcomes(Sequence[Outcome]):

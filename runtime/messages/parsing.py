@@ -21,7 +21,7 @@ from handlers.handler import KeyKind, Route
 from runtime.clock import EARLIEST
 from runtime.messages.digests import fingerprint
 from runtime.messages.envelope import Envelope, Envelopes, IdKey, canonical, id_key, id_keys
-from runtime.messages.limits import USUAL, MessageLimits, find_excesses, find_notes, is_note
+from runtime.messages.limits import NOT_KEPT, USUAL, MessageLimits, TooLarge, find_excesses, is_note
 from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.namesakes import is_from_outside
 
@@ -167,7 +167,8 @@ def prepare_all(
     keys = id_keys(envelopes.message_ids)
     excesses = dict(find_excesses(envelopes, limits))
     if letters is not None:
-        excesses |= find_notes(envelopes)
+        notes = (position for position, body in enumerate(envelopes.bodies) if is_note(body))
+        excesses |= {position: TooLarge(NOT_KEPT, envelopes[position]) for position in notes}
     parser = _Parser(handler, business_id, envelopes, limits.error, is_redrive=letters is not None)
     for position, problem in _problems(envelopes, keys).items():
         if envelopes.types[position] in handler.routes:

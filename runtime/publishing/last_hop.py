@@ -415,13 +415,18 @@ class OutgoingMessage:
 
 
 class End(StrEnum):
-    """How a delivery ended."""
+    """The end of a delivery, or of an output at any target."""
 
     SENT = "sent"
     NOT_SENT = "not_sent"
-    UNKNOWN = "unknown"
-    FILTERED = "filtered"
-    LOCKED = "locked"
+    UNKNOWN = "unknown"  # it timed out, or the process died: it may have been sent
+    FILTERED = "filtered"  # it was sent before, by another delivery or publication
+    LOCKED = "locked"  # another delivery is sending it
+
+    @property
+    def is_letter(self) -> bool:
+        """Whether it makes an output a dead letter."""
+        return self in {End.NOT_SENT, End.UNKNOWN}
 
 
 class Delivered(NamedTuple):

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -102,11 +101,7 @@ _SUFFIX = ".parquet"
 _OF_OUTCOME = ("business_id", "handler")
 
 
-class OutcomeFile(NamedTuple):
-    """A file with outcomes of a round."""
-
-    folder: Folder
-    name: str
+OutcomeFile = tuple[Folder, str]  # the folder of a round, and the name of a file with outcomes in it
 
 
 @dataclass(frozen=True)
@@ -129,15 +124,15 @@ class BatchOutputs:
     def default_slices(self) -> int:
         """Return into how many slices the outputs are cut by default: one for each 1,000 deliveries, at most 256."""
         rows = 0
-        for each in self.files():
-            with each.folder.read(each.name) as opened, pq.ParquetFile(opened) as file:
+        for folder, name in self.files():
+            with folder.read(name) as opened, pq.ParquetFile(opened) as file:
                 rows += file.metadata.num_rows
         return min(max(-(-rows // 1_000), 1), 256)
 
     def tables(self, files: Iterable[OutcomeFile] | None = None) -> Iterator[pa.Table]:
         """Yield the outputs in some files, by default all, as tables with the columns of `CommittedOutput`."""
-        for each in self.files() if files is None else files:
-            with each.folder.read(each.name) as opened, pq.ParquetFile(opened) as file:
+        for folder, file_name in self.files() if files is None else files:
+            with folder.read(file_name) as opened, pq.ParquetFile(opened) as file:
                 for batch in file.iter_batches(columns=[*_OF_OUTCOME, "outputs"]):
                     outputs = batch["outputs"]
                     parents, items = pc.list_parent_indices(outputs), pc.list_flatten(outputs)
@@ -163,7 +158,7 @@ class BatchOutputs:
     def files(self) -> list[OutcomeFile]:
         """Return all files with outcomes, in an order that never changes."""
         return [
-            OutcomeFile(folder, name)
+            (folder, name)
             for folder in self.rounds
             for name in sorted(each for each in folder.sizes() if each.endswith(_SUFFIX))
         ]

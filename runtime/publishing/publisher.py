@@ -16,7 +16,7 @@ from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 from runtime.errors import TargetError, TargetUnavailableError
 from runtime.options import check_fields, option
-from runtime.publishing.last_hop import DeliverySettings
+from runtime.publishing.last_hop import DeliverySettings, End
 from runtime.retries import Pace, first_error, until_available
 
 
@@ -56,18 +56,7 @@ class SliceName(NamedTuple):
         return f"{self.publication}-{self.number:06}"
 
 
-class Result(StrEnum):
-    """What became of an output."""
-
-    SENT = "sent"
-    FILTERED = "filtered"  # it was sent before, by another publication
-    NOT_SENT = "not_sent"
-    UNKNOWN = "unknown"  # nobody knows whether it was sent: it timed out, or the process died
-
-    @property
-    def is_letter(self) -> bool:
-        """Whether it makes the output a dead letter."""
-        return self in {Result.NOT_SENT, Result.UNKNOWN}
+Result = End  # of an output: never `LOCKED`
 
 
 class Record(NamedTuple):

@@ -337,15 +337,8 @@ async def redrive(
                 nonlocal sent
                 for output in chain.from_iterable(by_object):  # the publishers share `by_object`
                     letter = found[output.message_id]
-                    is_sent = await _send_again(
-                        publications,
-                        publication,
-                        publisher,
-                        output,
-                        letter=letter,
-                        etag=etags[letter],
-                        attempts=options.attempts,
-                    )
+                    again = partial(_send_again, publications, publication, publisher, output)
+                    is_sent = await again(letter, etags[letter], attempts=options.attempts)
                     sent += is_sent
                     if is_sent and show is not None:
                         show(sent, len(found))
@@ -354,14 +347,14 @@ async def redrive(
     return Published(publication, 0, sent, await publications.records(publication))
 
 
-async def _send_again(
+async def _send_again(  # noqa: PLR0917 - `redrive` gives those of one publication first
     publications: Publications,
     publication: Publication,
     publisher: Publisher,
     output: CommittedOutput,
-    *,
     letter: Record,
     etag: str,
+    *,
     attempts: int,
 ) -> bool:
     """Send a letter again as a slice of its own, and return whether the target has taken it."""

@@ -101,14 +101,8 @@ class SendJob:
     async def _send(self, mine: Slices) -> dict[str, object]:
         async with connect(self.place.store) as store:
             table = await store.table(self.place.table, make=False)
-            runner = Runner(
-                self.wrap(table) if self.wrap else table,
-                self.publication,
-                mine,
-                self.open_target(),
-                options=self.options,
-                clock=self.clock,
-            )
+            watched, target = self.wrap(table) if self.wrap else table, self.open_target()
+            runner = Runner(watched, self.publication, mine, target, options=self.options, clock=self.clock)
             error = None
             try:
                 await runner.run(self.dead)
@@ -140,10 +134,8 @@ def publish(
     same call goes on with the rest.
     """
     options, of_target = options or PublishOptions(), target or TargetOptions(batch_id=batch_id)
-    if of_target.keys:
-        of_target = replace(of_target, keys=portable_url(of_target.keys))
-    else:
-        of_target = replace(of_target, keys=portable_url(store), keys_table=table)
+    keys, keys_table = (of_target.keys, of_target.keys_table) if of_target.keys else (store, table)
+    of_target = replace(of_target, keys=portable_url(keys), keys_table=keys_table)
     make = _maker(to)
     opened, place = make(of_target), TablePlace(store, table)
     connection = open_table(store, table, make=False, spark=spark)
@@ -156,15 +148,8 @@ def publish(
     if begun.outputs is not None:
         tasks = min(cores_of(spark), len(begun.waiting), opened.publishers or len(begun.waiting))
         shared = replace(of_target, rate=of_target.rate / tasks if of_target.rate else None)
-        job = SendJob(
-            place.for_workers(),
-            partial(make, shared),
-            begun.publication,
-            options,
-            begun.taken_over(options),
-            clock=clock,
-            wrap=wrap,
-        )
+        opening, dead = partial(make, shared), begun.taken_over(options)
+        job = SendJob(place.for_workers(), opening, begun.publication, options, dead, clock, wrap)
         files, count = begun.outputs.files(), begun.publication.slices
         route = RouteJob(begun.outputs, files, count, begun.waiting)
         with job_settings(spark):
@@ -205,17 +190,9 @@ class PublishTo:
 
     def publish(self, place: TablePlace, spark: SparkSession, batch_id: str, out: str) -> Published:
         """Publish what is unpublished of a batch of a table."""
-        target = replace(self.target, batch_id=batch_id)
-        return publish(
-            spark,
-            batch_id,
-            self.to,
-            store=place.store,
-            table=place.table,
-            out=out,
-            target=target,
-            options=replace(self.options, any_types=True),
-        )
+        target, options = replace(self.target, batch_id=batch_id), replace(self.options, any_types=True)
+        to_target = partial(publish, spark, batch_id, self.to, target=target, options=options)
+        return to_target(store=place.store, table=place.table, out=out)
 
 
 def _maker(to: str | MakeTarget) -> MakeTarget:

@@ -19,7 +19,7 @@ from runtime.algorithms.algorithm import fresh_id
 from runtime.clock import system_clock
 from runtime.publishing import last_hop, publisher
 from runtime.publishing.last_hop import Delivered, End, OutgoingMessage
-from runtime.publishing.publisher import CommittedOutput, Promise, Record, Result, SliceName, TargetOptions
+from runtime.publishing.publisher import CommittedOutput, Promise, Record, SliceName, TargetOptions
 
 _FAILURES = 5  # so many outputs in a row without an answer stop the work, before many are lost
 
@@ -133,10 +133,11 @@ class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
             last = delivered.error
             asked = last.retry_after if isinstance(last, errors.TransientError) else None
             raise errors.TargetUnavailableError(delivered.why or "", asked)
-        result, why, found = Result(delivered.end), delivered.why, delivered.found
+        result: End = delivered.end
+        why, found = delivered.why, delivered.found
         if found is not None and found.holder.startswith(self._prefix):
             died = "The process that was to send it died, before or after it did."
-            result, why = (Result(found.end), found.why) if found.end else (Result.UNKNOWN, died)
+            result, why = (End(found.end), found.why) if found.end else (End.UNKNOWN, died)
         return Record.of(output, why or "", result, message.customer)
 
     async def _deliver(self, message: OutgoingMessage) -> Delivered:
