@@ -48,7 +48,7 @@ class FoundLetter:
 
     @property
     def name(self) -> str:
-        """What tells it from the other letters of its stream, or of the table."""
+        """Its name within its stream, or among the letters of the table."""
         return self.row or str(self.letter.number)
 
 
@@ -93,7 +93,7 @@ class Selection:
         return [stream_key(handler, each) for each in dict.fromkeys([business_id, canonical(business_id)])]
 
     def takes(self, handler: str | None, letter: Letter) -> bool:
-        """Return whether a letter of a stream that is meant, or of the table, is meant."""
+        """Return whether a letter of a selected stream, or of the table, is selected."""
         return (
             letter.waits
             and (self.handler is None or handler == self.handler)
@@ -168,7 +168,7 @@ class TableLetters:
 
 
 def row_key(handler: str | None, envelope: Envelope) -> str:
-    """Return the name of the row of a delivery, as far as a handler takes it."""
+    """Return the row key of a letter of the table: a digest of handler and envelope."""
     return sha256(f"{handler or ''}-".encode() + pack_envelope(envelope)).hexdigest()[:32]
 
 
@@ -442,7 +442,7 @@ class Edits:
 
     @classmethod
     def of(cls, content: bytes) -> Edits:
-        """Return what a file holds. Lines end with a line feed only; a byte order mark may stand before the first."""
+        """Return the edits in a file. Lines end with a line feed only; it may begin with a byte order mark."""
         try:
             return cls(content.decode("utf-8-sig").split("\n"))
         except UnicodeDecodeError as error:
@@ -456,7 +456,7 @@ class Edits:
         return _key_of(found) in self._lines
 
     def mended(self, found: FoundLetter) -> Envelope | None:
-        """Return the delivery of a letter with what its line changes, None when it changes nothing."""
+        """Return the delivery of a letter with its edit, None without a change."""
         key, envelope = _key_of(found), found.letter.envelope
         if key not in self._lines or envelope is None:
             return None
@@ -506,7 +506,7 @@ def _key_of(found: FoundLetter) -> tuple[str, ...]:
 
 
 def _editable(body: str) -> Line | str:
-    """Return a body as an object, or as it is where that would lose a digit or a field of it."""
+    """Return a body as an object, or as text where that would lose a digit or a field."""
 
     def exact(number: str) -> float:
         if repr(float(number)) != number:

@@ -111,7 +111,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def read_batches(path: Path) -> Iterator[pa.RecordBatch]:
-    """Yield what a Parquet file holds, 1,000 rows at a time. Raises `ArchiveError` when it cannot be read."""
+    """Yield the content of a Parquet file, 1,000 rows at a time. Raises `ArchiveError`."""
     with reading(path), parquet.ParquetFile(path, page_checksum_verification=True) as file:
         # One row group at a time: asked for all, Arrow holds on to what it has read, up to the whole file.
         for group in range(file.num_row_groups):
@@ -163,7 +163,7 @@ class Manifest:
         return sum(file.bytes for file in self.files)
 
     def document(self) -> dict[str, Any]:
-        """Return what is written to the folder."""
+        """Return the content of the manifest file."""
         sums = {"rows": self.rows, "digest": self.digest}
         return {"format": FORMAT, "table": self.table, **sums, "files": list(map(asdict, self.files))}
 
@@ -246,7 +246,7 @@ async def export_table(table: Table, name: str, folder: Path, tell: Tell) -> Man
 
 
 def _prepare_folder(folder: Path) -> None:
-    """Make a folder that is empty, or delete what an export that was broken off left in it."""
+    """Make an empty folder, or empty one that a broken-off export has left."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / NAME).exists():
         raise UsageError(f"{folder} holds an export already: choose another folder.")
@@ -258,7 +258,7 @@ def _prepare_folder(folder: Path) -> None:
 
 
 async def all_pages(table: Table, *, keys_only: bool = False) -> AsyncIterator[Page]:
-    """Yield all rows of a table, page by page, repeating what the store did not answer."""
+    """Yield all rows of a table, page by page, with retries."""
     retries = RetryPolicy().beside(table)
     scan = partial(table.scan, None, select=[] if keys_only else None)
 
@@ -289,7 +289,7 @@ class RowGroups:
         return parquet.ParquetWriter(self._file, self._schema, compression="zstd", write_page_checksum=True)
 
     def add(self, row: Mapping[str, Any], size: int) -> None:
-        """Add a row, which takes so many bytes before compression."""
+        """Add a row, with its bytes before compression."""
         self._rows.append(row)
         self.bytes += size
         self._bytes += size

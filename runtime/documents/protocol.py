@@ -207,7 +207,7 @@ class Documents:
 
 
 async def delete(store: DocumentStore, given_up: Registration) -> int:
-    """Delete the documents of an attempt that was given up, and return how many were there, as far as that is known."""
+    """Delete the documents of an attempt that was given up, and return how many are known to have been there."""
     return sum([bool(await store.delete(name)) for name in given_up.names])
 
 

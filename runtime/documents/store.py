@@ -32,7 +32,7 @@ class DocumentStore(Protocol):
 
 
 class ListedDocuments(DocumentStore, Protocol):
-    """A store that can be asked what it holds of one object, so that all of it can be erased."""
+    """A store that lists the documents of an object, so that they can be erased."""
 
     async def names(self, folder: str) -> Sequence[str]:
         """Return the names of all documents in an object's folder, whether they count or not."""

@@ -57,7 +57,7 @@ class BatchContext:
     limits: MessageLimits = USUAL
 
     def redriving(self, open_batches: OpenBatches | None) -> BatchContext:
-        """Return the same for letters, which are handled again beside open batches; None stands for no redrive."""
+        """Return the context of a redrive beside open batches; the same context for None."""
         return self if open_batches is None else replace(self, is_redrive=True, open_batches=open_batches)
 
     @property
@@ -66,7 +66,7 @@ class BatchContext:
         return None if self.batch_id is None else BatchKey(self.batch_id, self.number)
 
     def is_ours(self, batch: str | None, number: int | None) -> bool:
-        """Say whether a version is of this batch. One of an earlier batch with this id has another number, or none."""
+        """Return whether a version is of this batch, not of an earlier one with the same id."""
         return batch is not None and batch == self.batch_id and number == self.number
 
     def is_finished(self, batch: str | None, number: int | None) -> bool:
@@ -104,7 +104,7 @@ class DeadLetterLimit:
         return cls(found[0], float(found[1] or found[2]), found[1] is None)
 
     def is_exceeded(self, counts: Mapping[str, int]) -> bool:
-        """Say whether a batch with these counts of outcomes by status has more."""
+        """Return whether a batch with these counts of outcomes by status has more."""
         dead = counts.get(Status.DEAD_LETTER, 0)
         if self.is_share:
             return 100 * dead > self.most * sum(counts.get(status, 0) for status in Status)
@@ -126,13 +126,13 @@ class Seen:
     dead_letter: bool = False
 
     def after(self, outcomes: Sequence[Outcome]) -> Seen:
-        """Return what has been seen after these outcomes too."""
+        """Return this with the decisions of more outcomes."""
         delivered = {id_key(each.envelope.message_id) for each in outcomes if each.version is not None}
         dead_letter = self.dead_letter or any(outcome.is_dead_letter for outcome in outcomes)
         return Seen({*self.delivered, *delivered}, dead_letter)
 
     def between_groups(self, outcomes: Sequence[Outcome]) -> Seen:
-        """Return what the next group of the stream has to know: copies of its first message may be in the last one."""
+        """Return the decisions for the next group: only the last message may have more copies there."""
         last = outcomes[-1].envelope.message_id
         copies = list(takewhile(lambda outcome: outcome.envelope.message_id == last, reversed(outcomes)))
         return replace(self.after(outcomes), delivered=self.after(copies).delivered)

@@ -162,7 +162,7 @@ class Counter:
     settings: TableSettings = field(default_factory=TableSettings)
 
     def operation(self) -> Operation:
-        """Return what stores the counter, if nobody changed it since it was read."""
+        """Return the change that stores the counter, unless it was changed since it was read."""
         properties: dict[str, Value] = {
             "Next": Int64(self.next),
             "FirstBatch": self.first_batch,
@@ -182,12 +182,12 @@ def read_counter(row: Row) -> Counter:
 
 
 def began(record: BatchRecord) -> Operation:
-    """Return what writes the marker of a batch that begins."""
+    """Return the change that writes the marker of a batch that begins."""
     return Operation.insert_or_replace(OPEN + record.batch_id, {"Number": Int64(record.number)})
 
 
 def past_marker(record: BatchRecord) -> Operation:
-    """Return what makes the marker of a batch that has ended."""
+    """Return the change that writes the marker of a batch that has ended."""
     time = _inverted(to_microseconds(record.updated_at))
     return Operation.insert_or_replace(f"{PAST}{time}-{record.batch_id}", {})
 
@@ -336,7 +336,7 @@ class Ledger:
         )
 
     async def begin_again(self, record: BatchRecord) -> BatchRecord:
-        """Note that no round of a batch is committed any more."""
+        """Discard the committed rounds of a batch."""
         return await self._update(record, replace(record, rounds=0, counts={}, last_routable=0, attempt=""))
 
     async def publish(self, record: BatchRecord) -> BatchRecord:
@@ -344,7 +344,7 @@ class Ledger:
         return await self._update(record, replace(record, status=BatchStatus.PUBLISHED))
 
     async def abandon(self, batch_id: str) -> BatchRecord:
-        """Abandon a batch: what it stored stays, what it did not publish it never will."""
+        """Abandon a batch: its versions stay, and it publishes nothing more."""
         record = await self.get(batch_id)
         if not record.is_finished:
             record = await self._update(record, replace(record, status=BatchStatus.ABANDONED))
@@ -353,7 +353,7 @@ class Ledger:
         return record
 
     async def _update(self, record: BatchRecord, wanted: BatchRecord) -> BatchRecord:
-        """Store a batch, or return what another driver of it has noted, when that one has come as far."""
+        """Store a batch, or return its record if another driver has come as far."""
         changed = replace(wanted, updated_at=self._now())
         operations = [Operation.replace(record.batch_id, record_properties(changed), record.etag)]
         if changed.is_finished:
@@ -467,7 +467,7 @@ def _check_folder(found: BatchRecord, out: str) -> None:
 
 
 def _taken(found: BatchRecord) -> BatchRefusedError:
-    """Return the error that a batch was changed by somebody else, so that this driver cannot go on."""
+    """Return the error that another driver has changed the batch."""
     if found.status is BatchStatus.ABANDONED:
         return BatchRefusedError(f"Batch {found.batch_id} was abandoned while it ran.")
     return BatchRefusedError(
@@ -545,7 +545,7 @@ class Epochs:
         return len(self._former)
 
     def _retire(self) -> None:
-        """Let nobody enter the present epoch any more."""
+        """Close the present epoch to new messages."""
         if self._current is not None:
             self._former.append(self._current)
             self._current = None

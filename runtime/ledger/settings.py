@@ -113,7 +113,7 @@ class TableSettings:
             )
 
     def operation(self) -> Operation:
-        """Return what stores the settings, if nobody changed them since they were read."""
+        """Return the change that stores the settings, unless they were changed since they were read."""
         properties: dict[str, Value] = {}
         if self.owner is not None:
             properties["Handlers"] = _BETWEEN.join(sorted(self.owner.handlers))

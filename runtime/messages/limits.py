@@ -23,53 +23,40 @@ MIB = 2**20
 GIB = 2**30
 
 
+def _limit(name: str, default: int, text: str, **details: str) -> Any:  # noqa: ANN401 - a field, as `option` returns
+    return option(text, default=default, name=f"--max-{name}", **(details or {"metavar": "N"}))
+
+
+_SIZE = {"parse": "size"}
+
+
 @dataclass(frozen=True, slots=True)
 class MessageLimits:
     """The limits of messages, and of the error of a dead letter. Headers count by the bytes of names and values."""
 
-    line: int = option(
+    line: int = _limit(
+        "line",
+        MIB,
         "Refuse longer lines of a log as too_large; a note with size, digest and the first kilobyte is kept.",
-        default=MIB,
-        name="--max-line",
-        parse="size",
+        **_SIZE,
     )
     """Also for rows of a table that are no messages, as JSON."""
-    body: int = option(
-        "Refuse messages with larger bodies as too_large.",
-        default=MIB,
-        name="--max-body",
-        parse="size",
-    )
-    headers: int = option(
+    body: int = _limit("body", MIB, "Refuse messages with larger bodies as too_large.", **_SIZE)
+    headers: int = _limit(
+        "headers",
+        64 * KIB,
         "Refuse messages with more bytes of headers, or in an id or a type, as too_large.",
-        default=64 * KIB,
-        name="--max-headers",
-        parse="size",
+        **_SIZE,
     )
-    outputs: int = option(
-        "Refuse a message for which a handler publishes more messages.",
-        default=1000,
-        name="--max-published",
-        metavar="N",
-    )
-    output_bytes: int = option(
+    outputs: int = _limit("published", 1000, "Refuse a message for which a handler publishes more messages.")
+    output_bytes: int = _limit(
+        "published-bytes",
+        4 * MIB,
         "Refuse a message for which a handler publishes more bytes of bodies and headers.",
-        default=4 * MIB,
-        name="--max-published-bytes",
-        parse="size",
+        **_SIZE,
     )
-    error: int = option(
-        "Cut the error of a dead letter to so many characters.",
-        default=MAX_ERROR_LENGTH,
-        name="--max-error",
-        metavar="N",
-    )
-    depth: int = option(
-        "Refuse JSON that is nested deeper as too_large; 200 at most.",
-        default=MAX_DEPTH,
-        name="--max-depth",
-        metavar="N",
-    )
+    error: int = _limit("error", MAX_ERROR_LENGTH, "Cut the error of a dead letter to so many characters.")
+    depth: int = _limit("depth", MAX_DEPTH, "Refuse JSON that is nested deeper as too_large; 200 at most.")
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -137,7 +124,7 @@ class Excess(NamedTuple):
 
 
 def is_note(body: str | bytes | None) -> bool:
-    """Say whether a body is the note on one that was not kept."""
+    """Return whether a body is the note on one that was not kept."""
     if not isinstance(body, str) or not body.startswith(_BEGINS):
         return False
     try:
@@ -155,7 +142,7 @@ def kept_as_json(envelope: Envelope, handler: str | None) -> str:
 
 
 class TooLarge(NamedTuple):
-    """Why a delivery is too large, and what is kept of it."""
+    """The problem of a delivery that is too large, and the envelope with its note."""
 
     problem: str
     kept: Envelope

@@ -447,7 +447,7 @@ class Delivered(NamedTuple):
 
 
 def is_transient(error: Exception) -> bool:
-    """Return whether another attempt may succeed after what a sender raised."""
+    """Return whether another attempt may succeed after an error of a sender."""
     return isinstance(error, TransientError | TimeoutError | ConnectionError)
 
 
@@ -546,7 +546,7 @@ class IdempotentDelivery:
         return Delivered(End.SENT)
 
     def found(self, other: Key) -> Delivered:
-        """Return what the key of another delivery means for this one."""
+        """Return the outcome of a delivery that finds another one's key."""
         if other.state is KeyState.SEALED:
             return Delivered(End.FILTERED, "filtered by idempotency", found=other)
         return Delivered(End.LOCKED, "Another delivery of it is under way.", other.expires_at, other)

@@ -46,7 +46,7 @@ class CommittedOutput:
 
 
 class SliceName(NamedTuple):
-    """The name of a slice, the same for whoever publishes the same batch to the same target in the same way."""
+    """The name of a slice, which depends on the batch, the target and the options of the publication alone."""
 
     publication: str
     number: int
@@ -100,7 +100,7 @@ class Publisher(ABC):
         """End the slice: in a target with transactions all of it is visible now, with its marker."""
 
     async def roll_back(self) -> None:  # noqa: B027 - as the class says
-        """Drop what of the slice is not committed, where the target can."""
+        """Drop the uncommitted part of the slice, where the target can."""
 
     async def close(self) -> None:  # noqa: B027 - as the class says
         """Give back connections. What is not committed is dropped."""
@@ -118,7 +118,7 @@ class Target(ABC):
     """For how long the target recognises what it has received; a slice is not resumed later than that."""
 
     async def prepare(self, types: Collection[str]) -> None:  # noqa: B027 - most receivers are there or not
-        """Make what outputs of these types need, such as tables. Raises `UsageError` when they cannot be sent."""
+        """Make tables and the like for outputs of these types. Raises `UsageError` when they cannot be sent."""
 
     @abstractmethod
     def publisher(self) -> Publisher:
@@ -142,7 +142,7 @@ class ThreadedPublisher(Publisher):
 
 
 def in_thread(work: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
-    """Do what a method does in the thread, after what was begun before, although that may have been cancelled."""
+    """Run a method in the thread, after earlier calls, even cancelled ones."""
 
     @wraps(work)
     async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -196,7 +196,7 @@ class PublishOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TargetOptions:
-    """Options of all targets; each takes those that mean something to it."""
+    """Options of all targets; each uses those that apply to it."""
 
     names: Mapping[str, str] = option(
         "The table, topic or path for a message type; may be repeated. Without it tables and topics have the name of "
@@ -246,7 +246,7 @@ class TargetOptions:
 
 
 class OneByOneTarget(Target):
-    """A target that takes one output at a time: what was sent cannot be taken back, and there are no markers."""
+    """A target that takes one output at a time, without markers. A sent output cannot be taken back."""
 
     def __init__(self, name: str, identity: str, options: TargetOptions) -> None:
         self.name = name

@@ -53,7 +53,7 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class SliceRecord:
-    """A slice that was begun: the lease of its runner, and what that has noted in the same row."""
+    """A slice that was begun: the lease of its runner, and the progress that the same row records."""
 
     lease: Lease
     first_at: int  # when it was first begun, in microseconds since 1970 UTC
@@ -118,7 +118,7 @@ class Publications:
         return {read_record(row): row.etag async for row in rows}
 
     async def change(self, publication: Publication, record: Record, etag: str) -> str | None:
-        """Replace a record, and return its new ETag; None when its ETag is not this one any more. One request."""
+        """Replace a record, and return its new ETag; None after a conflict. One request."""
         change = Operation.replace(_record_key(publication, record), _properties(record), etag)
         try:
             return (await self.table.transact(PARTITION, [change]))[0]
@@ -133,7 +133,7 @@ class Publications:
     async def claim(
         self, publication: Publication, number: int, found: SliceRecord | None, holder: str, length: timedelta
     ) -> SliceClaim | None:
-        """Claim a slice, if its row is still as it was `found`; None otherwise. One request, two then."""
+        """Claim a slice, unless its row has changed since it was `found`. One request, two after a conflict."""
         row_key = f"{SLICE}{publication.key}:{number:06}"
         row = LeaseRow(self.table, self.clock, PARTITION, row_key, length // timedelta(microseconds=1))
         first_at, position = (self.clock(), 0) if found is None else (found.first_at, found.position)

@@ -70,7 +70,7 @@ class Published:
 
     @property
     def refused(self) -> list[Record]:
-        """The dead letters: what the target has refused for good."""
+        """The dead letters: outputs that the target has refused for good."""
         return [each for each in self.records if each.result.is_letter]
 
 
@@ -125,7 +125,7 @@ async def publish(
 async def begin(
     table: Table, record: BatchRecord, out: str, target: Target, *, options: PublishOptions, clock: Clock
 ) -> Begun:
-    """Begin to publish a batch, or find its publication. Two to four requests; raises what `publish` does."""
+    """Begin to publish a batch, or find its publication. Two to four requests. Raises as `publish` does."""
     check_ended(record)
     publications = Publications(table, clock)
     key = key_of(record, target, options.types)
@@ -238,7 +238,7 @@ class Runner:
             await asyncio.sleep(pause_seconds(waits, 0.05, 2.0))
 
     def _check_window(self, seen: SliceRecord) -> None:
-        """Raise `UsageError` when the target may have forgotten by now what it received of a slice."""
+        """Raise `UsageError` when the target may no longer recognise duplicates of a slice."""
         window = self._target.window
         age = timedelta(microseconds=self._clock() - seen.first_at)
         if window is not None and age > window and not self._options.force:
@@ -272,7 +272,7 @@ class Runner:
             raise
 
     async def _attempt(self, publisher: Publisher, claim: SliceClaim) -> None:
-        """Send what is not noted as sent of a slice, chunk by chunk, and end it."""
+        """Send the unsent part of a slice, chunk by chunk, and end it."""
         is_transactional = self._target.promise is Promise.EXACTLY_ONCE
         position, sent = 0 if is_transactional else claim.position, 0
         if await publisher.open(SliceName(self._publication.marker, claim.number)):
@@ -301,7 +301,7 @@ class Runner:
 
 
 async def letters(table: Table, record: BatchRecord, target: Target, types: Sequence[str] = ()) -> Published:
-    """Return what a target has refused of a batch, and send nothing. Raises `UsageError` when it was not published."""
+    """Return the dead letters of a batch at a target. Raises `UsageError` when it was not published there."""
     publications = Publications(table, system_clock)
     publication = await _find(publications, record, target, types)
     return Published(publication, 0, 0, await publications.records(publication))

@@ -49,11 +49,11 @@ class Buffer:
 
     @property
     def is_full(self) -> bool:
-        """Whether it is time to take what there is."""
+        """Whether a batch is full."""
         return self.rows >= self.MAX_ROWS or self._bytes >= self.MAX_BYTES
 
     def add(self, values: Mapping[str, Sequence[Any]], count: int, size: int) -> None:
-        """Add rows whose states take so many bytes."""
+        """Add rows, with the bytes of their states."""
         for name, known in self._values.items():
             known.extend(values[name])
         self.rows += count
@@ -183,7 +183,7 @@ def model_of(app: App | None, handler: str | None) -> StateColumns:
 
 
 class _Kind(NamedTuple):
-    """A type, and what makes a value of it from JSON."""
+    """A type, and the function that makes a value of it from JSON."""
 
     type: pa.DataType
     read: Callable[[Any], Any]
@@ -214,7 +214,7 @@ _SIMPLE = {
 
 
 def _kind_of(schema: Mapping[str, Any], models: Mapping[str, Any], within: Sequence[str] = ()) -> _Kind:
-    """Return what a part of a JSON schema is, inside some of its models."""
+    """Return the kind of a part of a JSON schema, within some of its models."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         # A model that holds its like has no type of bounded size.

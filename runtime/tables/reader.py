@@ -304,13 +304,13 @@ def read(store: str, table: str, request: Request) -> pa.Table:
 
 
 def scan(store: str, table: str, request: Request, keys: KeyRange = ALL) -> Iterator[pa.RecordBatch]:
-    """Yield what is asked for of a range of streams, in record batches of some ten thousand rows or 8 MiB of states."""
+    """Yield the rows of a range of streams, in record batches of some ten thousand rows or 8 MiB of states."""
     with _open(store) as opened:
         yield from opened.give(request.batches(opened.table(table, make=False), keys))
 
 
 def split(store: str, table: str, request: Request, parts: int) -> Sequence[KeyRange]:
-    """Return at most so many ranges of streams to be read apart, by reading all keys: a request for each 1,000."""
+    """Return at most `parts` ranges of streams to be read apart. Reads all keys: a request for each 1,000."""
     with _open(store) as opened:
         found = opened.table(table, make=False)
         if request.wanted.keys is not None or request.kind not in {Kind.STATE, Kind.VERSIONS}:

@@ -53,7 +53,7 @@ class TableDataset(ds.Dataset):  # type: ignore[misc] # Arrow has no types
         filter: pc.Expression | None = None,  # noqa: A002 - Arrow's name
         **_: Any,  # noqa: ANN401 - how fast to read ahead
     ) -> ds.Scanner:
-        """Return what reads some columns of the rows that meet a condition."""
+        """Return a scanner of some columns of the rows that meet a condition."""
         schema, text = self.schema, "" if filter is None else str(filter)
         # Arrow tells the columns of a condition in its text alone. One that is read in vain costs time, no more.
         named = [each for each in schema if columns is None or each.name in columns or each.name in text]

@@ -65,7 +65,7 @@ def is_stream(row: Row) -> bool:
 
 
 def head_of_stream(stream: Stream) -> StreamHead:
-    """Return what the header of a stream says that was read. Raises `StoredDataError`, which names the stream."""
+    """Return the head of a stream from its header. Raises `StoredDataError`, which names the stream."""
     return _head(stream.partition.key, stream.properties or {}, stream.version, stream.first_version)
 
 
@@ -97,7 +97,7 @@ async def parts_of(table: Table, keys: Sequence[str], select: Sequence[str]) -> 
 
 
 def _query(select: Sequence[str]) -> list[str]:
-    """Return what is read of headers and events: the newest state is in the runs and the tail too."""
+    """Return the properties to read, without the newest state, which runs and tail hold too."""
     header = [name for name in HEAD_PROPERTIES if name != "State"]
     return list(dict.fromkeys([*HEADER_NAMES, *header, *select]))
 
@@ -134,7 +134,7 @@ async def _parts(table: Table, rows: AsyncIterator[Row], select: Sequence[str]) 
 
 
 async def _rest(table: Table, reading: _Reading, select: Sequence[str]) -> list[Part]:
-    """Return what is left of a stream when its rows have come: the tail, or what was not there, as it is now."""
+    """Return the missing parts of a stream at the end of its rows: the tail, and events that are read now."""
     stream = reading.stream
     events: Sequence[RecordedEvent] = ()
     if reading.next_event <= reading.last_event:
@@ -222,7 +222,7 @@ class Decoded:
 
 
 class Column(NamedTuple):
-    """A column: its type, the properties of a run that tell it, and what gives its values."""
+    """A column: its type, the properties of a run that hold it, and a function of its values."""
 
     type: pa.DataType
     needs: Sequence[str]

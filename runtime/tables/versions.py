@@ -208,7 +208,7 @@ class Outputs:
 
 
 def outputs_by(app: App | None, handler: str | None, messages: Iterable[Envelope]) -> Outputs:
-    """Return what replays the versions of one handler of an app. Raises `UsageError` when it is not said which."""
+    """Return the replay of the versions of one handler. Raises `UsageError` without an app or a handler."""
     if app is None or handler is None:
         raise UsageError("Outputs are what replay gives: say with which app, and of which handler.")
     if handler not in app.handlers:
@@ -476,7 +476,7 @@ class _Reader:
         return list(dict.fromkeys(name for names in (COLUMNS["version"].needs, *needed) for name in names))
 
     def add(self, part: Part) -> Iterator[pa.RecordBatch]:
-        """Add the versions of a part, and give what is full."""
+        """Add the versions of a part, and yield full batches."""
         some = Decoded(part, self._model, whole=self._whole)
         is_first, self._key = part.stream.key != self._key, part.stream.key
         row_key = HEADER if part.event is None else f"{EVENT}{part.event.version:010d}"
@@ -512,7 +512,7 @@ class _Reader:
         yield from self._put(values, len(positions), largest)
 
     def _put(self, values: Mapping[str, Sequence[Any]], count: int, largest: int) -> Iterator[pa.RecordBatch]:
-        """Add rows whose states take at most so many bytes each."""
+        """Add rows whose states take at most `largest` bytes each."""
         step = max(1, Buffer.MAX_BYTES // largest) if largest else max(1, count)
         for start in range(0, count, step):
             end = min(start + step, count)

@@ -57,7 +57,7 @@ class FunctionTarget(publisher.OneByOneTarget):
         return FunctionPublisher(self)
 
     async def call(self, message: OutgoingMessage) -> None:
-        """Call the function. Raises what it raises, and `TimeoutError` when its time is up."""
+        """Call the function. Raises its errors, and `TimeoutError` when its time is up."""
         seconds = self.options.timeout.total_seconds()
         is_async = inspect.iscoroutinefunction(self.send) or inspect.iscoroutinefunction(
             type(self.send).__call__
@@ -71,7 +71,7 @@ class FunctionTarget(publisher.OneByOneTarget):
             raise TimeoutError(str(error) or f"no answer within {seconds:g} s") from error
 
     def message_of(self, output: CommittedOutput) -> OutgoingMessage:
-        """Return what the function is given. Raises `ValueError` when the body names no customer."""
+        """Return the argument of the function. Raises `ValueError` when the body names no customer."""
         try:
             body, customer = json.loads(output.body), last_hop.DEFAULT_CUSTOMER
         except RecursionError as error:
@@ -154,7 +154,7 @@ class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
             raise errors.TargetError(f"The keys of {self.target.name} cannot be kept: {error}") from error
 
     def _count(self, delivered: Delivered) -> None:
-        """Raise `TargetError` when the receiver has answered none of several outputs in a row."""
+        """Raise `TargetError` when the receiver has not answered several outputs in a row."""
         error = delivered.error
         if delivered.end is End.SENT or isinstance(error, errors.PermanentError):
             self.target.failures = 0

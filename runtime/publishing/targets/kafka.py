@@ -40,7 +40,7 @@ _FORM = (
 
 
 class Markers:
-    """Reads on in the topic of the markers whenever it is asked."""
+    """Reads the topic of the markers, each time up to its present end."""
 
     def __init__(self, settings: Mapping[str, Any], seconds: float) -> None:
         own = {**settings, "group.id": MARKERS, "enable.auto.commit": False}
@@ -125,7 +125,7 @@ class KafkaTarget(Target):
         return self._names.get(type_, type_)
 
     async def prepare(self, types: Collection[str]) -> None:
-        """Look for the topics; the cluster makes those that are not there, if it is configured so."""
+        """Check that the topics exist. A cluster may be configured to create them."""
         topics = sorted({MARKERS, *map(self.topic_of, types)})
         with _explained(self.name):
             try:
@@ -165,7 +165,7 @@ class KafkaPublisher(publisher.ThreadedPublisher):
 
     @publisher.in_thread
     def open(self, name: SliceName) -> bool:
-        """End what a predecessor has left of the slice, look for its marker, and begin a transaction if it has none."""
+        """End a transaction that a predecessor left open, look for the marker, and begin a transaction without one."""
         with _explained(self._target.name):
             own = {
                 "transactional.id": f"consistent-{name}",

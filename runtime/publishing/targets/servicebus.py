@@ -64,7 +64,7 @@ class ServiceBusPublisher(Publisher):
         self._senders: dict[str, ServiceBusSender] = {}
 
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
-        """Send outputs, as many in a batch as it holds; return those that are too large for any."""
+        """Send outputs in batches as large as possible; return records of those that are too large."""
         refused: list[Record] = []
         with _explained(self._target.name):
             for entity, some in groupby(outputs, lambda each: self._target.entity_of(each.type)):
