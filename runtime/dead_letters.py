@@ -32,17 +32,12 @@ from runtime.versions.stream import Append, append, find_versions, stream_key
 
 @dataclass(frozen=True, slots=True)
 class FoundLetter:
-    """A letter and where it waits.
-
-    `handler` and `business_id` name its stream. A letter of the table has no stream: it has no business id, a handler
-    only if one takes its type, and the `row` that it is in, under this ETag. `behind` is the letter that parks the
-    stream before it.
-    """
+    """A letter and its stream. A letter of the table has a row, no stream, and a handler only if one takes its type."""
 
     letter: Letter
     handler: str | None
     business_id: str | None
-    behind: Letter | None = None
+    behind: Letter | None = None  # parks the stream before it
     row: str | None = None
     etag: str | None = None
 
@@ -54,18 +49,14 @@ class FoundLetter:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A filter of letters: all conditions that are given apply.
-
-    `reason` is one or several, `stream` a handler and a business id. Times are in microseconds since 1970 UTC: the last
-    refusal was not after `refused_until`, the first not before `refused_since`.
-    """
+    """A filter of letters: all conditions that are given apply."""
 
     message_id: str | None = None
-    reason: str | Collection[str] | None = None
+    reason: str | Collection[str] | None = None  # one or several
     handler: str | None = None
-    stream: tuple[str, str] | None = None
-    refused_until: int | None = None
-    refused_since: int | None = None
+    stream: tuple[str, str] | None = None  # a handler and a business id
+    refused_until: int | None = None  # in microseconds since 1970 UTC: at least the last refusal
+    refused_since: int | None = None  # at most the first refusal
 
     def __post_init__(self) -> None:
         for name in filter(None, (self.handler, self.stream and self.stream[0])):

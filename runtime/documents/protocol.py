@@ -45,18 +45,14 @@ _NAMES = stored.chunk_names("Names", 4)
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """An attempt at a version of an object, by the object's partition key, and the names of its documents.
-
-    `batch` is None for a single message. `given_up_at` is when the attempt was kept from committing, None while it may
-    still commit. Times are in microseconds since 1970 UTC.
-    """
+    """An attempt at a version in its object's partition, with the names of its documents. Times are in microseconds."""
 
     key: str
     attempt: str
     names: Sequence[str]
     registered_at: int
-    batch: BatchKey | None = None
-    given_up_at: int | None = None
+    batch: BatchKey | None = None  # None for a single message
+    given_up_at: int | None = None  # when it was kept from committing; None while it may still commit
     etag: str = ""
 
     def taken_out(self) -> Include:
@@ -216,16 +212,13 @@ FORGET_AFTER = timedelta(days=1)
 
 
 class Swept(NamedTuple):
-    """The numbers of attempts given up, of documents deleted, and of attempts left alone.
+    """The numbers of attempts given up, of documents deleted, and of attempts left alone."""
 
-    The latter are too `young`, or of `open` batches, or `given_up` so recently that a late request may take effect.
-    """
-
-    attempts: int = 0
-    documents: int = 0
+    attempts: int = 0  # given up
+    documents: int = 0  # deleted
     young: int = 0
-    open: int = 0
-    given_up: int = 0
+    open: int = 0  # of batches that are open
+    given_up: int = 0  # so recently that a late request may take effect
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,17 +149,13 @@ _PRUNED_AT_ONCE = 50
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """The counter of a ledger. `etag` is None before the first batch.
-
-    `algorithm` is that of the table's batches, `first_batch` the first of them. `settings` are read with the counter,
-    and stored elsewhere.
-    """
+    """The counter of a ledger."""
 
     next: int = 1
-    algorithm: str | None = None
+    algorithm: str | None = None  # of the batches of the table
     first_batch: str = ""
-    etag: str | None = None
-    settings: TableSettings = field(default_factory=TableSettings)
+    etag: str | None = None  # None before the first batch
+    settings: TableSettings = field(default_factory=TableSettings)  # read with the counter, stored elsewhere
 
     def operation(self) -> Operation:
         """Return the change that stores the counter, unless it was changed since it was read."""

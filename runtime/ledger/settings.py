@@ -128,14 +128,11 @@ class TableSettings:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A batch's demands on a table: that it is its app's own, or becomes so with `adopt`; and how draws are made.
-
-    Draws that are None are made as the table has it, plain in a new one.
-    """
+    """A batch's demands on a table: that it is its app's own, and how draws are made."""
 
     owner: Owner
-    draws: Draws | None = None
-    adopt: bool = False
+    draws: Draws | None = None  # None for those of the table, or plain ones in a new table
+    adopt: bool = False  # whether a table of another app is taken over
 
     async def made_on(self, table: Table, found: TableSettings, *, has_batches: bool) -> TableSettings:
         """Return the settings of a table after the batch, given those it has. Raises `UsageError`.

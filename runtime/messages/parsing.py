@@ -48,18 +48,14 @@ _ALL = slice(0, None)
 
 @dataclass(slots=True)
 class Deliveries(Sequence[Delivery]):
-    """Parsed deliveries, column by column: for each the message in its body, or its dead letter. Rows are made lazily.
-
-    A dead letter has some key and an empty fingerprint. `routes` are by the name of a type. In a redrive, `letters` are
-    the numbers of the letters, by which a mended body finds its own.
-    """
+    """Parsed deliveries, column by column: for each its message or its dead letter. Rows are made lazily."""
 
     envelopes: Envelopes
-    keys: Sequence[IdKey]
+    keys: Sequence[IdKey]  # any for dead letters
     messages: Sequence[Message | Outcome]
-    fingerprints: Sequence[bytes]
-    routes: Mapping[str, Route]
-    letters: Sequence[int] | None = None
+    fingerprints: Sequence[bytes]  # empty for dead letters
+    routes: Mapping[str, Route]  # by the name of a type
+    letters: Sequence[int] | None = None  # their numbers in a redrive, by which a mended body finds its own
 
     @classmethod
     def of(cls, deliveries: Sequence[Delivery]) -> Deliveries:

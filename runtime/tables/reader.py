@@ -120,21 +120,17 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is read: one kind of table, with the options that it has.
-
-    `as_of`, a time in microseconds since 1970 UTC, and `batch_id` are options of states; those of the change feed, of
-    versions, like `outputs`. With an `app` states are structs with the fields of the handler's model.
-    """
+    """A kind of table to be read, with the options that it has."""
 
     kind: Kind
     wanted: Wanted = field(default_factory=Wanted)
-    as_of: int | None = None
-    batch_id: str | None = None
-    change_feed: bool = False
+    as_of: int | None = None  # of states, in microseconds since 1970 UTC
+    batch_id: str | None = None  # of states
+    change_feed: bool = False  # of versions, as the following
     change_start: str | None = None
     change_end: str | None = None
-    app: App | None = None
-    outputs: Outputs | None = None
+    app: App | None = None  # its models are the columns of states
+    outputs: Outputs | None = None  # of versions
 
     def __post_init__(self) -> None:
         if self.app is not None and not isinstance(self.app, App):
