@@ -22,10 +22,10 @@ import pyarrow.parquet as pq
 
 from runtime.errors import BatchRefusedError, OutcomesMissingError, UsageError
 from runtime.file_systems import Folder, open_folder
-from runtime.ledger.ledger import HIDDEN_EPOCHS, MARK, BatchRecord, BatchStatus, mark_of
+from runtime.ledger.ledger import HIDDEN_EPOCHS, BatchRecord, BatchStatus, mark_of
 from runtime.publishing.publisher import CommittedOutput
 
-_NO_JSON = re.compile(r'"(?:[^"\\]|\\.)*"|NaN|-?Infinity')
+_NO_JSON = re.compile(r'("(?:[^"\\]|\\.)*")|NaN|-?Infinity')
 """Floats in bodies that JSON has no form for, and all strings, which may hold these words."""
 
 
@@ -77,12 +77,9 @@ class Slices:
                         known.add(row["message_id"])
                         body = row["body"]
                         if "NaN" in body or "Infinity" in body:
-                            body = _NO_JSON.sub(_as_json, body)
+                            # protobuf and pydantic know floats that are not finite as strings
+                            body = _NO_JSON.sub(lambda found: found[1] or f'"{found[0]}"', body)
                         yield CommittedOutput(**{**row, "body": body, "headers": dict(row["headers"] or ())})
-
-
-def _as_json(found: re.Match[str]) -> str:
-    return found[0] if found[0].startswith('"') else f'"{found[0]}"'
 
 
 def slice_of(business_id: str, count: int) -> int:
@@ -118,7 +115,13 @@ class BatchOutputs:
         batch = _folder(record, out)
         rounds = [batch.sub(f"round={number}") for number in range(record.rounds)]
         for folder in rounds:
-            _check(folder, record.token)
+            sizes = folder.sizes()
+            written = {name: size for name, size in sizes.items() if name.endswith(_SUFFIX)}
+            if mark_of(record.token, written) not in sizes:
+                raise OutcomesMissingError(
+                    f"{folder.path} does not hold the outcomes that were committed: files are missing or were changed, "
+                    f"or they are another batch's. Name the folder that the batch wrote to with --out."
+                )
         return cls(rounds, types)
 
     def default_slices(self) -> int:
@@ -202,15 +205,4 @@ def check_ended(record: BatchRecord) -> None:
         raise BatchRefusedError(
             f"Batch {record.batch_id} is {record.status}, and nothing leaves a batch that is not done: "
             f"run it to its end first."
-        )
-
-
-def _check(folder: Folder, token: str) -> None:
-    """Raise `OutcomesMissingError` unless a round is in place as a whole."""
-    sizes = folder.sizes()
-    marks = [name for name in sizes if name.startswith(MARK)]
-    if mark_of(token, {name: size for name, size in sizes.items() if name.endswith(_SUFFIX)}) not in marks:
-        raise OutcomesMissingError(
-            f"{folder.path} does not hold the outcomes that were committed: files are missing or were changed, "
-            f"or they are another batch's. Name the folder that the batch wrote to with --out."
         )
