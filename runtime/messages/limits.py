@@ -23,7 +23,7 @@ MIB = 2**20
 GIB = 2**30
 
 
-def _limit(name: str, default: int, text: str, **details: str) -> Any:  # noqa: ANN401 - a field, as `option` returns
+def _limit(name: str, default: int, text: str, **details: Any) -> Any:  # noqa: ANN401 - a field, as `option` returns
     return option(text, default=default, name=f"--max-{name}", **(details or {"metavar": "N"}))
 
 
