@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -63,12 +62,12 @@ class AsOfBatch:
     """
 
     name: str
-    number: int | None
+    number: int
     ended: int
 
     def has(self, commit: Commit) -> bool:
         """Return whether the versions of a commit were there."""
-        if commit.number is not None and self.number is not None:
+        if commit.number is not None:
             return commit.number <= self.number
         return commit.batch == self.name or commit.written_at <= self.ended
 
@@ -117,15 +116,13 @@ class ChangeFeed:
 
     def has(self, commit: Commit) -> bool:
         """Return whether a commit is of one of the batches."""
-        if self.start is not None:
-            if commit.number is not None and self.start.number is not None:
-                has_begun = commit.number >= self.start.number
-            else:
-                begun = to_microseconds(self.start.started_at)
-                has_begun = commit.batch == self.start.batch_id or commit.written_at >= begun
-            if not has_begun:
-                return False
-        return self.end is None or self.end.has(commit)
+        has_begun = self.start is None or (
+            commit.number >= self.start.number
+            if commit.number is not None
+            else commit.batch == self.start.batch_id
+            or commit.written_at >= to_microseconds(self.start.started_at)
+        )
+        return has_begun and (self.end is None or self.end.has(commit))
 
     def positions(self, some: Decoded, positions: Sequence[int]) -> Sequence[int]:
         """Return the positions of the versions that are in the feed."""
@@ -157,7 +154,7 @@ async def change_feed(table: Table, start: str | None, end: str | None) -> Chang
     """Return the feed of the batches between two. One request for each. Raises `BatchRefusedError`, `UsageError`."""
     first = None if start is None else await Ledger(table, system_clock).get(start)
     last = None if end is None else await end_of_batch(table, end)
-    if first is not None and last is not None and (first.number or 0) > (last.number or math.inf):
+    if first is not None and last is not None and first.number > last.number:
         raise UsageError(f"The change feed would end with batch {end}, which began before {start}.")
     return ChangeFeed(first, last)
 
