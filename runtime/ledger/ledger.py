@@ -497,23 +497,23 @@ class Epoch:
         return self.record.number
 
 
+@dataclass(eq=False)
 class Epochs:
     """The epochs of one consumer, each of which lasts at least `length` microseconds. `new_id` draws unique ids."""
 
-    def __init__(self, ledger: Ledger, clock: Clock, new_id: Callable[[], str], length: int) -> None:
-        self._ledger = ledger
-        self._clock = clock
-        self._new_id = new_id
-        self._length = length
-        self._current: Epoch | None = None
-        self._former: list[Epoch] = []
+    ledger: Ledger
+    clock: Clock
+    new_id: Callable[[], str]
+    length: int
+    _current: Epoch | None = None
+    _former: list[Epoch] = field(default_factory=list)
 
     async def enter(self) -> Epoch:
         """Return the epoch for a new message. The first message of an epoch begins it: two or three requests."""
         epoch = self._current
-        if epoch is None or self._clock() - epoch.began_at >= self._length:
-            record = await self._ledger.begin(f"consumer-{self._new_id()}", INPUT, "-")
-            epoch = Epoch(record, self._clock())
+        if epoch is None or self.clock() - epoch.began_at >= self.length:
+            record = await self.ledger.begin(f"consumer-{self.new_id()}", INPUT, "-")
+            epoch = Epoch(record, self.clock())
             self._retire()
             self._current = epoch
         epoch.running += 1
@@ -550,7 +550,7 @@ class Epochs:
         for epoch in [each for each in self._former if not each.running and not each.failed]:
             self._former.remove(epoch)
             try:
-                await self._ledger.publish(epoch.record)
+                await self.ledger.publish(epoch.record)
             except (StoreUnavailableError, RetriesExhaustedError):
                 self._former.append(epoch)  # the outputs are published all the same; it is tried again later
             except BatchRefusedError:

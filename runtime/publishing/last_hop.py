@@ -19,7 +19,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from enum import IntEnum, StrEnum
 from functools import partial
@@ -451,25 +451,20 @@ def is_transient(error: Exception) -> bool:
     return isinstance(error, TransientError | TimeoutError | ConnectionError)
 
 
+@dataclass(eq=False)
 class IdempotentDelivery:
     """Sends messages to customers, each at most once or at least once. Costs two requests, also for a filtered one."""
 
-    def __init__(
-        self,
-        keys: Keys,
-        settings: DeliverySettings | None = None,
-        *,
-        is_transient: Callable[[Exception], bool] = is_transient,
-        clock: Clock = system_clock,
-        new_id: NewId = fresh_id,
-        retries: RetryPolicy | None = None,
-    ) -> None:
-        self.keys = keys
-        self.settings = settings or DeliverySettings()
-        self.is_transient = is_transient
-        self.clock = clock
-        self.new_id = new_id
-        self.retries = (retries or RetryPolicy()).sleeping(keys.sleep)
+    keys: Keys
+    settings: DeliverySettings = field(default_factory=DeliverySettings)
+    _: KW_ONLY
+    is_transient: Callable[[Exception], bool] = is_transient
+    clock: Clock = system_clock
+    new_id: NewId = fresh_id
+    retries: RetryPolicy = field(default_factory=RetryPolicy)
+
+    def __post_init__(self) -> None:
+        self.retries = self.retries.sleeping(self.keys.sleep)
 
     async def deliver(
         self, customer: str, message_id: str, send: Send, *, is_redrive: bool = False

@@ -11,7 +11,7 @@ import os
 import socket
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from functools import partial
 from hashlib import sha256
@@ -167,33 +167,25 @@ async def find_unpublished(
     return sorted(found, key=lambda each: each[0].number)
 
 
+@dataclass(eq=False)
 class Runner:
     """Sends those slices of a publication that are cut and not sent, and counts the `slices` and `outputs` it sent."""
 
-    def __init__(
-        self,
-        table: Table,
-        publication: Publication,
-        cut: Slices,
-        target: Target,
-        *,
-        options: PublishOptions,
-        clock: Clock = system_clock,
-        show: Show | None = None,
-    ) -> None:
-        self.slices = self.outputs = 0
-        self._publication = publication
-        self._publications = Publications(table, clock)
-        self._cut = cut
-        self._target = target
-        self._options = options
-        self._clock = clock
-        self._show = show
-        self._positions: dict[int, int] = {}
+    table: Table
+    publication: Publication
+    cut: Slices
+    target: Target
+    _: KW_ONLY
+    options: PublishOptions
+    clock: Clock = system_clock
+    show: Show | None = None
+    slices: int = 0
+    outputs: int = 0
+    _positions: dict[int, int] = field(default_factory=dict)
 
     async def run(self, dead: Collection[str] = ()) -> None:
         """Send until the slices are sent. Claims with the tokens `dead` are those of runners that run no more."""
-        await until_available(self._options.attempts, partial(self._target.prepare, self._cut.types))
+        await until_available(self.options.attempts, partial(self.target.prepare, self.cut.types))
         one_at_a_time = asyncio.Lock()
         async with aclosing(self._claimed(dead)) as claimed:
 
@@ -205,32 +197,31 @@ class Runner:
                         return
                     await self._send(publisher, claim)
 
-            await _with_publishers(self._target, self._options.concurrency, work)
+            await _with_publishers(self.target, self.options.concurrency, work)
 
     def _progress(self, positions: Mapping[int, int]) -> None:
         """Show how many outputs are sent, by this runner and others."""
         self._positions |= positions
-        if self._show is not None:
-            self._show(sum(self._positions.values()), sum(self._cut.counts.values()))
+        if self.show is not None:
+            self.show(sum(self._positions.values()), sum(self.cut.counts.values()))
 
     async def _claimed(self, dead: Collection[str]) -> AsyncGenerator[SliceClaim, None]:
         """Yield claimed slices until all are sent, waiting for slices that other runners have claimed."""
+        publications = Publications(self.table, self.clock)
         holder, waits = f"{socket.gethostname()}:{os.getpid()}", 0
         while True:
-            found = await self._publications.slices(self._publication)
-            self._progress({each: found[each].position for each in self._cut.numbers if each in found})
-            waiting = [each for each in self._cut.numbers if each not in found or not found[each].is_sent]
+            found = await publications.slices(self.publication)
+            self._progress({each: found[each].position for each in self.cut.numbers if each in found})
+            waiting = [each for each in self.cut.numbers if each not in found or not found[each].is_sent]
             if not waiting:
                 return
             for number in waiting:
                 seen = found.get(number)
                 if seen is not None:
-                    if seen.lease.expires_at > self._clock() and seen.lease.token not in dead:
+                    if seen.lease.expires_at > self.clock() and seen.lease.token not in dead:
                         continue
                     self._check_window(seen)
-                claim = await self._publications.claim(
-                    self._publication, number, seen, holder, self._options.lease
-                )
+                claim = await publications.claim(self.publication, number, seen, holder, self.options.lease)
                 if claim is not None:
                     waits = 0
                     yield claim
@@ -239,12 +230,12 @@ class Runner:
 
     def _check_window(self, seen: SliceRecord) -> None:
         """Raise `UsageError` when the target may no longer recognise duplicates of a slice."""
-        window = self._target.window
-        age = timedelta(microseconds=self._clock() - seen.first_at)
-        if window is not None and age > window and not self._options.force:
+        window = self.target.window
+        age = timedelta(microseconds=self.clock() - seen.first_at)
+        if window is not None and age > window and not self.options.force:
             raise UsageError(
                 f"A slice that was begun at {to_datetime(seen.first_at):%Y-%m-%d %H:%M:%S} UTC is not sent, and "
-                f"{self._target.name} recognises duplicates for {window} only: what was sent of it would arrive "
+                f"{self.target.name} recognises duplicates for {window} only: what was sent of it would arrive "
                 f"twice. If the receiver can take that, add --force."
             )
 
@@ -253,7 +244,7 @@ class Runner:
 
         async def renewed() -> None:
             while True:
-                await asyncio.sleep(self._options.lease.total_seconds() / 3)
+                await asyncio.sleep(self.options.lease.total_seconds() / 3)
                 await claim.renew()
 
         attempt = partial(self._attempt, publisher, claim)
@@ -261,7 +252,7 @@ class Runner:
             with first_error():
                 async with asyncio.TaskGroup() as group:
                     renewing = group.create_task(renewed())
-                    await until_available(self._options.attempts, attempt, roll_back=publisher.roll_back)
+                    await until_available(self.options.attempts, attempt, roll_back=publisher.roll_back)
                     renewing.cancel()
         except LeaseLostError:
             await publisher.roll_back()
@@ -273,11 +264,11 @@ class Runner:
 
     async def _attempt(self, publisher: Publisher, claim: SliceClaim) -> None:
         """Send the unsent part of a slice, chunk by chunk, and end it."""
-        is_transactional = self._target.promise is Promise.EXACTLY_ONCE
+        is_transactional = self.target.promise is Promise.EXACTLY_ONCE
         position, sent = 0 if is_transactional else claim.position, 0
-        if await publisher.open(SliceName(self._publication.marker, claim.number)):
-            outputs = islice(self._cut.outputs(claim.number), position, None)
-            while chunk := list(islice(outputs, self._target.chunk)):
+        if await publisher.open(SliceName(self.publication.marker, claim.number)):
+            outputs = islice(self.cut.outputs(claim.number), position, None)
+            while chunk := list(islice(outputs, self.target.chunk)):
                 position += len(chunk)
                 records = await publisher.send(chunk)
                 sent += len(chunk) - sum(each.result is not Result.SENT for each in records)
@@ -286,7 +277,7 @@ class Runner:
                 self._progress({claim.number: position})
             await publisher.commit()
         else:
-            position = max(position, self._cut.counts.get(claim.number, 0))
+            position = max(position, self.cut.counts.get(claim.number, 0))
         await claim.finish(position)
         self.slices += 1
         self.outputs += sent

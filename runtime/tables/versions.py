@@ -441,47 +441,43 @@ async def _parts_since(
             yield part
 
 
+@dataclass(eq=False)
 class _Reader:
     """Collects the rows that are asked for of one part after another."""
 
-    def __init__(
-        self,
-        columns: Columns,
-        wanted: Wanted,
-        feed: ChangeFeed | None,
-        model: StateColumns,
-        outputs: Outputs | None,
-    ) -> None:
-        self.buffer = Buffer(columns, ids="message_id")
-        self._columns = columns
-        self._wanted = wanted
-        self._feed = feed
-        self._model = model
-        self._outputs = outputs if _OUTPUTS in columns else None
-        self._has_time = wanted.since is not None or wanted.until is not None
-        self._states = len(streams.STATES & set(columns))
-        self._values = {name: COLUMNS[name].values for name in columns if name in COLUMNS}
+    columns: Columns
+    wanted: Wanted
+    feed: ChangeFeed | None
+    model: StateColumns
+    outputs: Outputs | None
+
+    def __post_init__(self) -> None:
+        self.buffer = Buffer(self.columns, ids="message_id")
+        self._outputs = self.outputs if _OUTPUTS in self.columns else None
+        self._has_time = self.wanted.since is not None or self.wanted.until is not None
+        self._states = len(streams.STATES & set(self.columns))
+        self._values = {name: COLUMNS[name].values for name in self.columns if name in COLUMNS}
         self._whole = DATA_PROPERTIES[0] in self.select
         self._key: str | None = None
 
     @property
     def select(self) -> Sequence[str]:
         """The properties that tell the columns and whether a version is asked for."""
-        needed = [COLUMNS[name].needs for name in self._columns if name in COLUMNS]
-        if self._has_time or self._feed is not None or self._outputs is not None:
+        needed = [COLUMNS[name].needs for name in self.columns if name in COLUMNS]
+        if self._has_time or self.feed is not None or self._outputs is not None:
             needed.append(COLUMNS["now"].needs)
         return list(dict.fromkeys(name for names in (COLUMNS["version"].needs, *needed) for name in names))
 
     def add(self, part: Part) -> Iterator[pa.RecordBatch]:
         """Add the versions of a part, and yield full batches."""
-        some = Decoded(part, self._model, whole=self._whole)
+        some = Decoded(part, self.model, whole=self._whole)
         is_first, self._key = part.stream.key != self._key, part.stream.key
         row_key = HEADER if part.event is None else f"{EVENT}{part.event.version:010d}"
         with reading("", row_key, part.stream.key):
-            if is_first and self._feed is not None and not self._has_time:
-                snapshot = self._feed.snapshot(some)
+            if is_first and self.feed is not None and not self._has_time:
+                snapshot = self.feed.snapshot(some)
                 if snapshot is not None:
-                    row = {name: [snapshot.get(name)] for name in self._columns}
+                    row = {name: [snapshot.get(name)] for name in self.columns}
                     yield from self._put(row, 1, len(some.run.before))
             yield from self._put_each(some)
 
@@ -489,13 +485,13 @@ class _Reader:
         positions: Sequence[int] = range(some.count)
         if self._has_time:
             nows = some.run.versions.nows
-            positions = [position for position in positions if self._wanted.has(nows[position])]
-        if self._feed is not None:
-            positions = self._feed.positions(some, positions)
+            positions = [position for position in positions if self.wanted.has(nows[position])]
+        if self.feed is not None:
+            positions = self.feed.positions(some, positions)
         if not positions:
             return
         values = {name: values_of(some) for name, values_of in self._values.items()}
-        if self._feed is not None:
+        if self.feed is not None:
             numbers = range(some.first, some.first + some.count)
             values["change_type"] = [INSERT if number == 1 else UPDATE for number in numbers]
         if self._outputs is not None:
