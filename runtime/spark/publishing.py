@@ -25,11 +25,12 @@ from runtime.batch_options import TablePlace, Wrap
 from runtime.clock import Clock, system_clock
 from runtime.errors import TargetError
 from runtime.ledger.ledger import Ledger
+from runtime.options import resolved
 from runtime.publishing.outputs import BatchOutputs, OutcomeFile, Slices, cut, slice_numbers
 from runtime.publishing.publisher import PublishOptions, Target, TargetOptions
 from runtime.publishing.records import Publication, Publications
-from runtime.publishing.runner import Published, Runner, Tally, begin
-from runtime.publishing.targets.choice import open_target, resolved
+from runtime.publishing.runner import Published, Runner, begin
+from runtime.publishing.targets.choice import open_target
 from runtime.publishing.targets.sql import SqliteTarget
 from runtime.spark.commit import absolute_folder
 from runtime.spark.preflight import check_workers
@@ -100,15 +101,8 @@ class SendJob:
     async def _send(self, mine: Slices) -> dict[str, object]:
         async with connect(self.place.store) as store:
             table = await store.table(self.place.table, make=False)
-            runner = Runner(
-                self.wrap(table) if self.wrap else table,
-                self.publication,
-                mine,
-                self.open_target(),
-                options=self.options,
-                tally=Tally(None, None),
-                clock=self.clock,
-            )
+            watched, target = self.wrap(table) if self.wrap else table, self.open_target()
+            runner = Runner(watched, self.publication, mine, target, options=self.options, clock=self.clock)
             error = None
             try:
                 await runner.run(self.dead)
@@ -140,10 +134,8 @@ def publish(
     same call goes on with the rest.
     """
     options, of_target = options or PublishOptions(), target or TargetOptions(batch_id=batch_id)
-    if of_target.keys:
-        of_target = replace(of_target, keys=portable_url(of_target.keys))
-    else:
-        of_target = replace(of_target, keys=portable_url(store), keys_table=table)
+    keys, keys_table = (of_target.keys, of_target.keys_table) if of_target.keys else (store, table)
+    of_target = replace(of_target, keys=portable_url(keys), keys_table=keys_table)
     make = _maker(to)
     opened, place = make(of_target), TablePlace(store, table)
     connection = open_table(store, table, make=False, spark=spark)
@@ -156,15 +148,8 @@ def publish(
     if begun.outputs is not None:
         tasks = min(cores_of(spark), len(begun.waiting), opened.publishers or len(begun.waiting))
         shared = replace(of_target, rate=of_target.rate / tasks if of_target.rate else None)
-        job = SendJob(
-            place.for_workers(),
-            partial(make, shared),
-            begun.publication,
-            options,
-            begun.taken_over(options),
-            clock=clock,
-            wrap=wrap,
-        )
+        opening, dead = partial(make, shared), begun.taken_over(options)
+        job = SendJob(place.for_workers(), opening, begun.publication, options, dead, clock, wrap)
         files, count = begun.outputs.files(), begun.publication.slices
         route = RouteJob(begun.outputs, files, count, begun.waiting)
         with job_settings(spark):
@@ -205,17 +190,9 @@ class PublishTo:
 
     def publish(self, place: TablePlace, spark: SparkSession, batch_id: str, out: str) -> Published:
         """Publish what is unpublished of a batch of a table."""
-        target = replace(self.target, batch_id=batch_id)
-        return publish(
-            spark,
-            batch_id,
-            self.to,
-            store=place.store,
-            table=place.table,
-            out=out,
-            target=target,
-            options=replace(self.options, any_types=True),
-        )
+        target, options = replace(self.target, batch_id=batch_id), replace(self.options, any_types=True)
+        to_target = partial(publish, spark, batch_id, self.to, target=target, options=options)
+        return to_target(store=place.store, table=place.table, out=out)
 
 
 def _maker(to: str | MakeTarget) -> MakeTarget:

@@ -310,10 +310,10 @@ def verify(
         connection = open_table(place.store, place.table, make=False, spark=spark)
         check_workers(spark, app, place)
         algorithm = connection.run(Ledger(connection.table, system_clock).algorithm())
-        if algorithm is not None and algorithm.name != STATE_BASED:
+        if algorithm is not None and algorithm[0] != STATE_BASED:
             raise UsageError(
-                f"The table was processed with the algorithm {algorithm.name} (batch {algorithm.batch_id}), which "
-                f"keeps no versions that could be compared: only state-based tables can be verified."
+                f"The table was processed with the algorithm {algorithm[0]} (batch {algorithm[1]}), which keeps no "
+                f"versions that could be compared: only state-based tables can be verified."
             )
         settings = connection.run(TableSettings.of(connection.table))
         keyed = app.keyed(settings.draw_key)
