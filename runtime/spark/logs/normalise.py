@@ -1,11 +1,10 @@
 """Message logs in one form, and rows of them that are no messages or are too large.
 
-The form has the columns of a log (message_id, type, body, business_id, sequence, enqueued_at, headers, handler), plus
-`problem`, the error of a row that is no message, and `line`, which keeps such a row as it was. No value is silently
-turned into NULL. Of what is too large only a note goes on, as `runtime.messages.limits` has it: it must not reach a
-Python worker.
+The form has the columns of a log, plus `problem`, the error of a row that is no message, and `line`, which keeps such a
+row as it was. No value is silently turned into NULL. Only a note of a large value reaches a Python worker, see
+`runtime.messages.limits`.
 
-Expressions are SQL text: Java is called once for the text, where columns take some calls for each part of it.
+Expressions are SQL text: Java is called once for the text, and several times for each part of a column.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pydantic.errors import PydanticUserError
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructType
@@ -42,16 +41,15 @@ _TIMES = {
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
     "timeZone": "UTC",
 }
-"""How times are written, to the microsecond."""
 
 _NUMBER = r"^-?[0-9]{1,19}\z"
 _TIME = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:?\d{2})?\z"
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _HALF = rf"{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW}"
-"""Half of a character that JSON writes as two escapes; Spark would read any of them as the same question mark."""
+"""An unpaired surrogate, which Spark would read as a question mark."""
 
 _GIVEN = "as_given"
-"""A column with a row as it was given, for those that are kept elsewhere."""
+"""A column with the row as it was given."""
 
 _LATEST = to_microseconds(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
 _Types = Mapping[str, DataType]
@@ -62,8 +60,7 @@ _EXPECTED = {
     "enqueued_at": ("a timestamp", "string", "timestamp", "timestamp_ntz"),
     "headers": ("map<string,string>", "string", "map<string,string>"),
 }
-"""The types that the columns of a log may have, after what is said of them."""
-
+"""The types that the columns of a log may have, after their description."""
 
 _JSON_TYPES: Mapping[type[DataType], Sequence[str]] = {
     st.BooleanType: ["boolean"],
@@ -74,24 +71,29 @@ _JSON_TYPES: Mapping[type[DataType], Sequence[str]] = {
     StructType: ["object"],
     MapType: ["object"],
 }
-"""What a field of a struct is in JSON: a text, for all other types."""
+"""The JSON types of the fields of a struct: text, for all other types."""
 
 _EXCESS = "excess"
-"""A column with what is too large of a row, null for all others."""
+"""A column with what is too large of a row, else null."""
 
 _JOINED_HEADERS = "concat(array_join(map_keys(headers), ''), array_join(map_values(headers), ''))"
 _PART, _CONTENT = "excess_part", "excess_content"
-"""Columns with the name and the content of what is too large, which are not kept."""
 
 
 def normalise(log: DataFrame, source: str | None = None, limits: MessageLimits = USUAL) -> DataFrame:
-    """Bring a log into the one form. Raises `LogError` for a column that is missing or of another type.
-
-    Of a row that is too large only a note is left, with what names the message.
-    """
+    """Bring a log into the one form. Raises `LogError` for a column that is missing or of another type."""
     judged, types = _judge(log, source, limits)
     is_packed = isinstance(types["body"], BinaryType)
     note = f"CASE WHEN {_EXCESS} IS NOT NULL THEN to_json(named_struct({text(NOTE)}, {_EXCESS})) END"
+    most = first_of(
+        [
+            (f"{_EXCESS}.part IN ('line', 'row')", f"{limits.line}"),
+            (f"{_EXCESS}.part = 'body'", f"{limits.body}"),
+        ],
+        f"{limits.headers}",
+    )
+    values = f"{text(sentence('%s', '%,d', '%,d'))}, {_EXCESS}.part, {_EXCESS}.bytes, {most}"
+    too_large = f"CASE WHEN {_EXCESS} IS NOT NULL THEN format_string({values}) END"
     return judged.selectExpr(
         "make_valid_utf8(id) AS message_id",
         "make_valid_utf8(type) AS type",
@@ -102,7 +104,7 @@ def normalise(log: DataFrame, source: str | None = None, limits: MessageLimits =
         f"{_storable('instant')} AS enqueued_at",
         "CASE WHEN problem IS NULL THEN entries END AS headers",
         "make_valid_utf8(handler) AS handler",
-        f"coalesce({_too_large(limits)}, problem) AS problem",
+        f"coalesce({too_large}, problem) AS problem",
         f"coalesce({note}, CASE WHEN problem IS NOT NULL THEN make_valid_utf8(line) END) AS line",
     )
 
@@ -110,8 +112,7 @@ def normalise(log: DataFrame, source: str | None = None, limits: MessageLimits =
 def keep_large(log: DataFrame, limits: MessageLimits, folder: str, name: str) -> str | None:
     """Write the rows of a log that are too large, as they were, to a folder; return its path, None without such rows.
 
-    They are JSON lines if the log is, else Parquet. Costs a pass over the log, and another one when there are some.
-    What an earlier attempt has written is replaced.
+    JSON lines if the log is, else Parquet. Idempotent. Costs a pass over the log, and another one for such rows.
     """
 
     def large(rows: DataFrame) -> DataFrame:
@@ -119,8 +120,7 @@ def keep_large(log: DataFrame, limits: MessageLimits, folder: str, name: str) ->
 
     is_lines = log.columns == ["line"]
     if is_lines:
-        # The largest of them are not parsed, nor copied more often than need be.
-        is_long = sf.octet_length("line") > limits.line
+        is_long = sf.octet_length("line") > limits.line  # these are not parsed
         others = large(log.where(~is_long)).select(sf.col(_GIVEN).alias("line"))
         found = log.where(is_long).union(others)
     else:
@@ -133,30 +133,33 @@ def keep_large(log: DataFrame, limits: MessageLimits, folder: str, name: str) ->
 
 
 def _judge(log: DataFrame, source: str | None, limits: MessageLimits) -> tuple[DataFrame, _Types]:
-    """Add to each row what is read of it, and what is wrong with it; of one that is too large a note is left.
-
-    Return also of which types the columns are that a log has.
-    """
+    """Add to each row what is read of it and its problem; leave a note of a large one. Return also the types."""
     given = _parse_lines(log, limits) if log.columns == ["line"] else _check_columns(log)
     types = {field.name: field.dataType for field in given.schema}
     parsed = _with_excess(given, types, limits)
-    headers = sf.col("headers")
+    number, headers = "try_cast(sequence AS BIGINT)", sf.col("headers")  # an unsigned one is a decimal
+    if isinstance(types["sequence"], StringType):
+        number = f"CASE WHEN sequence RLIKE {text(_NUMBER)} THEN {number} END"
     if not isinstance(types["headers"], MapType):
         headers = sf.from_json(headers, "map<string,string>", _JSON_OPTIONS)
-    # What takes long and is used twice is a column of its own, or Spark would compute it for each use.
+    # Columns of their own, or Spark would compute them for each use.
     read = parsed.select(
         "*",
         sf.expr(f"{_message_id(source)} AS id"),
-        sf.expr(f"{_number(types['sequence'])} AS number"),
+        sf.expr(f"{number} AS number"),
         sf.expr(f"{_time(types['enqueued_at'])} AS instant"),
         headers.alias("entries"),
     )
     checked = read.selectExpr("*", f"{first_of(_checks(types))} AS problem")
     if "line" not in types:
-        # Written for a row that is no message only: writing each would take longer than all that is read of it.
+        # Writing each row would take longer than reading it.
         is_kept = sf.expr(f"problem IS NOT NULL AND {_EXCESS} IS NULL")
-        checked = checked.withColumn("line", sf.when(is_kept, _line(types)))
-    # The line of a row that is no message is kept, unless that is too large.
+        whole: Any = types[_GIVEN]
+        columns = {name: sf.col(f"{_GIVEN}.{_quoted(name)}") for name in whole.names}
+        if isinstance(types["body"], BinaryType):
+            columns["body"] = sf.lower(sf.hex(columns["body"]))
+        line = sf.to_json(sf.struct(*(column.alias(name) for name, column in columns.items())), _TIMES)
+        checked = checked.withColumn("line", sf.when(is_kept, line))
     is_long = f"problem IS NOT NULL AND octet_length(line) > {limits.line}"
     excess = first_of([(f"{_EXCESS} IS NOT NULL", _EXCESS), (is_long, _measured(text("row"), "line"))])
     return checked.withColumn(_EXCESS, sf.expr(excess)), types
@@ -167,10 +170,8 @@ def _message_id(source: str | None) -> str:
     if not source:
         return message_id
     check_source(source)
-    prefix = text(f"{source}:")
-    # What was a dead letter of this log has the name before its id already.
-    named = f"startswith({message_id}, {prefix})"
-    return first_of([(named, message_id)], f"concat({prefix}, {message_id})")
+    prefix = text(f"{source}:")  # which a dead letter of this log has already
+    return first_of([(f"startswith({message_id}, {prefix})", message_id)], f"concat({prefix}, {message_id})")
 
 
 def check_source(source: str) -> None:
@@ -183,7 +184,7 @@ def check_source(source: str) -> None:
 
 
 def _checks(types: _Types) -> Sequence[tuple[str, str]]:
-    """Return what may be wrong with a row that is not too large, and how that is told; what is told first is first."""
+    """Return the conditions for problems of a row that is not too large, with their sentences, in their order."""
     is_text = isinstance(types["enqueued_at"], StringType)
     untimely = "is no time like 2026-01-31T12:00:00Z" if is_text else "is not within the years 1601 to 9999"
 
@@ -210,8 +211,7 @@ def canonical(name: str) -> str:
     """Return a column in which a UUID in any spelling is in small letters with hyphens."""
     pattern = text(envelope.UUID_PATTERN + r"\z")
     spelled = f"lower(regexp_replace({name}, {pattern}, '$1-$2-$3-$4-$5'))"
-    # Most ids are canonical already, which is seen without a pattern, in a third of the time: with so many bytes and a
-    # hyphen in both places, a UUID has all of its hyphens and nothing around it.
+    # Most ids are canonical, which is seen without a pattern in a third of the time: of 36 bytes, with two hyphens.
     hyphens = " AND ".join(f"substring({name}, {place}, 1) = '-'" for place in (9, 24))
     done = f"{name} IS NULL OR (octet_length({name}) = 36 AND {hyphens} AND {name} = lower({name}))"
     return first_of([(done, name), (f"{name} RLIKE {pattern}", spelled)], name)
@@ -220,9 +220,8 @@ def canonical(name: str) -> str:
 def _unreadable(types: _Types) -> Sequence[tuple[str, str]]:
     """Return checks for what cannot be read; bytes in another encoding would be changed on their way, or stop Spark."""
     if "unparsed" in types:
-        # Few lines have the escape of half a character at all, and looking for a fixed text costs next to nothing.
+        # Few lines have such an escape, and a fixed text is found fast. A backslash written as two begins no escape.
         escapes = " OR ".join(rf"contains(line, {text(start)})" for start in (r"\ud", r"\uD"))
-        # A backslash that is written as two begins no escape.
         backslash = text(r"\\\\")
         half = f"regexp_replace(line, {backslash}, '/') RLIKE {text(_HALF)}"
         return [
@@ -238,8 +237,8 @@ def _unreadable(types: _Types) -> Sequence[tuple[str, str]]:
 
 
 def _parse_lines(log: DataFrame, limits: MessageLimits) -> DataFrame:
-    # `from_json` stops after the first value. With the line inside an array, whatever else stands on it keeps the
-    # parser from reaching the item that follows, or is an item too; and no line can foresee what marks the last one.
+    # `from_json` stops after the first value. In an array, anything after it on the line is an item too, or keeps the
+    # parser from the last item, whose mark no line can foresee.
     end = f"line_ends_{secrets.token_hex(8)}"
     mark = text(f'\n,{{"{end}":true}}]')
     wrapped = sf.expr(f"concat('[', line, {mark})")
@@ -251,13 +250,12 @@ def _parse_lines(log: DataFrame, limits: MessageLimits) -> DataFrame:
         raise LogError(
             f"The column line of the log is of type {found.simpleString()}; text is expected: cast(line as string)."
         )
-    # A line that is null is no message, and is kept as what it is in JSON. Lines that are too large are taken away
-    # first: each projection that such a line passed would keep a buffer of twice its size until the task ends.
+    # A null line is kept as JSON has it. Large lines are taken away first: each projection that one passed would keep
+    # a buffer of twice its size until the task ends.
     given = log.select(sf.coalesce("line", sf.lit("null")).alias("line")).selectExpr(
         f"CASE WHEN octet_length(line) <= {limits.line} THEN line END AS line",
         f"CASE WHEN octet_length(line) > {limits.line} THEN {_measured(text('line'), 'line')} END AS {_EXCESS}",
     )
-    # the line, and the mark
     envelope = f"CASE WHEN size(items) = 2 AND items[1].{end} THEN items[0] END AS envelope"
     parsed = given.select("*", items.alias("items")).selectExpr("line", _EXCESS, envelope)
     fields = [f"envelope.{name}" for name in names]
@@ -265,7 +263,7 @@ def _parse_lines(log: DataFrame, limits: MessageLimits) -> DataFrame:
 
 
 def lacks(where: str, missing: Collection[str], names: Iterable[str]) -> LogError:
-    """Return what is said of a log that lacks columns, and of what it has."""
+    """Return the error of a log that lacks columns."""
     at, lacking = f" at {where}" if where else "", ", ".join(name for name in REQUIRED if name in missing)
     has = ", ".join(names) or "none"
     return LogError(
@@ -312,10 +310,7 @@ def _check_columns(log: DataFrame) -> DataFrame:
 def tell_of_struct(
     log: DataFrame, app: App, types: Collection[str] | None, say: Callable[[str], None]
 ) -> None:
-    """Say when a body is a struct whose fields the messages do not have, or have in another type.
-
-    What Spark could not read in the type of such a field, as that of `readStream.schema`, is null by now.
-    """
+    """Say when a body is a struct with fields that no message has, or has in another type: Spark made these null."""
     found = log.schema["body"].dataType if "body" in log.columns else None
     if not isinstance(found, StructType):
         return
@@ -342,7 +337,7 @@ def tell_of_struct(
 
 
 def _unlike(name: str, found: DataType, wanted: Any, known: Mapping[str, Any]) -> Iterator[str]:  # noqa: ANN401
-    """Yield what in a type has no place in the JSON schema of a field."""
+    """Yield the differences between a type and the JSON schema of a field."""
     wanted = known[wanted["$ref"].rpartition("/")[2]] if "$ref" in wanted else wanted
     options = wanted.get("anyOf") or wanted.get("oneOf") or [wanted]
     options = [known[each["$ref"].rpartition("/")[2]] if "$ref" in each else each for each in options]
@@ -364,29 +359,12 @@ def _unlike(name: str, found: DataType, wanted: Any, known: Mapping[str, Any]) -
                 yield f"{name} has no {field.name}"
 
 
-def _line(types: _Types) -> Column:
-    """Return rows as JSON lines, from which they can be read as they were; a msgpack body in hexadecimal digits."""
-    given: Any = types[_GIVEN]
-    columns = {name: sf.col(f"{_GIVEN}.{_quoted(name)}") for name in given.names}
-    if isinstance(types["body"], BinaryType):
-        columns["body"] = sf.lower(sf.hex(columns["body"]))
-    return sf.to_json(sf.struct(*(column.alias(name) for name, column in columns.items())), _TIMES)
-
-
 def _quoted(name: str) -> str:
-    """Return the name of a column as Spark reads it, whatever it holds."""
     return "`" + name.replace("`", "``") + "`"
 
 
-def _number(found: DataType) -> str:
-    """Return sequence as a number, null where it is none."""
-    if not isinstance(found, StringType):
-        return "try_cast(sequence AS BIGINT)"  # an unsigned one is a decimal
-    return f"CASE WHEN sequence RLIKE {text(_NUMBER)} THEN try_cast(sequence AS BIGINT) END"
-
-
 def _time(found: DataType) -> str:
-    """Return enqueued_at as a time, null where it is none; it may be one that cannot be stored."""
+    """Return enqueued_at as a time, null where it is none; it may be beyond what can be stored."""
     if isinstance(found, st.TimestampType):
         return "enqueued_at"
     is_text = isinstance(found, StringType)
@@ -404,16 +382,15 @@ def _storable(name: str) -> str:
 
 
 def _with_excess(log: DataFrame, types: _Types, limits: MessageLimits) -> DataFrame:
-    """Add what is too large of each row: a part of its envelope; and take from such a row what is large."""
+    """Add the note of what is too large to each row, and take large values from it."""
     is_packed = isinstance(types["body"], BinaryType)
     named = ("message_id", "type", "business_id", "sequence", "enqueued_at", "handler")
     names = [name for name in named if isinstance(types[name], StringType)]
     headers = _JOINED_HEADERS if isinstance(types["headers"], MapType) else "headers"
     contents = {"body": "body", "headers": headers} | {name: name for name in names}
     most = dict.fromkeys(contents, limits.headers) | {"body": limits.body}
-    # Measured is one part, whichever it is: the code that Spark writes for each would be most of a plan.
+    # One part is measured: the code that Spark writes for each would be most of a plan.
     part = first_of((f"octet_length({contents[each]}) > {most[each]}", text(each)) for each in contents)
-    # Where the body is bytes, so is each part: those that may be measured are of one type.
     as_one_type = "CAST({} AS BINARY)" if is_packed else "{}"
     content = first_of((f"{_PART} = {text(each)}", as_one_type.format(contents[each])) for each in contents)
     found = f"CASE WHEN {_PART} IS NOT NULL THEN {_measured(_PART, _CONTENT, is_packed=is_packed)} END"
@@ -432,21 +409,8 @@ def _with_excess(log: DataFrame, types: _Types, limits: MessageLimits) -> DataFr
     return measured.selectExpr(*columns, _EXCESS)
 
 
-def _too_large(limits: MessageLimits) -> str:
-    """Return why a row is too large, null when it is not."""
-    most = first_of(
-        [
-            (f"{_EXCESS}.part IN ('line', 'row')", f"{limits.line}"),
-            (f"{_EXCESS}.part = 'body'", f"{limits.body}"),
-        ],
-        f"{limits.headers}",
-    )
-    form = text(sentence("%s", "%,d", "%,d"))
-    return f"CASE WHEN {_EXCESS} IS NOT NULL THEN format_string({form}, {_EXCESS}.part, {_EXCESS}.bytes, {most}) END"
-
-
 def _measured(part: str, content: str, *, is_packed: bool = False) -> str:
-    # So many characters first: all bytes of a text would be copied.
+    # Characters first: all bytes of a text would be copied.
     first = f"substring(CAST(substring({content}, 1, {KEPT}) AS BINARY), 1, {KEPT})"
     begins = f"make_valid_utf8(CAST({first} AS STRING))"
     if is_packed:
@@ -458,20 +422,20 @@ def _measured(part: str, content: str, *, is_packed: bool = False) -> str:
 
 
 def text(value: str) -> str:
-    """Return a text as a literal, whatever it holds: Spark puts settings in place of names after a dollar sign."""
+    """Return a text as a literal. Spark would substitute settings for names after a dollar sign."""
     escaped = value.replace("\\", r"\\").replace("'", r"\'").replace("${", r"\u0024{")
     return f"'{escaped}'"
 
 
 def texts(values: Iterable[str]) -> str:
-    """Return literals, as a list has them."""
+    """Return a list of literals."""
     return ", ".join(map(text, values))
 
 
 def first_of(cases: Iterable[tuple[str, str]], otherwise: str | None = None) -> str:
-    """Return the value of the first condition that holds, null or another one when none does.
+    """Return the value of the first condition that holds, else null or another value.
 
-    Spark writes code for a case inside another one again for each level, so they stand side by side.
+    Nested cases would cost more: Spark writes their code again for each level.
     """
     branches = " ".join(f"WHEN {condition} THEN {value}" for condition, value in cases)
     if not branches:

@@ -1,14 +1,12 @@
 """Routing in the JVM: which handler takes a message, and which business object it is for.
 
-Each message gets one row for each of its routes, or for the handler that the log names for it. Rows that reach the same
-stream are shuffled to the same partition and sorted there: copies of one message are adjacent, at the smallest position
-of any of them. Headers go on as JSON text: a map costs the JVM more on its way to the workers than all other columns
-together.
+Each message gets one row for each of its routes, or for the handler that the log names. The rows of a stream are
+shuffled to one partition and sorted there: copies of a message are adjacent, at the smallest position of any of them.
+Headers are sent as JSON text: a map costs the JVM more on its way to the workers than all other columns together.
 
-Business ids are read from bodies. Spark's JSON parser takes longer for a body than all else that is done with a message
-before the shuffle, and a regular expression a third of that. It matches nothing but a whole JSON object that names each
-field on the way to the business id once, and the business id as a text without escapes. Most bodies are so; Spark's
-parser reads all others.
+Business ids are read from bodies, most of them by a regular expression, in a third of the time that Spark's JSON parser
+takes. It matches only a whole JSON object that names each field on the way to the business id once, and the business id
+as a text without escapes. The parser reads all others.
 """
 
 from __future__ import annotations
@@ -31,10 +29,9 @@ _Routes = Mapping[str, Sequence[Route]]
 _STREAM = ("handler", "business_id", "spread")
 SHARES = 1_000_000
 
-# As one text, what is planned for each micro-batch costs the driver a few calls into Java, where columns
-# take some for each of them. Partitioned by the columns of the shuffle and one more, the window needs no
-# shuffle of its own. Business ids come first: Spark compares eight bytes of the first column without a look
-# at the row, and those of handlers hardly differ.
+# As one text, it costs the driver a few calls into Java, where columns take some for each of them. Partitioned by the
+# columns of the shuffle and one more, the window needs no shuffle of its own. Business ids come first: Spark compares
+# eight bytes of the first column without a look at the row, and those of handlers hardly differ.
 _GROUPED = """
 SELECT {columns} FROM (
     SELECT *, first(sequence) OVER copies AS position, first(enqueued_at) OVER copies AS position_time
@@ -49,28 +46,22 @@ SELECT {columns} FROM (
 )
 """
 
-_ROUTED = (
-    *("message_id", "type", "body", "given", "sequence", "enqueued_at", "headers_text AS headers"),
-    *("problem", "line", "handler", "business_id"),
-)
 
 FOLD_COLUMNS = (
     *("handler", "business_id", "message_id", "type", "body", "sequence", "enqueued_at"),
     *("headers", "given", "problem", "line"),
 )
-"""What the fold reads, in this order.
+"""The columns that the fold reads, in this order.
 
-`business_id` is the one that a delivery is routed by, `given` the one that the log names for it. `headers` are the JSON
-text of an object, null where there are none.
+`business_id` is the one that a delivery is routed by, `given` the one that the log names. `headers` are JSON text.
 """
 
 Place = tuple[str, ...]
-"""The names of the fields, from the body down, of which the last one is a business id."""
+"""The names of the fields from the body down to the business id."""
 
 _JSON_OPTIONS = {"allowSingleQuotes": "false", "allowUnquotedFieldNames": "false", "maxNumLen": "1000000000"}
 
-# Repetitions are possessive: for all others Java keeps on its stack where to return to, and a long body
-# overflows it.
+# Repetitions are possessive: others overflow Java's stack with a long body.
 _BLANK = r"[ \t\r\n]*+"
 _CHARACTER = r'[^"\\\x00-\x1f]'
 _NAME = rf'"{_CHARACTER}{{0,99}}+"'
@@ -85,7 +76,7 @@ _NESTING = 3
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A share of all streams, the same ones in every run and on every machine; another seed gives others."""
+    """A share of all streams: the same ones in every run and on every machine with the same seed."""
 
     share: float
     seed: int = 0
@@ -106,10 +97,9 @@ def route(
     """Give each message a row for each handler that takes it, grouped and sorted by stream.
 
     A message for which the log names a handler goes to that one alone; if it does not take the type, in a row without a
-    business id. Messages that no handler takes, and those with a problem, keep one row without a handler. The business
-    id is read from the body with one schema for each message type, as text in its canonical form, and is null when it
-    cannot be found. Copies of a message are adjacent, the first delivery first. With a sample, the messages of all
-    other streams are dropped before the shuffle. With `types`, messages of all others have one row, without a stream.
+    business id. Messages that no handler takes, with a problem, or of other types than `types`, keep one row without a
+    handler. A business id is canonical text, null where there is none. With a sample, the messages of other streams are
+    dropped before the shuffle.
     """
     routed = find_routes(messages, app, types)
     if sample is not None:
@@ -125,7 +115,7 @@ def group(routed: DataFrame, partitions: int) -> DataFrame:
 
 
 def find_routes(messages: DataFrame, app: App, types: Collection[str] | None = None) -> DataFrame:
-    """Give each message its rows, row by row: a stream of Spark may be given, too."""
+    """Give each message its rows, row by row: also of a stream of Spark."""
     taken = [name for name in app.message_types if types is None or name in types]
     routes = {name: app.routes(name) for name in taken}
     places: dict[Place, list[str]] = {}
@@ -136,13 +126,17 @@ def find_routes(messages: DataFrame, app: App, types: Collection[str] | None = N
         _with_keys(messages.withColumnsRenamed({"business_id": "given", "handler": "wanted"}), places)
         .selectExpr("*", f"explode({_handlers(routes)}) AS handler", "to_json(headers) AS headers_text")
         .selectExpr("*", f"{_business_id(routes, list(places))} AS business_id")
-        # Without a stream to belong to, a row may be folded anywhere: its id spreads such rows.
-        .selectExpr(*_ROUTED, "CASE WHEN business_id IS NULL THEN coalesce(message_id, line) END AS spread")
+        .selectExpr(
+            *(name for name in FOLD_COLUMNS if name != "headers"),
+            "headers_text AS headers",
+            # Without a stream, a row may be folded anywhere: its id spreads such rows.
+            "CASE WHEN business_id IS NULL THEN coalesce(message_id, line) END AS spread",
+        )
     )
 
 
 def _handlers(routes: _Routes) -> str:
-    """Return the handlers of a message, or the one that the log names; of one with a problem a null."""
+    """Return the handlers of a message, or the one that the log names; null for a message with a problem."""
     types: dict[tuple[str, ...], list[str]] = {}
     for name, found in routes.items():
         types.setdefault(tuple(route.handler for route in found), []).append(name)
@@ -154,14 +148,14 @@ def _handlers(routes: _Routes) -> str:
 
 
 def _business_id(routes: _Routes, places: Sequence[Place]) -> str:
-    """Return the business id that a handler takes a message for; null where it takes none. An empty one names none."""
+    """Return the business id that a handler takes a message for; null where it takes none, and for an empty one."""
     types: dict[tuple[Place, KeyKind], dict[str, list[str]]] = {}
     for name, found in routes.items():
         for route in found:
             takers = types.setdefault((route.wire_path, route.key_kind), {})
             takers.setdefault(route.handler, []).append(name)
     cases = []
-    # A business id that several handlers read in one way is spelled once for all of them: that is much code of Spark's.
+    # Spelled once for all handlers that read it in the same way: it is much code of Spark's.
     for (place, kind), takers in types.items():
         key = _key_name(places.index(place))
         takes = " OR ".join(
@@ -172,14 +166,14 @@ def _business_id(routes: _Routes, places: Sequence[Place]) -> str:
 
 
 def _with_keys(messages: DataFrame, types: Mapping[Place, Collection[str]]) -> DataFrame:
-    """Add a column for each place, in their order: what the sender names, unless it is empty, or what the body has.
+    """Add a column for each place: the business id that the sender names, unless it is empty, or that of the body.
 
-    The columns are null for messages of other types than those that have a business id in that place.
+    The columns are null for types without a business id in that place.
     """
     given = "nullif(given, '')"
     if isinstance(messages.schema["body"].dataType, BinaryType):
         return messages.selectExpr("*", *(f"{given} AS {_key_name(number)}" for number in range(len(types))))
-    # What is found is looked at twice, so it is a column of its own, or Spark would search for each use.
+    # `quick` is used twice, so it is a column of its own, or Spark would search for each use.
     quick, keys = [], []
     for number, (place, names) in enumerate(types.items()):
         is_one, found = f"type IN ({texts(names)})", f"quick_{number}"
@@ -191,17 +185,16 @@ def _with_keys(messages: DataFrame, types: Mapping[Place, Collection[str]]) -> D
 
 
 def _key_name(number: int) -> str:
-    """Return the name of the column of a place."""
     return f"key_{number}"
 
 
 def find(place: Place) -> Column:
-    """Return the business ids of bodies that a regular expression recognises, an empty text for all others."""
+    """Return the business ids that a regular expression recognises, an empty text for all others."""
     return sf.regexp_extract("body", rf"^{_object_with(place)}{_BLANK}\z", 1)
 
 
 def read(place: Place) -> Column:
-    """Return the business ids of bodies, as JSON text where they are no texts; null where there are none."""
+    """Return the business ids that Spark's parser finds, as JSON text where they are no texts, else null."""
     schema = "string"
     for name in reversed(place):
         schema = f"struct<`{name}`:{schema}>"
@@ -212,7 +205,7 @@ def read(place: Place) -> Column:
 
 
 def _object_with(place: Place) -> str:
-    """Return the pattern of a JSON object with a business id in a place, which is its group."""
+    """Return the pattern of a JSON object whose group is the business id in a place."""
     name = re.escape(place[0])
     value = _object_with(place[1:]) if place[1:] else rf'"({_CHARACTER}*+)"'
     other = rf'(?!"{name}"){_NAME}{_BLANK}:{_BLANK}{_value(_NESTING)}{_BLANK}'
@@ -221,7 +214,6 @@ def _object_with(place: Place) -> str:
 
 
 def _value(nesting: int) -> str:
-    """Return the pattern of a JSON value."""
     if nesting == 0:
         return _SCALAR
     inner = _value(nesting - 1)
