@@ -32,8 +32,7 @@ from runtime.errors import BatchRefusedError, UsageError
 from runtime.file_systems import Folder, open_folder, path_and_options, within
 from runtime.ledger.batch import HELD_BACK_MARKER
 from runtime.ledger.ledger import MARK, BatchRecord, mark_of, mark_prefix
-from runtime.spark.schemas import STORED_OUTCOME
-from runtime.spark.worker.outcomes import SUFFIX, Part, PartFile
+from runtime.spark.worker.outcomes import STORED_OUTCOME, SUFFIX, Part, PartFile
 
 _ROUND = "round"
 

@@ -32,10 +32,9 @@ from runtime.publishing.runner import Published, Runner, Tally, begin
 from runtime.publishing.targets.choice import open_target, resolved
 from runtime.publishing.targets.sql import SqliteTarget
 from runtime.spark.commit import absolute_folder
-from runtime.spark.preflight import check_workers
-from runtime.spark.schemas import ARROW_OUTPUT
-from runtime.spark.session import cores_of, failing_as, job_settings, master_of
-from runtime.spark.worker.connection import check_scope, open_table
+from runtime.spark.session import check_workers, cores_of, failing_as, job_settings, master_of
+from runtime.spark.worker.connection import check_scope, open_table, reach
+from runtime.spark.worker.outcomes import ARROW_OUTPUT
 
 MakeTarget = Callable[[TargetOptions], Target]
 
@@ -168,7 +167,7 @@ def publish(
         files, count = begun.outputs.files(), begun.publication.slices
         route = RouteJob(begun.outputs, files, count, begun.waiting)
         with job_settings(spark):
-            check_workers(spark, job.open_target, job.place)
+            check_workers(spark, partial(reach, job.open_target, job.place))
             positions = spark.range(0, len(files), 1, max(1, min(len(files), tasks)))
             routed = positions.mapInArrow(route.run, ROUTED)
             # A slice without outputs is to be marked as sent too.

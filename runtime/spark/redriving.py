@@ -36,9 +36,8 @@ from runtime.messages.outcome import Reason
 from runtime.messages.parsing import business_id_of
 from runtime.options import given
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.spark.batch import Batch
+from runtime.spark.batch import Batch, BatchResult, Work, new_batch_id
 from runtime.spark.commit import read_file
-from runtime.spark.rounds import BatchResult, Work, new_batch_id
 from runtime.spark.session import job_settings
 from runtime.spark.worker.connection import open_table
 from runtime.spark.worker.job import FoldJob

@@ -25,9 +25,8 @@ from runtime.clock import Clock, cut_off, system_clock
 from runtime.errors import BatchFailedError, StoredDataError
 from runtime.maintenance.statistics import object_keys
 from runtime.retries import until_undisturbed
-from runtime.spark.preflight import check_workers
-from runtime.spark.session import cores_of, failing_as, job_settings
-from runtime.spark.worker.connection import ConcurrencyLimit, Connection, open_table
+from runtime.spark.session import check_workers, cores_of, failing_as, job_settings
+from runtime.spark.worker.connection import ConcurrencyLimit, Connection, open_table, reach
 from runtime.versions.properties import Damaged, collecting, placed, report
 
 RANGES_OF_A_CORE = 4
@@ -180,7 +179,7 @@ def evict(
     """
     check_stores(algorithm, deduplication_store=ids, token_store=None)
     open_table(place.store, place.table, ids, make=False, spark=spark)
-    check_workers(spark, app, place.for_workers(), ids and ids.for_workers())
+    check_workers(spark, partial(reach, app, place.for_workers(), ids and ids.for_workers()))
     counts: list[int] = []
     job = partial(_evict, app, algorithm, cut_off(clock, older_than), dry_run=dry_run)
     _scan(spark, place, job, counts.append, other=ids)

@@ -29,9 +29,8 @@ from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.commit import absolute_folder
 from runtime.spark.logs.normalise import normalise
 from runtime.spark.logs.read import Log, describe_messages, open_log
-from runtime.spark.preflight import check_workers
-from runtime.spark.session import failing_as, job_settings
-from runtime.spark.worker.connection import ConcurrencyLimit, open_table
+from runtime.spark.session import check_workers, failing_as, job_settings
+from runtime.spark.worker.connection import ConcurrencyLimit, open_table, reach
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def issue_tokens(
     """
     with job_settings(spark, messages):
         connection = open_table(place.store, place.table, spark=spark)
-        check_workers(spark, app, place.for_workers())
+        check_workers(spark, partial(reach, app, place.for_workers()))
         given = open_log(spark, messages, log_format, step)
         log = normalise(given.rows, source, limits)
         folder = absolute_folder(out)

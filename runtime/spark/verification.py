@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from eventstore import KeyRange
 from eventstore.keys import Shard
@@ -39,15 +40,30 @@ from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.logs.normalise import normalise, tell_of_struct
 from runtime.spark.logs.read import Log, open_log
 from runtime.spark.logs.route import SHARES, Sample, find_routes, route
-from runtime.spark.preflight import check_workers
 from runtime.spark.scan import RANGES_OF_A_CORE, Documents, Task, scanned
-from runtime.spark.schemas import ARROW_FOUND, FOUND
-from runtime.spark.session import cores_of, failing_as, job_settings
-from runtime.spark.worker.connection import Buffer, ConcurrencyLimit, Connection, Wait, open_table
+from runtime.spark.session import check_workers, cores_of, failing_as, job_settings
+from runtime.spark.worker.connection import Buffer, ConcurrencyLimit, Connection, Wait, open_table, reach
 from runtime.spark.worker.job import Group, groups, rare_collections
-from runtime.spark.worker.outcomes import MAX_BYTES, outputs_array, outputs_bytes
+from runtime.spark.worker.outcomes import ARROW_OUTPUT, MAX_BYTES, outputs_array, outputs_bytes
 from runtime.versions.properties import Damaged, collecting
 from runtime.versions.stream import made_by, stream_keys
+
+_TEXT, _NUMBER = pa.string(), pa.int64()
+ARROW_FOUND = pa.schema(
+    [
+        *((name, _TEXT) for name in ("handler", "type", "verdict", "business_id", "message_id", "error")),
+        *((name, _NUMBER) for name in ("revision", "version")),
+        ("changes", _TEXT),
+        *((name, _NUMBER) for name in ("deliveries", "streams")),
+        ("outputs", pa.list_(ARROW_OUTPUT)),
+    ]
+)
+"""Findings of one kind, with the first of them; of a kind that differs, a row for each stream.
+
+`changes` are the fields of the next state that differ, as JSON. A row without a verdict holds outputs only.
+"""
+
+FOUND = from_arrow_schema(ARROW_FOUND)
 
 _MAX_ROWS = 4096
 _MAX_COUNTS = 1024
@@ -308,7 +324,7 @@ def verify(
         log = normalise(rows, chosen.source, chosen.limits)
         tell_of_struct(rows, app, None, say)
         connection = open_table(place.store, place.table, make=False, spark=spark)
-        check_workers(spark, app, place)
+        check_workers(spark, partial(reach, app, place))
         algorithm = connection.run(Ledger(connection.table, system_clock).algorithm())
         if algorithm is not None and algorithm.name != STATE_BASED:
             raise UsageError(

@@ -29,7 +29,9 @@ from runtime.clock import EARLIEST, to_microseconds
 from runtime.errors import LogError, UsageError
 from runtime.messages import envelope
 from runtime.messages.limits import KEPT, NOTE, USUAL, MessageLimits, sentence
-from runtime.spark.schemas import OPTIONAL, REQUIRED
+
+REQUIRED = ("message_id", "type", "body")
+OPTIONAL = ("business_id", "sequence", "enqueued_at", "headers", "handler")
 
 _JSON_OPTIONS = {
     "allowSingleQuotes": "false",

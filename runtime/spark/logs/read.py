@@ -30,9 +30,9 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegralType, Map
 
 from runtime.errors import LogError, UsageError
 from runtime.file_systems import open_folder
-from runtime.spark.logs.normalise import lacks
-from runtime.spark.schemas import ARROW_OUTPUT, OPTIONAL, REQUIRED
+from runtime.spark.logs.normalise import OPTIONAL, REQUIRED, lacks
 from runtime.spark.session import explain, failing_as, is_local, is_of_spark, master_of, unless_gone
+from runtime.spark.worker.outcomes import ARROW_OUTPUT
 
 _OUTPUT = list(ARROW_OUTPUT)
 _SCHEMA = pa.schema([*_OUTPUT[:3], ("business_id", pa.string()), *_OUTPUT[3:], ("handler", pa.string())])

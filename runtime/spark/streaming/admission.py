@@ -23,7 +23,7 @@ from eventstore.connect import portable_url
 from runtime.errors import BatchRefusedError, UsageError
 from runtime.file_systems import Folder, open_folder, path_and_options
 from runtime.ledger.ledger import EPOCH, BatchRecord
-from runtime.spark.rounds import Rounds
+from runtime.spark.batch import Rounds
 
 _VERSION = "v1"
 _NOTHING_READ = "-"

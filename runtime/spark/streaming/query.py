@@ -27,12 +27,11 @@ from runtime.errors import BatchFailedError, BatchRefusedError, LogError, UsageE
 from runtime.file_systems import Folder, open_folder, within
 from runtime.ledger.ledger import HIDDEN_EPOCHS, BatchRecord, BatchStatus, Ledger, check_id
 from runtime.options import given
+from runtime.spark.batch import Rounds, Work
 from runtime.spark.commit import absolute_folder
 from runtime.spark.logs.normalise import normalise, tell_of_struct
 from runtime.spark.logs.read import find_on_disk, is_on_disk, lines_of, literal, open_log, with_later_columns
 from runtime.spark.logs.route import find_routes, group
-from runtime.spark.rounds import Rounds, Work
-from runtime.spark.schemas import ARROW_OUTCOME, OUTCOMES
 from runtime.spark.session import (
     cores_of,
     explain,
@@ -45,7 +44,7 @@ from runtime.spark.session import (
 )
 from runtime.spark.streaming.admission import Admission, Checkpoint, Owner
 from runtime.spark.worker.connection import Connection, check_reach, open_table
-from runtime.spark.worker.outcomes import SUFFIX, PartFile
+from runtime.spark.worker.outcomes import ARROW_OUTCOME, OUTCOMES, SUFFIX, PartFile
 
 if TYPE_CHECKING:
     from runtime.spark.publishing import PublishTo

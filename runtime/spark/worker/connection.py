@@ -449,6 +449,11 @@ def open_table(
     return _connections[key]
 
 
+def reach(app: object, place: TablePlace, other: TablePlace | None = None) -> None:  # noqa: ARG001 - see below
+    """Open the tables on a worker, which has loaded the app, or a sender, with the task."""
+    open_table(place.store, place.table, other, make=False)
+
+
 @atexit.register
 def _close_all() -> None:
     """Close the connections of this process; those inherited from a parent are left alone."""
