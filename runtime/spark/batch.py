@@ -115,10 +115,10 @@ class Batch:
     def sweep(self, older_than: timedelta = AT_ONCE, batch_id: str | None = None) -> BatchResult:
         """Publish outputs that dead workers or abandoned batches left in outboxes.
 
-        Of single messages, it publishes those of messages that were handled at least `older_than` ago.
-        A sweep is a batch whose outcomes are duplicates with their outputs; with `cascade` these are handled too. Costs
-        one request for each 1,000 entities, and three for each that has something left. Raises `UsageError` with the
-        state-based algorithm, which stores no outputs.
+        Single messages count when they were handled at least `older_than` ago. A sweep is a batch whose outcomes are
+        duplicates with their outputs; with `cascade` these are handled too. Costs one request for each 1,000 entities,
+        and three for each that has something left. Raises `UsageError` with the state-based algorithm, which stores no
+        outputs.
         """
         if not self.options.has_outbox:
             raise UsageError(
