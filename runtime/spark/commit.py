@@ -33,7 +33,7 @@ from runtime.errors import BatchRefusedError, UsageError
 from runtime.file_systems import Folder, open_folder, path_and_options, within
 from runtime.ledger.batch import HELD_BACK_MARKER
 from runtime.ledger.ledger import MARK, BatchRecord, mark_of, mark_prefix
-from runtime.spark.worker.outcomes import STORED_OUTCOME, SUFFIX, Part, PartFile
+from runtime.spark.worker.outcomes import STORED_OUTCOME, SUFFIX, Part, PartFile, rows_of
 
 _ROUND = "round"
 
@@ -58,7 +58,7 @@ def _read_by_workers(
 
 def _read(columns: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     stored = [name for name in columns if name != _ROUND]
-    for file in (row for batch in batches for row in batch.to_pylist()):
+    for file in rows_of(batches):
         with open_folder(file["folder"]).read(file["name"]) as opened:
             for found in parquet.ParquetFile(opened).iter_batches(columns=stored):
                 if _ROUND in columns:

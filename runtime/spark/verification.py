@@ -1,7 +1,6 @@
 """Verification: replay a log with today's handlers against the stored versions, and write nothing.
 
-It shows before handlers are deployed which stored versions they would break. It reads the log and the streams that the
-log names, and creates neither a table, nor a row in the ledger, nor a folder.
+It shows which stored versions handlers would break, before they are deployed.
 """
 
 from __future__ import annotations
@@ -78,10 +77,9 @@ _STORED = "handler string, business_id string, first int, ids array<string>, err
 
 @dataclass(frozen=True)
 class VerifyJob:
-    """All that a worker needs to verify a partition of deliveries.
+    """Verifies a partition of deliveries.
 
-    `number` tells one verification from another that is equal: Spark knows what it keeps by its plan, and a second
-    verification of the same log would get what the first one found.
+    `number` is unique: Spark identifies what it persists by its plan, and would reuse that of an equal verification.
     """
 
     app: App
@@ -90,7 +88,7 @@ class VerifyJob:
     number: int = 0
 
     def verify(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Compare the deliveries of a partition with their stored versions, and yield rows of `FOUND`."""
+        """Compare deliveries with their stored versions, and yield rows of `FOUND`."""
         options = self.options
         connection = open_table(self.place.store, self.place.table, make=False)
         concurrency = ConcurrencyLimit(options.in_flight)
@@ -106,8 +104,8 @@ class VerifyJob:
                 tally.add(stream, findings)
                 if tally.is_full:
                     yield tally.flush()
-                del findings  # or they would be kept while the next group is verified
-            yield tally.end()
+                del findings  # frees memory before the next group is verified
+            yield tally.flush(at_end=True)
 
     def _work(
         self, batches: Iterable[pa.RecordBatch], verifiers: Mapping[str, Verifier], buffer: Buffer
@@ -123,17 +121,22 @@ class VerifyJob:
                 stream = _Stream()
             yield from buffer.admit(group.size)
             yield check(group, stream)
-            del group  # or it would be kept while the next one is read
+            del group  # frees memory before the next one is read
 
     async def _findings(self, group: Group, verifiers: Mapping[str, Verifier]) -> Sequence[Finding]:
         handler = self.app.handlers.get(group.handler or "")
         if handler is None:
             rows = zip(group.envelopes, group.problems, strict=True)
-            return [_unknown(unroutable(*row, group.handler), group.handler) for row in rows]
-        prepared = prepare_all(handler, group.business_id, group.envelopes, self.options.limits)
-        if group.business_id is None:
-            refused = (each for each in prepared.messages if isinstance(each, Outcome))
-            return [_unknown(each, handler.name) for each in refused]
+            refused = [unroutable(*row, group.handler) for row in rows]
+        else:
+            prepared = prepare_all(handler, group.business_id, group.envelopes, self.options.limits)
+            refused = [each for each in prepared.messages if isinstance(each, Outcome)]
+        if handler is None or group.business_id is None:  # deliveries of no stream
+            unknown = ((each.envelope, Verdict.UNKNOWN, each.error) for each in refused)
+            return [
+                Finding(group.handler, None, envelope.message_id or "", envelope.type, verdict, error=error)
+                for envelope, verdict, error in unknown
+            ]
         try:
             return await verifiers[handler.name].verify(group.business_id, prepared)
         except StoredDataError as error:
@@ -141,16 +144,9 @@ class VerifyJob:
             return [Finding(handler.name, group.business_id, None, None, verdict, error=str(error))]
 
 
-def _unknown(refused: Outcome, handler: str | None) -> Finding:
-    """Return the finding on a delivery that belongs to no stream."""
-    envelope = refused.envelope
-    message_id = envelope.message_id or ""
-    return Finding(handler, None, message_id, envelope.type, Verdict.UNKNOWN, error=refused.error)
-
-
 @dataclass(slots=True)
 class _Stream:
-    """What was found of one stream so far: kinds of findings, and the last message that gave its outputs."""
+    """The kinds of findings of one stream so far, and the last message that gave its outputs."""
 
     kinds: set[_Kind] = field(default_factory=set)
     delivered: str | None = None
@@ -164,19 +160,9 @@ class _Row:
     deliveries: int = 0
     streams: int = 0
 
-    def as_dict(self) -> dict[str, Any]:
-        first = self.first
-        names = ("business_id", "message_id", "error", "version", *_KIND)
-        changes = [asdict(change) for change in first.changes]
-        return {name: getattr(first, name) for name in names} | {
-            "changes": json.dumps(changes, ensure_ascii=False) if changes else None,
-            "deliveries": self.deliveries,
-            "streams": self.streams,
-        }
-
 
 class _Tally:
-    """Counts what matches, and collects rows for what differs: the first version of each stream for each kind."""
+    """Counts matches, and collects rows for differences: the first version of each stream for each kind."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[_Kind, str], _Row] = {}
@@ -186,11 +172,10 @@ class _Tally:
 
     @property
     def is_full(self) -> bool:
-        """Whether it is time to flush."""
         return len(self._rows) >= _MAX_ROWS or self._bytes >= MAX_BYTES
 
     def add(self, stream: _Stream, findings: Sequence[Finding]) -> None:
-        """Take the findings on a group of deliveries of a stream."""
+        """Add the findings on a group of deliveries of a stream."""
         differing: dict[tuple[_Kind, str], _Row] = {}
         for finding in findings:
             kind = (finding.handler, finding.type, finding.revision, finding.verdict)
@@ -204,7 +189,7 @@ class _Tally:
             if (finding.version or 0) < (row.first.version or 0):
                 row.first = finding
             stream.kinds.add(kind)
-            # Copies of a message stand together, and the first of them gives the outputs.
+            # Copies of a message are adjacent, and the first of them gives the outputs.
             if finding.outputs and finding.message_id != stream.delivered:
                 stream.delivered = finding.message_id
                 outputs = Outputs.of(finding.outputs)
@@ -212,9 +197,15 @@ class _Tally:
                 self._bytes += outputs_bytes(outputs)
         self._rows += differing.values()
 
-    def flush(self) -> pa.RecordBatch:
-        """Return the rows so far, and one more with outputs when there are any."""
-        rows, counts = [row.as_dict() for row in self._rows], [0] * len(self._rows)
+    def flush(self, *, at_end: bool = False) -> pa.RecordBatch:
+        """Return the rows so far, at the end those that were counted, too; and one more with outputs, if any."""
+        names, rows = ("business_id", "message_id", "error", "version", *_KIND), []
+        for row in (*self._rows, *(self._counts.values() if at_end else ())):
+            changes = [asdict(change) for change in row.first.changes]
+            rows.append({name: getattr(row.first, name) for name in names})
+            rows[-1] |= {"deliveries": row.deliveries, "streams": row.streams}
+            rows[-1]["changes"] = json.dumps(changes, ensure_ascii=False) if changes else None
+        counts = [0] * len(rows)
         if self._outputs:
             rows.append({})
             counts.append(len(self._outputs))
@@ -225,17 +216,12 @@ class _Tally:
         self._rows, self._outputs, self._bytes = [], Outputs(), 0
         return batch
 
-    def end(self) -> pa.RecordBatch:
-        """Return the last rows, with what was counted."""
-        self._rows += self._counts.values()
-        return self.flush()
-
 
 @dataclass(frozen=True, slots=True)
 class VerdictCount:
-    """How many deliveries of a kind have the same verdict, in how many streams, with an example.
+    """The numbers of deliveries and streams of a kind with the same verdict, with an example.
 
-    `reasons` are the errors of deliveries that have no version, each with the number of those with an error like it.
+    `reasons` are the errors of deliveries without a version, each with the number of similar ones.
     """
 
     handler: str | None
@@ -251,7 +237,7 @@ class VerdictCount:
 
 @dataclass(frozen=True, slots=True)
 class FirstDifference:
-    """The first version of a stream that differs in some way, and how; `changes` are fields of the next state."""
+    """The first version of a stream with a difference of a kind; `changes` are fields of the next state."""
 
     handler: str
     business_id: str
@@ -267,7 +253,7 @@ class FirstDifference:
 
 @dataclass(frozen=True)
 class Verification:
-    """What was found: counts by kind, and a DataFrame with a row for each stream and kind of difference."""
+    """Counts by kind, and a DataFrame with a row for each stream and kind of difference."""
 
     counts: Sequence[VerdictCount]
     differences: DataFrame
@@ -279,7 +265,7 @@ class Verification:
 
     @property
     def deliveries(self) -> int:
-        """How many deliveries were verified, counted once for each handler that takes them."""
+        """The number of verified deliveries, counted once for each handler that takes them."""
         return sum(count.deliveries for count in self.counts)
 
     def first_differences(self, limit: int = 0) -> list[FirstDifference]:
@@ -305,11 +291,10 @@ def verify(
     table: str,
     **options: Any,  # noqa: ANN401 - the fields of VerifyOptions
 ) -> Verification:
-    """Replay a log against its stored versions with today's code, and return what differs. Writes nothing.
+    """Replay a log against its stored versions with today's code, and return the differences. Writes nothing.
 
-    `messages` is the path of a log, or a DataFrame with its columns; `options` are the fields of `VerifyOptions`. The
-    work is done when this returns. Costs one query for each stream, and more for versions that are no longer in its
-    header.
+    `messages` is a log as of `run_batch`; `options` are the fields of `VerifyOptions`. Costs one query for each stream,
+    and more for versions that are no longer in its header.
 
     Raises `UsageError` for what cannot be verified, `ArchiveError` for an export without versions,
     `TableNotFoundError` when there is no such table, and `BatchFailedError` when the job stopped.
@@ -364,7 +349,7 @@ def verify(
                 if chosen.sample == 1
                 else "The log holds no messages of the sampled streams: take a larger sample."
             )
-        # One row for each stream and kind: a stream that is very long was verified in groups.
+        # One row for each stream and kind: a very long stream was verified in groups.
         differing = found.where(
             sf.col("verdict").isin([each.value for each in Verdict if each.is_difference])
         )
@@ -376,7 +361,7 @@ def verify(
 
 
 def _found(messages: DataFrame, job: VerifyJob, number: int, options: VerifyOptions) -> DataFrame:
-    """Return what is found of the messages of a round; it is computed once, and kept on Spark's own disk."""
+    """Return the findings on the messages of a round, computed once, and persisted on Spark's disk."""
     options.step(f"Round {number}: handling messages again")
     spark = messages.sparkSession
     sample = Sample(options.sample, options.seed) if number == 0 and options.sample < 1 else None
@@ -388,10 +373,7 @@ def _found(messages: DataFrame, job: VerifyJob, number: int, options: VerifyOpti
 
 
 def _stored_ids(options: VerifyOptions, connection: Connection, ranges: Iterable[KeyRange]) -> Documents:
-    """Yield which messages made the versions that are kept, of a share of the streams, in the form of `_STORED`.
-
-    Of a stream that is some ids in order, or why it cannot be read.
-    """
+    """Yield the ids of the messages that made the stored versions of sampled streams, or an error, as `_STORED`."""
     concurrency = ConcurrencyLimit(options.in_flight)
     table = connection.measured(connection.table, concurrency, options.wrap)
 
@@ -422,10 +404,10 @@ def _stored(key: str, first: int = 1, ids: Sequence[str] = (), error: str | None
 
 
 def _lost(logs: Sequence[DataFrame], job: VerifyJob, connection: Connection) -> DataFrame:
-    """Return what is found of streams that today's app does not look for: rows of `FOUND`, one for each stream.
+    """Return rows of `FOUND` for streams that today's app does not look for.
 
-    They are those of handlers that it has not, and those with versions that messages of the log have made which it
-    looks for elsewhere, or nowhere. Costs a request for each stream of the table, or of the sample.
+    They are of handlers that it lacks, or have versions of messages of the log that it looks for elsewhere. Costs a
+    request for each stream of the table, or of the sample.
     """
     spark, is_of_app = logs[0].sparkSession, sf.col("handler").isin(list(job.app.handlers))
     ranges = connection.run(split_keys(object_keys(connection.table), RANGES_OF_A_CORE * cores_of(spark)))
@@ -452,7 +434,7 @@ def _lost(logs: Sequence[DataFrame], job: VerifyJob, connection: Connection) -> 
 
 
 def _finding_of(versions: DataFrame, verdict: Verdict, error: Column) -> DataFrame:
-    """Return a row of `FOUND` for each stream of these versions, with the first of them. It counts no delivery."""
+    """Return a row of `FOUND` for each stream of these versions, with the first of them."""
     first = sf.min(
         sf.struct((sf.col("first") + sf.col("at")).alias("version"), "message_id", error.alias("error"))
     )
@@ -466,7 +448,7 @@ def _finding_of(versions: DataFrame, verdict: Verdict, error: Column) -> DataFra
 
 
 def _count(found: DataFrame) -> list[VerdictCount]:
-    """Return the counts, matches first and what has no handler last."""
+    """Return the counts in the order of handlers, types, verdicts and revisions; those without a handler last."""
     sums = [sf.sum(name).alias(name) for name in ("deliveries", "streams")]
     example = sf.min(sf.struct("message_id", "error")).alias("example")
     grouped = found.groupBy(*_KIND).agg(*sums, example).select(*_KIND, "deliveries", "streams", "example.*")

@@ -1,8 +1,4 @@
-"""What the workers of a batch are told, and the fold of one partition that they run.
-
-Everything here is pickled and sent to Spark's Python workers. A worker keeps one connection to the store, and for a
-store on the network one event loop, as long as it lives.
-"""
+"""The job of a worker of a batch: it folds one partition of deliveries. Jobs are pickled and sent to the workers."""
 
 from __future__ import annotations
 
@@ -28,12 +24,12 @@ from runtime.dead_letters import TableLetters
 from runtime.documents.store import open_documents
 from runtime.errors import StoredDataError
 from runtime.ledger.batch import NOTHING, BatchContext, Seen
-from runtime.messages.envelope import Envelope, Envelopes, id_key, unpack_envelope
+from runtime.messages.envelope import Envelopes, id_key, unpack_envelope
 from runtime.messages.limits import size_of, size_of_headers
-from runtime.messages.outcome import Outcome, Outcomes, Output, Reason, dead_letter
+from runtime.messages.outcome import Outcome, Outcomes, Reason, dead_letter
 from runtime.messages.parsing import not_allowed, prepare_all, unroutable
 from runtime.spark.worker.connection import Buffer, ConcurrencyLimit, Connection, Wait, open_table
-from runtime.spark.worker.outcomes import OutcomeWriter, to_arrow
+from runtime.spark.worker.outcomes import OutcomeWriter, rows_of, to_arrow
 from runtime.supervision import Watch, bounded_memory, supervised
 from runtime.versions.properties import placed
 from runtime.versions.stream import is_key
@@ -41,20 +37,19 @@ from runtime.versions.stream import is_key
 MAX_DELIVERIES = 49_152
 MAX_TEXT_BYTES = 32 * 2**20
 DELIVERY_BYTES = 2048
-"""What a delivery takes in memory beside its text, from when it is read until its outcome is written; measured."""
+"""Memory of a delivery without its text, until its outcome is written; measured."""
 
 HARD_LIMIT = 2
-"""How many times as large copies of its last message may make a group."""
+"""A group may exceed its limits by this factor to keep copies of a message together."""
 
 
 @dataclass(slots=True)
 class Group:
-    """Deliveries of one stream in their order, each with what is wrong with its envelope, if anything is.
+    """Deliveries of one stream in their order, each with the problem of its envelope, if any.
 
-    `business_id` is the one that they were routed by; their envelopes have what the log names, if it does.
-
-    A stream that is too long for one group makes several: `follows` says that the group before was of the same stream,
-    `is_followed` that the next one is. In a redrive, `letters` are the numbers of the letters that the deliveries are.
+    `business_id` is the one that they were routed by; their envelopes have the one that the log names. A long stream
+    makes several groups: `follows` says that the group before was of the same stream, `is_followed` that the next one
+    is. In a redrive, `letters` are the numbers of the letters.
     """
 
     handler: str | None
@@ -68,15 +63,15 @@ class Group:
 
     @property
     def size(self) -> int:
-        """How many bytes it takes in memory, about."""
+        """The estimated bytes in memory."""
         return self.text_bytes + DELIVERY_BYTES * len(self.problems)
 
     def has_room(self, deliveries: int, text: int) -> bool:
-        """Return whether so many more deliveries may be added, with so many bytes of text, one at a time."""
+        """Return whether deliveries with so many bytes of text may be added."""
         return len(self.problems) + deliveries <= MAX_DELIVERIES and self.text_bytes + text <= MAX_TEXT_BYTES
 
     def has_room_for(self, message_id: str) -> bool:
-        """Return whether another delivery may be added. Copies of a message stay together as far as that goes."""
+        """Return whether a delivery may be added, up to `HARD_LIMIT` if it is a copy of the last one."""
         is_copy = self.envelopes.message_ids[-1:] == [message_id]
         times = HARD_LIMIT if is_copy else 1
         return len(self.problems) < times * MAX_DELIVERIES and self.text_bytes < times * MAX_TEXT_BYTES
@@ -92,7 +87,7 @@ class Group:
 
 
 def groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Group]:
-    """Cut the sorted rows of a partition into groups; a stream that is very long gives several."""
+    """Cut the sorted rows of a partition into groups."""
     group: Group | None = None
     for batch in batches:
         envelopes, problems, text_before = _deliveries(batch)
@@ -117,11 +112,10 @@ def groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Group]:
 
 
 def _deliveries(batch: pa.RecordBatch) -> tuple[Envelopes, list[str | None], list[int]]:
-    """Return the deliveries of a batch, what is wrong with each, and the bytes of text before each and in all."""
+    """Return the deliveries of a batch, their problems, and the bytes of text before each and in total."""
     lines, bodies, types = batch.column("line"), batch.column("body"), batch.column("type")
     headers, texts = batch.column("headers"), bodies.to_pylist()
-    if lines.null_count < len(lines):
-        # What is no message keeps its line in place of a body: text, whatever the bodies are.
+    if lines.null_count < len(lines):  # a row that is no message has its line as body
         texts = [body if line is None else line for line, body in zip(lines.to_pylist(), texts, strict=True)]
     if not types.null_count:  # equal types are one object, made and hashed once
         types = types.dictionary_encode()
@@ -144,7 +138,7 @@ def _deliveries(batch: pa.RecordBatch) -> tuple[Envelopes, list[str | None], lis
 
 
 def _stretches(batch: pa.RecordBatch) -> Iterator[tuple[int, int, str | None, str | None]]:
-    """Yield the first row of each stretch of one stream, the row after its last, handler and business id."""
+    """Yield for the rows of each stream the first one, the end, handler and business id."""
     if not len(batch):
         return
     handlers, business_ids = batch.column("handler"), batch.column("business_id")
@@ -155,29 +149,23 @@ def _stretches(batch: pa.RecordBatch) -> Iterator[tuple[int, int, str | None, st
 
 
 def _differ_from_next(column: pa.Array) -> pa.Array:
-    """Return for each value but the last whether the next one differs; null is a value here."""
+    """Return for each value but the last whether the next one differs. Null is a value."""
     these, following = column[:-1], column[1:]
     differ = pc.fill_null(pc.not_equal(these, following), False)
     return pc.or_(differ, pc.xor(pc.is_null(these), pc.is_null(following))) if column.null_count else differ
 
 
 def _texts(column: pa.Array) -> list[str | None]:
-    """Return the values of a column that is empty in most logs."""
     return [None] * len(column) if column.null_count == len(column) else column.to_pylist()
 
 
-def text_bytes(message: Envelope | Output) -> int:
-    """Return the bytes of body and headers."""
-    return size_of(message.body) + size_of_headers(message.headers)
-
-
 def letter_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Group]:
-    """Cut the sorted letters of a redrive, each the delivery as it was, into groups of one stream each."""
+    """Cut the sorted letters of a redrive into groups."""
     group: Group | None = None
     letters: list[int] = []
-    for row in (row for batch in batches for row in batch.to_pylist()):
+    for row in rows_of(batches):
         envelope = unpack_envelope(row["delivery"])
-        size = text_bytes(envelope)
+        size = size_of(envelope.body) + size_of_headers(envelope.headers)
         stream = (row["handler"], row["business_id"])
         follows = group is not None and (group.handler, group.business_id) == stream
         if group is None or not follows or not group.has_room(1, size):
@@ -192,17 +180,16 @@ def letter_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Group]:
 
 
 _NEW_OBJECTS = 50_000
-"""How many new objects there are before the collector looks at them; Python's default is 700."""
+"""The number of new objects before a garbage collection; Python's default is 700."""
 
 _frozen: set[int] = set()
 
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Let Python's garbage collector run rarely, and never over objects older than the first use in a process.
+    """Run Python's garbage collector rarely, and never over objects older than the first use in a process.
 
-    Handling messages makes no cycles, but many objects that live for a while. To traverse them and all modules again
-    and again takes a tenth of the time. The collector still runs, in case a handler makes cycles.
+    Messages make many objects, and no cycles: to traverse them all the time takes a tenth of the time.
     """
     if os.getpid() not in _frozen:
         gc.collect()
@@ -218,7 +205,7 @@ def rare_collections() -> Iterator[None]:
 
 @contextmanager
 def supervising(app: App, options: BatchOptions) -> Iterator[App]:
-    """Yield the app with its handlers under supervision, in a worker, which may be ended: its task is tried again."""
+    """Yield the app under supervision, in a worker, which may be ended: Spark retries its task."""
     if threading.current_thread() is not threading.main_thread():
         yield app
         return
@@ -231,7 +218,7 @@ def supervising(app: App, options: BatchOptions) -> Iterator[App]:
 
 @dataclass(frozen=True)
 class FoldJob:
-    """All that a worker needs to fold a partition of deliveries."""
+    """Folds a partition of deliveries on a worker."""
 
     app: App
     store: str = field(repr=False)
@@ -245,10 +232,7 @@ class FoldJob:
     """Whether the time and memory of handlers are bounded."""
 
     def open(self, app: App | None = None) -> tuple[Connection, ConcurrencyLimit, Dependencies]:
-        """Return this worker's connection, how many streams may be in flight, and what algorithms are made of.
-
-        `app` is the one under supervision.
-        """
+        """Return this worker's connection, its limit, and the dependencies of algorithms, with an app supervised."""
         options = self.options
         connection = open_table(self.store, self.table, options.other_table)
         concurrency = ConcurrencyLimit(options.in_flight)
@@ -273,31 +257,22 @@ class FoldJob:
         return self._fold(letter_groups(batches))
 
     def finish(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Finish the messages of each entity that comes in: the second pass. Yield the number of entities."""
+        """Finish the messages of each entity: the second pass. Yield the number of entities."""
         connection, concurrency, dependencies = self.open()
-        algorithms = make_outboxes(self.options.algorithm, dependencies)
-        work = (
-            algorithms[row["handler"]].finish(
-                row["business_id"], list(map(id_key, sorted(row["message_ids"])))
-            )
-            for batch in batches
-            for row in batch.to_pylist()
-        )
+        outboxes = make_outboxes(self.options.algorithm, dependencies)
+        ids = ((row, list(map(id_key, sorted(row["message_ids"])))) for row in rows_of(batches))
+        work = (outboxes[row["handler"]].finish(row["business_id"], keys) for row, keys in ids)
         finished = sum(1 for _ in connection.run_all(work, concurrency))
         yield pa.RecordBatch.from_pydict({"entities": pa.array([finished], pa.int64())})
 
     def sweep(self, latest: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the outcomes of the unfinished messages of each entity that comes in.
+        """Yield the outcomes of the unfinished messages of each entity.
 
         Single messages count when they were handled at `latest`, in microseconds, or before.
         """
         connection, concurrency, dependencies = self.open()
-        algorithms = make_outboxes(self.options.algorithm, dependencies)
-        work = (
-            algorithms[row["handler"]].unfinished(row["business_id"], latest)
-            for batch in batches
-            for row in batch.to_pylist()
-        )
+        outboxes = make_outboxes(self.options.algorithm, dependencies)
+        work = (outboxes[row["handler"]].unfinished(row["business_id"], latest) for row in rows_of(batches))
         for outcomes in connection.run_all(work, concurrency):
             yield to_arrow([Outcomes.of(outcomes)])
 
@@ -316,7 +291,7 @@ class FoldJob:
             with rare_collections():
                 for outcomes in connection.run_all(worker.work(given), concurrency):
                     writer.add(outcomes)
-                    del outcomes  # or they would be kept while the next group is handled
+                    del outcomes  # frees memory before the next group is handled
                     while writer.is_full:
                         yield writer.flush()
                 yield writer.flush()
@@ -324,9 +299,8 @@ class FoldJob:
 
 @dataclass(slots=True)
 class _Stream:
-    """What was seen in the groups before of one stream."""
-
     seen: Seen = NOTHING
+    """The messages of the groups before."""
 
 
 class _Worker(NamedTuple):
@@ -349,7 +323,7 @@ class _Worker(NamedTuple):
                 stream = _Stream()
             yield from self.buffer.admit(group.size)
             yield self._process(group, stream)
-            del group  # or it would be kept while the next one is read
+            del group  # frees memory before the next one is read
 
     async def _process(self, group: Group, stream: _Stream) -> Outcomes:
         outcomes = await self._outcomes(group, stream.seen)

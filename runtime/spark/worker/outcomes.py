@@ -84,6 +84,11 @@ _PART = pa.schema(
 PART = from_arrow_schema(_PART)
 
 
+def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of batches."""
+    return (row for batch in batches for row in batch.to_pylist())
+
+
 class _Piece(NamedTuple):
     """Outcomes of one stream, the number of the outputs of each, all outputs, and their bytes in memory."""
 

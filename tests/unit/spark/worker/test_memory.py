@@ -16,12 +16,13 @@ from eventstore import InterceptedTable, Table
 from runtime.batch_options import BatchOptions, TablePlace, VerifyOptions
 from runtime.ledger.batch import BatchContext
 from runtime.messages.envelope import Envelope
+from runtime.messages.limits import size_of, size_of_headers
 from runtime.messages.outcome import Outcome, Outcomes, Output, Status
 from runtime.spark.verification import VerifyJob
 from runtime.spark.worker import connection as buffer
 from runtime.spark.worker import job as deliveries
 from runtime.spark.worker import outcomes as writing
-from runtime.spark.worker.job import DELIVERY_BYTES, FoldJob, groups, text_bytes
+from runtime.spark.worker.job import DELIVERY_BYTES, FoldJob, groups
 from runtime.spark.worker.outcomes import OutcomeWriter
 from samples.shooting_range import app
 from tests.support.logs import message_id
@@ -194,7 +195,7 @@ def test_a_verification_keeps_to_the_bound_too(network_store):
     [("four", None, 4), ("fünf", None, 5), (b"\xff\xfe", None, 2), (None, {}, 0), ("", {"trace": "ä"}, 7)],
 )
 def test_text_counts_as_the_bytes_that_it_is_sent_as(content, headers, expected):
-    assert text_bytes(Envelope("m-1", "Said", content, headers=headers)) == expected
+    assert size_of(content) + size_of_headers(headers) == expected
 
 
 def test_headers_fill_a_group_as_bodies_do(monkeypatch):
