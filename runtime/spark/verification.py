@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial, reduce
 from pathlib import Path
@@ -32,8 +32,8 @@ from runtime.ledger.ledger import STATE_BASED, Ledger
 from runtime.ledger.settings import TableSettings
 from runtime.maintenance.statistics import object_keys
 from runtime.messages.envelope import id_text
-from runtime.messages.outcome import VARYING, Outcome, Outputs, without_values
-from runtime.messages.parsing import prepare_all, unroutable
+from runtime.messages.outcome import VARYING, Outputs, without_values
+from runtime.messages.parsing import Deliveries
 from runtime.options import given
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.logs.normalise import normalise, tell_of_struct
@@ -41,8 +41,8 @@ from runtime.spark.logs.read import Log, open_log
 from runtime.spark.logs.route import SHARES, Sample, find_routes, route
 from runtime.spark.scan import RANGES_OF_A_CORE, Documents, Task, scanned
 from runtime.spark.session import check_workers, cores_of, failing_as, job_settings
-from runtime.spark.worker.connection import Buffer, ConcurrencyLimit, Connection, Wait, open_table, reach
-from runtime.spark.worker.job import Group, groups, rare_collections
+from runtime.spark.worker.connection import ConcurrencyLimit, Connection, open_table, reach
+from runtime.spark.worker.job import Group, by_stream, groups, prepared, rare_collections
 from runtime.spark.worker.outcomes import ARROW_OUTPUT, MAX_BYTES, outputs_array, outputs_bytes
 from runtime.versions.properties import Damaged, collecting
 from runtime.versions.stream import made_by, stream_keys
@@ -98,50 +98,30 @@ class VerifyJob:
             name: Verifier(table, handler, RetryPolicy(), with_outputs=options.cascade, find_cut=find_cut)
             for name, handler in self.app.handlers.items()
         }
-        tally = _Tally()
+
+        async def check(group: Group, stream: _Stream) -> tuple[_Stream, Sequence[Finding]]:
+            handler, business_id = group.handler, group.business_id
+            deliveries = prepared(group, self.app, options.limits)
+            if not isinstance(deliveries, Deliveries):
+                refused = [(each.envelope, each.error) for each in deliveries]
+                return stream, [
+                    Finding(handler, None, to.message_id or "", to.type, Verdict.UNKNOWN, error=error)
+                    for to, error in refused
+                ]
+            try:
+                return stream, await verifiers[str(handler)].verify(str(business_id), deliveries)
+            except StoredDataError as error:
+                verdict = Verdict.STREAM_DAMAGED
+                return stream, [Finding(handler, business_id, None, None, verdict, error=str(error))]
+
+        tally, work = _Tally(), by_stream(groups(batches), _Stream, check)
         with rare_collections():
-            for stream, findings in connection.run_all(self._work(batches, verifiers, Buffer()), concurrency):
+            for stream, findings in connection.run_all(work, concurrency):
                 tally.add(stream, findings)
                 if tally.is_full:
                     yield tally.flush()
                 del findings  # frees memory before the next group is verified
             yield tally.flush(at_end=True)
-
-    def _work(
-        self, batches: Iterable[pa.RecordBatch], verifiers: Mapping[str, Verifier], buffer: Buffer
-    ) -> Iterator[Coroutine[Any, Any, tuple[_Stream, Sequence[Finding]]] | Wait]:
-        async def check(group: Group, stream: _Stream) -> tuple[_Stream, Sequence[Finding]]:
-            findings = await self._findings(group, verifiers)
-            buffer.release(group.size)
-            return stream, findings
-
-        stream = _Stream()
-        for group in groups(batches):
-            if not group.follows:
-                stream = _Stream()
-            yield from buffer.admit(group.size)
-            yield check(group, stream)
-            del group  # frees memory before the next one is read
-
-    async def _findings(self, group: Group, verifiers: Mapping[str, Verifier]) -> Sequence[Finding]:
-        handler = self.app.handlers.get(group.handler or "")
-        if handler is None:
-            rows = zip(group.envelopes, group.problems, strict=True)
-            refused = [unroutable(*row, group.handler) for row in rows]
-        else:
-            prepared = prepare_all(handler, group.business_id, group.envelopes, self.options.limits)
-            refused = [each for each in prepared.messages if isinstance(each, Outcome)]
-        if handler is None or group.business_id is None:  # deliveries of no stream
-            unknown = ((each.envelope, Verdict.UNKNOWN, each.error) for each in refused)
-            return [
-                Finding(group.handler, None, envelope.message_id or "", envelope.type, verdict, error=error)
-                for envelope, verdict, error in unknown
-            ]
-        try:
-            return await verifiers[handler.name].verify(group.business_id, prepared)
-        except StoredDataError as error:
-            verdict = Verdict.STREAM_DAMAGED
-            return [Finding(handler.name, group.business_id, None, None, verdict, error=str(error))]
 
 
 @dataclass(slots=True)

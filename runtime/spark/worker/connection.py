@@ -280,7 +280,7 @@ class GroupCommit:
         finally:
             self.is_collecting = False
         if not isinstance(pending, Pending):
-            raise TypeError("The coroutine waits for something other than a store of this machine.")
+            raise TypeError("The coroutine waits for something else than a store of this machine.")
         return pending
 
 

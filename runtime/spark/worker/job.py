@@ -6,11 +6,11 @@ import gc
 import json
 import os
 import threading
-from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,14 +25,17 @@ from runtime.documents.store import open_documents
 from runtime.errors import StoredDataError
 from runtime.ledger.batch import NOTHING, BatchContext, Seen
 from runtime.messages.envelope import Envelopes, id_key, unpack_envelope
-from runtime.messages.limits import size_of, size_of_headers
+from runtime.messages.limits import MessageLimits, size_of, size_of_headers
 from runtime.messages.outcome import Outcome, Outcomes, Reason, dead_letter
-from runtime.messages.parsing import not_allowed, prepare_all, unroutable
+from runtime.messages.parsing import Deliveries, not_allowed, prepare_all, unroutable
 from runtime.spark.worker.connection import Buffer, ConcurrencyLimit, Connection, Wait, open_table
 from runtime.spark.worker.outcomes import OutcomeWriter, rows_of, to_arrow
 from runtime.supervision import Watch, bounded_memory, supervised
 from runtime.versions.properties import placed
 from runtime.versions.stream import is_key
+
+S = TypeVar("S")
+R = TypeVar("R")
 
 MAX_DELIVERIES = 49_152
 MAX_TEXT_BYTES = 32 * 2**20
@@ -179,6 +182,49 @@ def letter_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Group]:
         yield group
 
 
+def by_stream(
+    given: Iterable[Group], begin: Callable[[], S], work: Callable[[Group, S], Coroutine[Any, Any, R]]
+) -> Iterator[Coroutine[Any, Any, R] | Wait]:
+    """Yield the work on each group, within the bounds of memory.
+
+    The groups of one stream wait for each other, and share what `begin` returns.
+    """
+    buffer = Buffer()
+
+    async def within_bounds(group: Group, stream: S) -> R:
+        result = await work(group, stream)
+        buffer.release(group.size)
+        return result
+
+    stream = begin()
+    for group in given:
+        if group.follows:
+            yield Wait.FOR_ALL
+        else:
+            stream = begin()
+        yield from buffer.admit(group.size)
+        yield within_bounds(group, stream)
+        del group  # frees memory before the next one is read
+
+
+def prepared(
+    group: Group, app: App, limits: MessageLimits, types: Collection[str] | None = None
+) -> Deliveries | list[Outcome]:
+    """Return deliveries ready to be handled, or the dead letters that deliveries of no stream are.
+
+    `types` are those that the log may hold, None for all.
+    """
+    handler = app.handlers.get(group.handler or "")
+    if handler is None:
+        rows = zip(group.envelopes, group.problems, strict=True)
+        return [unroutable(*row, group.handler, types) for row in rows]
+    deliveries = prepare_all(handler, group.business_id, group.envelopes, limits, letters=group.letters)
+    if group.business_id is not None:
+        return deliveries
+    refused = (each for each in deliveries.messages if isinstance(each, Outcome))
+    return [not_allowed(each.envelope, handler.name, types) or each for each in refused]
+
+
 _NEW_OBJECTS = 50_000
 """The number of new objects before a garbage collection; Python's default is 700."""
 
@@ -279,85 +325,49 @@ class FoldJob:
     def _fold(self, given: Iterable[Group]) -> Iterator[pa.RecordBatch]:
         with supervising(self.app, self.options) if self.is_supervised else nullcontext(self.app) as app:
             connection, concurrency, dependencies = self.open(app)
-            worker = _Worker(
-                self,
-                app,
-                dependencies.table,
-                make_batch_algorithms(self.options.algorithm, dependencies),
-                TableLetters(dependencies.table, self.batch, dependencies.clock, dependencies.retries),
-                Buffer(),
-            )
+            algorithms = make_batch_algorithms(self.options.algorithm, dependencies)
+            letters = TableLetters(dependencies.table, self.batch, dependencies.clock, dependencies.retries)
+
+            async def handle(group: Group, stream: _Stream) -> Outcomes:
+                outcomes = await self._outcomes(group, app, dependencies.table, algorithms, stream.seen)
+                key = f"{group.handler}-{group.business_id}"
+                if outcomes.refused and (None in (group.handler, group.business_id) or not is_key(key)):
+                    await letters.keep(list(outcomes.refused.values()))  # no stream keeps them
+                if group.is_followed:
+                    stream.seen = stream.seen.between_groups(outcomes)
+                return outcomes
+
             writer = OutcomeWriter()
             with rare_collections():
-                for outcomes in connection.run_all(worker.work(given), concurrency):
+                for outcomes in connection.run_all(by_stream(given, _Stream, handle), concurrency):
                     writer.add(outcomes)
                     del outcomes  # frees memory before the next group is handled
                     while writer.is_full:
                         yield writer.flush()
                 yield writer.flush()
 
-
-@dataclass(slots=True)
-class _Stream:
-    seen: Seen = NOTHING
-    """The messages of the groups before."""
-
-
-class _Worker(NamedTuple):
-    """Handles the groups of a partition."""
-
-    job: FoldJob
-    app: App
-    table: Table
-    algorithms: Mapping[str, BatchAlgorithm]
-    letters: TableLetters
-    buffer: Buffer
-
-    def work(self, given: Iterable[Group]) -> Iterator[Coroutine[Any, Any, Outcomes] | Wait]:
-        """Yield the work on each group. One that goes on with the stream of the group before waits for it."""
-        stream = _Stream()
-        for group in given:
-            if group.follows:
-                yield Wait.FOR_ALL
-            else:
-                stream = _Stream()
-            yield from self.buffer.admit(group.size)
-            yield self._process(group, stream)
-            del group  # frees memory before the next one is read
-
-    async def _process(self, group: Group, stream: _Stream) -> Outcomes:
-        outcomes = await self._outcomes(group, stream.seen)
-        if outcomes.refused and (
-            group.handler is None
-            or group.business_id is None
-            or not is_key(f"{group.handler}-{group.business_id}")
-        ):
-            await self.letters.keep(list(outcomes.refused.values()))  # no stream keeps them
-        if group.is_followed:
-            stream.seen = stream.seen.between_groups(outcomes)
-        self.buffer.release(group.size)
-        return outcomes
-
-    async def _outcomes(self, group: Group, seen: Seen) -> Outcomes:
-        handler, types = self.app.handlers.get(group.handler or ""), self.job.types
-        if handler is None:
-            rows = zip(group.envelopes, group.problems, strict=True)
-            return Outcomes.of([unroutable(*row, group.handler, types) for row in rows])
-        business_id, limits = group.business_id, self.job.batch.limits
-        deliveries = prepare_all(handler, business_id, group.envelopes, limits, letters=group.letters)
-        if business_id is None:
-            refused = (each for each in deliveries.messages if isinstance(each, Outcome))
-            return Outcomes.of([not_allowed(each.envelope, handler.name, types) or each for each in refused])
+    async def _outcomes(
+        self, group: Group, app: App, table: Table, algorithms: Mapping[str, BatchAlgorithm], seen: Seen
+    ) -> Outcomes:
+        deliveries = prepared(group, app, self.batch.limits, self.types)
+        if not isinstance(deliveries, Deliveries):
+            return Outcomes.of(deliveries)
+        handler, business_id = str(group.handler), str(group.business_id)
         try:
-            with placed(self.table):
-                process = self.algorithms[handler.name].process
-                return Outcomes.of(await process(business_id, deliveries, seen))
+            with placed(table):
+                return Outcomes.of(await algorithms[handler].process(business_id, deliveries, seen))
         except StoredDataError as error:
             # The letters of a stream that cannot be read are in the outcomes only.
-            why = (Reason.STREAM_DAMAGED, str(error), handler.name)
+            why = (Reason.STREAM_DAMAGED, str(error), handler)
             return Outcomes.of(
                 [
                     each if isinstance(each, Outcome) else dead_letter(each.envelope, *why, each.business_id)
                     for each in deliveries
                 ]
             )
+
+
+@dataclass(slots=True)
+class _Stream:
+    seen: Seen = NOTHING
+    """The messages of the groups before."""
