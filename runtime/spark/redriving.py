@@ -41,6 +41,7 @@ from runtime.spark.commit import read_file
 from runtime.spark.session import job_settings
 from runtime.spark.worker.connection import open_table
 from runtime.spark.worker.job import FoldJob
+from runtime.spark.worker.outcomes import rows_of
 from runtime.tables.reader import LETTER_COLUMNS, letter_row
 
 
@@ -58,9 +59,9 @@ def redrive(
 ) -> DataFrame:
     """Handle letters again in a batch, and return a DataFrame that scans its outcomes.
 
-    `edits` are JSON lines, as `consistent letters --export` writes them, with messages mended; with them and no
-    selection, they choose the letters. Which letters are redriven is decided once: run a redrive that failed again with
-    its id to resume it. Raises `UsageError` when there are no such letters.
+    `edits` are JSON lines, as `consistent letters --export` writes them, with mended messages; without a selection,
+    they choose the letters. The letters are chosen once: run a failed redrive again with its id to resume it. Raises
+    `UsageError` when there are none.
     """
     batch = Batch(spark, app, store, table, out, given(BatchOptions, options))
     wanted = Wanted(where, Edits(edits or ()), only_edited=where.is_all and edits is not None)
@@ -68,10 +69,10 @@ def redrive(
 
 
 def redrive_wanted(batch: Batch, wanted: Wanted, batch_id: str | None = None) -> BatchResult:
-    """Handle letters again: those that are wanted now, or with which the batch of this id began.
+    """Handle the wanted letters again, or those with which the batch of this id began.
 
-    Costs what it costs to find them, and one query and one transaction for each stream that has some. Raises
-    `UsageError` when there are none.
+    Costs the requests that find them, and one query and one transaction for each of their streams. Raises `UsageError`
+    when there are none.
     """
     with job_settings(batch.spark):
         rounds = batch.rounds()
@@ -90,7 +91,7 @@ def redrive_wanted(batch: Batch, wanted: Wanted, batch_id: str | None = None) ->
         try:
             begun = rounds.begin(letters.batch_id, f"letters in {letters.path}")
         except UsageError:
-            if rounds.find(letters.batch_id) is None:  # it was refused before it stood in the ledger
+            if rounds.find(letters.batch_id) is None:  # it was refused before it was recorded
                 letters.remove()
             raise
         ended = begun
@@ -113,42 +114,36 @@ _REDRIVEN = pa.schema(
         *((name, pa.string()) for name in ("problem", "row", "etag")),
     ]
 )
-"""A letter that is redriven, to one handler.
-
-`letter` is its number in its stream, and behind all of these for a letter of the table, which is in a `row`.
-"""
+"""A letter to one handler. `letter` is its number in its stream, larger than all others for one in a `row`."""
 
 
 @dataclass(frozen=True)
 class RedrivenLetters:
-    """The letters of one redrive, in a hidden folder of OUT: chosen once, and kept until the batch is published.
-
-    A redrive that died goes on with the letters that it began with, though some of them are letters no more.
-    """
+    """The letters of one redrive, in a hidden folder of OUT: chosen once, and kept until the batch is published."""
 
     out: str
     batch_id: str
 
     @property
     def path(self) -> str:
-        """Where they are."""
+        """The folder."""
         return within(self.out, "_redrive", self.batch_id)
 
     @property
     def are_frozen(self) -> bool:
-        """Whether they were chosen by an earlier attempt at this batch."""
+        """Whether an earlier attempt at this batch has chosen them."""
         return _FILE in self._folder.sizes()
 
     @property
     def deliveries(self) -> int | None:
-        """How many deliveries they are, each to one handler; None when there is no file of them."""
+        """The number of their deliveries, each to one handler; None without a file."""
         if not self.are_frozen:
             return None
         with self._folder.read(_FILE) as file:
             return int(parquet.ParquetFile(file).metadata.num_rows)
 
     async def freeze(self, table: Table, app: App, wanted: Wanted) -> int:
-        """Choose the letters, write them, and return how many there are. Memory does not grow with their number.
+        """Choose and write the letters, and return their number. Memory does not grow with it.
 
         Raises `UsageError` for letters of a handler that the app lacks, and for edits of letters that are not chosen.
         """
@@ -180,14 +175,14 @@ class RedrivenLetters:
         return count
 
     def work(self, spark: SparkSession, job: FoldJob, partitions: int) -> Work:
-        """Return what handles them again, those of each stream in their order."""
-        columns = from_arrow_schema(pa.schema(list(_REDRIVEN)[:-2]))  # which workers need
+        """Return the work that handles them again, those of each stream in their order."""
+        columns = from_arrow_schema(pa.schema(list(_REDRIVEN)[:-2]))
         rows = read_file(spark, self.path, _FILE, columns).repartition(partitions, *_STREAM)
         rows = rows.sortWithinPartitions(*_STREAM, "letter", "sequence", "enqueued_at", "delivery")
         return Work(rows, replace(job, batch=replace(job.batch, is_redrive=True)).redrive)
 
     async def finish(self, table: Table) -> None:
-        """Delete the letters of the table that the batch did not refuse again, and then the file."""
+        """Delete the letters in rows that the batch did not refuse again, and then the file."""
         retries = RetryPolicy().beside(table)
         if self.are_frozen:
             with self._folder.read(_FILE) as file:
@@ -208,7 +203,7 @@ class RedrivenLetters:
 
 
 def _rows(found: FoundLetter, app: App, mended: Envelope | None) -> Iterator[dict[str, Any]]:
-    """Yield a row for each handler to which a letter goes: for a letter of a stream the stream's own."""
+    """Yield a row for each handler of a letter: for a letter of a stream the stream's own."""
     letter = found.letter
     envelope = mended or letter.envelope
     if envelope is None:
@@ -229,7 +224,7 @@ def _rows(found: FoundLetter, app: App, mended: Envelope | None) -> Iterator[dic
             )
         yield {**row, "handler": found.handler, "business_id": found.business_id}
         return
-    problem = None  # why a letter that was not mended cannot be handled
+    problem = None
     if mended is None and letter.reason is Reason.TOO_LARGE and is_note(envelope.body):
         problem = NOT_KEPT
     elif mended is None and letter.reason is Reason.INVALID_ENVELOPE:
@@ -246,10 +241,7 @@ _OF_TABLE = "_letters"
 _LETTER = pa.schema(LETTER_COLUMNS)
 
 LETTER = from_arrow_schema(_LETTER)
-"""A letter: the columns of a log, and what is known of it. `stream` is the business id of its stream.
-
-A body of msgpack bytes is in hexadecimal digits, and `packed` says so.
-"""
+"""A letter: the columns of a log, and more. `stream` is the business id. A `packed` body is hexadecimal msgpack."""
 
 
 def letters(
@@ -259,9 +251,9 @@ def letters(
     table: str,
     where: Selection = Selection(),  # noqa: B008 - is immutable
 ) -> DataFrame:
-    """Return the letters of a table, see `LETTER`: they are read by the workers, when the DataFrame is used.
+    """Return the letters of a table, see `LETTER`. Workers read them when the DataFrame is used.
 
-    Which streams have letters is read at once: two requests for each 1,000 streams.
+    The streams with letters are read at once: two requests for each 1,000 streams.
     """
     connection = open_table(store, table, make=False, spark=spark)
 
@@ -276,7 +268,6 @@ def letters(
 def _letters_of(
     place: TablePlace, where: Selection, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the letters of each stream that comes in."""
     connection = open_table(place.store, place.table)
     table = connection.table
 
@@ -286,5 +277,5 @@ def _letters_of(
         found = await letters_of_stream(table, StreamLetters(key, waiting, 0))
         return [each for each in found if where.takes(each.handler, each.letter)]
 
-    for stream in (row for batch in batches for row in batch.to_pylist()):
+    for stream in rows_of(batches):
         yield pa.RecordBatch.from_pylist(list(map(letter_row, connection.run(read(**stream)))), _LETTER)

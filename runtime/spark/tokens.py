@@ -1,8 +1,7 @@
-"""Issuing tokens for the messages of a log that are from outside, once for each log.
+"""Tokens for the messages of a log from outside, issued once for each log.
 
-Every token is stored durably before the log that names it is written. Then it is recorded that the tokens of the log
-are issued: whoever issues for the same log again gets the same names, and no token is created a second time, because
-its message may have been processed meanwhile.
+Every token is stored durably before the log that names it is written. A record of the log keeps a second issue from
+creating a token again, whose message may have been processed meanwhile: it gives the same names.
 """
 
 from __future__ import annotations
@@ -31,11 +30,12 @@ from runtime.spark.logs.normalise import normalise
 from runtime.spark.logs.read import Log, describe_messages, open_log
 from runtime.spark.session import check_workers, failing_as, job_settings
 from runtime.spark.worker.connection import ConcurrencyLimit, open_table, reach
+from runtime.spark.worker.outcomes import rows_of
 
 
 @dataclass(frozen=True)
 class Issued:
-    """The log that was written, how many deliveries it has, and how many rows of the given log were no messages."""
+    """The log that was written, the number of its deliveries, and of rows that were no messages."""
 
     out: str
     deliveries: int
@@ -55,14 +55,13 @@ def issue_tokens(
     limits: MessageLimits = USUAL,
     step: Step = lambda _: None,
 ) -> Issued:
-    """Give each message of a log its token, and write the log that names them to a folder, as Parquet.
+    """Issue a token for each message of a log, and write the log that names them to a folder, as Parquet.
 
-    `place` is where the tokens are. What a message names as its token is replaced, as it comes from outside. Rows that
-    are no messages, or beyond `limits`, are written to `OUT.rejected`, with what is wrong. Costs one request for each
-    delivery.
+    `place` is the table of the tokens. A token that a message names is replaced. Rows that are no messages, or beyond
+    `limits`, are written to `OUT.rejected` with their problems. Costs one request for each delivery.
 
-    Never issue for a message that may have been processed, such as one that an earlier log holds too: it would be
-    processed again. Raises `UsageError` when the folder exists.
+    A message that may have been processed, such as one that an earlier log has, would be processed again. Raises
+    `UsageError` when the folder exists.
     """
     with job_settings(spark, messages):
         connection = open_table(place.store, place.table, spark=spark)
@@ -74,7 +73,6 @@ def issue_tokens(
             if open_folder(path).exists():
                 raise UsageError(f"{path} is there already: remove it, or write to another --out.")
         step("Reading the log")
-        # Tokens that are issued again are for messages to be processed again, so the same messages are the same log.
         what = sha256(f"{describe_messages(given)}; source={source}".encode()).hexdigest()[:32]
         was_issued = connection.run(connection.table.get(ISSUED, what)) is not None
         named = log.where(sf.col("problem").isNull()).withColumn("headers", _with_token())
@@ -96,23 +94,20 @@ def issue_tokens(
 
 
 def _issue(app: App, place: TablePlace, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Issue the tokens of all messages of a partition, and yield their number."""
+    """Issue the tokens of a partition, and yield the number of messages."""
     connection = open_table(place.store, place.table)
     concurrency = ConcurrencyLimit(32)
     store = TokenStore(connection.measured(connection.table, concurrency))
     retries = RetryPolicy().beside(connection.table)
-    tokens = (
-        first_tokens(row["message_id"], handlers_of(app, row["type"]))
-        for batch in batches
-        for row in batch.to_pylist()
-    )
+    rows = rows_of(batches)
+    tokens = (first_tokens(row["message_id"], handlers_of(app, row["type"])) for row in rows)
     work = (until_undisturbed(retries, partial(store.add, each)) for each in tokens if each)
     done = sum(1 for _ in connection.run_all(work, concurrency))
     yield pa.RecordBatch.from_pydict({"messages": pa.array([done], pa.int64())})
 
 
 def _with_token() -> Column:
-    """Return the headers with the name of the token, as `first_name` makes it."""
+    """Return the headers with the name of the token, as of `first_tokens`."""
     chain = sf.substring(sf.sha2(sf.encode("message_id", "UTF-8"), 256), 1, CHAIN_LENGTH)
     token = sf.create_map(sf.lit(HEADER), sf.concat(chain, sf.lit(f"/{FIRST_IN_CHAIN}")))
     others = sf.map_filter("headers", lambda name, _: name != HEADER)
@@ -120,7 +115,6 @@ def _with_token() -> Column:
 
 
 async def _note(table: Table, what: str, out: str) -> None:
-    """Record durably that the tokens of a log are issued."""
     try:
         await table.transact(ISSUED, [Operation.insert(what, {"Out": out})])
     except RowExistsError:
