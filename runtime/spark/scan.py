@@ -31,9 +31,7 @@ RANGES_OF_A_CORE = 4
 FOUND = "found"
 FOUND_SCHEMA = f"{FOUND} string"
 
-Documents = Iterator[Sequence[Any]]
-"""Values for JSON, some at a time."""
-
+Documents = Iterator[Sequence[Any]]  # values for JSON, some at a time
 Job = Callable[[Connection, Iterable[KeyRange]], Documents]
 """Is sent to the workers, which call it with their ranges."""
 

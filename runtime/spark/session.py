@@ -174,11 +174,8 @@ _NAME = "consistent.messaging.session"
 """A setting that names a session while jobs run on it: two objects may stand for one session."""
 
 _lock = threading.Lock()
-_jobs: Counter[str] = Counter()
-"""The number of jobs on each session."""
-
-_before: dict[str, Mapping[str, str | None]] = {}
-"""The settings of each session before the first job."""
+_jobs: Counter[str] = Counter()  # the number of jobs on each session
+_before: dict[str, Mapping[str, str | None]] = {}  # the settings of each session before the first job
 
 
 @contextmanager
@@ -245,9 +242,7 @@ def _set(session: SparkSession, wanted: Mapping[str, str | None]) -> dict[str, s
     return before
 
 
-Session = SparkSession
-"""For modules that import no PySpark themselves."""
-
+Session = SparkSession  # for modules that import no PySpark themselves
 DEFAULT_MASTER = "local[*,4]"
 TASK_FAILURES = 4
 

@@ -48,9 +48,7 @@ from runtime.spark.worker.connection import ConcurrencyLimit, Connection, open_t
 from runtime.versions.dead_letters import Letter
 from runtime.versions.stream import stream_keys
 
-GIVEN = "given"
-"""Rules of the call, not of a policy."""
-
+GIVEN = "given"  # rules of the call, not of a policy
 _STREAMS_OF_A_RANGE = 2000
 _MAX_ROWS = 4096
 _KIND = ("handler", "rules", "held")

@@ -50,9 +50,7 @@ _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _HALF = rf"{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW}"
 """An unpaired surrogate, which Spark would read as a question mark."""
 
-_GIVEN = "as_given"
-"""A column with the row as it was given."""
-
+_GIVEN = "as_given"  # a column with the row as it was given
 _LATEST = to_microseconds(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
 _Types = Mapping[str, DataType]
 _EXPECTED = {
@@ -75,9 +73,7 @@ _JSON_TYPES: Mapping[type[DataType], Sequence[str]] = {
 }
 """The JSON types of the fields of a struct: text, for all other types."""
 
-_EXCESS = "excess"
-"""A column with what is too large of a row, else null."""
-
+_EXCESS = "excess"  # a column with what is too large of a row, else null
 _JOINED_HEADERS = "concat(array_join(map_keys(headers), ''), array_join(map_values(headers), ''))"
 _PART, _CONTENT = "excess_part", "excess_content"
 

@@ -73,12 +73,8 @@ def write_log(rows: Iterable[LogRow], path: Path) -> int:
 Log = DataFrame | str | Path | Sequence[str | Path] | Any
 """A path, a list of paths, a DataFrame of Spark or of pandas, or a table that Arrow can read."""
 
-MOST_BYTES = 4 * 2**30
-"""How much is digested by this process; more is left to Spark's workers."""
-
-_MOST_FILES = 100
-"""How many files are opened to learn what they are."""
-
+MOST_BYTES = 4 * 2**30  # how much is digested by this process; more is left to Spark's workers
+_MOST_FILES = 100  # how many files are opened to learn what they are
 _SUFFIXES = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet", ".pq": "parquet"}
 _COMPRESSED = re.compile(r"\.(gz|gzip|bz2|zst|zstd|lz4|snappy|deflate)\Z")
 _NAMED_BY_SPARK = re.compile(

@@ -23,9 +23,7 @@ from handlers import App
 from handlers.handler import KeyKind, Route
 from runtime.spark.logs.normalise import canonical, first_of, text, texts
 
-_Routes = Mapping[str, Sequence[Route]]
-"""The routes of messages of each type."""
-
+_Routes = Mapping[str, Sequence[Route]]  # the routes of messages of each type
 _STREAM = ("handler", "business_id", "spread")
 SHARES = 1_000_000
 
@@ -56,9 +54,7 @@ FOLD_COLUMNS = (
 `business_id` is the one that a delivery is routed by, `given` the one that the log names. `headers` are JSON text.
 """
 
-Place = tuple[str, ...]
-"""The names of the fields from the body down to the business id."""
-
+Place = tuple[str, ...]  # the names of the fields from the body down to the business id
 _JSON_OPTIONS = {"allowSingleQuotes": "false", "allowUnquotedFieldNames": "false", "maxNumLen": "1000000000"}
 
 # Repetitions are possessive: others overflow Java's stack with a long body.
@@ -70,8 +66,7 @@ _TEXT = rf'"{_CHARACTER}{{0,9999}}+(?:{_ESCAPE}{_CHARACTER}{{0,9999}}+){{0,999}}
 _NUMBER = r"-?+(?:0|[1-9][0-9]{0,17}+)(?:\.[0-9]{1,17}+)?+(?:[eE][-+]?+[0-9]{1,2}+)?+"
 _SCALAR = rf"(?:{_TEXT}|{_NUMBER}|true|false|null)"
 _END_OF_ITEM = rf"{_BLANK}(?:,{_BLANK}(?![\]}}])|(?=[\]}}]))"
-_NESTING = 3
-"""How deep values beside the business id may be nested."""
+_NESTING = 3  # how deep values beside the business id may be nested
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,12 +37,8 @@ if TYPE_CHECKING:
 
 FEWEST = 2
 _FIRST = 8
-_WINDOW = 16
-"""The least number of answers that are averaged."""
-
-_TOLERANCE = 2.0
-"""The time that a call may take, in times of the best one."""
-
+_WINDOW = 16  # the least number of answers that are averaged
+_TOLERANCE = 2.0  # the time that a call may take, in times of the best one
 _WINDOWS = 100
 """The number of windows after which the best time is forgotten, as a store may become slower for good."""
 
@@ -53,12 +49,8 @@ Work = Coroutine[Any, Any, T]
 class Wait(Enum):
     """Stands between pieces of work. Those after it begin later."""
 
-    FOR_ONE = "one"
-    """When one of those before it has ended."""
-
-    FOR_ALL = "all"
-    """When all of those before it have ended."""
-
+    FOR_ONE = "one"  # when one of those before it has ended
+    FOR_ALL = "all"  # when all of those before it have ended
     FOR_NEXT = "next"
     """When the next one has ended, which waits for no common commit. A no-op on the network."""
 
@@ -129,11 +121,8 @@ class MeasuredTable(InterceptedTable):
         return result
 
 
-MAX_BUFFERED_BYTES = 128 * 2**20
-"""The bytes of all groups in process; a larger group is processed alone."""
-
-LARGE_BYTES = 2**20
-"""A larger group does not wait for a common commit."""
+MAX_BUFFERED_BYTES = 128 * 2**20  # the bytes of all groups in process; a larger group is processed alone
+LARGE_BYTES = 2**20  # a larger group does not wait for a common commit
 
 
 class Buffer:

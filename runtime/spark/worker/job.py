@@ -39,11 +39,8 @@ R = TypeVar("R")
 
 MAX_DELIVERIES = 49_152
 MAX_TEXT_BYTES = 32 * 2**20
-DELIVERY_BYTES = 2048
-"""Memory of a delivery without its text, until its outcome is written; measured."""
-
-HARD_LIMIT = 2
-"""A group may exceed its limits by this factor to keep copies of a message together."""
+DELIVERY_BYTES = 2048  # memory of a delivery without its text, until its outcome is written; measured
+HARD_LIMIT = 2  # a group may exceed its limits by this factor to keep copies of a message together
 
 
 @dataclass(slots=True)
@@ -225,9 +222,7 @@ def prepared(
     return [not_allowed(each.envelope, handler.name, types) or each for each in refused]
 
 
-_NEW_OBJECTS = 50_000
-"""The number of new objects before a garbage collection; Python's default is 700."""
-
+_NEW_OBJECTS = 50_000  # the number of new objects before a garbage collection; Python's default is 700
 _frozen: set[int] = set()
 
 

@@ -61,12 +61,8 @@ OUTCOMES = from_arrow_schema(ARROW_OUTCOME.append(pa.field("batch_id", _TEXT)).a
 
 MAX_ROWS = 8192
 MAX_BYTES = 8 * 2**20
-OUTPUT_BYTES = 512
-"""Memory of an output without its text."""
-
-MAX_PART_ROWS = 65_536
-"""The size of a row group; about twice as much is held."""
-
+OUTPUT_BYTES = 512  # memory of an output without its text
+MAX_PART_ROWS = 65_536  # the size of a row group; about twice as much is held
 SUFFIX = ".parquet"
 
 Fold = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
