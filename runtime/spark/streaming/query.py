@@ -55,6 +55,7 @@ from runtime.spark.session import (
     unless_gone,
 )
 from runtime.spark.worker.connection import Connection, check_reach, open_table
+
 from runtime.spark.worker.outcomes import ARROW_OUTCOME, OUTCOMES, SUFFIX, PartFile
 
 if TYPE_CHECKING:
@@ -117,11 +118,6 @@ class Checkpoint:
         id_ = str(json.loads(self._read("metadata"))["id"])
         return Planned(id_, digest, dict(file for each in files for file in each))
 
-    def last_epoch(self) -> int | None:
-        """Return the last epoch that Spark has planned, None before the first."""
-        names = self._folder().sub("offsets").names()
-        return max((int(name) for name in names if name.isdecimal()), default=None)
-
     def changed(self, files: Mapping[str, int]) -> list[tuple[str, bool]]:
         """Return the files that are gone or have another time, and whether they are gone.
 
@@ -156,12 +152,10 @@ class Checkpoint:
 
     def claim(self, owner: Owner) -> None:
         """Record the query of the checkpoint in a file that Spark ignores."""
-        folder = self._folder()
-        aside = folder.sub(f"_claimed-{uuid4().hex}")
+        aside = self._folder().sub(f"_claimed-{uuid4().hex}")
         aside.create()
-        with aside.write(_OWNER) as file:
-            file.write(json.dumps(owner._asdict()).encode())
-        aside.move_file(_OWNER, folder)
+        aside.put(_OWNER, json.dumps(owner._asdict()).encode())
+        aside.move_file(_OWNER, self._folder())
         aside.delete()
 
     def _folder(self) -> Folder:
@@ -258,8 +252,9 @@ class Admission:
                 f"The checkpoint {self.checkpoint.url} is a file: it is to be a folder, of this query alone."
             )
         owner = self._owner()
-        last = self.checkpoint.last_epoch()
-        if last is not None:
+        planned = [int(name) for name in folder.sub("offsets").names() if name.isdecimal()]
+        if planned:
+            last = max(planned)
             self.checkpoint.planned(last)
             known = any(find(self.batch_id(each)) for each in range(max(0, last - 1), last + 1))
             if owner not in (None, us) and not known:
@@ -378,24 +373,16 @@ class EpochPlaces:
             return self.working
         return None if self._is_merged(epoch) else self.out
 
-    def where(self, working: str) -> EpochPlaces | None:
-        """Return the places of the query in its former OUT; None if that is this one."""
-        out = working.removesuffix(f"/{HIDDEN_EPOCHS}")
-        return None if out in (working, self.out) else EpochPlaces(out, self.query)
-
     def show(self, epoch: int) -> None:
         """Move the outcomes of a published epoch and those before it into OUT, when enough wait."""
-        self._show(lambda each: each <= epoch, self.compact_after)
+        self.show_all(lambda each: each <= epoch, self.compact_after)
 
-    def show_all(self, is_published: Callable[[int], bool]) -> None:
-        """Move the outcomes of all published epochs into OUT."""
-        self._show(is_published, 1)
-
-    def _show(self, may_be_shown: Callable[[int], bool], fewest: int) -> None:
+    def show_all(self, is_published: Callable[[int], bool], fewest: int = 1) -> None:
+        """Move the outcomes of all published epochs into OUT, if so many wait."""
         if not self._moves_whole:
             return
         self._tidy_once()
-        waiting = [each for each in self._waiting() if may_be_shown(each[0])]
+        waiting = [each for each in self._waiting() if is_published(each[0])]
         if len(waiting) < fewest:
             return
         out, (first, folder), (last, _) = open_folder(self.out), waiting[0], waiting[-1]
@@ -650,6 +637,7 @@ class Stream:
         self.places.show(epoch)
         self.done(record)
 
+
     def _prepare_once(self, rounds: Rounds, epoch: int) -> None:
         """Check, before the first epoch after a start, what all epochs have in common."""
         if self._is_prepared:
@@ -659,9 +647,9 @@ class Stream:
         rounds.check_place()
         # Epochs that wait to be merged in another OUT, before this start, are moved there.
         before = rounds.find(self.admission.batch_id(epoch - 1)) if epoch else None
-        places = None if before is None else self.places.where(before.out)
-        if places is not None:
-            self._show_all(places, epoch)
+        out = "" if before is None else before.out.removesuffix(f"/{HIDDEN_EPOCHS}")
+        if before is not None and out not in (before.out, self.places.out):
+            self._show_all(EpochPlaces(out, self.query), epoch)
         self._is_prepared = True
 
     def _rounds(self, messages: DataFrame) -> Rounds:
