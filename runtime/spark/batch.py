@@ -39,9 +39,8 @@ from runtime.ledger.ledger import BatchRecord, Ledger
 from runtime.messages.outcome import VARYING, DeadLetters, Status
 from runtime.options import given
 from runtime.spark.commit import MERGED_UP_TO, BatchFolders, absolute_folder, check_unused
-from runtime.spark.logs.normalise import keep_large, normalise, tell_of_struct
+from runtime.spark.logs.normalise import keep_large, normalise, route, tell_of_struct
 from runtime.spark.logs.read import Log, describe_input, open_log
-from runtime.spark.logs.route import route
 from runtime.spark.session import check_workers, cores_of, failing_as, job_settings, planned_once
 from runtime.spark.worker.connection import Connection, open_table, reach
 from runtime.spark.worker.job import FoldJob

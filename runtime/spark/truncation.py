@@ -50,7 +50,7 @@ from runtime.versions.stream import stream_keys
 
 GIVEN = "given"  # rules of the call, not of a policy
 _STREAMS_OF_A_RANGE = 2000
-_MAX_ROWS = 4096
+
 _KIND = ("handler", "rules", "held")
 _SUMS = ("streams", "cut", "versions", "runs", "rows", "bytes", "letters", "requests")
 _OF_A_STREAM = (
@@ -286,21 +286,14 @@ class _Worker:
         """Truncate the streams of some ranges, and yield documents of the report."""
         for keys in ranges:
             before = self._table.calls
-            sums: dict[tuple[Any, ...], dict[str, Any]] = {}
-            rows: list[dict[str, Any]] = []
+            found: dict[tuple[Any, ...], dict[str, Any]] = {}
             self._check_lease()
             for row in self._connection.run_all(self._work(keys), self._concurrency):
-                if "stream" in row:
-                    rows.append(row)
-                    if len(rows) >= _MAX_ROWS:
-                        yield rows
-                        rows = []
-                    continue
-                of_kind = sums.setdefault(tuple(row[name] for name in _KIND), row)
+                of_kind = found.setdefault((row.get("stream"), *(row[name] for name in _KIND)), row)
                 if of_kind is not row:
                     of_kind |= {name: of_kind[name] + row[name] for name in _SUMS}
             requests = self._table.calls - before
-            yield [*rows, *sums.values(), _row("", None, None) | {"streams": 0, "requests": requests}]
+            yield [*found.values(), _row("", None, None) | {"streams": 0, "requests": requests}]
 
     def _work(self, keys: KeyRange) -> Iterator[Coroutine[Any, Any, dict[str, Any]]]:
         options, policies = self._options, PolicyReader(self._table)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -36,9 +36,8 @@ from runtime.messages.outcome import VARYING, Outputs, without_values
 from runtime.messages.parsing import Deliveries
 from runtime.options import given
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.spark.logs.normalise import normalise, tell_of_struct
+from runtime.spark.logs.normalise import SHARES, Sample, find_routes, normalise, route, tell_of_struct
 from runtime.spark.logs.read import Log, open_log
-from runtime.spark.logs.route import SHARES, Sample, find_routes, route
 from runtime.spark.scan import RANGES_OF_A_CORE, Documents, Task, scanned
 from runtime.spark.session import check_workers, cores_of, failing_as, job_settings
 from runtime.spark.worker.connection import ConcurrencyLimit, Connection, open_table, reach
@@ -310,9 +309,8 @@ def verify(
                 raise BatchFailedError(
                     f"The cascade has not ended after {len(rounds)} rounds: allow more with --max-rounds."
                 )
-            nothing = sf.lit(None).cast("string")
-            in_form = dict.fromkeys(("business_id", "handler", "problem", "line"), nothing)
-            logs.append(outputs.withColumns(in_form))
+            absent = ("business_id", "handler", "problem", "line")
+            logs.append(outputs.withColumns(dict.fromkeys(absent, sf.lit(None).cast("string"))))
             rounds.append(_found(logs[-1], job, len(rounds), chosen))
         chosen.step("Counting what was found")
         found = reduce(DataFrame.unionByName, rounds).where(sf.col("verdict").isNotNull())
@@ -321,22 +319,18 @@ def verify(
         are_all_known = owner is not None and owner.handlers <= app.handlers.keys()
         if counts and (not are_all_known or any(each.verdict in without_version for each in counts)):
             chosen.step("Looking for streams that are lost")
-            found = found.unionByName(_lost(logs, job, connection))
+            found = found.unionByName(_lost(logs, job, connection), allowMissingColumns=True)
             counts = _count(found)
+        if not counts and chosen.sample < 1:
+            raise LogError("The log holds no messages of the sampled streams: take a larger sample.")
         if not counts:
-            raise LogError(
-                "The log holds no messages: there is nothing to verify."
-                if chosen.sample == 1
-                else "The log holds no messages of the sampled streams: take a larger sample."
-            )
+            raise LogError("The log holds no messages: there is nothing to verify.")
         # One row for each stream and kind: a very long stream was verified in groups.
-        differing = found.where(
-            sf.col("verdict").isin([each.value for each in Verdict if each.is_difference])
-        )
+        differences = [each.value for each in Verdict if each.is_difference]
+        differing = found.where(sf.col("verdict").isin(differences))
         first = sf.min_by(sf.struct("version", "message_id", "error", "changes"), "version").alias("first")
-        grouped = differing.groupBy(*_KIND, "business_id").agg(
-            first, sf.sum("deliveries").alias("deliveries")
-        )
+        deliveries = sf.sum("deliveries").alias("deliveries")
+        grouped = differing.groupBy(*_KIND, "business_id").agg(first, deliveries)
         return Verification(counts, grouped.select(*_KIND, "business_id", "first.*", "deliveries"))
 
 
@@ -384,7 +378,7 @@ def _stored(key: str, first: int = 1, ids: Sequence[str] = (), error: str | None
 
 
 def _lost(logs: Sequence[DataFrame], job: VerifyJob, connection: Connection) -> DataFrame:
-    """Return rows of `FOUND` for streams that today's app does not look for.
+    """Return findings on streams that today's app does not look for, in some columns of `FOUND`.
 
     They are of handlers that it lacks, or have versions of messages of the log that it looks for elsewhere. Costs a
     request for each stream of the table, or of the sample.
@@ -396,6 +390,7 @@ def _lost(logs: Sequence[DataFrame], job: VerifyJob, connection: Connection) -> 
         documents.persist(StorageLevel.DISK_ONLY).count()
     stored = documents.select(sf.from_json("found", _STORED).alias("stored")).select("stored.*")
     versions = stored.selectExpr("handler", "business_id", "first", "posexplode(ids) AS (at, message_id)")
+    versions = versions.selectExpr("handler", "business_id", "first + at AS version", "message_id")
     sent = reduce(
         DataFrame.union, [each.selectExpr("message_id AS id", "handler AS wanted") for each in logs]
     )
@@ -405,26 +400,18 @@ def _lost(logs: Sequence[DataFrame], job: VerifyJob, connection: Connection) -> 
     moved = versions.where(is_of_app).join(sent, is_sent, "left_semi").join(looked_for, keys, "left_anti")
     streams = looked_for.select("handler", "business_id").distinct()
     damaged = stored.where("error IS NOT NULL").join(streams, ["handler", "business_id"], "left_anti")
-    damaged = damaged.selectExpr("*", "0 AS at", "NULL AS message_id")
+    damaged = damaged.selectExpr("handler", "business_id", "first AS version", "NULL AS message_id", "error")
     elsewhere = sf.lit("Today's app does not look here for the message that made the version.")
     no_handler = sf.lit("Today's app has no handler of this name.")
-    found = _finding_of(moved, Verdict.STREAM_LOST, elsewhere)
-    found = found.union(_finding_of(versions.where(~is_of_app), Verdict.STREAM_LOST, no_handler))
-    return found.union(_finding_of(damaged, Verdict.STREAM_DAMAGED, sf.col("error")))
-
-
-def _finding_of(versions: DataFrame, verdict: Verdict, error: Column) -> DataFrame:
-    """Return a row of `FOUND` for each stream of these versions, with the first of them."""
-    first = sf.min(
-        sf.struct((sf.col("first") + sf.col("at")).alias("version"), "message_id", error.alias("error"))
+    lost = moved.select(*versions.columns, elsewhere.alias("error"))
+    lost = lost.union(versions.where(~is_of_app).select("*", no_handler.alias("error")))
+    found = lost.withColumn("verdict", sf.lit(Verdict.STREAM_LOST.value))
+    found = found.union(damaged.withColumn("verdict", sf.lit(Verdict.STREAM_DAMAGED.value)))
+    first = sf.min(sf.struct("version", "message_id", "error")).alias("first")
+    grouped = found.groupBy("handler", "business_id", "verdict").agg(first)
+    return grouped.selectExpr(
+        "handler", "business_id", "verdict", "first.*", "0 AS deliveries", "1 AS streams"
     )
-    grouped = versions.groupBy("handler", "business_id").agg(first.alias("first")).select("*", "first.*")
-    values = {"verdict": sf.lit(verdict.value), "deliveries": sf.lit(0), "streams": sf.lit(1)}
-    columns = [
-        values.get(name, sf.col(name) if name in grouped.columns else sf.lit(None)) for name in FOUND.names
-    ]
-    typed = [column.cast(each.dataType).alias(each.name) for column, each in zip(columns, FOUND, strict=True)]
-    return grouped.select(*typed)
 
 
 def _count(found: DataFrame) -> list[VerdictCount]:
@@ -438,9 +425,8 @@ def _count(found: DataFrame) -> list[VerdictCount]:
         # The errors of deliveries without a version by kind, the most frequent first.
         unknown = found.where((sf.col("verdict") == Verdict.UNKNOWN.value) & sf.col("error").isNotNull())
         alike = sf.regexp_replace("error", VARYING, "").alias("alike")
-        counted = unknown.groupBy(*_KIND, alike).agg(
-            sf.min("error").alias("error"), sf.sum("deliveries").alias("count")
-        )
+        sums = [sf.min("error").alias("error"), sf.sum("deliveries").alias("count")]
+        counted = unknown.groupBy(*_KIND, alike).agg(*sums)
         for row in counted.orderBy(sf.desc("count"), "error").collect():
             reasons.setdefault(tuple(row[name] for name in _KIND), []).append((row["error"], row["count"]))
     order = list(Verdict)

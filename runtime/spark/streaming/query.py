@@ -41,9 +41,8 @@ from runtime.ledger.ledger import EPOCH, HIDDEN_EPOCHS, BatchRecord, BatchStatus
 from runtime.options import given
 from runtime.spark.batch import Rounds, Work
 from runtime.spark.commit import absolute_folder
-from runtime.spark.logs.normalise import normalise, tell_of_struct
+from runtime.spark.logs.normalise import find_routes, group, normalise, tell_of_struct
 from runtime.spark.logs.read import find_on_disk, is_on_disk, lines_of, literal, open_log, with_later_columns
-from runtime.spark.logs.route import find_routes, group
 from runtime.spark.session import (
     cores_of,
     explain,
