@@ -44,7 +44,7 @@ from runtime.spark.logs.read import Log, describe_input, open_log
 from runtime.spark.session import check_workers, cores_of, failing_as, job_settings, planned_once
 from runtime.spark.worker.connection import Connection, open_table, reach
 from runtime.spark.worker.job import FoldJob
-from runtime.spark.worker.outcomes import PART, Fold, Part, PartJob, totals, written
+from runtime.spark.worker.outcomes import PART, Fold, Part, PartFile, PartJob, totals, written
 
 
 def run_batch(
@@ -350,7 +350,10 @@ class Rounds:
         """
         folders, types = self._folders(record), tuple(self.app.message_types)
         try:
-            parts = parts or [folders.write_empty(attempt, types)]
+            if not parts:
+                empty = PartFile(open_folder(folders.staged(attempt)), types)
+                empty.open()
+                parts = [empty.close()]
             size = sum(part.size for part in parts)
             if len(parts) > 1 and not folders.moves_whole and size <= MERGED_UP_TO:
                 folders.check_written(attempt, parts)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -33,7 +33,7 @@ from runtime.errors import BatchRefusedError, UsageError
 from runtime.file_systems import Folder, open_folder, path_and_options, within
 from runtime.ledger.batch import HELD_BACK_MARKER
 from runtime.ledger.ledger import MARK, BatchRecord, mark_of, mark_prefix
-from runtime.spark.worker.outcomes import STORED_OUTCOME, SUFFIX, Part, PartFile, rows_of
+from runtime.spark.worker.outcomes import STORED_OUTCOME, SUFFIX, Part, rows_of
 
 _ROUND = "round"
 
@@ -101,12 +101,6 @@ class BatchFolders:
     def round(self, number: int) -> str:
         """Return the visible folder of a round."""
         return within(self._batch(), f"round={number}")
-
-    def write_empty(self, attempt: str, types: Collection[str]) -> Part:
-        """Write a file without rows: it has the columns of a round without outcomes."""
-        file = PartFile(open_folder(self.staged(attempt)), types)
-        file.open()
-        return file.close()
 
     def check_written(self, attempt: str, parts: Sequence[Part]) -> None:
         """Raise `OSError` unless the files of an attempt have their recorded sizes."""

@@ -251,7 +251,10 @@ class TruncationJob:
 
     def __call__(self, connection: Connection, ranges: Iterable[KeyRange]) -> Documents:
         """Truncate the streams of some ranges."""
-        return _Worker(self, connection).cut(ranges)
+        concurrency = ConcurrencyLimit(self.in_flight)
+        table = connection.measured(connection.table, concurrency, self.options.wrap)
+        pace = Pace(self.requests_per_second) if self.requests_per_second else None
+        return _Worker(self, connection, concurrency, PacedTable(table, pace)).cut(ranges)
 
     def rules(self, decision: Decision) -> tuple[str | None, TruncationRules | None]:
         """Return the source of the rules of a stream, and the rules; None without any."""
@@ -271,40 +274,37 @@ _Exported = tuple[int | None, frozenset[int] | None]
 """The last version of a stream in verified files, and the letters there; None for all."""
 
 
+@dataclass
 class _Worker:
-    def __init__(self, job: TruncationJob, connection: Connection) -> None:
-        self._job, self._options = job, job.options
-        self._connection = connection
-        self._concurrency = ConcurrencyLimit(job.in_flight)
-        pace = Pace(job.requests_per_second) if job.requests_per_second else None
-        self._table = PacedTable(
-            connection.measured(connection.table, self._concurrency, job.options.wrap), pace
-        )
-        self._looked_at_lease = 0.0
+    job: TruncationJob
+    connection: Connection
+    concurrency: ConcurrencyLimit
+    table: PacedTable
+    looked_at_lease: float = 0.0
 
     def cut(self, ranges: Iterable[KeyRange]) -> Documents:
         """Truncate the streams of some ranges, and yield documents of the report."""
         for keys in ranges:
-            before = self._table.calls
+            before = self.table.calls
             found: dict[tuple[Any, ...], dict[str, Any]] = {}
             self._check_lease()
-            for row in self._connection.run_all(self._work(keys), self._concurrency):
+            for row in self.connection.run_all(self._work(keys), self.concurrency):
                 of_kind = found.setdefault((row.get("stream"), *(row[name] for name in _KIND)), row)
                 if of_kind is not row:
                     of_kind |= {name: of_kind[name] + row[name] for name in _SUMS}
-            requests = self._table.calls - before
+            requests = self.table.calls - before
             yield [*found.values(), _row("", None, None) | {"streams": 0, "requests": requests}]
 
     def _work(self, keys: KeyRange) -> Iterator[Coroutine[Any, Any, dict[str, Any]]]:
-        options, policies = self._options, PolicyReader(self._table)
-        pages = stream_keys(self._table, keys)
-        while (page := self._connection.run(anext(pages, None))) is not None:
-            decisions = dict(zip(page, self._connection.run(policies.decide(page)), strict=True))
+        options, policies = self.job.options, PolicyReader(self.table)
+        pages = stream_keys(self.table, keys)
+        while (page := self.connection.run(anext(pages, None))) is not None:
+            decisions = dict(zip(page, self.connection.run(policies.decide(page)), strict=True))
             exported: Mapping[str, _Exported] = dict.fromkeys(page, (None, None))
             if options.export is not None and not options.dry_run:
-                exported = self._connection.run(self._export(options.export, decisions))
+                exported = self.connection.run(self._export(options.export, decisions))
             for key, decision in decisions.items():
-                if time.monotonic() - self._looked_at_lease >= RENEW_SECONDS:
+                if time.monotonic() - self.looked_at_lease >= RENEW_SECONDS:
                     self._check_lease()
                 yield self._truncate(key, decision, *exported.get(key, (0, frozenset())))
 
@@ -313,7 +313,7 @@ class _Worker:
         exported = {}
         with VersionPart(folder) as versions, LetterPart(folder) as letters:
             for key, decision in decisions.items():
-                _, rules = self._job.rules(decision)
+                _, rules = self.job.rules(decision)
                 if rules is None or decision.is_held:
                     continue
                 handler, _, business_id = key.partition("-")
@@ -323,34 +323,34 @@ class _Worker:
 
                 take = partial(versions.add, handler, business_id)
                 with suppress(StoredDataError):  # of which nothing is cut
-                    up_to = await take_versions(self._table, key, rules, RetryPolicy(), take)
-                    exported[key] = up_to, await take_letters(self._table, key, rules, RetryPolicy(), add)
+                    up_to = await take_versions(self.table, key, rules, RetryPolicy(), take)
+                    exported[key] = up_to, await take_letters(self.table, key, rules, RetryPolicy(), add)
             versions.close()
             letters.close()
         return exported
 
     def _check_lease(self) -> None:
-        if self._job.token is not None:
-            self._connection.run(Leases(self._table, self._options.clock).check(self._job.token))
-        self._looked_at_lease = time.monotonic()
+        if self.job.token is not None:
+            self.connection.run(Leases(self.table, self.job.options.clock).check(self.job.token))
+        self.looked_at_lease = time.monotonic()
 
     async def _truncate(
         self, key: str, decision: Decision, up_to: int | None, letters_kept: frozenset[int] | None
     ) -> dict[str, Any]:
         """Truncate a stream, and return its row, or what it adds to the sums of its kind."""
         handler = key.partition("-")[0]
-        source, rules = self._job.rules(decision)
+        source, rules = self.job.rules(decision)
         if decision.is_held:
             return _row(handler, source, HeldBy.HOLD)
         if rules is None:
             return _row(handler, None, None)
         try:
             truncated = await truncate_stream(
-                self._table,
+                self.table,
                 key,
                 rules,
                 RetryPolicy(),
-                dry_run=self._options.dry_run,
+                dry_run=self.job.options.dry_run,
                 up_to=up_to,
                 letters_kept=letters_kept,
             )
@@ -359,7 +359,9 @@ class _Worker:
         if truncated is None:
             return _row(handler, source, None)
         names = ["versions", "runs", "rows", "bytes", "letters"]
-        if self._options.report is not None and (truncated.versions or truncated.held or truncated.letters):
+        if self.job.options.report is not None and (
+            truncated.versions or truncated.held or truncated.letters
+        ):
             names += ["stream", "kept_from", "newest", "horizon"]
         found = {name: getattr(truncated, name) for name in names}
         return _row(handler, source, truncated.held) | {"cut": int(truncated.versions > 0)} | found

@@ -104,7 +104,6 @@ def normalise(log: DataFrame, source: str | None = None, limits: MessageLimits =
     return judged.selectExpr(
         "make_valid_utf8(id) AS message_id",
         "make_valid_utf8(type) AS type",
-        # bytes stay as they are
         "body" if is_packed else "make_valid_utf8(body) AS body",
         "make_valid_utf8(business_id) AS business_id",
         "number AS sequence",
@@ -143,7 +142,12 @@ def _judge(log: DataFrame, source: str | None, limits: MessageLimits) -> tuple[D
     """Add to each row what is read of it and its problem; leave a note of a large one. Return also the types."""
     given = _parse_lines(log, limits) if log.columns == ["line"] else _check_columns(log)
     types = {field.name: field.dataType for field in given.schema}
-    parsed = _with_excess(given, types, limits)
+    parsed, message_id = _with_excess(given, types, limits), canonical("message_id")
+    if source:
+        check_source(source)
+        prefix = text(f"{source}:")
+        has_prefix = f"startswith({message_id}, {prefix})"  # as that of a dead letter of this log
+        message_id = first_of([(has_prefix, message_id)], f"concat({prefix}, {message_id})")
     number, headers = "try_cast(sequence AS BIGINT)", sf.col("headers")  # an unsigned one is a decimal
     if isinstance(types["sequence"], StringType):
         number = f"CASE WHEN sequence RLIKE {text(_NUMBER)} THEN {number} END"
@@ -152,7 +156,7 @@ def _judge(log: DataFrame, source: str | None, limits: MessageLimits) -> tuple[D
     # Columns of their own, or Spark would compute them for each use.
     read = parsed.select(
         "*",
-        sf.expr(f"{_message_id(source)} AS id"),
+        sf.expr(f"{message_id} AS id"),
         sf.expr(f"{number} AS number"),
         sf.expr(f"{_time(types['enqueued_at'])} AS instant"),
         headers.alias("entries"),
@@ -170,15 +174,6 @@ def _judge(log: DataFrame, source: str | None, limits: MessageLimits) -> tuple[D
     is_long = f"problem IS NOT NULL AND octet_length(line) > {limits.line}"
     excess = first_of([(f"{_EXCESS} IS NOT NULL", _EXCESS), (is_long, _measured(text("row"), "line"))])
     return checked.withColumn(_EXCESS, sf.expr(excess)), types
-
-
-def _message_id(source: str | None) -> str:
-    message_id = canonical("message_id")
-    if not source:
-        return message_id
-    check_source(source)
-    prefix = text(f"{source}:")  # which a dead letter of this log has already
-    return first_of([(f"startswith({message_id}, {prefix})", message_id)], f"concat({prefix}, {message_id})")
 
 
 def check_source(source: str) -> None:

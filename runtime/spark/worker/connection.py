@@ -121,29 +121,6 @@ class MeasuredTable(InterceptedTable):
         return result
 
 
-MAX_BUFFERED_BYTES = 128 * 2**20  # the bytes of all groups in process; a larger group is processed alone
-LARGE_BYTES = 2**20  # a larger group does not wait for a common commit
-
-
-class Buffer:
-    """Bounds the bytes of the groups in process. A group is released when it ends."""
-
-    def __init__(self) -> None:
-        self._held = 0
-
-    def admit(self, size: int) -> Iterator[Wait]:
-        """Yield waits until a group has room, or is alone; then count it."""
-        while self._held and self._held + size > MAX_BUFFERED_BYTES:
-            yield Wait.FOR_ONE
-        self._held += size
-        if size > LARGE_BYTES:
-            yield Wait.FOR_NEXT
-
-    def release(self, size: int) -> None:
-        """Stop counting a group."""
-        self._held -= size
-
-
 class EventLoop:
     """Runs coroutines of one thread. Only a store on the network needs asyncio, which takes some time to import."""
 

@@ -28,7 +28,7 @@ from runtime.messages.envelope import Envelopes, id_key, unpack_envelope
 from runtime.messages.limits import MessageLimits, size_of, size_of_headers
 from runtime.messages.outcome import Outcome, Outcomes, Reason, dead_letter
 from runtime.messages.parsing import Deliveries, not_allowed, prepare_all, unroutable
-from runtime.spark.worker.connection import Buffer, ConcurrencyLimit, Connection, Wait, open_table
+from runtime.spark.worker.connection import ConcurrencyLimit, Connection, Wait, open_table
 from runtime.spark.worker.outcomes import OutcomeWriter, rows_of, to_arrow
 from runtime.supervision import Watch, bounded_memory, supervised
 from runtime.versions.properties import placed
@@ -39,6 +39,8 @@ R = TypeVar("R")
 
 MAX_DELIVERIES = 49_152
 MAX_TEXT_BYTES = 32 * 2**20
+MAX_BUFFERED_BYTES = 128 * 2**20  # the bytes of all groups in process; a larger group is processed alone
+LARGE_BYTES = 2**20  # a larger group does not wait for a common commit
 DELIVERY_BYTES = 2048  # memory of a delivery without its text, until its outcome is written; measured
 HARD_LIMIT = 2  # a group may exceed its limits by this factor to keep copies of a message together
 
@@ -186,11 +188,12 @@ def by_stream(
 
     The groups of one stream wait for each other, and share what `begin` returns.
     """
-    buffer = Buffer()
+    held = 0
 
     async def within_bounds(group: Group, stream: S) -> R:
+        nonlocal held
         result = await work(group, stream)
-        buffer.release(group.size)
+        held -= group.size  # its result is taken before the next group is admitted
         return result
 
     stream = begin()
@@ -199,7 +202,11 @@ def by_stream(
             yield Wait.FOR_ALL
         else:
             stream = begin()
-        yield from buffer.admit(group.size)
+        while held and held + group.size > MAX_BUFFERED_BYTES:
+            yield Wait.FOR_ONE
+        held += group.size
+        if group.size > LARGE_BYTES:
+            yield Wait.FOR_NEXT
         yield within_bounds(group, stream)
         del group  # frees memory before the next one is read
 
