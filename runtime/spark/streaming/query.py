@@ -54,7 +54,6 @@ from runtime.spark.session import (
     unless_gone,
 )
 from runtime.spark.worker.connection import Connection, check_reach, open_table
-
 from runtime.spark.worker.outcomes import ARROW_OUTCOME, OUTCOMES, SUFFIX, PartFile
 
 if TYPE_CHECKING:
@@ -635,7 +634,6 @@ class Stream:
             self.publish(messages.sparkSession, record.batch_id, place)
         self.places.show(epoch)
         self.done(record)
-
 
     def _prepare_once(self, rounds: Rounds, epoch: int) -> None:
         """Check, before the first epoch after a start, what all epochs have in common."""
