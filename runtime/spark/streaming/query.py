@@ -53,7 +53,7 @@ from runtime.spark.session import (
     master_of,
     unless_gone,
 )
-from runtime.spark.worker.connection import Connection, check_reach, open_table
+from runtime.spark.worker.connection import Connection, open_table
 from runtime.spark.worker.outcomes import ARROW_OUTCOME, OUTCOMES, SUFFIX, PartFile
 
 if TYPE_CHECKING:
@@ -556,8 +556,7 @@ class Stream:
                 "This DataFrame is no stream: make it with spark.readStream, or run it as a batch."
             )
         when = _triggered(trigger)
-        connection = self._open()
-        check_reach(connection, spark)
+        connection = self._open(spark)
         find = Ledger(connection.table, self.options.clock).find
         us = Owner(self.query, connection.store.url, self.place.table)
         self.admission.check_start(us, lambda batch_id: connection.run(find(batch_id)))
@@ -610,8 +609,8 @@ class Stream:
 
         places.show_all(lambda epoch: epoch < end and is_published(epoch))
 
-    def _open(self) -> Connection:
-        return open_table(self.place.store, self.place.table, self.options.other_table)
+    def _open(self, spark: SparkSession | None = None) -> Connection:
+        return open_table(self.place.store, self.place.table, self.options.other_table, spark=spark)
 
     def _run(self, messages: DataFrame, epoch: int) -> None:
         rounds = self._rounds(messages)

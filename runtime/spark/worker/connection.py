@@ -390,7 +390,8 @@ def open_table(
     if key not in _connections:
         _connections[key] = Connection(TablePlace(store_url, table_name), key[-1], make=make)
     if spark is not None:
-        check_reach(_connections[key], spark)
+        for store in _connections[key].stores:
+            check_scope(store.scope, master_of(spark))
     return _connections[key]
 
 
@@ -405,12 +406,6 @@ def _close_all() -> None:
         if process == os.getpid():  # not inherited from a parent
             connection.close()
     _connections.clear()
-
-
-def check_reach(connection: Connection, spark: SparkSession) -> None:
-    """Raise `UsageError` if the workers of a session would not see the store of the driver."""
-    for store in connection.stores:
-        check_scope(store.scope, master_of(spark))
 
 
 def check_scope(scope: Scope, master: str) -> None:
