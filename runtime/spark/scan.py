@@ -5,25 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field
-from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from eventstore import KeyRange, Table
-from eventstore.stream import read_range, split_keys
-from handlers import App
-from runtime.algorithms.choice import AlgorithmName, Dependencies, check_stores, make_outboxes
-from runtime.algorithms.outbox.entity import ENTITY
+from eventstore.stream import split_keys
 from runtime.batch_options import TablePlace
-from runtime.clock import Clock, cut_off, system_clock
 from runtime.errors import BatchFailedError, StoredDataError
 from runtime.maintenance.statistics import object_keys
-from runtime.retries import until_undisturbed
-from runtime.spark.session import check_workers, cores_of, failing_as, job_settings
-from runtime.spark.worker.connection import ConcurrencyLimit, Connection, open_table, reach
+from runtime.spark.session import cores_of, failing_as, job_settings
+from runtime.spark.worker.connection import Connection, open_table
 from runtime.spark.worker.outcomes import rows_of
 from runtime.versions.properties import Damaged, collecting, placed, report
 
@@ -89,10 +82,10 @@ def scan(
         with placed(connection.table):
             return connection.run(function(connection.table, keys)).document()
 
-    _scan(spark, place, document, merge, prefix=prefix)
+    scan_with(spark, place, document, merge, prefix=prefix)
 
 
-def _scan(
+def scan_with(
     spark: SparkSession,
     place: TablePlace,
     document: Callable[[Connection, KeyRange], object],
@@ -101,6 +94,8 @@ def _scan(
     other: TablePlace | None = None,
     prefix: str = "",
 ) -> None:
+    """Scan as `scan` does, with a function that runs its own coroutines, perhaps on two tables."""
+
     def job(connection: Connection, ranges: Iterable[KeyRange]) -> Documents:
         for keys in ranges:
             damaged = Damaged()
@@ -117,47 +112,3 @@ def _scan(
             for problem in found["damaged"]:
                 report(StoredDataError(problem))
             merge(found["result"])
-
-
-def evict(
-    spark: SparkSession,
-    app: App,
-    place: TablePlace,
-    older_than: timedelta,
-    *,
-    algorithm: AlgorithmName,
-    ids: TablePlace | None = None,
-    dry_run: bool = False,
-    clock: Clock = system_clock,
-) -> int:
-    """Forget the ids of messages that were processed longer ago, as `Processor.evict` does. Return their number.
-
-    `ids` is the place of the de-duplication store, None for the table of the states. Costs what `scan` does, and the
-    requests of `Processor.evict`. Raises `UsageError` for a store that the algorithm does not use, what `scan` raises,
-    after which it can be run again, and when all others are done `StoredDataError` for an entity that cannot be read.
-    """
-    check_stores(algorithm, deduplication_store=ids, token_store=None)
-    open_table(place.store, place.table, ids, make=False, spark=spark)
-    check_workers(spark, partial(reach, app, place.for_workers(), ids and ids.for_workers()))
-    counts: list[int] = []
-    latest = cut_off(clock, older_than)
-
-    def forgotten(connection: Connection, keys: KeyRange) -> int:
-        concurrency = ConcurrencyLimit(32)
-        table = connection.measured(connection.table, concurrency)
-        other = connection.measured(connection.other, concurrency)
-        outboxes = make_outboxes(algorithm, Dependencies(app, table, deduplication_store=other))
-
-        async def entities() -> list[str]:
-            return [row.partition_key async for row in read_range(connection.table, ENTITY, keys, ())]
-
-        found = ((key, outboxes.get(key.partition("-")[0])) for key in connection.run(entities()))
-        work = (
-            until_undisturbed(outbox.retries, partial(outbox.evict_from, key, latest, dry_run=dry_run))
-            for key, outbox in found
-            if outbox is not None
-        )
-        return sum(connection.run_all(work, concurrency))
-
-    _scan(spark, place, forgotten, counts.append, other=ids)
-    return sum(counts)

@@ -323,7 +323,6 @@ class Connection:
         self.store = connect(place.store)
         self.stores = [self.store] if other is None else [self.store, connect(other.store)]
         is_remote = any(store.scope == "network" for store in self.stores)
-        self.scope: Scope = "network" if is_remote else self.store.scope
         self._loop = EventLoop() if is_remote else None
         self._group = GroupCommit()
         try:

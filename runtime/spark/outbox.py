@@ -1,4 +1,4 @@
-"""Tokens for the messages of a log from outside, issued once for each log.
+"""Outboxes on Spark: ids are evicted, and the messages of a log from outside are issued tokens, once for each log.
 
 Every token is stored durably before the log that names it is written. A record of the log keeps a second issue from
 creating a token again, whose message may have been processed meanwhile: it gives the same names.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from hashlib import sha256
 
@@ -15,11 +16,14 @@ import pyarrow as pa
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as sf
 
-from eventstore import Operation, RowExistsError, Table
+from eventstore import KeyRange, Operation, RowExistsError, Table
+from eventstore.stream import read_range
 from handlers import App
-from runtime.algorithms.choice import handlers_of
+from runtime.algorithms.choice import AlgorithmName, Dependencies, check_stores, handlers_of, make_outboxes
+from runtime.algorithms.outbox.entity import ENTITY
 from runtime.algorithms.outbox.stores import CHAIN_LENGTH, FIRST_IN_CHAIN, HEADER, TokenStore, first_tokens
 from runtime.batch_options import Step, TablePlace
+from runtime.clock import Clock, cut_off, system_clock
 from runtime.errors import BatchFailedError, UsageError
 from runtime.file_systems import open_folder
 from runtime.maintenance.check import ISSUED
@@ -28,8 +32,9 @@ from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.commit import absolute_folder
 from runtime.spark.logs.normalise import normalise
 from runtime.spark.logs.read import Log, describe_messages, open_log
+from runtime.spark.scan import scan_with
 from runtime.spark.session import check_workers, failing_as, job_settings
-from runtime.spark.worker.connection import ConcurrencyLimit, open_table, reach
+from runtime.spark.worker.connection import ConcurrencyLimit, Connection, open_table, reach
 from runtime.spark.worker.outcomes import rows_of
 
 
@@ -121,3 +126,47 @@ async def _note(table: Table, what: str, out: str) -> None:
         return
     finally:
         await table.barrier()
+
+
+def evict(
+    spark: SparkSession,
+    app: App,
+    place: TablePlace,
+    older_than: timedelta,
+    *,
+    algorithm: AlgorithmName,
+    ids: TablePlace | None = None,
+    dry_run: bool = False,
+    clock: Clock = system_clock,
+) -> int:
+    """Forget the ids of messages that were processed longer ago, as `Processor.evict` does. Return their number.
+
+    `ids` is the place of the de-duplication store, None for the table of the states. Costs what `scan` does, and the
+    requests of `Processor.evict`. Raises `UsageError` for a store that the algorithm does not use, what `scan` raises,
+    after which it can be run again, and when all others are done `StoredDataError` for an entity that cannot be read.
+    """
+    check_stores(algorithm, deduplication_store=ids, token_store=None)
+    open_table(place.store, place.table, ids, make=False, spark=spark)
+    check_workers(spark, partial(reach, app, place.for_workers(), ids and ids.for_workers()))
+    counts: list[int] = []
+    latest = cut_off(clock, older_than)
+
+    def forgotten(connection: Connection, keys: KeyRange) -> int:
+        concurrency = ConcurrencyLimit(32)
+        table = connection.measured(connection.table, concurrency)
+        other = connection.measured(connection.other, concurrency)
+        outboxes = make_outboxes(algorithm, Dependencies(app, table, deduplication_store=other))
+
+        async def entities() -> list[str]:
+            return [row.partition_key async for row in read_range(connection.table, ENTITY, keys, ())]
+
+        found = ((key, outboxes.get(key.partition("-")[0])) for key in connection.run(entities()))
+        work = (
+            until_undisturbed(outbox.retries, partial(outbox.evict_from, key, latest, dry_run=dry_run))
+            for key, outbox in found
+            if outbox is not None
+        )
+        return sum(connection.run_all(work, concurrency))
+
+    scan_with(spark, place, forgotten, counts.append, other=ids)
+    return sum(counts)
