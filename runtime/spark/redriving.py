@@ -15,19 +15,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from eventstore import Table
 from handlers import App
+from runtime import dead_letters
 from runtime.batch_options import BatchOptions, TablePlace
-from runtime.dead_letters import (
-    Edits,
-    FoundLetter,
-    Selection,
-    StreamLetters,
-    Wanted,
-    find_letters,
-    letters_of_stream,
-    letters_of_table,
-    remove,
-    streams_with_letters,
-)
 from runtime.errors import UsageError
 from runtime.file_systems import Folder, open_folder, within
 from runtime.messages.envelope import Envelope, pack_envelope
@@ -52,7 +41,7 @@ def redrive(
     store: str,
     table: str,
     out: str,
-    where: Selection = Selection(),  # noqa: B008 - is immutable
+    where: dead_letters.Selection = dead_letters.Selection(),  # noqa: B008 - is immutable
     edits: Iterable[str] | None = None,
     batch_id: str | None = None,
     **options: Any,  # noqa: ANN401 - the fields of BatchOptions
@@ -64,11 +53,13 @@ def redrive(
     `UsageError` when there are none.
     """
     batch = Batch(spark, app, store, table, out, given(BatchOptions, options))
-    wanted = Wanted(where, Edits(edits or ()), only_edited=where.is_all and edits is not None)
+    wanted = dead_letters.Wanted(
+        where, dead_letters.Edits(edits or ()), only_edited=where.is_all and edits is not None
+    )
     return redrive_wanted(batch, wanted, batch_id).outcomes
 
 
-def redrive_wanted(batch: Batch, wanted: Wanted, batch_id: str | None = None) -> BatchResult:
+def redrive_wanted(batch: Batch, wanted: dead_letters.Wanted, batch_id: str | None = None) -> BatchResult:
     """Handle the wanted letters again, or those with which the batch of this id began.
 
     Costs the requests that find them, and one query and one transaction for each of their streams. Raises `UsageError`
@@ -142,7 +133,7 @@ class RedrivenLetters:
         with self._folder.read(_FILE) as file:
             return int(parquet.ParquetFile(file).metadata.num_rows)
 
-    async def freeze(self, table: Table, app: App, wanted: Wanted) -> int:
+    async def freeze(self, table: Table, app: App, wanted: dead_letters.Wanted) -> int:
         """Choose and write the letters, and return their number. Memory does not grow with it.
 
         Raises `UsageError` for letters of a handler that the app lacks, and for edits of letters that are not chosen.
@@ -155,7 +146,7 @@ class RedrivenLetters:
             undo.callback(self.remove)
             writing = partial(parquet.ParquetWriter, schema=_REDRIVEN, compression="zstd")
             with unfinished.write(_FILE) as file, writing(file) as writer:
-                async for found in find_letters(table, wanted.selection):
+                async for found in dead_letters.find_letters(table, wanted.selection):
                     if not wanted.takes(found):
                         continue
                     rows += _rows(found, app, wanted.edits.mended(found))
@@ -189,7 +180,7 @@ class RedrivenLetters:
                 for batch in parquet.ParquetFile(file).iter_batches(columns=["row", "etag"]):
                     of_table = ((row["row"], row["etag"]) for row in batch.to_pylist() if row["row"])
                     for row, etag in dict.fromkeys(of_table):
-                        await until_undisturbed(retries, partial(remove, table, row, etag))
+                        await until_undisturbed(retries, partial(dead_letters.remove, table, row, etag))
         self.remove()
 
     def remove(self) -> None:
@@ -202,7 +193,7 @@ class RedrivenLetters:
         return open_folder(self.path)
 
 
-def _rows(found: FoundLetter, app: App, mended: Envelope | None) -> Iterator[dict[str, Any]]:
+def _rows(found: dead_letters.FoundLetter, app: App, mended: Envelope | None) -> Iterator[dict[str, Any]]:
     """Yield a row for each handler of a letter: for a letter of a stream the stream's own."""
     letter = found.letter
     envelope = mended or letter.envelope
@@ -249,7 +240,7 @@ def letters(
     *,
     store: str,
     table: str,
-    where: Selection = Selection(),  # noqa: B008 - is immutable
+    where: dead_letters.Selection = dead_letters.Selection(),  # noqa: B008 - is immutable
 ) -> DataFrame:
     """Return the letters of a table, see `LETTER`. Workers read them when the DataFrame is used.
 
@@ -258,7 +249,7 @@ def letters(
     connection = open_table(store, table, make=False, spark=spark)
 
     async def keys() -> list[tuple[str, int]]:
-        found = streams_with_letters(connection.table, where)
+        found = dead_letters.streams_with_letters(connection.table, where)
         return [(stream.key, stream.waiting) async for stream in found]
 
     streams = spark.createDataFrame([*connection.run(keys()), (_OF_TABLE, 1)], "key string, waiting long")
@@ -266,15 +257,15 @@ def letters(
 
 
 def _letters_of(
-    place: TablePlace, where: Selection, batches: Iterable[pa.RecordBatch]
+    place: TablePlace, where: dead_letters.Selection, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     connection = open_table(place.store, place.table)
     table = connection.table
 
-    async def read(key: str, waiting: int) -> list[FoundLetter]:
+    async def read(key: str, waiting: int) -> list[dead_letters.FoundLetter]:
         if key == _OF_TABLE:
-            return [found async for found in letters_of_table(table, where)]
-        found = await letters_of_stream(table, StreamLetters(key, waiting, 0))
+            return [found async for found in dead_letters.letters_of_table(table, where)]
+        found = await dead_letters.letters_of_stream(table, dead_letters.StreamLetters(key, waiting, 0))
         return [each for each in found if where.takes(each.handler, each.letter)]
 
     for stream in rows_of(batches):

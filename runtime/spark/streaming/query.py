@@ -39,20 +39,11 @@ from runtime.errors import BatchFailedError, BatchRefusedError, LogError, UsageE
 from runtime.file_systems import Folder, open_folder, path_and_options, within
 from runtime.ledger.ledger import EPOCH, HIDDEN_EPOCHS, BatchRecord, BatchStatus, Ledger, check_id
 from runtime.options import given
+from runtime.spark import session
 from runtime.spark.batch import Rounds, Work
 from runtime.spark.commit import absolute_folder
 from runtime.spark.logs.normalise import find_routes, group, normalise, tell_of_struct
 from runtime.spark.logs.read import find_on_disk, is_on_disk, lines_of, literal, open_log, with_later_columns
-from runtime.spark.session import (
-    cores_of,
-    explain,
-    failing_as,
-    is_connect,
-    job_settings,
-    keep_job_settings,
-    master_of,
-    unless_gone,
-)
 from runtime.spark.worker.connection import Connection, open_table
 from runtime.spark.worker.outcomes import ARROW_OUTCOME, OUTCOMES, SUFFIX, PartFile
 
@@ -546,7 +537,7 @@ class Stream:
     def start(self, df: DataFrame, trigger: Trigger = None) -> StreamingQuery:
         """Start the query. Raises `UsageError` for what is no stream, and `LogError` for what is no log."""
         spark = df.sparkSession
-        if is_connect(spark):
+        if session.is_connect(spark):
             raise UsageError(
                 "Micro-batches are run by the process that has the session, and Spark Connect would run them on its "
                 "server: start the stream in a session of this process, such as that of --master or spark-submit."
@@ -560,7 +551,7 @@ class Stream:
         find = Ledger(connection.table, self.options.clock).find
         us = Owner(self.query, connection.store.url, self.place.table)
         self.admission.check_start(us, lambda batch_id: connection.run(find(batch_id)))
-        with job_settings(spark):  # of which the query has a copy
+        with session.job_settings(spark):  # of which the query has a copy
             log = normalise(df, self.options.source, self.options.limits)
             types = self.options.types_of(self.app)
             tell_of_struct(df, self.app, types, self.say)
@@ -576,17 +567,17 @@ class Stream:
         """Run the query to its end, or until Ctrl-C. Raises what stopped it."""
         query = self.start(df, trigger)
         try:
-            with failing_as(BatchFailedError, f"Nothing is lost: {_START_AGAIN}."):
+            with session.failing_as(BatchFailedError, f"Nothing is lost: {_START_AGAIN}."):
                 while query.isActive:  # Ctrl-C interrupts a sleep, but no call into Java
                     time.sleep(_LOOK_EVERY_SECONDS)
         finally:
-            with unless_gone():
+            with session.unless_gone():
                 query.stop()
         if self.failure is not None:
             raise self.failure
         failure = query.exception()
         if failure is not None:
-            raise BatchFailedError(f"The query {self.query} was stopped: {explain(failure)}")
+            raise BatchFailedError(f"The query {self.query} was stopped: {session.explain(failure)}")
 
     def __call__(self, messages: DataFrame, epoch: int) -> None:
         """Run the micro-batch of an epoch."""
@@ -638,7 +629,7 @@ class Stream:
         """Check, before the first epoch after a start, what all epochs have in common."""
         if self._is_prepared:
             return
-        keep_job_settings(rounds.spark)
+        session.keep_job_settings(rounds.spark)
         rounds.check_table()
         rounds.check_place()
         # Epochs that wait to be merged in another OUT, before this start, are moved there.
@@ -651,7 +642,7 @@ class Stream:
     def _rounds(self, messages: DataFrame) -> Rounds:
         spark = messages.sparkSession
         # One task for each core: it costs more than the few messages of a micro-batch.
-        self._partitions = self._partitions or self.options.partitions or cores_of(spark)
+        self._partitions = self._partitions or self.options.partitions or session.cores_of(spark)
         options = replace(self.options, partitions=self._partitions)
         return Rounds(
             spark, self.app, self.place, self.places.working, options, self._open(), again=_START_AGAIN
@@ -724,7 +715,7 @@ def open_source(
     a file, whose columns have the types of all; later files may have more optional columns. Raises `LogError`.
     """
     path, files = folder, None
-    if is_on_disk(folder, master_of(spark)):
+    if is_on_disk(folder, session.master_of(spark)):
         as_ = "json" if format_ == "json" else "parquet"
         files = find_on_disk([folder], as_, may_be_empty=format_ != "parquet")
         path = literal(files.paths[0])
@@ -734,7 +725,7 @@ def open_source(
     if max_files is not None:
         reader = reader.option("maxFilesPerTrigger", max_files)
     where = f"The folder {folder} cannot be read as a stream of {format_} files"
-    with failing_as(lambda sentence: LogError(f"{where}: {sentence}")):
+    with session.failing_as(lambda sentence: LogError(f"{where}: {sentence}")):
         if format_ == "outcomes":
             return published_outputs(reader.schema(OUTCOMES).parquet(path))
         if format_ == "json":
