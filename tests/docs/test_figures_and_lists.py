@@ -36,8 +36,13 @@ from runtime.messages.outcome import Reason, Status
 from runtime.publishing import DeliverySettings
 from runtime.spark.session import with_retries
 from runtime.spark.sources import _OPTIONS
-from runtime.spark.worker.connection import MAX_BUFFERED_BYTES
-from runtime.spark.worker.job import DELIVERY_BYTES, HARD_LIMIT, MAX_DELIVERIES, MAX_TEXT_BYTES
+from runtime.spark.worker.job import (
+    DELIVERY_BYTES,
+    HARD_LIMIT,
+    MAX_BUFFERED_BYTES,
+    MAX_DELIVERIES,
+    MAX_TEXT_BYTES,
+)
 from runtime.spark.worker.outcomes import MAX_BYTES, MAX_ROWS
 from runtime.tables.streams import _READ_ONE_BY_ONE
 from runtime.versions import limits

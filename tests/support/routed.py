@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from handlers import App
-from runtime.spark.logs.route import FOLD_COLUMNS
+from runtime.spark.logs.normalise import FOLD_COLUMNS
 
 LogRow = Mapping[str, Any]
 """A row of a log, with the columns that it has; `enqueued_at` in microseconds, `headers` as a mapping."""

@@ -33,7 +33,8 @@ from runtime.cli.commands.outcomes import OutcomeFiles, Wanted
 from runtime.errors import BatchFailedError, BatchRefusedError
 from runtime.file_systems import open_folder, within
 from runtime.ledger.ledger import BatchRecord
-from runtime.spark import Batch, outputs, rounds, run_batch
+from runtime.spark import Batch, outputs, run_batch
+from runtime.spark import batch as rounds
 from runtime.spark.commit import BatchFolders
 from runtime.spark.worker.connection import open_table
 from runtime.spark.worker.outcomes import PART, Fold, Part, PartJob, written

@@ -15,7 +15,8 @@ from runtime.ledger.ledger import Ledger
 from runtime.maintenance.check import Checked, check_table
 from runtime.maintenance.statistics import TableCount, count_objects, count_rows
 from runtime.retries import RetryPolicy
-from runtime.spark.scan import evict, scan
+from runtime.spark.outbox import evict
+from runtime.spark.scan import scan
 from runtime.versions.stream import stream_keys
 from samples.shooting_range import app
 from tests.integration.spark.conftest import NIGHT

@@ -15,7 +15,7 @@ from runtime import file_systems
 from runtime.errors import BatchFailedError, BatchRefusedError, UsageError
 from runtime.file_systems import Folder, open_folder
 from runtime.ledger.ledger import Ledger
-from runtime.spark import rounds
+from runtime.spark import batch as rounds
 from runtime.spark.commit import absolute_folder
 from runtime.spark.worker.outcomes import PartJob, totals
 from tests.support.outcome_rows import batch, outcome

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from runtime.ledger.ledger import BatchRecord, BatchStatus
-from runtime.spark.rounds import BatchResult
+from runtime.spark.batch import BatchResult
 
 
 def test_a_result_is_shown_as_its_counts():

@@ -28,7 +28,7 @@ from runtime.spark.session import (
     with_retries,
 )
 from runtime.spark.streaming.query import run_stream
-from runtime.spark.worker.connection import check_reach
+from runtime.spark.worker.connection import check_scope
 from samples.shooting_range import app
 
 PLAN = "== Physical Plan ==\n*(1) Range (0, 1, step=1, splits=12)\n"
@@ -76,9 +76,8 @@ def test_of_a_cluster_and_of_all_cores_a_plan_says_it():
 def test_a_server_of_another_machine_does_not_see_the_files_of_this_one():
     assert master_of(of_connect("localhost", spark_master="local[2]")) == "local[2]"
     assert master_of(of_connect("far.away", spark_master="local[2]")) == "sc://far.away"
-    store = SimpleNamespace(stores=[SimpleNamespace(scope="machine")])
     with pytest.raises(UsageError, match=r"the workers of sc://far\.away may run on others"):
-        check_reach(store, of_connect("far.away", spark_master="local[2]"))  # type: ignore[arg-type]
+        check_scope("machine", "sc://far.away")
 
 
 @pytest.mark.parametrize(

@@ -48,11 +48,11 @@ def test_the_format_is_what_the_names_say(found, names, at, format_):
     assert found(*names, at=at).format == format_
 
 
-@pytest.mark.parametrize("kind", ["link to nothing", "loop", "pipe", "no UTF-8", "no gzip"])
+@pytest.mark.parametrize("kind", ["link to nothing", "loop", "pipe", "no UTF-8"])
 def test_what_cannot_be_read_is_refused(tmp_path, kind):
     (tmp_path / "log").mkdir()
     (tmp_path / "log" / "a.jsonl").write_text("{}")
-    odd = tmp_path / "log" / ("b.jsonl.gz" if kind == "no gzip" else "b.jsonl")
+    odd = tmp_path / "log" / "b.jsonl"
     match kind:
         case "link to nothing":
             odd.symlink_to(tmp_path / "nowhere")
@@ -61,10 +61,8 @@ def test_what_cannot_be_read_is_refused(tmp_path, kind):
             (tmp_path / "log" / "deep" / "again").symlink_to(tmp_path / "log")
         case "pipe":
             os.mkfifo(odd)
-        case "no UTF-8":
-            Path(os.fsdecode(os.fsencode(tmp_path) + b"/log/b\xff.jsonl")).write_text("{}")
         case _:
-            odd.write_text("{}")
+            Path(os.fsdecode(os.fsencode(tmp_path) + b"/log/b\xff.jsonl")).write_text("{}")
 
     with pytest.raises(LogError):
         find_on_disk([str(tmp_path / "log")])
@@ -112,13 +110,10 @@ def test_what_spark_passes_over_is_told_but_for_what_it_writes_itself(found):
     ("names", "options", "sentence"),
     [
         ([], {"at": "nowhere"}, r"There is no log at .*nowhere\.$"),
-        (["a.jsonl", "b"], {"at": "a.json"}, r"There is no log at .* has a\.jsonl\.$"),
-        ([], {"at": "no/where/a.jsonl"}, r"There is no log at .* There is no folder .*/no\.$"),
-        (["log.csv"], {"at": "log.csv", "text": "a,b"}, r"is no log.* pandas\.read_csv\("),
-        (["a.jsonl", "b/app.py"], {}, r"app\.py is no log, which is Parquet or JSON lines\.$"),
-        (["a.jsonl", "store.db"], {}, r"store\.db is no log, .* has a\.jsonl\.$"),
+        (["log.csv"], {"at": "log.csv", "text": "a,b"}, "is no Parquet"),
+        (["a.jsonl", "b/app.py"], {}, "has JSON lines and other files"),
         (["a.csv"], {"format_": "parquet", "text": "a,b"}, "is no Parquet"),
-        (["a.jsonl", "b/c.parquet"], {}, "has JSON lines and Parquet"),
+        (["a.jsonl", "b/c.parquet"], {}, "has JSON lines and other files"),
         (["a.jsonl"], {"format_": "parquet"}, "is no Parquet.* --format json"),
         (["a"], {"format_": "json"}, "is Parquet: leave out --format"),
         (["a.jsonl", "b.jsonl"], {"text": "PAR1"}, "is Parquet: leave out --format"),

@@ -9,8 +9,8 @@ from eventstore import drive
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.errors import BatchRefusedError, UsageError
 from runtime.ledger.ledger import BatchStatus
-from runtime.spark.rounds import Rounds
-from runtime.spark.streaming.admission import Admission, Owner, Planned
+from runtime.spark.batch import Rounds
+from runtime.spark.streaming.query import Admission, Owner, Planned
 from runtime.spark.worker.connection import Connection
 from samples.shooting_range import app
 from tests.support.checkpoints import TIME, WrittenCheckpoint

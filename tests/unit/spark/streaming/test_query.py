@@ -15,8 +15,7 @@ from runtime.publishing.publisher import TargetOptions
 from runtime.publishing.targets.sql import SqliteTarget
 from runtime.spark import redrive, run_batch, run_stream, verify
 from runtime.spark.publishing import PublishTo
-from runtime.spark.streaming.admission import Owner
-from runtime.spark.streaming.query import EpochPlaces, Stream
+from runtime.spark.streaming.query import EpochPlaces, Owner, Stream
 from runtime.spark.worker.outcomes import PartFile
 from samples.shooting_range import app
 from tests.support.checkpoints import WrittenCheckpoint

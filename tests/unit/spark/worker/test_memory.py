@@ -16,12 +16,12 @@ from eventstore import InterceptedTable, Table
 from runtime.batch_options import BatchOptions, TablePlace, VerifyOptions
 from runtime.ledger.batch import BatchContext
 from runtime.messages.envelope import Envelope
+from runtime.messages.limits import size_of, size_of_headers
 from runtime.messages.outcome import Outcome, Outcomes, Output, Status
 from runtime.spark.verification import VerifyJob
-from runtime.spark.worker import connection as buffer
 from runtime.spark.worker import job as deliveries
 from runtime.spark.worker import outcomes as writing
-from runtime.spark.worker.job import DELIVERY_BYTES, FoldJob, groups, text_bytes
+from runtime.spark.worker.job import DELIVERY_BYTES, FoldJob, groups
 from runtime.spark.worker.outcomes import OutcomeWriter
 from samples.shooting_range import app
 from tests.support.logs import message_id
@@ -122,7 +122,7 @@ def fold(url: str, slow: SlowTable, given: Iterable[pa.RecordBatch]) -> list[str
 
 @pytest.fixture
 def _three_streams_fit(monkeypatch):
-    monkeypatch.setattr(buffer, "MAX_BUFFERED_BYTES", 3 * SIZE + SIZE // 2)
+    monkeypatch.setattr(deliveries, "MAX_BUFFERED_BYTES", 3 * SIZE + SIZE // 2)
     monkeypatch.setattr(writing, "MAX_ROWS", LENGTH)
 
 
@@ -159,7 +159,7 @@ def test_groups_on_a_file_wait_for_a_commit_while_they_have_room(tmp_path):
 
 @pytest.mark.usefixtures("_three_streams_fit")
 def test_a_large_group_on_a_file_waits_for_no_commit_with_others(tmp_path, monkeypatch):
-    monkeypatch.setattr(buffer, "LARGE_BYTES", 2 * SIZE)
+    monkeypatch.setattr(deliveries, "LARGE_BYTES", 2 * SIZE)
     lengths = [LENGTH, 2 * LENGTH, 3 * LENGTH, LENGTH, LENGTH]
     slow = SlowTable(sizes(*lengths), turns=0)
     ended_when_asked_for: list[list[str]] = []
@@ -194,7 +194,7 @@ def test_a_verification_keeps_to_the_bound_too(network_store):
     [("four", None, 4), ("fünf", None, 5), (b"\xff\xfe", None, 2), (None, {}, 0), ("", {"trace": "ä"}, 7)],
 )
 def test_text_counts_as_the_bytes_that_it_is_sent_as(content, headers, expected):
-    assert text_bytes(Envelope("m-1", "Said", content, headers=headers)) == expected
+    assert size_of(content) + size_of_headers(headers) == expected
 
 
 def test_headers_fill_a_group_as_bodies_do(monkeypatch):
@@ -433,7 +433,7 @@ def test_a_long_group_gives_its_outcomes_in_several_batches(tmp_path, monkeypatc
 
 def test_nothing_of_a_group_is_kept_when_it_is_done(tmp_path, monkeypatch):
     monkeypatch.setattr(deliveries, "MAX_DELIVERIES", 20)
-    monkeypatch.setattr(buffer, "LARGE_BYTES", 19 * deliveries.DELIVERY_BYTES)
+    monkeypatch.setattr(deliveries, "LARGE_BYTES", 19 * deliveries.DELIVERY_BYTES)
     monkeypatch.setattr(writing, "MAX_ROWS", 20)
     groups: list[int] = []
     outcomes: list[int] = []
