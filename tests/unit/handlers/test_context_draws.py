@@ -48,7 +48,7 @@ def test_one_more_draw_of_a_kind_never_shifts_another():
 
     for order in permutations(draw_of):
         drawn = context()
-        found = {kind: [draw_of[kind](drawn) for _ in range(3)][0] for kind in order}
+        found = {kind: next(iter([draw_of[kind](drawn) for _ in range(3)])) for kind in order}
         assert found == alone
 
 
