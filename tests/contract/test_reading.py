@@ -92,13 +92,21 @@ def test_an_empty_stream_has_no_events(run, partition, read):
 
 
 @pytest.mark.parametrize(
-    "read", [*READS, partial(Stream.read, start_version=5), lambda place: collect(Stream.iterate(place))]
+    "read",
+    [
+        *READS,
+        Stream.open,
+        partial(Stream.read, start_version=5),
+        lambda place: collect(Stream.iterate(place)),
+    ],
 )
 def test_a_stream_that_is_not_there_is_an_error_or_none(run, partition, read):
-    with pytest.raises(StreamNotFoundError):
+    with pytest.raises(StreamNotFoundError) as raised:
         run(read(partition))
-    assert run(Stream.try_read(partition)) is None
-    assert run(Stream.try_read(partition, start_version=5)) is None
+    assert raised.value.stream == "orders-7"
+    for found in (Stream.try_read(partition), Stream.try_read(partition, 5), Stream.try_open(partition)):
+        assert run(found) is None
+    assert not run(Stream.exists(partition))
 
 
 @pytest.mark.parametrize("read", [Stream.read, Stream.read_backwards])
@@ -120,12 +128,6 @@ def test_a_selection_reads_only_those_properties_and_a_write_keeps_the_others(
     assert found.stream.partial == (header is not None)
     run(Stream.write(found.stream, event(8)))
     assert run(Stream.open(stream.partition)).properties == OWN
-
-
-def test_an_empty_selection_reads_the_versions(run, stream):
-    found = run(Stream.read(stream.partition, start_version=2, select=[]))
-
-    assert found.events == tuple(RecordedEvent(version, {}) for version in range(2, 8))
 
 
 def test_events_are_read_without_the_header(run, stream):
@@ -229,35 +231,26 @@ def long_stream(run, partition):
     return run(Stream.write_in_parts(partition, events(1, 2500), expected_version=0)).stream
 
 
-def test_slices_larger_than_a_page_are_put_together(run, table, long_stream):
+@pytest.mark.parametrize(
+    ("read", "expected", "requests"),
+    [
+        (Stream.read, range(1, 2501), 3),
+        (Stream.try_read, range(1, 2501), 3),
+        (Stream.read_backwards, range(2500, 0, -1), 4),
+        (partial(Stream.read, start_version=2), range(2, 2501), 4),
+        (partial(Stream.read, start_version=3, slice_size=1050), range(3, 1053), 3),
+        (lambda place: collect(Stream.iterate(place)), range(1, 2501), 3),
+        (lambda place: collect(Stream.iterate(place, 1400, select=["N"])), range(1400, 2501), 3),
+    ],
+)
+def test_more_events_than_a_page_are_put_together(run, table, long_stream, read, expected, requests):
     place = disturbed(table)
 
-    assert versions(run(Stream.read(place))) == list(range(1, 2501))
-    assert versions(run(Stream.read(place, 3, 1050))) == list(range(3, 1053))
-    assert versions(run(Stream.read_events(long_stream, 2, 1050))) == list(range(2, 1051))
-    # The header and 2,500 events, the header and 1,050.
-    assert place.table.counts == {"query": 3 + 3}
+    found = run(read(place))
 
-
-@pytest.mark.parametrize("start", [None, 2])
-@pytest.mark.parametrize("read", [Stream.read, Stream.try_read, Stream.read_backwards])
-def test_a_read_without_a_limit_gives_all_that_its_stream_promises(run, partition, long_stream, read, start):
-    found = run(read(partition) if start is None else read(partition, start))
-
-    assert found.is_end_of_stream
-    assert found.stream.version == long_stream.version
-    whole = range(1, 3) if start and read == Stream.read_backwards else range(start or 1, 2501)
-    assert sorted(versions(found)) == list(whole)
-
-
-@pytest.mark.parametrize(("start", "options"), [(1, {}), (1400, {"select": ["N"]})])
-def test_an_iteration_yields_every_event_once_in_order(run, table, long_stream, start, options):
-    place = disturbed(table)
-
-    found = run(collect(Stream.iterate(place, start, **options)))
-
-    assert versions(found) == [each.properties["N"] for each in found] == list(range(start, 2501))
-    assert place.table.counts == {"query": 3}
+    assert versions(found) == list(expected)
+    assert [each.properties["N"] for each in getattr(found, "events", found)] == list(expected)
+    assert place.table.counts["query"] + place.table.counts["get"] == requests
 
 
 def test_pages_are_read_when_they_are_asked_for(run, table, long_stream):

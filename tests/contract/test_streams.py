@@ -12,7 +12,6 @@ from eventstore import (
     Operation,
     Partition,
     Stream,
-    StreamNotFoundError,
     Value,
 )
 from tests.support.streams import event, events, events_with_ids, versions
@@ -33,14 +32,6 @@ def test_opening_gives_the_stream_as_it_was_written(run, partition):
     assert opened == written == run(Stream.try_open(partition))
     assert (opened.version, opened.first_version, opened.properties) == (1, 1, OWNED)
     assert run(Stream.exists(partition))
-
-
-def test_a_stream_that_is_not_there_is_an_error_or_none(run, partition):
-    with pytest.raises(StreamNotFoundError) as raised:
-        run(Stream.open(partition))
-    assert raised.value.stream == "orders-7"
-    assert run(Stream.try_open(partition)) is None
-    assert not run(Stream.exists(partition))
 
 
 def test_other_rows_in_the_partition_are_no_stream(run, table, partition):
