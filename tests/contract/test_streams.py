@@ -24,16 +24,6 @@ def stream(run, partition):
     return run(Stream.provision(partition, OWNED))
 
 
-def test_opening_gives_the_stream_as_it_was_written(run, partition):
-    written = run(Stream.write(partition, event(1), expected_version=0, properties=OWNED)).stream
-
-    opened = run(Stream.open(partition))
-
-    assert opened == written == run(Stream.try_open(partition))
-    assert (opened.version, opened.first_version, opened.properties) == (1, 1, OWNED)
-    assert run(Stream.exists(partition))
-
-
 def test_other_rows_in_the_partition_are_no_stream(run, table, partition):
     run(table.transact(partition.key, [Operation.insert("SS-SE-0000000001", {"Version": 1})]))
     run(Stream.provision(Partition(table, partition.key, "other")))
@@ -66,7 +56,9 @@ def test_a_stream_that_is_there_is_not_provisioned_again(run, partition, refuses
         run(Stream.provision(partition, {"Owner": "you"}))
 
 
-def test_setting_the_properties_replaces_all_of_them(run, partition, stream, refuses):
+def test_setting_the_properties_replaces_all_of_them_and_a_write_keeps_or_replaces_them(
+    run, partition, stream, refuses
+):
     changed = run(Stream.set_properties(stream, {"Owner": "you", "Nothing": None}))
 
     assert changed.properties == {"Owner": "you"}
@@ -74,25 +66,15 @@ def test_setting_the_properties_replaces_all_of_them(run, partition, stream, ref
     assert run(Stream.open(partition)) == changed
     with refuses(ConcurrencyConflictError):
         run(Stream.set_properties(stream, {"Owner": "she"}))
-
-
-def test_a_transient_stream_has_no_properties_to_set(run, partition, refuses):
     with refuses(ValueError, match="transient"):
         run(Stream.set_properties(Stream(partition), {"Owner": "me"}))
-
-
-@pytest.mark.parametrize(("given", "kept"), [(None, OWNED), ({"Owner": "you"}, {"Owner": "you"})])
-def test_a_write_keeps_the_properties_or_replaces_them(run, partition, stream, given, kept):
-    written = run(Stream.write(stream, event(1), properties=given)).stream
-
-    assert written.properties == kept
-    assert run(Stream.open(partition)) == written
-
-
-def test_a_transient_stream_brings_its_properties(run, partition):
-    run(Stream.write(Stream(partition, properties={"Owner": "me"}), event(1)))
-
-    assert run(Stream.open(partition)).properties == {"Owner": "me"}
+    for given, kept in ((None, {"Owner": "you"}), (OWNED, OWNED)):
+        changed = run(Stream.write(changed, event(1), properties=given)).stream
+        assert changed.properties == kept
+        assert changed == run(Stream.open(partition)) == run(Stream.try_open(partition))
+    other = Partition(partition.table, "orders-8")
+    run(Stream.write(Stream(other, properties={"Owner": "me"}), event(1)))
+    assert run(Stream.open(other)).properties == {"Owner": "me"}
 
 
 @pytest.mark.parametrize("name", ["Version", "FirstVersion", "Tombstone", "ETag", "Timestamp"])
@@ -146,11 +128,7 @@ def test_a_write_with_a_restored_value_keeps_what_is_not_known(run, watched, cut
     found = run(Stream.read(cut.partition))
     assert (found.stream.first_version, versions(found)) == (6, [6, 7, 8, 9, 10])
     assert found.stream.properties == OWNED
-
-
-def test_a_write_with_a_restored_value_brings_the_properties_that_were_given(run, cut):
-    run(Stream.write(restored(cut, properties={"Owner": "you"}), event(9)))
-
+    run(Stream.write(restored(found.stream, properties={"Owner": "you"}), event(11)))
     assert run(Stream.open(cut.partition)).properties == {"Owner": "you", "Limit": 3}
 
 
@@ -163,32 +141,22 @@ REPLACING = [
 
 
 @pytest.mark.parametrize("replace", REPLACING)
-@pytest.mark.parametrize("known", [{}, {"properties": {"Limit": 3}}])
-def test_replacing_the_properties_keeps_the_watermark(run, cut, replace, known):
+@pytest.mark.parametrize(
+    ("known", "price"),
+    [({}, 1), ({"properties": {"Limit": 3}}, 1), ({"first_version": 6}, 0)],
+)
+def test_replacing_the_properties_keeps_the_watermark_and_asks_for_it_when_it_is_not_known(
+    run, watched, cut, refuses, replace, known, price
+):
     run(replace(restored(cut, **known)))
 
+    assert watched.counts["get"] == price
     found = run(Stream.read(cut.partition))
     assert (found.stream.first_version, versions(found)[:3]) == (6, [6, 7, 8])
     assert found.stream.properties == {"Owner": "you"}
-
-
-@pytest.mark.parametrize(("known", "price"), [({}, 1), ({"first_version": 6}, 0)])
-def test_replacing_costs_a_request_when_the_watermark_is_not_known(run, watched, cut, known, price):
-    changed = run(Stream.set_properties(restored(cut, **known), {"Owner": "you"}))
-
-    assert (watched.counts["get"], watched.counts["transact"]) == (price, 1)
-    assert changed == run(Stream.open(cut.partition))
-
-
-def test_the_watermark_does_not_move_back(run, cut, refuses):
-    with refuses(ValueError, match="events 6 to 8 cannot be cut up to 3"):
-        run(Stream.truncate(restored(cut), 3))
-
-
-@pytest.mark.parametrize("replace", REPLACING)
-def test_a_value_that_is_out_of_date_is_a_conflict(run, cut, refuses, replace):
-    run(Stream.write(cut, event(9)))
-
+    with refuses(ValueError, match="cannot be cut up to 3"):
+        run(Stream.truncate(restored(found.stream), 3))
+    run(Stream.write(found.stream, event(0)))
     with refuses(ConcurrencyConflictError):
         run(replace(restored(cut)))
 
