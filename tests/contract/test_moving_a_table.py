@@ -79,8 +79,8 @@ def test_rows_that_somebody_else_writes_meanwhile_are_found(run, table, other, e
 
         return InterceptedTable(target, before=write)
 
+    change = Operation.merge("r000", {"N": -1})
     with pytest.raises(ArchiveError, match="was written to while it was exported"):
-        change = Operation.merge("r000", {"N": -1})
         run(exported(watched(table, 2, "many", change), tmp_path / "no export"))
     assert not (tmp_path / "no export" / NAME).exists()
 
