@@ -190,24 +190,29 @@ def test_handlers_that_another_process_cannot_import_are_refused_with_a_sentence
         check_determinism(App(Local), examples=1, strategies={Checked: checked})
 
 
+OF_A_PROGRAM = """
+from tests.unit.handlers.improper import *
+from handlers.testing import check_determinism
+class Mine(Captures): pass
+check_determinism(App(Mine), examples=1)
+"""
+WITHOUT_HYPOTHESIS = """
+import sys
+sys.modules['hypothesis'] = None
+from tests.unit.handlers import improper
+from handlers.testing import HandlerSpec, check_determinism
+HandlerSpec(improper.Captures)
+check_determinism(improper.captures, examples=1)
+"""
+
+
 @pytest.mark.parametrize(
     ("code", "told"),
     [
+        (OF_A_PROGRAM, "define them at the top of a module.\n"),
         (
-            "from tests.unit.handlers.improper import *\n"
-            "from handlers.testing import check_determinism\n"
-            "class Mine(Captures): pass\n"
-            "check_determinism(App(Mine), examples=1)",
-            "define them at the top of a module.\n",
-        ),
-        (
-            "import sys\n"
-            "sys.modules['hypothesis'] = None\n"
-            "from tests.unit.handlers import improper\n"
-            "from handlers.testing import HandlerSpec, check_determinism\n"
-            "HandlerSpec(improper.Captures)\n"
-            "check_determinism(improper.captures, examples=1)",
-            "SpecError: check_determinism needs Hypothesis: pip install 'consistent-messaging[testing]'.\n",
+            WITHOUT_HYPOTHESIS,
+            "check_determinism needs Hypothesis: pip install 'consistent-messaging[testing]'.\n",
         ),
     ],
     ids=["handlers of a program", "without Hypothesis"],
