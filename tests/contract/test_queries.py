@@ -65,12 +65,6 @@ def test_a_store_can_be_used_in_an_async_with_and_opens_again(run, store):
     assert run(run(store.table("games")).get("nowhere", "nothing")) is None
 
 
-def test_the_url_of_a_store_shows_no_secret(store, store_url):
-    assert "AccountKey" not in store.url
-    assert store.url.split("://")[-1].split("/")[0] in store_url
-    assert store.scope == {"memory": "process", "sqlite": "machine"}.get(store_url.split(":")[0], "network")
-
-
 async def use(store, number):
     table = await store.table("loops")
     await table.transact(f"p{number}", [Operation.insert_or_replace("r", {"N": number})])

@@ -180,26 +180,20 @@ def test_ids_are_read_when_they_are_asked_for(run, table, partition, written, re
     assert watched.calls == price + price + 1
 
 
-def test_a_write_gives_ids_and_etags(run, partition, written, contents):
+def test_a_write_gives_ids_and_etags_and_every_read_the_time_at_which_an_event_was_written(
+    run, partition, written, contents
+):
     etags = {row.row_key: row.etag for row in contents()}
 
     assert [each.id for each in written.events] == IDS
     assert [each.etag for each in written.events] == [etags[partition.event(n)] for n in (1, 2, 3)]
-    assert [each.etag for each in run(Stream.read(partition)).events] == [
-        each.etag for each in written.events
-    ]
-
-
-def test_every_read_gives_the_time_at_which_an_event_was_written(run, partition, written):
-    stream = run(Stream.write(written.stream, event(4))).stream
-    stream = run(Stream.write(stream, event(5))).stream
-
     for found in (
         run(Stream.read(partition)).events,
         run(Stream.read(partition, 2, select=["N"])).events,
         run(collect(Stream.iterate(partition))),
-        run(Stream.read_events(stream, 1, 5)),
+        run(Stream.read_events(written.stream, 1, 3)),
     ):
+        assert {each.etag for each in found} <= set(etags.values())
         times = [each.time for each in found]
         assert all(before <= after for before, after in pairwise(times))
         assert {time.tzinfo for time in times} == {UTC}
@@ -209,14 +203,12 @@ def test_every_read_gives_the_time_at_which_an_event_was_written(run, partition,
 def test_events_that_were_read_can_be_pickled_copied_hashed_and_written_as_json(run, partition, written):
     found = run(Stream.read(partition, ids=True)).events
 
-    for made in (pickle.loads(pickle.dumps(found)), copy.deepcopy(found), tuple(map(copy.copy, found))):
+    for made in (pickle.loads(pickle.dumps(found)), copy.deepcopy(found)):
         assert made == found
-        assert [each.time for each in made] == [each.time for each in found]
-        assert [each.id for each in made] == IDS
+        assert [(each.time, each.id) for each in made] == [(each.time, each.id) for each in found]
     assert len({*found, *written.events}) == 3
     as_dict = dataclasses.asdict(found[0])
     assert (as_dict["version"], as_dict["properties"], as_dict["id"]) == (1, {"N": 1}, {"value": "one"})
-    assert json.loads(json.dumps([each.properties for each in found])) == [{"N": 1}, {"N": 2}, {"N": 3}]
     assert json.loads(json.dumps(as_dict, default=str))["time"] == str(found[0].time)
     with pytest.raises(TypeError):
         found[0].properties["N"] = 2
@@ -272,22 +264,20 @@ async def iterate_and(act, stream, seen):
             await act(stream)
 
 
-def test_events_written_during_an_iteration_do_not_come(run, long_stream):
+@pytest.mark.parametrize("cut", [1100, 2400])
+def test_events_written_during_an_iteration_do_not_come_and_those_cut_away_are_an_error_and_not_a_gap(
+    run, long_stream, cut
+):
     seen: list[int] = []
-
     run(iterate_and(lambda stream: Stream.write(stream, event(0)), long_stream, seen))
-
     assert seen == list(range(1, 2501))
 
-
-@pytest.mark.parametrize("cut", [1100, 2400])
-def test_events_cut_away_during_an_iteration_are_an_error_and_not_a_gap(run, long_stream, cut):
-    seen: list[int] = []
+    stream, seen = run(Stream.open(long_stream.partition)), []
     with pytest.raises(StreamTruncatedError):
-        run(iterate_and(lambda stream: Stream.truncate(stream, cut), long_stream, seen))
+        run(iterate_and(lambda stream: Stream.truncate(stream, cut), stream, seen))
 
     assert seen == list(range(1, 1000))
-    assert versions(run(collect(Stream.iterate(long_stream.partition)))) == list(range(cut, 2501))
+    assert versions(run(collect(Stream.iterate(stream.partition)))) == list(range(cut, 2502))
 
 
 # Included rows that sort right behind the header are read together with it.
@@ -306,17 +296,13 @@ def open_with(run, partition):
     return run(Stream.try_open_with(partition, "SS-IDX-~", select=["N"], header=["Owner"]))
 
 
-def test_header_and_rows_come_without_the_events(run, with_rows):
+def test_header_and_rows_come_without_the_events_and_rows_without_a_header_are_none(run, table, with_rows):
     found, rows = open_with(run, with_rows.partition)
 
     assert (found.version, found.etag, found.properties) == (2, with_rows.etag, {"Owner": "me"})
     assert [(row.row_key, row.properties) for row in rows] == [("SS-IDX-1", {"N": 1}), ("SS-IDX-2", {"N": 2})]
-
-
-def test_rows_without_a_header_are_none(run, table, partition):
-    run(table.transact("orders-7", [Operation.insert("SS-IDX-1", {"N": 1})]))
-
-    assert open_with(run, partition) is None
+    run(table.transact("orders-8", [Operation.insert("SS-IDX-1", {"N": 1})]))
+    assert open_with(run, Partition(table, "orders-8")) is None
 
 
 @pytest.fixture

@@ -32,28 +32,21 @@ def test_other_rows_in_the_partition_are_no_stream(run, table, partition):
 
 
 @pytest.mark.parametrize("properties", [None, {**OWNED, "Nothing": None}])
-def test_a_new_stream_is_at_version_0_and_has_one_row(run, partition, contents, properties):
+def test_a_new_stream_is_at_version_0_has_one_row_and_is_not_provisioned_again(
+    run, partition, contents, refuses, properties
+):
     stream = run(Stream.provision(partition, properties))
 
     kept = OWNED if properties else {}
     assert (stream.version, stream.properties) == (0, kept)
     (header,) = contents()
-    assert (header.row_key, header.etag, header.properties) == (
-        "SS-HEAD",
-        stream.etag,
-        {"Version": 0, **kept},
-    )
+    found = (header.row_key, header.etag, header.properties)
+    assert found == ("SS-HEAD", stream.etag, {"Version": 0, **kept})
     assert run(Stream.exists(partition))
-
-
-@pytest.mark.parametrize(
-    "make", [Stream.provision, lambda place: Stream.write(place, event(1), expected_version=0)]
-)
-def test_a_stream_that_is_there_is_not_provisioned_again(run, partition, refuses, make):
-    run(make(partition))
-
-    with refuses(ConcurrencyConflictError, match="exists already"):
-        run(Stream.provision(partition, {"Owner": "you"}))
+    run(Stream.write(Partition(partition.table, "orders-8"), event(1), expected_version=0))
+    for place in (partition, Partition(partition.table, "orders-8")):
+        with refuses(ConcurrencyConflictError, match="exists already"):
+            run(Stream.provision(place, {"Owner": "you"}))
 
 
 def test_setting_the_properties_replaces_all_of_them_and_a_write_keeps_or_replaces_them(
@@ -164,15 +157,16 @@ def test_replacing_the_properties_keeps_the_watermark_and_asks_for_it_when_it_is
 # Virtual partitions.
 
 
-def test_both_spellings_are_one_place(run, table, contents):
+def test_both_spellings_are_one_place_but_that_of_an_exact_key(run, table, contents):
     run(Stream.write(Partition(table, "orders-7|items"), event(1, id="i"), expected_version=0))
+    run(Stream.write(Partition.exact(table, "orders|7"), event(1), expected_version=0))
 
     assert [row.row_key for row in contents()] == [
-        "items|SS-HEAD",
-        "items|SS-SE-0000000001",
-        "items|SS-UID-i",
+        f"items|SS-{key}" for key in ("HEAD", "SE-0000000001", "UID-i")
     ]
     assert run(Stream.read(Partition(table, "orders-7", "items"))).has_events
+    assert [row.row_key for row in contents("orders|7")] == ["SS-HEAD", "SS-SE-0000000001"]
+    assert run(Stream.try_read(Partition(table, "orders|7"))) is None
 
 
 def test_streams_in_one_partition_are_independent(run, table, refuses):
@@ -188,13 +182,6 @@ def test_streams_in_one_partition_are_independent(run, table, refuses):
     found = [run(Stream.read(place, ids=True)).events for place in places]
     assert [[each.properties["N"] for each in one] for one in found] == [[9], [1], [2]]
     assert [str(one[0].id) for one in found] == ["None", "same id", "same id"]
-
-
-def test_a_separator_in_the_key_of_an_exact_partition_does_not_split_it(run, table, contents):
-    run(Stream.write(Partition.exact(table, "orders|7"), event(1), expected_version=0))
-
-    assert [row.row_key for row in contents("orders|7")] == ["SS-HEAD", "SS-SE-0000000001"]
-    assert run(Stream.try_read(Partition(table, "orders|7"))) is None
 
 
 @pytest.mark.parametrize("cut_it", [lambda stream: Stream.truncate(stream, 3), Stream.delete])
