@@ -21,7 +21,7 @@ async def wait(closed):
 
 
 def test_a_coroutine_that_never_suspends_is_run_to_its_end_and_one_that_does_is_closed():
-    closed = []
+    closed: list[bool] = []
 
     assert drive(answer()) == 42
     with pytest.raises(RuntimeError, match="event loop"):

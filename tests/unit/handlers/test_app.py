@@ -513,7 +513,7 @@ def test_any_other_factory_is_refused_in_states_messages_and_models_inside(annot
         App(bell(state=create_model("Holding", __base__=State, part=(Careless, Careless(at=0)))))
     # An app knows the messages that its handlers take; which ones they publish shows when they do.
     with pytest.raises(AppError, match=r"^Made.field has a default_factory"):
-        Context("Bell", "east", "m-1", 0).publish(message(tower="east"))
+        Context("Bell", "east", "m-1", 0).publish(message.model_validate({"tower": "east"}))
 
 
 # Process borders.

@@ -175,8 +175,7 @@ def test_a_file_that_is_not_there_is_not_made_to_look_for_a_table(opened, tmp_pa
 
 
 def test_a_file_that_was_deleted_or_made_anew_is_told_from_the_one_that_is_open(opened, store, path):
-    assert isinstance(store, MayBeReplaced)
-    assert not isinstance(connect("memory:"), MayBeReplaced)
+    assert [isinstance(each, MayBeReplaced) for each in (store, connect("memory:"))] == [True, False]
     assert not store.is_replaced()
     drive(store.table("states"))
     assert not store.is_replaced()
@@ -516,8 +515,8 @@ def traces(path):
 
 @pytest.mark.parametrize("checkpointed", [False, True])
 def test_no_file_holds_a_trace(path, table, checkpointed):
-    assert isinstance(table, LeavesTraces)
-    assert not isinstance(drive(connect("memory:").table("games")), LeavesTraces)
+    in_memory = drive(connect("memory:").table("games"))
+    assert [isinstance(each, LeavesTraces) for each in (table, in_memory)] == [True, False]
     write_and_delete(table)
     if checkpointed:
         table._file.connection().execute("PRAGMA wal_checkpoint(TRUNCATE)")
