@@ -7,13 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventstore import Table, drive
+from handlers import App, Context, Handler, Message, State, handles
 from runtime.algorithms.state_based.truncation import HeldBy, Truncated, TruncationRules, truncate_stream
 from runtime.errors import UsageError
 from runtime.ledger.batch import BatchContext, OpenBatches
 from runtime.versions import limits
 from runtime.versions.dead_letters import Kind
 from runtime.versions.stream import summaries
-from tests.unit.runtime.diary import SKY, misbehave, ponder, write
+from tests.unit.runtime.diary import SKY, delivery, misbehave, ponder, write
 from tests.unit.runtime.indexes import check_index, index_of
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import contents, memory_table
@@ -40,11 +41,16 @@ OLD = NOW - 10 * DAY
 
 
 def truncate(
-    table: Table, *, dry_run: bool = False, running: tuple[str, ...] = ("running",), **rules: Any
+    table: Table,
+    *,
+    key: str = KEY,
+    dry_run: bool = False,
+    running: tuple[str, ...] = ("running",),
+    **rules: Any,
 ) -> Truncated:
     """Truncate the stream as of `NOW`: what is older than a day may go, unless a test says otherwise."""
     made = TruncationRules.of(NOW, open_batches(*running), **{"older_than": DAY, **rules})
-    truncated = drive(truncate_stream(table, KEY, made, PATIENCE, dry_run=dry_run))
+    truncated = drive(truncate_stream(table, key, made, PATIENCE, dry_run=dry_run))
     assert truncated is not None
     return truncated
 
@@ -196,16 +202,11 @@ def test_a_run_of_several_batches_goes_only_when_all_of_them_are_finished(monkey
     monkeypatch.setattr(limits, "MAX_TAIL_BYTES", 400)
     table = memory_table()
     for number in range(12):
-        worker = Worker(table, clock=ToldClock(OLD), batch=f"batch-{number}")
-        worker.process(ponder(f"m-{number}", enqueued_at=OLD))
-    indexed = index_of(table)[0]
-    assert indexed.ends[0] > 1
+        add(table, f"m-{number}", batch=f"batch-{number}")
+    assert index_of(table)[0].ends[0] > 1
 
-    one_is_open = open_batches("batch-1")
-    drive(truncate_stream(table, KEY, TruncationRules.of(NOW, one_is_open, older_than=DAY), PATIENCE))
-    assert len(made_by(table)) == 12
-    everything = TruncationRules.of(NOW, OpenBatches(), older_than=DAY)
-    drive(truncate_stream(table, KEY, everything, PATIENCE))
+    assert truncate(table, running=("batch-1",)).versions == 0
+    truncate(table, running=())
     assert made_by(table) == ["m-11"]
 
 
@@ -214,16 +215,88 @@ def test_index_rows_go_with_the_last_of_their_versions(monkeypatch):
     monkeypatch.setattr(limits, "MAX_INDEX_HASHES", 3)
     table = memory_table()
     for number in range(9):
-        worker = Worker(table, clock=ToldClock(OLD))
-        worker.process(ponder(f"m-{number}", enqueued_at=OLD))
+        add(table, f"m-{number}")
     assert [row.last for row in index_of(table)] == [3, 6, 9]
 
     for kept, left in ((7, 3), (6, 2), (4, 2), (3, 1)):
-        rules = TruncationRules.of(NOW, OpenBatches(), older_than=DAY, acknowledged_after=0, keep_last=kept)
-        drive(truncate_stream(table, KEY, rules, PATIENCE))
-        assert len(made_by(table)) == kept
-        assert len(index_of(table)) == left
+        truncate(table, keep_last=kept)
+        assert (len(made_by(table)), len(index_of(table))) == (kept, left)
         check_index(table)
+
+
+# Versions of single messages whose outputs may be unpublished are kept, until somebody says otherwise.
+
+
+class Rung(Message):
+    """Somebody rings, loudly or not."""
+
+    door: str
+    is_loud: bool = False
+
+
+class Heard(Message):
+    """A loud bell is heard."""
+
+
+class Bell(Handler[State]):
+    """Publishes something for loud rings only."""
+
+    @handles(by="door")
+    def ring(self, state: State, message: Rung, context: Context) -> State:
+        if message.is_loud:
+            context.publish(Heard())
+        return state
+
+
+@pytest.fixture(params=[limits.MAX_SEGMENT_VERSIONS, 0], ids=["tail", "runs"])
+def _place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let versions stand in the tail, or each in a run."""
+    monkeypatch.setattr(limits, "MAX_SEGMENT_VERSIONS", request.param)
+
+
+@pytest.mark.usefixtures("_place")
+def test_a_message_whose_worker_died_before_it_published_is_not_too_late():
+    # Given a message whose outputs are lost, and newer ones
+    table = memory_table()
+    for line in ("lost", "a", "b"):
+        add(table, line, batch=None)
+
+    # When the stream is truncated by default, and the queue delivers the message again
+    truncated = truncate(table)
+    again = Worker(table).process(write("lost", enqueued_at=OLD))
+
+    # Then it gives its outputs
+    assert (truncated.versions, truncated.held) == (0, HeldBy.UNACKNOWLEDGED)
+    assert ends(again) == ["duplicate"]
+    assert outputs(again)
+
+
+@pytest.mark.usefixtures("_place")
+def test_what_has_no_outputs_has_nothing_to_lose():
+    # Given a stream of rings, the fourth of which is loud
+    table = memory_table()
+    for number, is_loud in enumerate([False, False, False, True, False, False]):
+        body = {"door": "east", "is_loud": is_loud}
+        worker = Worker(table, App(Bell), clock=ToldClock(OLD), business_id="east")
+        worker.process(delivery(f"m{number}", "Rung", body, enqueued_at=OLD))
+
+    # Then what was made before that goes by default, and all but the newest with a promise
+    truncated = truncate(table, key="Bell-east")
+    assert (truncated.kept_from, truncated.held) == (4, HeldBy.UNACKNOWLEDGED)
+    truncated = truncate(table, key="Bell-east", acknowledged_after=0)
+    assert (truncated.kept_from, truncated.held) == (6, None)
+
+
+@pytest.mark.usefixtures("_place")
+def test_a_promise_lets_go_what_is_older_than_it_and_counts_for_no_batch():
+    table = memory_table()
+    for number, batch in enumerate([None, "done", None, "running", "done"]):
+        add(table, str(number), batch=batch, written_at=OLD + number)
+
+    assert truncate(table, acknowledged_after=NOW - OLD - 2).kept_from == 3
+    truncated = truncate(table, acknowledged_after=DAY)
+    assert (truncated.kept_from, truncated.held) == (4, HeldBy.OPEN_BATCH)
+    assert made_by(table) == ["3", "4"]
 
 
 # After a truncation: the horizon has moved and never moves back, and what is kept works as before.
