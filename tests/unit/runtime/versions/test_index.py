@@ -88,9 +88,8 @@ def test_a_hash_is_found_wherever_it_stands_and_never_across_two_others(others, 
 
 
 @pytest.mark.usefixtures("no_tail")
-def test_ids_with_one_hash_are_told_apart_by_the_run(monkeypatch):
+def test_ids_with_one_hash_are_told_apart_by_the_run(table, monkeypatch):
     monkeypatch.setattr(id_index, "id_hashes_of", lambda ids, _: bytes(4 * len(list(ids))))
-    table = memory_table()
     for line in "abc":
         Worker(table).process(write(line))
 
@@ -98,8 +97,7 @@ def test_ids_with_one_hash_are_told_apart_by_the_run(monkeypatch):
 
 
 @pytest.mark.usefixtures("no_tail")
-def test_the_rows_of_a_stream_have_one_key_and_those_of_another_stream_another():
-    table = memory_table()
+def test_the_rows_of_a_stream_have_one_key_and_those_of_another_stream_another(table):
     for batch in range(5):
         Worker(table).process(*(ponder(f"{batch}-{each}") for each in range(5 - batch)))
     Worker(table, business_id="d-2").process(write("a", diary="d-2"))
@@ -182,8 +180,7 @@ def test_hashes_never_change(key, hashes):
 
 
 @pytest.mark.thorough
-def test_a_long_history_is_a_few_rows_beside_its_runs():
-    table = memory_table()
+def test_a_long_history_is_a_few_rows_beside_its_runs(table):
     for batch in range(20):
         Worker(table).process(*(ponder(f"{batch}-{number}") for number in range(1000)))
 

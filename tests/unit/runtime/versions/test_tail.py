@@ -126,8 +126,7 @@ def test_a_tail_is_full_of_bytes_before_and_after_compression():
     assert not Tail(1, 1, b"{}").plus(noise).takes(noise, 1)
 
 
-def test_small_commits_share_one_row():
-    table = memory_table()
+def test_small_commits_share_one_row(table):
     for line in "abcde":
         Worker(table, batch=line).process(write(line), write(line * 2))
 
@@ -136,9 +135,8 @@ def test_small_commits_share_one_row():
     assert [found.batch for found in stored(table)] == [line for line in "abcde" for _ in range(2)]
 
 
-def test_a_tail_that_is_full_becomes_a_run(monkeypatch: pytest.MonkeyPatch):
+def test_a_tail_that_is_full_becomes_a_run(table, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(limits, "MAX_TAIL_BYTES", 1500)
-    table = memory_table()
     for number in range(40):
         Worker(table, batch=str(number)).process(ponder(f"m-{number}"))
 
@@ -182,8 +180,7 @@ def test_what_is_added_to_a_tail_takes_as_many_calls_whatever_it_holds():
     assert read_tail(go_on(150)).count == 151
 
 
-def test_a_large_commit_goes_past_the_tail():
-    table = memory_table()
+def test_a_large_commit_goes_past_the_tail(table):
     Worker(table).process(write("a"))
     Worker(table).process(*(ponder(f"m-{number}") for number in range(2000)))
 
@@ -242,8 +239,7 @@ class Garden(Handler[Beds]):
         return state.model_copy(update={"beds": tuple(beds)})
 
 
-def test_a_small_change_of_a_large_state_takes_few_bytes_also_one_by_one():
-    table = memory_table()
+def test_a_small_change_of_a_large_state_takes_few_bytes_also_one_by_one(table):
     count = 400
     for number in range(count):
         grew = delivery(f"{number:032x}", "Grew", {"garden": "g", "place": number})
@@ -260,8 +256,7 @@ def test_a_small_change_of_a_large_state_takes_few_bytes_also_one_by_one():
     assert (stored_bytes - 2 * len(state)) / count < 200
 
 
-def test_a_duplicate_in_the_tail_gives_the_outputs_that_it_gave():
-    table = memory_table()
+def test_a_duplicate_in_the_tail_gives_the_outputs_that_it_gave(table):
     first = [Worker(table, batch=line).process(write(line)) for line in "abc"]
 
     for line, made in zip("abc", first, strict=True):

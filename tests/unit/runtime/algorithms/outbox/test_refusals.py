@@ -205,8 +205,9 @@ class TestSingleMessages:
 
 @pytest.mark.parametrize("body", ['{"account": 1.5}', "[]", '{"account": ""}'])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_delivery_that_names_no_stream_costs_those_beside_it_nothing(algorithm: AlgorithmName, body: str):
-    table = memory_table()
+def test_a_delivery_that_names_no_stream_costs_those_beside_it_nothing(
+    table, algorithm: AlgorithmName, body: str
+):
     first, *others = sent(algorithm, table)
     nameless = first._replace(message_id="nameless", body=body)
 
@@ -218,8 +219,7 @@ def test_a_delivery_that_names_no_stream_costs_those_beside_it_nothing(algorithm
 
 @pytest.mark.parametrize("disturbance", [crash, lose_answer])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_all_attempts_agree_wherever_one_died(algorithm: AlgorithmName, disturbance):
-    table = memory_table()
+def test_all_attempts_agree_wherever_one_died(table, algorithm: AlgorithmName, disturbance):
     undisturbed = process(algorithm, table, sent(algorithm, table))
     assert ends(undisturbed) == EXPECTED
     for number, together in product(calls(algorithm), (1, 2, len(MESSAGES))):

@@ -37,9 +37,7 @@ from tests.unit.runtime.worker import (
 # A new message is handled on the newest state, and adds a version that records all that a replay needs.
 
 
-def test_messages_are_handled_in_their_order_each_on_the_state_before():
-    table = memory_table()
-
+def test_messages_are_handled_in_their_order_each_on_the_state_before(table):
     outcomes = Worker(table, batch="one").process(write("a"), write("b"))
     outcomes += Worker(table, batch="two").process(write("c"))
 
@@ -53,9 +51,7 @@ def test_messages_are_handled_in_their_order_each_on_the_state_before():
     assert stored(table)[-1].after == b'{"lines":["a","b","c"],"words":["a","b","c"],"weight":0.0}'
 
 
-def test_a_message_that_changes_nothing_is_recorded_all_the_same():
-    table = memory_table()
-
+def test_a_message_that_changes_nothing_is_recorded_all_the_same(table):
     (outcome,) = Worker(table).process(ponder("p"))
     (again,) = Worker(table).process(ponder("p"))
 
@@ -75,8 +71,7 @@ def test_outputs_are_messages_of_a_log():
     assert first.message_id != second.message_id
 
 
-def test_all_that_the_handler_was_told_is_recorded():
-    table = memory_table()
+def test_all_that_the_handler_was_told_is_recorded(table):
     envelope = write("a", headers={"trace": "t-1"}, enqueued_at=NOW - SECOND)
 
     Worker(table, clock=ToldClock(NOW + 7), batch="batch-1").process(envelope)
@@ -91,8 +86,7 @@ def test_all_that_the_handler_was_told_is_recorded():
     assert found.record.captured == {"sky": b"\xa4blue"}
 
 
-def test_the_header_tells_the_newest_state():
-    table = memory_table()
+def test_the_header_tells_the_newest_state(table):
     Worker(table, clock=ToldClock(NOW)).process(write("a"), write("b"))
 
     header = dict(rows(table)[f"Diary-{DIARY}", "SS-HEAD"])
@@ -144,9 +138,8 @@ def test_a_duplicate_in_the_middle_of_a_run_is_handled_on_the_state_just_before_
 # `processed` and `duplicate` are told relative to the batch that added a version, and to its first delivery there.
 
 
-def test_a_batch_that_is_run_again_gives_the_same_statuses_and_outputs():
+def test_a_batch_that_is_run_again_gives_the_same_statuses_and_outputs(table):
     # A task that is tried again must not turn what its batch processed into duplicates.
-    table = memory_table()
     deliveries = [write("a"), write("a"), ponder("p"), write("b"), misbehave("fail"), write("a")]
     first = Worker(table, batch="batch-1").process(*deliveries)
     before = contents(table)
@@ -177,8 +170,7 @@ def test_copies_of_a_message_that_was_refused_are_refused_too():
     assert [len(outcome.outputs) for outcome in outcomes] == [0, 0, 0]
 
 
-def test_duplicates_of_another_batch_have_its_outputs_once_and_store_nothing():
-    table = memory_table()
+def test_duplicates_of_another_batch_have_its_outputs_once_and_store_nothing(table):
     first = Worker(table, batch="batch-1").process(write("a"), ponder("p"))
     before = contents(table)
 
@@ -196,8 +188,7 @@ def times(found: list[Version]) -> list[int]:
     return [version.record.now for version in found]
 
 
-def test_a_clock_that_goes_back_within_a_batch_does_not_take_now_back():
-    table = memory_table()
+def test_a_clock_that_goes_back_within_a_batch_does_not_take_now_back(table):
     moments = iter([NOW, NOW - HOUR, NOW - HOUR, NOW + 1, NOW + 1, NOW + 1])
 
     Worker(table, clock=lambda: next(moments)).process(write("a"), write("b"), ponder("p"), write("c"))
@@ -244,9 +235,8 @@ def before(table: Table, call: str, action) -> InterceptedTable:
 
 
 @pytest.mark.parametrize("known", [[], [write("old")]])
-def test_another_writer_between_load_and_store_is_not_overwritten(known):
+def test_another_writer_between_load_and_store_is_not_overwritten(table, known):
     # Given a stream that is new, or has a version
-    table = memory_table()
     Worker(table).process(*known)
     other = Worker(table, batch="other")
 
@@ -261,9 +251,8 @@ def test_another_writer_between_load_and_store_is_not_overwritten(known):
     assert outcome.version == len(known) + 2
 
 
-def test_the_outputs_of_two_racing_copies_are_those_of_the_winners_clock():
+def test_the_outputs_of_two_racing_copies_are_those_of_the_winners_clock(table):
     # Finding one's message id stored is not enough: it may be stored with another worker's clock.
-    table = memory_table()
     winner = Worker(table, clock=ToldClock(NOW), batch="batch-1")
     won = []
 
@@ -281,9 +270,8 @@ def test_the_outputs_of_two_racing_copies_are_those_of_the_winners_clock():
 
 
 @pytest.mark.usefixtures("no_tail")
-def test_a_run_that_is_cut_between_two_reads_is_not_missed_but_read_again():
+def test_a_run_that_is_cut_between_two_reads_is_not_missed_but_read_again(table):
     # Given a version whose run is read in a second query
-    table = memory_table()
     aged = Worker(table, clock=ToldClock(NOW - 9 * DAY))
     aged.process(write("a", enqueued_at=NOW - 9 * DAY))
     aged.process(write("b", enqueued_at=NOW - 9 * DAY + 1))
@@ -305,9 +293,8 @@ def test_a_run_that_is_cut_between_two_reads_is_not_missed_but_read_again():
     assert made_by(table) == ["b"]
 
 
-def test_a_change_of_the_header_alone_is_a_conflict():
+def test_a_change_of_the_header_alone_is_a_conflict(table):
     # As truncation moves the horizon: a message judged by the old one must be judged again.
-    table = memory_table()
     Worker(table, clock=ToldClock(NOW - 9 * DAY)).process(write("a", enqueued_at=NOW - 9 * DAY))
     Worker(table, clock=ToldClock(NOW - 9 * DAY)).process(write("b", enqueued_at=NOW - 9 * DAY))
     rules = TruncationRules.of(NOW, OpenBatches(), older_than=DAY, acknowledged_after=0)
@@ -319,9 +306,8 @@ def test_a_change_of_the_header_alone_is_a_conflict():
     assert made_by(table) == ["b"]
 
 
-def test_a_header_made_anew_with_the_same_properties_is_a_conflict():
+def test_a_header_made_anew_with_the_same_properties_is_a_conflict(table):
     # ETags never repeat: a row that was deleted and made anew is another one.
-    table = memory_table()
     Worker(table).process(write("old"))
 
     async def make_anew() -> None:
@@ -415,8 +401,7 @@ def unreachable(table, *, times: int):
     return InterceptedTable(table, before=fail)
 
 
-def test_a_store_that_never_answers_fails_the_work_after_the_attempts():
-    table = memory_table()
+def test_a_store_that_never_answers_fails_the_work_after_the_attempts(table):
     gone = unreachable(table, times=10**9)
 
     with pytest.raises(RetriesExhaustedError, match="Gave up after 5 attempts in a row: no answer") as failed:
@@ -439,11 +424,10 @@ def test_a_writer_that_loses_every_race_fails_after_the_attempts():
     assert made_by(table) == [f"theirs-{number}" for number in range(4)]
 
 
-def test_the_bound_starts_anew_after_each_part_that_is_stored(monkeypatch: pytest.MonkeyPatch):
+def test_the_bound_starts_anew_after_each_part_that_is_stored(table, monkeypatch: pytest.MonkeyPatch):
     # Given parts of one version each, and three failures before each of them
     monkeypatch.setattr(limits, "MAX_RUN_VERSIONS", 1)
     monkeypatch.setattr(limits, "MAX_TRANSACTION_RUNS", 1)
-    table = memory_table()
     flaky = unreachable(table, times=3)
 
     # When there are more failures than attempts, but never as many in a row
@@ -522,8 +506,7 @@ def cost(table, *deliveries) -> dict[str, int]:
         ([[LARGE], lines("a")], lines("a"), {"query": 2}),
     ],
 )
-def test_a_stream_and_batch_cost_one_query_and_one_transaction(commits, deliveries, requests):
-    table = memory_table()
+def test_a_stream_and_batch_cost_one_query_and_one_transaction(table, commits, deliveries, requests):
     for commit in commits:
         Worker(table).process(*commit)
     if len(commits) == 30:
@@ -534,8 +517,7 @@ def test_a_stream_and_batch_cost_one_query_and_one_transaction(commits, deliveri
 
 @pytest.mark.usefixtures("no_tail")
 @pytest.mark.parametrize(("deliveries", "queries"), [("ac", 3), ("bcd", 2), ("acf", 4), ("ag", 2)])
-def test_duplicates_in_runs_cost_a_query_for_each_series_of_runs(deliveries, queries):
-    table = memory_table()
+def test_duplicates_in_runs_cost_a_query_for_each_series_of_runs(table, deliveries, queries):
     for line in "abcdef":
         Worker(table).process(write(line))
 

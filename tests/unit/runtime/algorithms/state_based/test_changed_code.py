@@ -89,8 +89,7 @@ def _size(request: pytest.FixtureRequest):
 
 
 @pytest.mark.usefixtures("_size")
-def test_a_state_is_upcast_when_a_stream_is_loaded_and_when_versions_of_both_schemas_are_replayed():
-    table = memory_table()
+def test_a_state_is_upcast_when_a_stream_is_loaded_and_when_versions_of_both_schemas_are_replayed(table):
     first = worker(table, OLD).process(*rang("a", "b"))
 
     first += worker(table, NEW).process(*rang("c", "d"))
@@ -129,8 +128,7 @@ def test_a_letter_changes_nothing_of_a_state_that_is_too_large_once_it_is_upcast
     assert drive(check_table(table)).faults == []
 
 
-def test_the_state_before_a_tail_is_not_that_of_a_run_in_an_older_schema_version():
-    table = memory_table()
+def test_the_state_before_a_tail_is_not_that_of_a_run_in_an_older_schema_version(table):
     worker(table, OLD).process(*rang("a"))
     first = worker(table, NEW).process(*rang("b"))
     before = contents(table)
@@ -145,8 +143,7 @@ def test_the_state_before_a_tail_is_not_that_of_a_run_in_an_older_schema_version
 
 
 @pytest.mark.parametrize("unreadable", [0, 1], ids=["the state before", "the state after"])
-def test_a_version_whose_states_cannot_be_upcast_cannot_be_replayed(unreadable, monkeypatch):
-    table = memory_table()
+def test_a_version_whose_states_cannot_be_upcast_cannot_be_replayed(table, unreadable, monkeypatch):
     worker(table, OLD, "batch-1").process(*rang("a", "b", "c"))
     monkeypatch.setattr(f"{__name__}.UNREADABLE", {unreadable})
 
@@ -166,8 +163,7 @@ def test_a_version_whose_states_cannot_be_upcast_cannot_be_replayed(unreadable, 
     ],
     ids=["a newer schema version", "another shape under the same schema version"],
 )
-def test_what_todays_code_cannot_read_is_refused_as_a_whole(first, second, sentence):
-    table = memory_table()
+def test_what_todays_code_cannot_read_is_refused_as_a_whole(table, first, second, sentence):
     worker(table, App(first)).process(*rang("a"))
     before = contents(table)
 
@@ -208,8 +204,7 @@ class BothBell(Handler[Rings], name="Bell"):
 
 @pytest.mark.parametrize("first", ["Rang", "Chimed", "Pealed"])
 @pytest.mark.parametrize("again", ["Rang", "Chimed", "Pealed"])
-def test_a_copy_under_any_name_of_its_type_is_a_duplicate_and_another_message_is_none(first, again):
-    table = memory_table()
+def test_a_copy_under_any_name_of_its_type_is_a_duplicate_and_another_message_is_none(table, first, again):
     made = worker(table, App(Bell if first == "Rang" else RenamedBell))
     handled = made.process(*rang("a", message_type=first))
     before = contents(table)
@@ -224,8 +219,7 @@ def test_a_copy_under_any_name_of_its_type_is_a_duplicate_and_another_message_is
     assert ends(worker(table, App(RenamedBell)).process(*other)) == ["id_reused"]
 
 
-def test_a_name_that_is_no_alias_is_another_message():
-    table = memory_table()
+def test_a_name_that_is_no_alias_is_another_message(table):
     worker(table, App(BothBell)).process(*rang("a"))
 
     assert ends(worker(table, App(BothBell)).process(*rang("a", message_type="Chimed"))) == ["id_reused"]
@@ -257,9 +251,8 @@ OUTSIDE = misbehave("draw from outside")
     ],
 )
 def test_what_cannot_be_replayed_fails_the_batch_unless_its_outputs_are_out(
-    bad, reason, problem, made_in, batch, fails, monkeypatch
+    table, bad, reason, problem, made_in, batch, fails, monkeypatch
 ):
-    table = memory_table()
     Worker(table, batch=made_in).process(write("a"), bad, write("b"))
     monkeypatch.setitem(SKY, "colour", "black")
     before = contents(table)
@@ -284,8 +277,7 @@ def test_a_copy_in_the_batch_that_has_the_outputs_in_hand_does_not_fail_it():
     assert len(outcomes[0].outputs) == 1
 
 
-def test_a_duplicate_is_handled_by_the_revision_that_handled_it_first():
-    table = memory_table()
+def test_a_duplicate_is_handled_by_the_revision_that_handled_it_first(table):
     (first,) = worker(table, App(Bell)).process(*rang("m-1"))
 
     again, new = worker(table, App(RevisedBell)).process(*rang("m-1", "m-2"))
@@ -297,8 +289,7 @@ def test_a_duplicate_is_handled_by_the_revision_that_handled_it_first():
     assert new_again.outputs == new.outputs
 
 
-def test_a_revision_that_is_no_longer_there_cannot_be_replayed():
-    table = memory_table()
+def test_a_revision_that_is_no_longer_there_cannot_be_replayed(table):
     worker(table, App(Bell), "batch-1").process(*rang("m-1"))
 
     (outcome,) = worker(table, App(ForgetfulBell), PUBLISHED).process(*rang("m-1"))

@@ -80,10 +80,11 @@ BAD |= {
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_a_dead_letter_has_its_reason_is_kept_once_as_it_was_and_costs_no_other_message_its_outcome(bad):
+def test_a_dead_letter_has_its_reason_is_kept_once_as_it_was_and_costs_no_other_message_its_outcome(
+    table, bad
+):
     envelope, reason = BAD[bad]
     undisturbed = Worker(memory_table()).process(write("a"), write("b"), write("c"))
-    table = memory_table()
 
     (outcome,) = Worker(table).process(envelope)
     assert ends([outcome]) == [reason]
@@ -101,8 +102,7 @@ def test_a_dead_letter_has_its_reason_is_kept_once_as_it_was_and_costs_no_other_
     assert contents(table) == kept
 
 
-def test_a_captured_value_that_is_too_large_is_a_dead_letter(monkeypatch: pytest.MonkeyPatch):
-    table = memory_table()
+def test_a_captured_value_that_is_too_large_is_a_dead_letter(table, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(SKY, "colour", "x" * MAX_STATE_BYTES)
 
     outcomes = Worker(table).process(ponder("p"), write("a"))
@@ -121,9 +121,9 @@ REUSED = [
 
 
 @pytest.mark.parametrize(("first", "second"), REUSED, ids=["another body", "another type"])
-def test_another_message_with_a_known_id_or_one_of_the_same_batch_is_told_from_a_duplicate(first, second):
-    table = memory_table()
-
+def test_another_message_with_a_known_id_or_one_of_the_same_batch_is_told_from_a_duplicate(
+    table, first, second
+):
     outcomes = Worker(table).process(first, second, write("c"))
     (again,) = Worker(table).process(second._replace(headers={}))
 
@@ -132,8 +132,7 @@ def test_another_message_with_a_known_id_or_one_of_the_same_batch_is_told_from_a
     assert made_by(table) == ["m-1", "c"]
 
 
-def test_a_message_from_the_future_is_refused_when_it_is_more_than_an_hour_ahead_and_unknown():
-    table = memory_table()
+def test_a_message_from_the_future_is_refused_when_it_is_more_than_an_hour_ahead_and_unknown(table):
     (first,) = Worker(table, clock=ToldClock(NOW - HOUR)).process(write("a", enqueued_at=NOW))
     (again,) = Worker(table).process(write("a", enqueued_at=NOW + 2 * HOUR))
 
@@ -152,8 +151,7 @@ def test_a_message_from_the_future_is_refused_when_it_is_more_than_an_hour_ahead
         ("/" * 169, "key_too_long"),
     ],
 )
-def test_a_key_that_is_too_long_is_a_dead_letter(diary, end):
-    table = memory_table()
+def test_a_key_that_is_too_long_is_a_dead_letter(table, diary, end):
     (outcome,) = drive(Processor(diary_app, table, publish).process(write("a", diary=diary)))
 
     assert ends([outcome]) == [end]
@@ -161,9 +159,9 @@ def test_a_key_that_is_too_long_is_a_dead_letter(diary, end):
 
 
 def test_a_message_that_failed_is_handled_by_better_code_when_it_is_redriven_and_not_before(
+    table,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    table = memory_table()
     monkeypatch.setitem(SKY, "colour", "black")
     (failed,) = Worker(table).process(misbehave("fail under a dark sky"))
     monkeypatch.setitem(SKY, "colour", "blue")
@@ -200,8 +198,9 @@ STOP = BatchContext("batch-1", on_error="stop-stream")
         ([], [write("a"), misbehave("fail"), write("a")], ["processed", "handler_error", "duplicate"]),
     ],
 )
-def test_new_messages_after_a_dead_letter_are_held_back_and_known_ones_replayed(known, deliveries, expected):
-    table = memory_table()
+def test_new_messages_after_a_dead_letter_are_held_back_and_known_ones_replayed(
+    table, known, deliveries, expected
+):
     first = Worker(table, batch="batch-0").process(*known)
 
     outcomes = Worker(table, batch=STOP).process(*deliveries)
@@ -210,8 +209,7 @@ def test_new_messages_after_a_dead_letter_are_held_back_and_known_ones_replayed(
     assert not known or outputs(outcomes) == outputs(first)
 
 
-def test_what_was_held_back_is_a_letter_and_later_messages_are_handled():
-    table = memory_table()
+def test_what_was_held_back_is_a_letter_and_later_messages_are_handled(table):
     Worker(table, batch=STOP).process(misbehave("fail"), write("a"))
 
     assert ends(Worker(table, batch="batch-2").process(write("a"), write("b"))) == ["held_back", "processed"]
@@ -305,9 +303,7 @@ def test_a_value_that_was_changed_into_one_that_is_written_alike_is_seen_by_no_l
         ("return a list for a tuple", b'{"lines":["a","listed"],"words":["a"],"weight":0.0}'),
     ],
 )
-def test_an_unvalidated_result_is_stored_as_its_type_and_stops_no_later_message(deed, after):
-    table = memory_table()
-
+def test_an_unvalidated_result_is_stored_as_its_type_and_stops_no_later_message(table, deed, after):
     outcomes = Worker(table).process(write("a"), misbehave(deed), misbehave(deed, "m-2"), write("b"))
     later = Worker(table).process(misbehave(deed), write("c"))
 
@@ -318,8 +314,9 @@ def test_an_unvalidated_result_is_stored_as_its_type_and_stops_no_later_message(
     assert (stored(table)[2].record.after is None) == (deed != "return a list for a tuple")
 
 
-def test_a_handler_that_fails_on_a_replay_only_breaks_nothing_that_is_stored(monkeypatch: pytest.MonkeyPatch):
-    table = memory_table()
+def test_a_handler_that_fails_on_a_replay_only_breaks_nothing_that_is_stored(
+    table, monkeypatch: pytest.MonkeyPatch
+):
     Worker(table).process(misbehave("fail under a dark sky", message_id="m-1"), write("a"))
     before = stored(table)
     monkeypatch.setitem(SKY, "colour", "black")
@@ -341,8 +338,7 @@ def look(how: str) -> Envelope:
 
 
 @pytest.mark.parametrize("how", ["now", "catch now"])
-def test_with_guard_the_message_is_a_dead_letter_that_names_call_line_and_remedy(how):
-    table = memory_table()
+def test_with_guard_the_message_is_a_dead_letter_that_names_call_line_and_remedy(table, how):
     processor = Processor(onlooker.app, table, publish, guard=True)
 
     (outcome,) = drive(processor.process(look(how)))

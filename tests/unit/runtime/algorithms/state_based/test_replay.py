@@ -35,9 +35,10 @@ def told(output: Output) -> Wrote:
     return Wrote.model_validate_json(output.body)
 
 
-def test_a_duplicate_is_told_the_time_the_captured_values_and_the_headers_of_the_first_handling(monkeypatch):
+def test_a_duplicate_is_told_the_time_the_captured_values_and_the_headers_of_the_first_handling(
+    table, monkeypatch
+):
     # Brokers stamp headers on each delivery: what the first one had is what the version was made with.
-    table = memory_table()
     headers = MappingProxyType({"attempt": "1"})
     (first,) = outputs(Worker(table, clock=ToldClock(NOW)).process(write("a", headers=headers)))
     monkeypatch.setitem(SKY, "colour", "grey")
@@ -160,7 +161,7 @@ def test_of_outputs_known_by_their_digest_it_is_said_what_can_be(monkeypatch, at
     assert said in error_of(monkeypatch, at_first={"said": at_first}, said=now)
 
 
-def test_a_state_of_an_older_schema_version_is_compared_as_it_is_upcast():
+def test_a_state_of_an_older_schema_version_is_compared_as_it_is_upcast(table):
     class OldData(State):
         count: int = 0
 
@@ -177,7 +178,6 @@ def test_a_state_of_an_older_schema_version_is_compared_as_it_is_upcast():
         def rang(self, state: NewData, message: Rang, context: Context) -> NewData:
             return NewData(rings=state.rings + 5)
 
-    table = memory_table()
     worker(table, using=App(Old)).process(rang())
 
     (outcome,) = worker(table, using=App(New)).process(rang())
@@ -185,8 +185,7 @@ def test_a_state_of_an_older_schema_version_is_compared_as_it_is_upcast():
     assert "rings was 1 and is 5 (compared in schema version 2, upcast from 1)." in str(outcome.error)
 
 
-def test_a_batch_can_be_told_to_fail_on_a_difference(monkeypatch):
-    table = memory_table()
+def test_a_batch_can_be_told_to_fail_on_a_difference(table, monkeypatch):
     worker(table).process(rang())
     before = contents(table)
     monkeypatch.setitem(RULE, "step", 2)
@@ -274,9 +273,8 @@ def shown(message_id: str, value: str):
     [("1.0", b'{"value":1.0}'), ("1", None)],
     ids=["equal and written differently", "the same"],
 )
-def test_a_state_that_is_equal_and_written_differently_was_changed(value, after):
+def test_a_state_that_is_equal_and_written_differently_was_changed(table, value, after):
     assert Reading(value=1.0) == Reading(value=1)
-    table = memory_table()
 
     outcomes = Worker(table, App(Scale), business_id="s").process(shown("a", "1"), shown("b", value))
 

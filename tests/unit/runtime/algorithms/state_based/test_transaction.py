@@ -97,9 +97,7 @@ def overtaken(table: Table) -> Table:
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_conflict_in_the_middle_redoes_only_what_is_not_stored():
-    table = memory_table()
-
+def test_a_conflict_in_the_middle_redoes_only_what_is_not_stored(table):
     messages = [write(str(number)) for number in range(10)]
     outcomes = Worker(overtaken(table), batch="batch-1").process(*messages)
 
@@ -110,9 +108,8 @@ def test_a_conflict_in_the_middle_redoes_only_what_is_not_stored():
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_copy_whose_outputs_are_in_hand_does_not_fail_the_batch_after_a_conflict():
+def test_a_copy_whose_outputs_are_in_hand_does_not_fail_the_batch_after_a_conflict(table):
     # Given a handler that is not deterministic, and a part of its outcomes stored
-    table = memory_table()
     outside = misbehave("draw from outside", message_id="outside")
     messages = [outside, *(write(str(number)) for number in range(6)), outside]
 
@@ -125,9 +122,8 @@ def test_a_copy_whose_outputs_are_in_hand_does_not_fail_the_batch_after_a_confli
     assert len(outcomes[0].outputs) == 1
 
 
-def test_more_versions_than_a_transaction_holds():
+def test_more_versions_than_a_transaction_holds(table):
     # 1,200 versions with 4,000 bytes each that compression does not make smaller are more than 4 MiB.
-    table = memory_table()
     counted = InterceptedTable(table)
     messages = [misbehave("capture noise", message_id=str(number)) for number in range(1200)]
 
@@ -155,18 +151,16 @@ def data_bytes(table: Table) -> list[int]:
     ]
 
 
-def test_a_run_is_closed_at_its_number_of_versions(monkeypatch: pytest.MonkeyPatch):
+def test_a_run_is_closed_at_its_number_of_versions(table, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(limits, "MAX_RUN_VERSIONS", 5)
-    table = memory_table()
 
     Worker(table).process(*(ponder(str(number)) for number in range(12)))
 
     assert runs(table) == [5, 5, 2]
 
 
-def test_a_run_is_closed_at_its_raw_bytes():
+def test_a_run_is_closed_at_its_raw_bytes(table):
     # States of 300 KB of which compression leaves almost nothing: what is read back must not fill the memory.
-    table = memory_table()
     messages = [misbehave("fill the diary", message_id=str(number)) for number in range(40)]
 
     Worker(table).process(*messages)
@@ -177,9 +171,8 @@ def test_a_run_is_closed_at_its_raw_bytes():
     assert ends(Worker(table, batch="other").process(*messages)) == ["duplicate"] * 40
 
 
-def test_versions_whose_ids_would_not_fit_one_row_make_several_runs():
+def test_versions_whose_ids_would_not_fit_one_row_make_several_runs(table):
     # Ids of 255 characters that take four bytes each.
-    table = memory_table()
     messages = [ponder(f"{number:05d}" + "\U0001f4d6" * 250) for number in range(600)]
 
     Worker(table).process(*messages)
@@ -188,11 +181,12 @@ def test_versions_whose_ids_would_not_fit_one_row_make_several_runs():
     assert made_by(table) == [message.message_id for message in messages]
 
 
-def test_each_split_run_starts_with_the_state_before_its_first_version(monkeypatch: pytest.MonkeyPatch):
+def test_each_split_run_starts_with_the_state_before_its_first_version(
+    table, monkeypatch: pytest.MonkeyPatch
+):
     # So that it can be read, and older runs deleted, without the others.
     monkeypatch.setattr(limits, "MAX_RUN_DATA_BYTES", 200)
     monkeypatch.setattr(limits, "MAX_SEGMENT_BYTES", 0)
-    table = memory_table()
     counted = InterceptedTable(table)
 
     Worker(counted).process(*(write(random.randbytes(40).hex(), str(number)) for number in range(9)))
@@ -205,12 +199,13 @@ def test_each_split_run_starts_with_the_state_before_its_first_version(monkeypat
 
 
 @pytest.mark.parametrize("diary", ["d-1", "日" * 506, "/" * 168, "é" * 506])
-def test_a_full_transaction_is_small_enough_however_long_its_key_is(diary, monkeypatch: pytest.MonkeyPatch):
+def test_a_full_transaction_is_small_enough_however_long_its_key_is(
+    table, diary, monkeypatch: pytest.MonkeyPatch
+):
     # The key is sent with each row, escaped, and a row has many properties: both count as bytes of the transaction.
     # So does the newest state, which just fits the header.
     monkeypatch.setattr(limits, "MAX_RUN_VERSIONS", 1)
     monkeypatch.setitem(NOISE, "bytes", 29_000)
-    table = memory_table()
     large = write("x" * 16_000, message_id="large", diary=diary)
     noise = [misbehave("capture noise", message_id=str(number), diary=diary) for number in range(120)]
 
@@ -277,8 +272,9 @@ def line_for_state_of(size: int) -> str:
 @pytest.mark.parametrize(
     "size", [HEADER_LIMIT - 10, HEADER_LIMIT, HEADER_LIMIT + 2, 100_000, MAX_STATE_BYTES]
 )
-def test_a_large_state_is_stored_replayed_gone_on_from_and_returns_to_the_header_when_it_is_small(size):
-    table = memory_table()
+def test_a_large_state_is_stored_replayed_gone_on_from_and_returns_to_the_header_when_it_is_small(
+    table, size
+):
     large = write(line_for_state_of(size), message_id="large")
 
     (first,) = Worker(table).process(large)
@@ -294,8 +290,7 @@ def test_a_large_state_is_stored_replayed_gone_on_from_and_returns_to_the_header
     assert rows(table)[f"Diary-{DIARY}", "SS-HEAD"]["State"] == b'{"lines":[],"words":[],"weight":0.0}'
 
 
-def test_a_state_one_byte_over_the_limit_is_a_dead_letter():
-    table = memory_table()
+def test_a_state_one_byte_over_the_limit_is_a_dead_letter(table):
     line = line_for_state_of(MAX_STATE_BYTES)
 
     outcomes = Worker(table).process(write(line + "x", message_id="large"), write("a"))
@@ -304,9 +299,8 @@ def test_a_state_one_byte_over_the_limit_is_a_dead_letter():
     assert made_by(table) == ["a"]
 
 
-def test_the_largest_version_that_is_taken_can_be_stored(monkeypatch: pytest.MonkeyPatch):
+def test_the_largest_version_that_is_taken_can_be_stored(table, monkeypatch: pytest.MonkeyPatch):
     # Two states of the largest size and as much captured noise, none of which compression makes smaller.
-    table = memory_table()
     monkeypatch.setitem(SKY, "colour", "")
     Worker(table).process(write(line_for_state_of(MAX_STATE_BYTES), message_id="large"))
 

@@ -131,9 +131,8 @@ def test_and_lets_it_go_when_it_does_not_apply(second, allowed):
     assert made_by(table) == ["newest"]
 
 
-def test_the_newest_run_is_kept_whatever_its_age():
+def test_the_newest_run_is_kept_whatever_its_age(table):
     # It holds the newest state, or the state before it: nothing could be handled or replayed without it.
-    table = memory_table()
     add(table, "a")
     assert truncate(table) == Truncated(KEY, 0, 0, 1, 1, None)
     Worker(table, clock=ToldClock(OLD), batch="done").process(
@@ -149,8 +148,7 @@ def test_the_newest_run_is_kept_whatever_its_age():
 @pytest.mark.parametrize(
     ("keep_last", "kept"), [(0, "f"), (1, "f"), (2, "ef"), (3, "def"), (6, "abcdef"), (99, "abcdef")]
 )
-def test_so_many_last_versions_are_kept(keep_last, kept):
-    table = memory_table()
+def test_so_many_last_versions_are_kept(table, keep_last, kept):
     for line in "abcdef":
         add(table, line)
 
@@ -159,8 +157,7 @@ def test_so_many_last_versions_are_kept(keep_last, kept):
     assert made_by(table) == list(kept)
 
 
-def test_a_run_goes_only_when_all_its_versions_may_go():
-    table = memory_table()
+def test_a_run_goes_only_when_all_its_versions_may_go(table):
     Worker(table, clock=ToldClock(NOW - 2 * DAY), batch="done").process(
         write("a", enqueued_at=OLD), write("young", enqueued_at=NOW - 2 * DAY), write("c", enqueued_at=OLD)
     )
@@ -198,9 +195,8 @@ def test_truncating_again_changes_nothing():
     assert contents(table) == before
 
 
-def test_a_run_of_several_batches_goes_only_when_all_of_them_are_finished(monkeypatch):
+def test_a_run_of_several_batches_goes_only_when_all_of_them_are_finished(table, monkeypatch):
     monkeypatch.setattr(limits, "MAX_TAIL_BYTES", 400)
-    table = memory_table()
     for number in range(12):
         add(table, f"m-{number}", batch=f"batch-{number}")
     assert index_of(table)[0].ends[0] > 1
@@ -210,10 +206,9 @@ def test_a_run_of_several_batches_goes_only_when_all_of_them_are_finished(monkey
     assert made_by(table) == ["m-11"]
 
 
-def test_index_rows_go_with_the_last_of_their_versions(monkeypatch):
+def test_index_rows_go_with_the_last_of_their_versions(table, monkeypatch):
     monkeypatch.setattr(limits, "MAX_SEGMENT_BYTES", 0)
     monkeypatch.setattr(limits, "MAX_INDEX_HASHES", 3)
-    table = memory_table()
     for number in range(9):
         add(table, f"m-{number}")
     assert [row.last for row in index_of(table)] == [3, 6, 9]
@@ -255,9 +250,8 @@ def _place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.usefixtures("_place")
-def test_a_message_whose_worker_died_before_it_published_is_not_too_late():
+def test_a_message_whose_worker_died_before_it_published_is_not_too_late(table):
     # Given a message whose outputs are lost, and newer ones
-    table = memory_table()
     for line in ("lost", "a", "b"):
         add(table, line, batch=None)
 
@@ -272,9 +266,8 @@ def test_a_message_whose_worker_died_before_it_published_is_not_too_late():
 
 
 @pytest.mark.usefixtures("_place")
-def test_what_has_no_outputs_has_nothing_to_lose():
+def test_what_has_no_outputs_has_nothing_to_lose(table):
     # Given a stream of rings, the fourth of which is loud
-    table = memory_table()
     for number, is_loud in enumerate([False, False, False, True, False, False]):
         body = {"door": "east", "is_loud": is_loud}
         worker = Worker(table, App(Bell), clock=ToldClock(OLD), business_id="east")
@@ -288,8 +281,7 @@ def test_what_has_no_outputs_has_nothing_to_lose():
 
 
 @pytest.mark.usefixtures("_place")
-def test_a_promise_lets_go_what_is_older_than_it_and_counts_for_no_batch():
-    table = memory_table()
+def test_a_promise_lets_go_what_is_older_than_it_and_counts_for_no_batch(table):
     for number, batch in enumerate([None, "done", None, "running", "done"]):
         add(table, str(number), batch=batch, written_at=OLD + number)
 
@@ -313,8 +305,7 @@ def head(table):
     return summary.head
 
 
-def test_the_horizon_is_the_newest_time_among_the_cut_messages():
-    table = memory_table()
+def test_the_horizon_is_the_newest_time_among_the_cut_messages(table):
     for line, shift in (("a", 0), ("b", 3 * HOUR), ("c", HOUR), ("d", 4 * HOUR)):
         add(table, line, enqueued_at=OLD + shift, written_at=OLD + 4 * HOUR)
 
@@ -352,8 +343,7 @@ def test_the_horizon_never_moves_back(times, windows):
         before = horizon
 
 
-def test_a_truncation_of_messages_without_a_time_leaves_the_horizon_but_marks_the_stream():
-    table = memory_table()
+def test_a_truncation_of_messages_without_a_time_leaves_the_horizon_but_marks_the_stream(table):
     add(table, "a", enqueued_at=None)
     add(table, "b")
 
@@ -368,8 +358,7 @@ def test_a_truncation_of_messages_without_a_time_leaves_the_horizon_but_marks_th
 
 
 @pytest.mark.parametrize("size", [1, 20_000], ids=["state in the header", "state in the run"])
-def test_what_is_kept_gives_the_outputs_that_it_gave_and_the_state_goes_on_from_where_it_was(size):
-    table = memory_table()
+def test_what_is_kept_gives_the_outputs_that_it_gave_and_the_state_goes_on_from_where_it_was(table, size):
     first = [
         Worker(table, clock=ToldClock(OLD), batch="done").process(write(line * size, line, enqueued_at=OLD))
         for line in "abcd"
@@ -389,8 +378,7 @@ def test_what_is_kept_gives_the_outputs_that_it_gave_and_the_state_goes_on_from_
 
 
 @pytest.mark.parametrize("keep_last", [1, 3])
-def test_now_does_not_go_back_after_a_truncation(keep_last):
-    table = memory_table()
+def test_now_does_not_go_back_after_a_truncation(table, keep_last):
     for line in "abcd":
         add(table, line, written_at=OLD + DAY)
     truncate(table, keep_last=keep_last)
@@ -444,9 +432,8 @@ def test_nothing_is_cut_that_would_make_its_redrive_too_late(monkeypatch):
     assert cut(table).held is None
 
 
-def test_an_undated_letter_holds_undated_versions(monkeypatch):
+def test_an_undated_letter_holds_undated_versions(table, monkeypatch):
     monkeypatch.setitem(SKY, "colour", "black")
-    table = memory_table()
     for number in range(3):
         Worker(table, batch=BatchContext(f"b-{number}", number=number)).process(
             write(f"line {number}"), misbehave("fail under a dark sky", "bad")
