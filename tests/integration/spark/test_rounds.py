@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import os
 import random
 import re
@@ -44,7 +43,7 @@ from tests.support.clocks import FrozenClock
 from tests.support.faults import FailOnceAfterWriting, KillOnceAmidAFile, as_outcomes
 from tests.support.killed_placing import ledger_of
 from tests.support.logs import fire, row, start, write_lines
-from tests.support.outcomes import all_outcomes, by_status, heads, published
+from tests.support.outcomes import all_outcomes, by_status, published
 from tests.support.processes import REPOSITORY
 from tests.support.relay import relayed
 from tests.support.rounds import (
@@ -190,26 +189,6 @@ def test_what_no_replay_can_make_again_is_missed(place, algorithm):
     # When it is put back, then the batch goes on
     shutil.copytree(kept, Path(place.out) / "batch_id=night", dirs_exist_ok=True)
     assert by_status(place.run(log, **options)) == {("Player", "processed"): 4}
-
-
-@pytest.mark.connect
-@pytest.mark.thorough
-def test_an_output_that_stands_in_the_log_too_is_handled_once(place):
-    # Given the hit that a shot gave in an earlier batch
-    log = write_lines(place.folder / "log.jsonl", [start(1, 5), fire(2, 5)])
-    ((message_id, type_, body, *_),) = published(place.run(log))
-    hit = {"message_id": message_id, "type": type_, "body": body}
-
-    # When it stands in a log together with the shot
-    both = write_lines(place.folder / "both.jsonl", [start(1, 5), fire(2, 5), hit])
-    outcomes = place.run(both, cascade=True)
-
-    # Then it is processed once, and no outcome repeats it
-    assert by_status(outcomes) == {("ShootingRange", "duplicate"): 2, ("LeaderBoard", "processed"): 1}
-    ((_, score),) = [
-        each for key, each in heads(place.store, place.table).items() if key.startswith("Leader")
-    ]
-    assert json.loads(score)["number_of_hits"] == 1
 
 
 @pytest.mark.connect

@@ -247,12 +247,14 @@ def found(empty_place: TablePlace) -> Lease | None:
 
 
 @pytest.mark.usefixtures("_quick")
-def test_it_is_held_in_the_block_and_given_back_after_it(empty_place):
-    with holding(empty_place, system_clock, take_over=False) as token:
+@pytest.mark.parametrize("take_over", [False, True])
+def test_it_is_held_in_the_block_and_given_back_after_it(empty_place, take_over):
+    if take_over:
+        drive(leases(empty_place).take("ada"))
+    with holding(empty_place, system_clock, take_over=take_over) as token:
         held = found(empty_place)
         assert held is not None
-        assert held.token == token
-        assert "(process " in held.holder
+        assert (held.token, "(process " in held.holder) == (token, True)
         with pytest.raises(LeaseHeldError), holding(empty_place, system_clock, take_over=False):
             pytest.fail("It was taken twice.")
 
@@ -305,16 +307,6 @@ def test_whoever_it_is_taken_from_is_told_and_leaves_it_to_the_other(empty_place
     held = found(empty_place)
     assert held is not None
     assert held.holder == "grace"
-
-
-@pytest.mark.usefixtures("_quick")
-def test_it_is_taken_over_on_demand(empty_place):
-    drive(leases(empty_place).take("ada"))
-
-    with holding(empty_place, system_clock, take_over=True) as token:
-        held = found(empty_place)
-        assert held is not None
-        assert held.token == token
 
 
 DIARIES = ("d-1", "d-2", "d-3")
@@ -467,35 +459,21 @@ def test_in_no_second_is_more_than_one_token_more_taken_than_the_pace(per_second
         assert len(within) <= per_second + 1
 
 
-def test_what_was_not_taken_is_not_saved_up():
+def test_what_was_not_taken_is_not_saved_up_and_those_who_ask_at_once_wait_one_after_another():
     time = Time()
     pace = Pace(10, time)
     time.now += 60
 
-    assert [pace.take() for _ in range(3)] == pytest.approx([0, 0.1, 0.2])
+    assert [pace.take() for _ in range(4)] == pytest.approx([0, 0.1, 0.2, 0.3])
 
 
-def test_those_who_ask_at_once_wait_one_after_another():
-    pace = Pace(4, Time())
+def test_each_call_of_a_table_waits_for_its_turn_where_there_is_a_pace_and_is_counted():
+    for pace, seconds in [(2, 1.0), (None, 0.0)]:
+        time, table = Time(), memory_table()
+        paced = PacedTable(table, pace and Pace(pace, time), time.sleep)
 
-    assert [pace.take() for _ in range(4)] == [0, 0.25, 0.5, 0.75]
+        drive(paced.transact("a", [Operation.insert("1", {}), Operation.insert("2", {})]))
+        drive(paced.get("a", "1"))
+        drive(paced.query("a", "1", "2"))
 
-
-def test_each_call_of_a_table_waits_for_its_turn_and_is_counted():
-    time, table = Time(), memory_table()
-    paced = PacedTable(table, Pace(2, time), time.sleep)
-
-    drive(paced.transact("a", [Operation.insert("1", {}), Operation.insert("2", {})]))
-    drive(paced.get("a", "1"))
-    drive(paced.query("a", "1", "2"))
-
-    assert time.now == 1001.0
-    assert paced.calls == 3
-
-
-def test_without_a_pace_calls_are_only_counted():
-    paced = PacedTable(memory_table())
-
-    drive(paced.get("a", "1"))
-
-    assert paced.calls == 1
+        assert (time.now, paced.calls) == (1000.0 + seconds, 3)
