@@ -21,18 +21,7 @@ from scripts.reference.pages import _MODULES
 from scripts.reference.pages import PAGES as REFERENCE
 from scripts.site_drawings import with_tables
 from scripts.site_pages import PLACES, site_links
-from tests.docs.pages import (
-    PACKAGES,
-    PAGES,
-    ROOT,
-    anchors,
-    blocks,
-    classes,
-    exists,
-    links,
-    spans,
-    text,
-)
+from tests.docs.pages import PACKAGES, PAGES, ROOT, anchors, blocks, classes, exists, links, spans, text
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -129,9 +118,15 @@ def test_each_dotted_name_exists(page):
 
 def test_what_does_not_exist_is_found(tmp_path):
     page = tmp_path / "page.md"
-    there = (
-        ["runtime/spark/", "port.py", "raffle.py", "runtime.Processor", "Table.scan(None)", "context.now", "os.environ"]
-    )
+    there = [
+        "runtime/spark/",
+        "port.py",
+        "raffle.py",
+        "runtime.Processor",
+        "Table.scan(None)",
+        "context.now",
+        "os.environ",
+    ]
     paths = ["runtime/nowhere.py", "nowhere.py", "runtime/*/nowhere.py"]
     names = ["runtime.nowhere", "Nothing.at_all", "Table.nowhere", "context.then", "handlers.testing.nowhere"]
     page.write_text(" ".join(f"`{name}`" for name in [*there, *paths, *names]))

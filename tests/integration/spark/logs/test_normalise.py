@@ -125,7 +125,8 @@ def test_each_bad_delivery_has_its_reason_and_the_good_ones_alone_their_effect(p
     assert [found[message_id(key)] for key in (1, 3, 20)] == [["processed"]] * 3
     assert found[message_id(2)] == ["id_reused", "processed"]
     streams = {key: versions for key, (versions, _) in heads(place.store, place.table).items() if versions}
-    assert streams == {f"ShootingRange-{GAME}": 3, "Counter-1": 1}
+    shots = 3 if format_ == "json" else 5  # two ids with half a character are others there
+    assert streams == {f"ShootingRange-{GAME}": shots, "Counter-1": 1}
     # ... and each of the others is a dead letter that keeps what was delivered
     letters = dead_letters(outcomes).collect()
     assert all(letter.error and letter.delivery for letter in letters)

@@ -287,7 +287,7 @@ def through(spark, door, folder, *files):
         pytest.param(
             door, files, marks=[] if (door, name) in often else pytest.mark.thorough, id=f"{door}-{name}"
         )
-        for often in [{("folder", "later"), ("folder", "untyped"), ("stream", "later")}]
+        for often in [{("folder", "later"), ("partitions", "untyped"), ("stream", "later")}]
         for door in DOORS
         for name, files in {
             "later": ({}, MORE),

@@ -358,11 +358,7 @@ IN_BATCHES = [
         {"worker_memory": "2G"},
         {"worker_memory": -1},
     ),
-    *(
-        {"token_store": "sqlite:///tokens.db"},
-        {"max_dead_letters": 1.5},
-        {"documents": 5},
-    ),
+    *({"token_store": "sqlite:///tokens.db"}, {"max_dead_letters": 1.5}, {"documents": 5}),
 ]
 
 
