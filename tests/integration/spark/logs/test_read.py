@@ -24,7 +24,7 @@ from runtime.spark import run_stream, verify
 from runtime.spark.logs.normalise import normalise
 from runtime.spark.logs.read import _schema_of, describe_input, find_on_disk, open_log, write_log
 from runtime.spark.streaming.query import open_source
-from tests.support.logs import fire, start, write_lines
+from tests.support.logs import fire, message_id, start, write_lines
 from tests.support.outcomes import by_status
 
 ROWS = [start(1, 5), fire(2, 5)]
@@ -436,17 +436,12 @@ def test_a_name_that_is_there_is_no_pattern(spark, tmp_path):
     for name in ("a1", "ab", "ac", "axx"):
         write(tmp_path / f"{name}.jsonl", [start(99, 1)])
 
+    # ... by a path or by a text
     paths = [tmp_path / f"{name}.jsonl" for name in ODD]
-    opened = [
-        open_log(spark, each).rows
-        for number, path in enumerate(paths)
-        for each in [str(path) if number % 2 else path]
-    ]
+    opened = [open_log(spark, str(path) if number % 2 else path).rows for number, path in enumerate(paths)]
 
-    rows = normalise(reduce(DataFrame.union, opened)).collect()
-    assert sorted(row["message_id"] for row in rows) == sorted(
-        2 * [start(n, 1)["message_id"] for n in range(8)]
-    )
+    found = normalise(reduce(DataFrame.union, opened)).collect()
+    assert sorted(each["message_id"] for each in found) == [message_id(number) for number in range(len(ODD))]
 
 
 def test_a_stream_may_begin_with_empty_files(spark, tmp_path):
