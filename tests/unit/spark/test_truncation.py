@@ -99,13 +99,12 @@ def test_streams_are_counted_by_what_holds_them_with_the_requests_that_they_took
         watched.append(InterceptedTable(around))
         return watched[-1]
 
-    rows = run(job(place, wrap=watch))
+    rows = run(job(place, wrap=watch), KeyRange(before="Diary-04"), KeyRange(first="Diary-04"))
 
     assert kinds(rows) == {("Diary", "given", "open_batch"): 12}
-    (of_streams,) = [row for row in rows if row["handler"]]
-    assert (of_streams["cut"], of_streams["versions"], of_streams["rows"]) == (12, 12, 12)
-    assert of_streams["bytes"] > 0
-    assert sum(row["requests"] for row in rows) == watched[0].calls
+    sums = {name: sum(row[name] for row in rows) for name in ("cut", "versions", "rows", "bytes", "requests")}
+    assert (sums["cut"], sums["versions"], sums["rows"], sums["bytes"] > 0) == (12, 12, 12, True)
+    assert sums["requests"] == sum(each.calls for each in watched)
 
 
 def test_a_row_for_each_stream_is_given_where_that_is_asked_for(place, table):
@@ -165,12 +164,6 @@ def test_keys_are_read_page_by_page_while_streams_are_cut(place, table, monkeypa
     assert calls.index("transact") < max(number for number, name in enumerate(calls) if name == "scan")
 
 
-def test_each_stream_is_in_one_of_its_ranges(place, table):
-    rows = run(job(place), KeyRange(before="Diary-04"), KeyRange(first="Diary-04"))
-
-    assert kinds(rows) == {("Diary", "given", "open_batch"): 12}
-
-
 def test_a_worker_whose_lease_was_taken_over_stops_before_its_next_streams(place, table, monkeypatch):
     # Given a worker that looks at the lease before each stream
     monkeypatch.setattr(truncation, "RENEW_SECONDS", 0)
@@ -193,20 +186,16 @@ def test_a_worker_whose_lease_was_taken_over_stops_before_its_next_streams(place
     assert len(cut_streams(table)) == 12
 
 
-def test_a_worker_that_comes_late_does_not_begin(place, table):
-    drive(Leases(table, CLOCK).take("grace"))
+def test_a_lease_of_another_one_or_that_nobody_renews_stops_workers_before_they_begin(place, table):
+    early = FrozenClock(NOW - lease_module.LENGTH)
+    lease = drive(Leases(table, early).take("ada"))
+    with pytest.raises(LeaseLostError, match="has expired"):
+        run(job(place, token=lease.token))
 
+    drive(Leases(table, CLOCK).take("grace"))
     with pytest.raises(LeaseLostError):
         run(job(place, token="another"))
     assert cut_streams(table) == set()
-
-
-def test_a_lease_that_nobody_renews_stops_its_workers(place, table):
-    early = FrozenClock(NOW - lease_module.LENGTH)
-    lease = drive(Leases(table, early).take("ada"))
-
-    with pytest.raises(LeaseLostError, match="has expired"):
-        run(job(place, token=lease.token))
 
 
 def test_a_stream_that_cannot_be_read_costs_no_other_one_its_truncation(place, table, tmp_path):

@@ -1,6 +1,5 @@
 """Streams: epochs are in OUT all at once, wherever a driver dies, and what cannot begin is refused."""
 
-import itertools
 from contextlib import nullcontext, suppress
 from datetime import timedelta
 from types import SimpleNamespace
@@ -326,59 +325,57 @@ def test_java_that_ends_under_a_query_is_told_in_a_sentence(tmp_path, monkeypatc
 
 
 IN_ALL_DOORS = [
-    *(
-        {"sorce": "x"},
-        {"source": 5},
-        {"cascade": "yes"},
-        {"partitions": 0},
-        {"partitions": "2"},
-        {"partitions": True},
-    ),
-    *(
-        {"max_rounds": 1.5},
-        {"max_rounds": None},
-        {"log_format": "csv"},
-        {"limits": {}},
-        {"wrap": 5},
-        {"step": None},
-    ),
+    *[
+        ("sorce", "x"),
+        ("source", 5),
+        ("cascade", "yes"),
+        ("partitions", 0),
+        ("partitions", "2"),
+        ("partitions", True),
+    ],
+    *[
+        ("max_rounds", 1.5),
+        ("max_rounds", None),
+        ("log_format", "csv"),
+        ("limits", {}),
+        ("wrap", 5),
+        ("step", None),
+    ],
 ]
 IN_BATCHES = [
-    *(
-        {"late": "never"},
-        {"algorithm": "magic"},
-        {"types": "Entered"},
-        {"types": [5]},
-        {"in_flight": 0},
-        {"clock": 5},
-    ),
-    *(
-        {"handler_timeout": 5},
-        {"handler_timeout": timedelta()},
-        {"worker_memory": "2G"},
-        {"worker_memory": -1},
-    ),
-    *({"token_store": "sqlite:///tokens.db"}, {"max_dead_letters": 1.5}, {"documents": 5}),
+    *[
+        ("late", "never"),
+        ("algorithm", "magic"),
+        ("types", "Entered"),
+        ("types", [5]),
+        ("in_flight", 0),
+        ("clock", 5),
+    ],
+    *[
+        ("handler_timeout", 5),
+        ("handler_timeout", timedelta()),
+        ("worker_memory", "2G"),
+        ("worker_memory", -1),
+    ],
+    *[("token_store", "sqlite:///tokens.db"), ("max_dead_letters", 1.5), ("documents", 5)],
+    *[("store", None), ("table", 5), ("out", None), ("app", "a:b")],
 ]
+IN_VERIFICATIONS = [("sample", "all"), ("sample", 0), ("seed", 1.5), ("export", 5)]
 
 
 @pytest.mark.parametrize(
-    ("door", "wrong"),
+    ("door", "name", "value"),
     [
-        *itertools.product([run_stream, run_batch, redrive, verify], IN_ALL_DOORS),
-        *itertools.product([run_stream, run_batch, redrive], IN_BATCHES),
-        *itertools.product([verify], [{"sample": "all"}, {"sample": 0}, {"seed": 1.5}, {"export": 5}]),
-        *itertools.product(
-            [run_stream, run_batch, redrive], [{"store": None}, {"table": 5}, {"out": None}, {"app": "a:b"}]
-        ),
+        *((door, *each) for door in (run_stream, run_batch, redrive) for each in IN_ALL_DOORS + IN_BATCHES),
+        *((verify, *each) for each in IN_ALL_DOORS + IN_VERIFICATIONS),
     ],
 )
-def test_an_option_that_there_is_not_or_a_value_that_it_has_not_is_named(tmp_path, door, wrong):
+def test_an_option_that_there_is_not_or_a_value_that_it_has_not_is_named(tmp_path, door, name, value):
     where = {"store": f"sqlite:///{tmp_path}/store.db", "table": "games", "app": app}
     where |= {} if door is verify else {"out": str(tmp_path / "out")}
     where |= {"query": "shots", "checkpoint": str(tmp_path / "c")} if door is run_stream else {}
     positional = {run_stream: (None,), redrive: (None,)}.get(door, (None, None))
 
-    with pytest.raises(UsageError, match=next(iter(wrong)).replace("sorce", "source")):
-        door(*positional, **where | wrong)
+    with pytest.raises(UsageError, match=name.replace("sorce", "source")):
+        door(*positional, **where | {name: value})
     assert not list(tmp_path.iterdir())
