@@ -245,40 +245,29 @@ async def process(table: Table, key: str, retries: RetryPolicy | None = None) ->
     return ends(await worker.handle(write("first", diary=key), write("second", diary=key)))
 
 
-def test_what_as_many_streams_append_as_are_under_way_is_one_commit(connection, statements):
-    table = InterceptedTable(connection.table)
+def test_what_as_many_streams_append_as_are_under_way_is_one_commit_that_nobody_hears_of_before(
+    url, connection, elsewhere, statements
+):
     keys = [f"p{number:02}" for number in range(12)]
+    seen: list[int] = []
 
-    done = list(connection.run_all((put(table, key) for key in keys), TOGETHER))
-
-    assert done == keys
-    assert statements.count("COMMIT") == 3
-    assert not statements.count("SAVEPOINT one"), "one operation alone needs none"
-    assert table.counts == {"query": 12, "transact": 12}
-
-
-def test_nothing_is_locked_before_all_have_come_to_their_commit(url, connection):
     def write_elsewhere(name: str, key: str, number: int) -> None:
-        if name == "transact":
+        if name == "transact":  # nothing is locked before all have come to their commit
             with closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=0)) as other:
                 other.execute("BEGIN IMMEDIATE")
 
-    table = InterceptedTable(connection.table, write_elsewhere)
-
-    assert list(connection.run_all((put(table, key) for key in STREAMS), TOGETHER)) == STREAMS
-
-
-def test_nobody_hears_of_a_transaction_before_it_is_committed(connection, elsewhere):
-    seen: list[list[str]] = []
-
     def look(name: str, key: str, number: int, result: object) -> None:
         if name == "transact":
-            seen.append([each for each in STREAMS if drive(elsewhere.get(each, "row"))])
+            seen.append(sum(drive(elsewhere.get(each, "row")) is not None for each in keys))
 
-    table = InterceptedTable(connection.table, after=look)
-    list(connection.run_all((put(table, key) for key in STREAMS), TOGETHER))
+    table = InterceptedTable(connection.table, write_elsewhere, look)
 
-    assert seen == [STREAMS] * len(STREAMS)
+    assert list(connection.run_all((put(table, key) for key in keys), TOGETHER)) == keys
+
+    assert seen == [5] * 5 + [10] * 5 + [12] * 2
+    assert statements.count("COMMIT") == 3
+    assert not statements.count("SAVEPOINT one"), "one operation alone needs none"
+    assert table.counts == {"query": 12, "transact": 12}
 
 
 def test_a_refusal_is_told_to_its_stream_alone(connection, elsewhere):
@@ -421,9 +410,10 @@ def test_a_wait_holds_back_what_comes_after_it(connection):
     ]
 
 
-@pytest.mark.parametrize("waits", [[Wait.FOR_ONE], [Wait.FOR_ALL], [Wait.FOR_ONE, Wait.FOR_ALL]])
-def test_a_wait_for_nothing_is_over_at_once(connection, waits):
-    assert list(connection.run_all([*waits, put(connection.table, "a"), *waits], TOGETHER)) == ["a"]
+def test_a_wait_for_nothing_is_over_at_once(connection):
+    for number, waits in enumerate(([Wait.FOR_ONE], [Wait.FOR_ALL], [Wait.FOR_ONE, Wait.FOR_ALL])):
+        key = f"a{number}"
+        assert list(connection.run_all([*waits, put(connection.table, key), *waits], TOGETHER)) == [key]
 
 
 def test_outside_of_such_work_a_transaction_is_committed_at_once(connection, elsewhere, statements):
@@ -433,8 +423,7 @@ def test_outside_of_such_work_a_transaction_is_committed_at_once(connection, els
     connection.run(put(connection.table, "x"))
 
     assert drive(elsewhere.get("x", "row")) is not None
-    assert list(work) == ["b"]
-    assert statements.count("COMMIT") == 3
+    assert (list(work), statements.count("COMMIT")) == (["b"], 3)
 
 
 def test_states_and_another_table_are_committed_each_for_itself(tmp_path, url):
