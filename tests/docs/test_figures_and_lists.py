@@ -8,6 +8,7 @@ import shlex
 import tomllib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from uuid import NAMESPACE_OID, UUID, uuid5
 
 import pytest
@@ -135,7 +136,7 @@ def test_the_life_of_a_batch_has_every_status():
 
 
 def test_bytes_are_counted_as_the_page_on_storage_says():
-    for kind, value, size in [
+    cases: list[tuple[str, Any, int]] = [
         ("text", "abc", 4 + 2 * 3),
         ("binary", b"abc", 4 + 3),
         ("int64, double, datetime", Int64(1), 8),
@@ -144,7 +145,8 @@ def test_bytes_are_counted_as_the_page_on_storage_says():
         ("int32", 1, 4),
         ("guid", UUID(int=1), 16),
         ("boolean", True, 1),
-    ]:
+    ]
+    for kind, value, size in cases:
         lines = [line for line in text("docs/storage.md").splitlines() if line.startswith(f"| {kind} |")]
         (said,) = [line.split("|")[2] for line in lines]
         assert said.split(",")[0].strip() in {"4", str(size)}

@@ -387,11 +387,11 @@ def test_a_batch_without_a_committed_round_takes_another_folder(place):
 
 
 def test_a_secret_is_not_in_what_a_job_looks_like(place):
-    shown = [
+    job, named = (
         Batch(place.spark, place.app, "sqlite:///secret", "games", "out"),
         TablePlace("sqlite:///secret", "games"),
-    ]
-    assert not [each for each in (*shown, shown[1].for_workers()) if "secret" in repr(each)]
+    )
+    assert not [each for each in (job, named, named.for_workers()) if "secret" in repr(each)]
 
 
 @pytest.mark.thorough

@@ -125,15 +125,20 @@ def test_a_cascade_that_does_not_end_stops_and_can_be_resumed(place):
     assert by_status(place.run(log, cascade=True, batch_id="night")) == {("Player", "processed"): 4}
 
 
-DAMAGES = {
+DAMAGES: dict[str, Callable[[Path], object]] = {
     "a file is deleted": lambda batch: next((batch / "round=0").glob("*.parquet")).unlink(),
     "a file is cut": lambda batch: cut(next((batch / "round=1").glob("*.parquet"))),
     "all is deleted": shutil.rmtree,
     "a round is deleted": lambda batch: shutil.rmtree(batch / "round=1"),
-    "a round is emptied": lambda batch: [each.unlink() for each in (batch / "round=0").iterdir()],
+    "a round is emptied": lambda batch: empty(batch / "round=0"),
     "its mark is deleted": lambda batch: next((batch / "round=1").glob("_batch-*")).unlink(),
 }
 delete_a_file = DAMAGES["a file is deleted"]
+
+
+def empty(folder):
+    for each in folder.iterdir():
+        each.unlink()
 
 
 def cut(file):

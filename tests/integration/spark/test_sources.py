@@ -90,7 +90,7 @@ def test_states_are_read_as_of_a_time(spark, diaries):
 @pytest.mark.thorough
 def test_all_columns_of_each_format_are_those_that_are_read_without_spark(spark, diaries):
     register_data_sources(spark, push_filters=False)
-    readers = {
+    readers: dict[str, Any] = {
         "state": read_state,
         "versions": read_versions,
         "batches": read_batches,

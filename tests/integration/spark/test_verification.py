@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -334,14 +335,15 @@ def test_what_cannot_be_verified_is_refused_and_nothing_is_made(lasting_place, l
     asyncio.run(connect("memory:verified").table("games"))
     other = lasting_place.folder / "other.db"
     here = {"store": lasting_place.store, "table": lasting_place.table}
-    for path, options, error, sentence in [
+    cases: list[tuple[str, dict[str, Any], type[Exception], str | None]] = [
         *((log, {"sample": share}, UsageError, "above 0 and up to 1") for share in (0, -0.1, 1.1)),
         ("nowhere.jsonl", {}, LogError, "There is no log at nowhere"),
         (log, {"sample": 0.0000001}, LogError, "larger sample"),
         (log, {"table": "nothing"}, TableNotFoundError, "There is no table nothing"),
         (log, {"store": f"sqlite:///{other}"}, TableNotFoundError, None),
         (log, {"store": "memory:verified", "table": "games"}, UsageError, "seen by one process only"),
-    ]:
+    ]
+    for path, options, error, sentence in cases:
         with pytest.raises(error, match=sentence):
             verify(lasting_place.spark, path, BEFORE, **here | options)
     assert not other.exists()

@@ -459,7 +459,7 @@ def test_what_was_not_taken_is_not_saved_up_and_those_who_ask_at_once_wait_one_a
 def test_each_call_of_a_table_waits_for_its_turn_where_there_is_a_pace_and_is_counted():
     for pace, seconds in [(2, 1.0), (None, 0.0)]:
         time, table = Time(), memory_table()
-        paced = PacedTable(table, pace and Pace(pace, time), time.sleep)
+        paced = PacedTable(table, Pace(pace, time) if pace else None, time.sleep)
 
         drive(paced.transact("a", [Operation.insert("1", {}), Operation.insert("2", {})]))
         drive(paced.get("a", "1"))

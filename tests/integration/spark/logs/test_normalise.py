@@ -132,8 +132,8 @@ def test_each_bad_delivery_has_its_reason_and_the_good_ones_alone_their_effect(p
     assert all(letter.error and letter.delivery for letter in letters)
     if format_ == "json":
         assert len(letters) == len(BAD)
-        found = {letter.delivery for letter in letters if letter.reason == "invalid_envelope"}
-        assert found == {line for line, reason in BAD.items() if reason == "invalid_envelope"}
+        invalid = {letter.delivery for letter in letters if letter.reason == "invalid_envelope"}
+        assert invalid == {line for line, reason in BAD.items() if reason == "invalid_envelope"}
     by_id = {letter.message_id: letter.reason for letter in letters if letter.message_id}
     for line, reason in BAD.items():
         if reason != "invalid_envelope":
@@ -336,7 +336,11 @@ def session_elsewhere(spark):
 
 
 def test_times_that_name_no_zone_are_in_utc(session_elsewhere):
-    for values, kind in [(SPELLINGS, "string"), ([MOMENT.replace(tzinfo=None)], "timestamp_ntz")]:
+    spelled: list[tuple[list[Any], str]] = [
+        (SPELLINGS, "string"),
+        ([MOMENT.replace(tzinfo=None)], "timestamp_ntz"),
+    ]
+    for values, kind in spelled:
         rows = [(GAME, "FireAt", "{}", each) for each in values]
         schema = f"message_id string, type string, body string, enqueued_at {kind}"
         log = normalise(session_elsewhere.createDataFrame(rows, schema))
