@@ -26,6 +26,20 @@ def routed(app: App, rows: Iterable[LogRow], body: pa.DataType | None = None) ->
     return given
 
 
+def rows_of(handler: str, business_ids: Iterable[str], **columns: Iterable[Any]) -> list[pa.RecordBatch]:
+    """Give rows of one handler as a worker gets them, from their columns as they are; the others hold nothing."""
+    ids = list(business_ids)
+    types = dict.fromkeys(FOLD_COLUMNS, pa.string()) | {
+        "body": None, "sequence": pa.int64(), "enqueued_at": pa.timestamp("us", tz="UTC")
+    }  # fmt: skip
+    found: dict[str, Any] = dict.fromkeys(FOLD_COLUMNS, [None] * len(ids)) | columns
+    found |= {"handler": [handler] * len(ids), "business_id": ids, "sequence": range(len(ids))}
+    given: list[pa.RecordBatch] = pa.table(
+        {name: pa.array(list(found[name]), types[name]) for name in FOLD_COLUMNS}
+    ).to_batches()
+    return given
+
+
 def _stream(row: LogRow) -> tuple[str, str]:
     return row["handler"] or "", row["business_id"] or ""
 
