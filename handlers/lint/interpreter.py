@@ -286,7 +286,7 @@ class Interpreter(values.Scope):
 
     def _match(self, statement: ast.Match) -> None:
         subject = self.evaluate(statement.subject)
-        part = join(*(values.owned((), each.owner) for each in subject))
+        part = join(*(values.owned((), values.owner_of(each)) for each in subject))
         for case in statement.cases:
             for pattern in ast.walk(case.pattern):
                 name = getattr(pattern, "rest", None) or getattr(pattern, "name", None)
@@ -416,7 +416,9 @@ def _bind(parameters: ast.arguments, arguments: Arguments, scope: values.Scope) 
             owner = values.Owner.DEFAULT if isinstance(default, _MADE_ONCE) else None
             value = values.owned(outside.evaluate(default), owner)
         elif not value or all(isinstance(each, Instance) and each.of == "" for each in value):
-            value = values.owned(outside.annotated(parameter.annotation), value[0].owner if value else None)
+            value = values.owned(
+                outside.annotated(parameter.annotation), values.owner_of(value[0]) if value else None
+            )
         scope.names[parameter.arg] = value or ()
     if parameters.vararg:
         scope.names[parameters.vararg.arg] = collection("tuple", join(*given))

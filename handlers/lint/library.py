@@ -41,8 +41,9 @@ def _holds_set(option: values.Option) -> bool:
 def check_changed(value: Value, node: ast.AST, scope: Scope) -> None:
     """Report that a shared value is mutated."""
     for option in value:
-        if option.owner and not values.has_type((option,), "tuple", "frozenset"):
-            scope.report(option.owner.value, node)
+        owner = values.owner_of(option)
+        if owner and not values.has_type((option,), "tuple", "frozenset"):
+            scope.report(owner.value, node)
 
 
 def check_target(target: ast.expr, scope: Scope) -> None:
@@ -301,7 +302,7 @@ def _changed(name: str, receiver: Value, arguments: Arguments) -> Value:
     owner, _, method = name.rpartition(".")
     if name in _CHANGES_FIRST or (not receiver and owner in _BUILT_IN and method in _MUTATORS):
         return arguments.first
-    shared = tuple(each for each in arguments.first if each.owner in _SHARED)
+    shared = tuple(each for each in arguments.first if values.owner_of(each) in _SHARED)
     return receiver if method in _MUTATORS else shared if name == "builtins.next" else ()
 
 
@@ -317,7 +318,7 @@ def call(callee: External | values.Attribute, arguments: Arguments, node: ast.AS
         scope.report(code, node, name.lstrip("."))
     if code := _broken_order(name, receiver, arguments):
         scope.report(code, node)
-    if owner == "random.Random" and any(each.owner in _SHARED for each in receiver):
+    if owner == "random.Random" and any(values.owner_of(each) in _SHARED for each in receiver):
         scope.report("CM205", node, name)
     for text in _made_text(name, receiver, arguments):
         check_text(text, node, scope)
@@ -352,7 +353,7 @@ def _interpreted(name: str, arguments: Arguments, node: ast.AST, scope: Scope) -
                 return join(scope.attribute(first, text, node), *arguments.positional[2:])
             if any(isinstance(each, External | values.Package) for each in first):
                 scope.report("CM901", node, "getattr() with a name that is computed")
-            return join(*(values.owned((), each.owner) for each in first))
+            return join(*(values.owned((), values.owner_of(each)) for each in first))
         case "__import__" | "importlib.import_module" if text:
             found = scope.checker.modules.find(text)
             return (values.Package(found),) if found else (External(rules.canonical(text)),)

@@ -33,19 +33,8 @@ class Owner(Enum):
     DEFAULT = "CM803"
 
 
-class Option:
-    """One of the things that may be there. What the call that is followed has created has no `owner`."""
-
-    __slots__ = ()
-
-    @property
-    def owner(self) -> Owner | None:
-        """What it belongs to, if messages share it."""
-        return None
-
-
 @dataclass(frozen=True, slots=True)
-class Instance(Option):
+class Instance:
     """An instance of a class of the user's, or of a library's by its full name; "" when its class is not known.
 
     `element` is what iterating over it yields, `item` what a subscript returns, `parts` the members of a tuple of known
@@ -63,7 +52,7 @@ class Instance(Option):
 
 
 @dataclass(frozen=True, slots=True)
-class External(Option):
+class External:
     """A module, class or function of a library, by its full name; `bound` are its first arguments, as of a partial."""
 
     name: str
@@ -71,15 +60,14 @@ class External(Option):
 
 
 @dataclass(frozen=True, slots=True)
-class Package(Option):
+class Package:
     """A module of the user's."""
 
     module: SourceModule
-    owner = Owner.MODULE
 
 
 @dataclass(frozen=True, slots=True)
-class Function(Option):
+class Function:
     """A function, method or lambda of the user's; `bound` are its first arguments, as the `self` of a method."""
 
     node: FunctionNode
@@ -88,27 +76,17 @@ class Function(Option):
     bound: tuple[Value, ...] = ()
 
     @property
-    def owner(self) -> Owner | None:
-        """All messages share what is defined at the top of a module or class."""
-        return Owner.MODULE if self.scope.function is None and not self.bound else None
-
-    @property
     def name(self) -> str:
         """The name by which a chain of calls shows it."""
         return ".".join(([self.of.name] if self.of else []) + [getattr(self.node, "name", "lambda")])
 
 
 @dataclass(frozen=True, slots=True)
-class Attribute(Option):
+class Attribute:
     """An attribute, most often a method, of something whose class is not the user's."""
 
     receiver: Option
     name: str
-
-    @property
-    def owner(self) -> Owner | None:
-        """That of an object; attributes of classes and functions are most often methods."""
-        return self.receiver.owner if isinstance(self.receiver, Instance) else None
 
 
 MODELS = frozenset({"pydantic.BaseModel", "handlers.State", "handlers.Message", "typing.NamedTuple"})
@@ -116,10 +94,8 @@ MODELS = frozenset({"pydantic.BaseModel", "handlers.State", "handlers.Message", 
 _RECORDS = ("dataclass", "attr.s", "define")
 
 
-class Class(Option):
+class Class:
     """A class of the user's, with the scope that contains it."""
-
-    owner = Owner.CLASS
 
     def __init__(self, node: ast.ClassDef, scope: Scope) -> None:
         self.node, self.scope, self.name = node, scope, node.name
@@ -189,7 +165,7 @@ class Class(Option):
         known, key = self.scope.checker.known, ("assigned", self, name)
         bases = self.users_mro if key not in known else []
         found: list[Value] = [known.setdefault(key, ())]
-        for base, method in [(base, each) for base in bases for each in base.node.body]:
+        for base, method in [(each, node) for each in bases for node in each.node.body]:
             if isinstance(method, ast.FunctionDef):
                 scope = base.scope.inside(function=base.function(method))
                 parameters = [each for each in ast.walk(method.args) if isinstance(each, ast.arg)]
@@ -204,6 +180,7 @@ class Class(Option):
         return known[key]
 
 
+Option = Instance | External | Package | Class | Function | Attribute
 Value = tuple[Option, ...]
 
 NONE = Instance("builtins.NoneType")
@@ -273,6 +250,20 @@ def owned(value: Value, owner: Owner | None) -> Value:
     return (*others, *literals) or (Instance(owner=owner),)
 
 
+def owner_of(option: Option) -> Owner | None:
+    """Return what an option belongs to, None for what the call that is followed has created."""
+    match option:
+        case Package():
+            return Owner.MODULE
+        case Class():
+            return Owner.CLASS
+        case Function(scope=scope, bound=()) if scope.function is None:
+            return Owner.MODULE
+        case Instance(owner=owner) | Attribute(receiver=Instance(owner=owner)):
+            return owner
+    return None
+
+
 def fresh(value: Value) -> Value:
     """Return an unshared value of the same kind, which is no literal."""
     return tuple(replace(it, owner=None, literal=None) if isinstance(it, Instance) else it for it in value)
@@ -310,7 +301,7 @@ def item_of(value: Value) -> Value:
 
 
 def _member(option: Option, name: str) -> Value:
-    return owned(getattr(option, name, ()), option.owner)
+    return owned(getattr(option, name, ()), owner_of(option))
 
 
 @dataclass(frozen=True, slots=True)
@@ -608,7 +599,7 @@ class Scope(ABC):
             if isinstance(option, External) and (code := rules.read(option.name)):
                 self.report(code, node, option.name)
 
-    def _attribute(self, option: Option, name: str, node: ast.AST) -> Value:  # noqa: C901 - one table of cases
+    def _attribute(self, option: Option, name: str, node: ast.AST) -> Value:  # noqa: C901, PLR0912 - one table of cases
         found: Value = (Attribute(option, name),)
         match option:
             case _ if name == "__call__":
@@ -643,7 +634,7 @@ class Scope(ABC):
                 else:
                     found = (External(f"{bases[0]}.{name}"),)
             case Attribute():
-                found = (Attribute(Instance(owner=option.owner), name),)
+                found = (Attribute(Instance(owner=owner_of(option)), name),)
         return found
 
 
