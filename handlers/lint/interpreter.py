@@ -369,7 +369,7 @@ class Interpreter(values.Scope):
         if is_new and checker.counts[contexts] < _MOST_CONTEXTS:
             checker.counts[contexts] += 1
             inside = scope.inside(function=function)
-            with inside.within(function.name, node):
+            with checker.following((function.name, node, inside.module)):
                 try:
                     _bind(node.args, arguments.after(*function.bound), inside)
                     if isinstance(node, ast.Lambda):
@@ -443,7 +443,7 @@ def check_model(class_: Class, given: frozenset[str] = frozenset(), *, nested: b
     annotations: list[tuple[ast.AST, values.Scope]] = []
     for base in class_.users_mro:
         scope = base.body_scope
-        with scope.within(base.name, base.node):
+        with checker.following((base.name, base.node, scope.module)):
             for name, binding in [(name, each) for name, found in base.bindings.items() for each in found]:
                 if isinstance(binding, FunctionNode) and _VALIDATORS.intersection(scope.marks(binding)):
                     method = scope.attribute(values.instance(class_), name, binding)

@@ -368,6 +368,10 @@ _RE_ENTRIES = 2
 _ALLOWED_AT_IMPORT = frozenset({"CM801", "CM802", "CM803", "CM808"})
 
 
+Step = tuple[str, ast.AST, SourceModule]
+"""A function or name that is followed: how the chain of calls shows it, its syntax tree, and where it stands."""
+
+
 @dataclass
 class Checker:
     """What all scopes share: modules, classes, the chain of calls that leads to the present place, findings.
@@ -384,21 +388,27 @@ class Checker:
     classes: dict[ast.ClassDef, Class] = field(default_factory=dict)
     mode: tuple[bool, bool] = (False, False)
     tops: dict[SourceModule, Scope] = field(default_factory=dict)
-    chain: list[tuple[str, ast.AST, SourceModule]] = field(default_factory=list)
+    chain: tuple[Step, ...] = ()
 
     def top(self, module: SourceModule) -> Scope:
         """Return the scope at the top of a module, the same one each time."""
         return self.tops.setdefault(module, self.scopes(self, module))
 
     @contextmanager
-    def following(self, *, quietly: bool = False, importing: bool = False) -> Iterator[None]:
-        """Report nothing within the block, or what may not run while modules are imported; that may change them."""
-        before = self.mode
-        self.mode = (before[0] or quietly, before[1] or importing)
+    def following(
+        self, step: Step | None = None, *, quietly: bool = False, importing: bool = False
+    ) -> Iterator[None]:
+        """Add a function or name to the chain of calls within the block.
+
+        Report nothing, or not what may run while modules are imported: that may change them.
+        """
+        before = self.mode, self.chain
+        self.mode = (self.mode[0] or quietly, self.mode[1] or importing)
+        self.chain = (*self.chain, step) if step else self.chain
         try:
             yield
         finally:
-            self.mode = before
+            self.mode, self.chain = before
 
     def is_too_deep(self, node: ast.AST) -> bool:
         """Return whether a function calls itself again, or the calls go too deep to be followed."""
@@ -435,15 +445,6 @@ class Scope(ABC):
     @abstractmethod
     def call(self, callee: Value, arguments: Arguments, node: ast.AST) -> Value:
         """Return the possible results of a call, and report what is wrong in what is called."""
-
-    @contextmanager
-    def within(self, label: str, node: ast.AST) -> Iterator[None]:
-        """Add a function or name to the chain of calls within the block."""
-        self.checker.chain.append((label, node, self.module))
-        try:
-            yield
-        finally:
-            self.checker.chain.pop()
 
     def quietly(self, node: ast.expr) -> Value:
         """Return the possible values of an expression, and report nothing."""
@@ -553,7 +554,7 @@ class Scope(ABC):
             return (body.function(binding),) if body else self.decorated(Function(binding, self))
         value = self.annotated(binding.annotation)
         if binding.value is not None and not self.checker.is_too_deep(binding.value):
-            with self.within(name, binding.value), self.checker.following(importing=True):
+            with self.checker.following((name, binding.value, self.module), importing=True):
                 given = self.evaluate(binding.value)
             given = element_of(given) if binding.is_part else given
             value = join(*filter(None, (given, value))) if any(map(is_literal, given)) else given or value
