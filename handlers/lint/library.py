@@ -62,33 +62,26 @@ def is_indifferent_loop(loop: ast.For | ast.AsyncFor) -> bool:
 
     It adds to sets, counts, or searches for a member, and does not change the names that decide about it.
     """
+    statements = [each for part in loop.body for each in ast.walk(part) if isinstance(each, ast.stmt)]
     changed: set[str] = set()
-    looked_at: list[ast.expr] = []
-
-    def is_indifferent(statement: ast.stmt) -> bool:
+    own: set[ast.AST] = set()  # the names of what is changed, where it is changed
+    for statement in statements:
         match statement:
-            case ast.Pass() | ast.Continue() | ast.Return(value=ast.Constant()):
-                return True
-            case ast.Expr(ast.Call(ast.Attribute(ast.Name(name), "add" | "discard"), [argument], [])):
+            case ast.Pass() | ast.Continue() | ast.If() | ast.Return(value=ast.Constant()):
+                pass
+            case ast.Expr(ast.Call(ast.Attribute(ast.Name(name) as place, "add" | "discard"), [_], [])):
+                own.add(place)
                 changed.add(name)
-                looked_at.append(argument)
-                return True
-            case ast.AugAssign(ast.Name(name), ast.Add() | ast.Sub(), ast.Constant(value=int())):
+            case ast.AugAssign(ast.Name(name) as place, ast.Add() | ast.Sub(), ast.Constant(value=int())):
+                own.add(place)
                 changed.add(name)
-                return True
-            case ast.If(test, body, orelse):
-                looked_at.append(test)
-                return all(map(is_indifferent, [*body, *orelse]))
-        return False
-
-    if loop.orelse or not all(map(is_indifferent, loop.body)):
-        return False
-    returned = {ast.dump(node) for node in ast.walk(loop) if isinstance(node, ast.Return)}
-    return len(returned) <= 1 and not any(
-        isinstance(node, ast.NamedExpr | ast.Await) or (isinstance(node, ast.Name) and node.id in changed)
-        for each in looked_at
-        for node in ast.walk(each)
-    )
+            case _:
+                return False
+    nodes = [node for each in loop.body for node in ast.walk(each)]
+    read = {each.id for each in nodes if isinstance(each, ast.Name) and each not in own}
+    returned = {ast.dump(each) for each in statements if isinstance(each, ast.Return)}
+    is_plain = not loop.orelse and not any(isinstance(each, ast.NamedExpr | ast.Await) for each in nodes)
+    return is_plain and len(returned) <= 1 and changed.isdisjoint(read)
 
 
 # Special methods and callbacks: what operators and functions call of the user's.
