@@ -335,17 +335,14 @@ class Arguments:
 OPEN = Arguments(is_open=True)
 
 KINDS = {
-    name: kind
-    for kind, names in {
-        "set": "builtins.set typing.{Set MutableSet}",
-        "frozenset": "builtins.frozenset typing.{AbstractSet FrozenSet}",
-        "list": "builtins.list typing.{List Sequence MutableSequence Collection Deque} collections.deque",
-        "tuple": "builtins.tuple typing.Tuple",
-        "dict": "builtins.dict typing.{Dict Mapping MutableMapping DefaultDict Counter} "
-        "collections.{defaultdict OrderedDict Counter}",
-        "iterator": "typing.{Iterable Iterator Generator}",
-    }.items()
-    for name in listed(names)
+    **dict.fromkeys(listed("builtins.set typing.{Set MutableSet}"), "set"),
+    **dict.fromkeys(listed("builtins.frozenset typing.{AbstractSet FrozenSet}"), "frozenset"),
+    **dict.fromkeys(listed("builtins.list typing.{List Sequence MutableSequence Collection Deque}"), "list"),
+    **dict.fromkeys(listed("builtins.tuple typing.Tuple"), "tuple"),
+    **dict.fromkeys(listed("builtins.dict typing.{Dict Mapping MutableMapping DefaultDict Counter}"), "dict"),
+    **dict.fromkeys(listed("collections.{defaultdict OrderedDict Counter}"), "dict"),
+    **dict.fromkeys(listed("typing.{Iterable Iterator Generator}"), "iterator"),
+    "collections.deque": "list",
 }
 """The generic types of collections."""
 _FIRST = listed("typing.{Annotated Final ClassVar Optional Required NotRequired ReadOnly}")
