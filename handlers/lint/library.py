@@ -333,7 +333,7 @@ def call(callee: External | values.Attribute, arguments: Arguments, node: ast.AS
 
 _INTERPRETED = _WRAPPERS | listed(
     "builtins.{getattr __import__ eval vars globals type super} importlib.import_module functools.partial typing.cast "
-    "operator.{methodcaller methodcaller.call} random.Random"
+    "operator.{attrgetter attrgetter.call methodcaller methodcaller.call} random.Random"
 )
 
 
@@ -378,11 +378,11 @@ def _interpreted(name: str, arguments: Arguments, node: ast.AST, scope: Scope) -
             )
         case "typing.cast":
             return arguments.get(1, "val") or ()
-        case "operator.methodcaller":
-            return (External("operator.methodcaller.call", (first,)),)
-        case "operator.methodcaller.call" if text:
-            method = scope.attribute(arguments.get(1, "") or (), text, node)
-            return scope.call(method, Arguments(), node)
+        case "operator.attrgetter" | "operator.methodcaller":
+            return (External(f"{name}.call", (first,)),)
+        case "operator.attrgetter.call" | "operator.methodcaller.call" if text:
+            reached: Value = scope.attribute(arguments.get(1, "") or (), text, node)
+            return reached if name == "operator.attrgetter.call" else scope.call(reached, Arguments(), node)
         case "random.Random":
             return values.instance(name)
         case _ if name in _WRAPPERS:
