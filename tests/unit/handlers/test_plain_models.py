@@ -144,7 +144,7 @@ def test_a_model_with_a_rule_of_its_own_is_not_plain_and_a_flat_one_of_scalars_i
         (StrictInt, 0),
         (Annotated[int, Field(ge=0)], 0),
         (Annotated[int, AfterValidator(abs)], 0),
-        (Annotated[int, PlainSerializer(lambda value: -value)], 0),
+        (Annotated[int, PlainSerializer(abs)], 0),
         (int, Field(0, alias="n")),
         (int, Field(0, validation_alias=AliasChoices("n", "m"))),
         (int, Field(0, exclude=True)),
