@@ -22,8 +22,7 @@ from runtime.cli.commands.publish import publish
 from runtime.cli.commands.run import run, stream, tokens
 from runtime.cli.commands.show import show, streams
 from runtime.cli.commands.stats import sql, stats
-from runtime.cli.commands.sweep import evict, sweep
-from runtime.cli.commands.truncate import list_policies, remove_policy, set_policy, truncate
+from runtime.cli.commands.truncate import truncate
 from runtime.cli.commands.verify import check, verify
 from runtime.cli.console import results
 from runtime.cli.options import with_options
@@ -140,8 +139,6 @@ _COMMANDS = (
     verify,
     check,
     truncate,
-    sweep,
-    evict,
     forget,
     export,
     import_,
@@ -149,39 +146,32 @@ _COMMANDS = (
 for _command in _COMMANDS:
     _add(application, _command.__name__.rstrip("_"), _command)
 
-_GROUPS: tuple[tuple[str, type[TyperGroup], str, dict[str, Callable[..., None]]], ...] = (
-    (
-        "letters",
-        ListFirst,
-        "List dead letters, deliveries that were refused; redrive or discard them.",
-        {"list": letters, "redrive": redrive, "discard": discard},
-    ),
-    (
-        "policy",
-        TyperGroup,
-        "Keep in the table what may be cut of its streams.",
-        {"set": set_policy, "list": list_policies, "remove": remove_policy},
-    ),
+_letters = typer.Typer(
+    help="List dead letters, deliveries that were refused; redrive or discard them.",
+    cls=ListFirst,
+    **{**_SETTINGS, "no_args_is_help": False},
 )
-for _group, _kind, _text, _verbs in _GROUPS:
-    _of_group = typer.Typer(help=_text, cls=_kind, **{**_SETTINGS, "no_args_is_help": _kind is not ListFirst})
-    for _name, _verb in _verbs.items():
-        _add(_of_group, _name, _verb)
-    application.add_typer(_of_group, name=_group)
+_OF_LETTERS: dict[str, Callable[..., None]] = {"list": letters, "redrive": redrive, "discard": discard}
+for _name, _verb in _OF_LETTERS.items():
+    _add(_letters, _name, _verb)
+application.add_typer(_letters, name="letters")
 
 _PANELS = {
     "Write handlers": ("demo", "lint"),
     "Run": ("run", "stream", "tokens", "publish"),
     "Look": ("outcomes", "batches", "letters", "streams", "show", "stats", "sql"),
     "Check": ("verify", "check"),
-    "Clean up": ("truncate", "policy", "sweep", "evict", "forget"),
+    "Clean up": ("truncate", "forget"),
     "Move": ("export", "import"),
 }
 RENAMED = {
     "deliver": "publish",
     "discard": "letters discard",
+    "evict": "truncate --algorithm outbox",
+    "policy": "truncate --policy",
     "redrive": "letters redrive",
     "sample": "demo --log-only",
+    "sweep": "truncate --only documents`, and of outboxes `consistent run --unfinished AGE",
     "window": "sql @window",
 }
 """What to type for commands of earlier versions."""

@@ -28,7 +28,7 @@ PARTITION = "_policies"
 
 NO_RULES = (
     "Say what may be cut: --older-than AGE, --keep-last N, or both. Without rules the policies of the table are "
-    "applied, and it has none: `consistent policy set` sets one."
+    "applied, and it has none: `consistent truncate --policy set` keeps some."
 )
 
 _GENERAL = "!"

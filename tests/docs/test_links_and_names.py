@@ -244,7 +244,7 @@ def test_every_page_of_the_reference_is_written_and_every_command_is_in_it():
     names = {name for name, _, _ in commands()}
 
     assert all(page.startswith("# ") for page in written.values())
-    assert {"consistent run", "consistent policy set", "consistent tokens"} <= names
+    assert {"consistent run", "consistent letters redrive", "consistent tokens"} <= names
     assert names <= set(re.findall(r"^## (.*)$", written["commands.md"], re.MULTILINE))
 
 

@@ -108,7 +108,7 @@ def test_commands_that_look_into_a_store_or_into_source_need_no_spark(folder):
         ["show", *STORE, "ShootingRange", GAME],
         ["batches", *STORE],
         ["stats", *STORE],
-        ["evict", *STORE, *APP, "--algorithm", "outbox", "--older-than", "7d", "--dry-run"],
+        ["truncate", *STORE, *APP, "--algorithm", "outbox", "--older-than", "7d", "--dry-run"],
     )
 
     assert [(code, err) for code, _, err in ended] == [(0, "")] * len(ended)
@@ -139,7 +139,7 @@ def test_commands_that_need_spark_say_so_in_one_sentence(folder):
         ["run", *STORE, *APP, *LOG, "--out", "outcomes"],
         ["verify", *STORE, *APP, *LOG],
         ["truncate", *STORE, "--older-than", "7d", "--yes"],
-        ["sweep", *STORE, *APP, "--algorithm", "outbox", "--out", "outcomes"],
+        ["run", *STORE, *APP, "--algorithm", "outbox", "--unfinished", "1h", "--out", "outcomes"],
         ["tokens", *STORE, *APP, *LOG, "--out", "tokens"],
     )
 

@@ -99,7 +99,7 @@ def forget(
         held = [trace.key for trace in traces.values() if trace.held]
         if held:
             raise NotPossibleError(
-                f"A policy holds {', '.join(held)}: lift the hold (`consistent policy`) before."
+                f"A policy holds {', '.join(held)}: lift the hold (`truncate --policy remove --hold`) before."
             )
         confirm(f"Erasing {counted(len(traces), 'object')} of {handler}", yes=yes)
         asyncio.run(_erase(places, handler, list(traces), stored, restart=restart))

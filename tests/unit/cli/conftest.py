@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from eventstore import drive
 from runtime.cli import main
-from tests.unit.cli.stores import on_store, play
+from tests.unit.cli.stores import on_store, play, work
 
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -61,3 +62,9 @@ def store(tmp_path: Path) -> str:
     url = f"sqlite:///{tmp_path}/store.db"
     on_store(url, play)
     return url
+
+
+@pytest.fixture
+def worked(tmp_path):
+    """Play a game with an algorithm, on the table of the store."""
+    return lambda *how, **more: drive(work(tmp_path, *how, **more))

@@ -30,15 +30,10 @@ COMMANDS = [
     "show",
     "stats",
     "check",
-    "sweep",
-    "evict",
     "export",
     "import",
     "forget",
     "tokens",
-    "policy set",
-    "policy list",
-    "policy remove",
 ]
 HEAVY = ("pyspark", "py4j", "pandas", "numpy", "pyarrow", "azure", "aiohttp")
 
@@ -87,11 +82,8 @@ HELP = [
     "truncate --help",
     "demo --help",
     "verify --help",
-    "sweep --help",
-    "evict --help",
     "stats --help",
     "tokens --help",
-    "policy set --help",
     "lint --rules",
 ]
 

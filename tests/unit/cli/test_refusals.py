@@ -46,7 +46,8 @@ ON_STORE = ["--store", "sqlite:///store.db", "--table", "games"]
 LOG = ["--messages", "log.jsonl"]
 RUN = ["run", *SAMPLE, *LOG, *ON_STORE, "--out", "out"]
 VERIFY = ["verify", *SAMPLE, *LOG, *ON_STORE]
-SWEEP = ["sweep", *SAMPLE, *ON_STORE, "--algorithm", "outbox", "--out", "out"]
+UNFINISHED = ["run", *SAMPLE, *ON_STORE, "--unfinished", "1h", "--out", "out"]
+TOKENS = ["tokens", *SAMPLE, *ON_STORE, "--out", "out"]
 LOOKS = [
     ["streams"],
     ["batches"],
@@ -237,7 +238,17 @@ def test_a_log_that_is_none(consistent, store, command, log, code, sentence):
         (["batches", *ON_STORE, "--abandon", "b7"], 1, "There is no batch b7"),
         (["demo", "--log-only", "store.db"], 1, "is there already"),
         (["stats", *ON_STORE, "--master", "lokal"], 2, "'lokal' is no master of Spark: write local[*]"),
-        (SWEEP, 1, "The table was processed with the algorithm state-based (batch b1)"),
+        ([*UNFINISHED, "--algorithm", "outbox"], 1, "processed with the algorithm state-based (batch b1)"),
+        (
+            [*UNFINISHED, "--algorithm", "outbox", "--store", "sqlite:///no.db"],
+            1,
+            "There is no table games in",
+        ),
+        ([*UNFINISHED, "--algorithm", "outbox", "--table", "others"], 1, "There is no table others in"),
+        ([*UNFINISHED, *LOG], 2, "or there is --unfinished too"),
+        (UNFINISHED, 2, "State-based, no outputs are stored that could be swept"),
+        ([*TOKENS, "--messages", "no.parquet"], 1, "There is no log"),
+        (TOKENS, 2, "--messages"),
     ],
 )
 def test_what_other_commands_refuse(consistent, store, arguments, code, sentence):

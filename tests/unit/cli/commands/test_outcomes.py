@@ -426,7 +426,7 @@ def test_where_the_outcomes_of_a_batch_with_an_outbox_are_is_said_when_it_is_giv
 
     on_store(store, begin)
 
-    assert "consistent sweep" in consistent("batches", *ON_STORE, "--abandon", "new", "--yes").out
+    assert "run --unfinished" in consistent("batches", *ON_STORE, "--abandon", "new", "--yes").out
     said = consistent("batches", *ON_STORE, "--abandon", "half", "--yes").out.replace("\n", " ")
     assert (
         "The outcomes of its committed round are in outcomes/batch_id=half: publish them from there" in said

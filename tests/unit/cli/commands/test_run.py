@@ -175,7 +175,7 @@ COMMANDS = [
     ["check"],
     ["letters"],
     ["stats"],
-    ["policy", "list"],
+    ["truncate", "--policy", "list"],
     ["export", "--to", "export"],
     ["show", "LeaderBoard", "7d444840-9dc0-11d1-b245-5ffdce74fad2"],
     [

@@ -248,9 +248,9 @@ OF_ANOTHER = f"ShootingRange-{FIRST}"
         ("letters", "--handler", OF_ANOTHER),
         ("letters", "--stream", f"{OF_ANOTHER}/{REST}"),
         ("letters", "discard", "--stream", f"{OF_ANOTHER}/{REST}", "--yes"),
-        ("policy", "set", "--handler", OF_ANOTHER, "--older-than", "9d"),
-        ("policy", "set", "--handler", OF_ANOTHER, "--stream", REST, "--hold"),
-        ("policy", "remove", "--handler", OF_ANOTHER, "--stream", REST, "--hold"),
+        ("truncate", "--policy", "set", "--handler", OF_ANOTHER, "--older-than", "9d"),
+        ("truncate", "--policy", "set", "--handler", OF_ANOTHER, "--stream", REST, "--hold"),
+        ("truncate", "--policy", "remove", "--handler", OF_ANOTHER, "--stream", REST, "--hold"),
     ],
     ids=" ".join,
 )
@@ -265,5 +265,5 @@ def test_what_is_no_handlers_name_is_refused_and_never_that_of_another(consisten
     said = consistent(*command, *ON_STORE)
 
     assert (said.code, said.out) == (2, "")
-    assert "no handler's name" in said.err or command[0] == "policy"
+    assert "no handler's name" in said.err or command[0] == "truncate"
     assert dump() == before

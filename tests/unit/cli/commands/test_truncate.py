@@ -1,39 +1,40 @@
-"""Policies, and the report of a truncation."""
+"""`consistent truncate`: policies, documents, ids, and the report on versions."""
 
+import asyncio
 import io
-import json
+import re
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from eventstore import connect
+from runtime.cli import options
 from runtime.cli.commands.truncate import TruncationReport
 from runtime.clock import system_clock
 from runtime.leases import Leases
 from runtime.spark.truncation import TruncatedCount
 from tests.support.logs import GAME
-from tests.unit.cli.stores import on_store
+from tests.unit.cli.stores import TABLE, on_store
+from tests.unit.runtime.documents.letters_desk import Office, ask
 
-ON_STORE = ["--store", "sqlite:///store.db", "--table", "games"]
-
-
+ON_STORE = ["--store", "sqlite:///store.db", "--table", TABLE]
 GAMES = ["--handler", "ShootingRange"]
+IDS_ELSEWHERE = ["--deduplication-store", "sqlite:///other.db", "--deduplication-table", "seen"]
+IDS = ["truncate", "--app", "samples.shooting_range:app", *ON_STORE]
+BY_STORE = [*IDS, "--algorithm", "deduplication-store"]
+AT_ONCE = ["--older-than", "0s", "--allow-young"]
+DOCUMENTS = ["truncate", *ON_STORE, "--documents", "documents"]
 
 
 @pytest.fixture
 def policy(consistent, store):
-    """Call a command of `policy`, and return what it said."""
-
-    def call(verb, *options):
-        return consistent("policy", verb, *ON_STORE, *options)
-
-    return call
+    """Do something with the policies, and return what was said."""
+    return lambda verb, *more: consistent("truncate", "--policy", verb, *ON_STORE, *more)
 
 
 def listed(policy):
-    return {
-        (each["handler"], each["stream"]): each
-        for each in json.loads(policy("list", "--json").out)["policies"]
-    }
+    return {(each["handler"], each["stream"]): each for each in policy("list", "--json").document["policies"]}
 
 
 def test_a_table_has_none_at_first(policy):
@@ -90,6 +91,13 @@ def test_rules_and_hold_are_set_and_removed_apart(policy):
             ["--handler", f"ShootingRange-{GAME[:8]}", "--hold"],
             "Nothing in the table is of ShootingRange-",
         ),
+        ("set", ["--older-than", "9d", "--dry-run"], "leave out what is of a clean-up"),
+        (
+            "set",
+            ["--keep-last", "1", "--give-up-letters-older-than", "9d"],
+            "leave out what is of a clean-up",
+        ),
+        ("list", ["--keep-last", "1"], "A policy has rules alone, given with --policy set"),
         ("remove", [], "There are no rules for the table"),
         ("remove", [*GAMES, "--stream", "7", "--hold"], "There is no hold for ShootingRange 7"),
     ],
@@ -108,6 +116,165 @@ def test_a_policy_of_an_object_is_removed_by_any_spelling_of_its_id(policy):
     said = policy("remove", *GAMES, "--stream", GAME.upper(), "--hold")
 
     assert (said.code, listed(policy)) == (0, {}), said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["truncate", *ON_STORE], 2, "it has none: `consistent truncate --policy set` keeps some"),
+        (["truncate", *ON_STORE, *GAMES, *AT_ONCE], 2, "say --policy set or remove"),
+        (["truncate", *ON_STORE, *AT_ONCE, "--only", "documents"], 2, "Say with --documents where"),
+        (["truncate", *ON_STORE, *AT_ONCE, "--only", "ids"], 2, "say with --algorithm which it is"),
+        ([*IDS, *AT_ONCE, "--algorithm", "tokens"], 2, "Ids are kept by the algorithms outbox and"),
+        ([*BY_STORE, *AT_ONCE, "--only", "versions"], 2, "kept by the algorithm state-based alone"),
+        ([*BY_STORE], 2, "give --app and --older-than AGE"),
+        ([*BY_STORE, "--older-than", "0s"], 2, "--allow-young"),
+        ([*BY_STORE, *AT_ONCE, "--keep-last", "1"], 2, "Ids go by --older-than alone"),
+        ([*BY_STORE, "--documents", "x"], 2, "Only the algorithm state-based stores documents"),
+        ([*IDS, "--algorithm", "outbox", *AT_ONCE, "--deduplication-table", "seen"], 2, "leave it out with outbox"),
+        ([*BY_STORE, *AT_ONCE, "--deduplication-store", "sqlite:///no.db"], 1, "There is no store"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_said_in_one_sentence(consistent, store, arguments, code, sentence):
+    said = consistent(*arguments)
+
+    assert (said.code, said.out) == (code, "")
+    assert sentence in said.err
+    assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "elsewhere"),
+    [("outbox", []), ("deduplication-store", []), ("deduplication-store", IDS_ELSEWHERE)],
+)
+def test_ids_are_forgotten_and_a_dry_run_says_what_it_would(consistent, worked, algorithm, elsewhere):
+    worked(algorithm, elsewhere=bool(elsewhere))
+    forget = [*IDS, "--algorithm", algorithm, *elsewhere]
+
+    assert consistent(*forget, *AT_ONCE, "--dry-run").out.startswith("2 ids would be forgotten. A copy")
+    assert consistent(*forget, "--older-than", "9999w", "--yes").out.startswith("0 ids were forgotten.")
+    assert consistent(*forget, *AT_ONCE, "--yes", "--json").document == {
+        "dry_run": False,
+        "ids": {"older_than_seconds": 0, "forgotten": 2},
+    }
+    assert consistent(*forget, *AT_ONCE, "--dry-run").out.startswith("0 ids would be forgotten.")
+
+
+@pytest.mark.parametrize(
+    ("begun_with", "asked_for"),
+    [("outbox", "deduplication-store"), ("deduplication-store in a of b", "deduplication-store")],
+)
+def test_it_is_told_when_the_ids_are_not_where_it_looks(consistent, worked, begun_with, asked_for):
+    worked(begun_with.partition(" ")[0], begun_with)
+
+    said = consistent(*IDS, "--algorithm", asked_for, *AT_ONCE)
+
+    assert (said.code, said.out) == (1, "")
+    assert f"The table was processed with the algorithm {begun_with}" in said.err
+    assert said.err.count("\n") == 1
+
+
+def test_a_store_that_is_named_by_its_whole_path_is_the_same(consistent, worked, tmp_path):
+    where = f"deduplication-store in seen of sqlite:///{tmp_path}/other.db"
+    worked("deduplication-store", where, elsewhere=True)
+
+    said = consistent(*IDS, "--algorithm", "deduplication-store", *AT_ONCE, *IDS_ELSEWHERE, "--yes")
+
+    assert said.out.startswith("2 ids were forgotten.")
+
+
+class Died(BaseException):
+    """Stands for a worker that is killed."""
+
+
+def die_when_prepared(call: str) -> None:
+    if call == "prepare":
+        raise Died
+
+
+@pytest.fixture
+def office(tmp_path) -> Office:
+    """Give an office with two letters that count, and one of a worker that died."""
+
+    async def table():
+        return await connect(f"sqlite:///{tmp_path}/store.db").table(TABLE)
+
+    office = Office(tmp_path / "documents", asyncio.run(table()))
+    for number in range(2):
+        office.process(ask(f"m-{number}"))
+    with pytest.raises(Died):
+        office.process(ask("m-2"), after=die_when_prepared)
+    assert len(office.files) == 3
+    return office
+
+
+def test_it_deletes_what_counts_for_nothing_once_that_is_old_enough(consistent, office):
+    at_once = [*DOCUMENTS, "--dead-after", "0s"]
+
+    def found(**some):
+        counts = dict.fromkeys(("attempts", "documents", "young", "open", "given_up"), 0)
+        return {"dry_run": False, "documents": counts | some}
+
+    assert consistent(*DOCUMENTS, "--json").document == found(young=1)
+    assert consistent(*DOCUMENTS).out.startswith("Left alone: 1 attempt begun less than")
+    assert consistent(*at_once, "--dry-run").out.startswith("Nothing was deleted")
+    looked = consistent(*at_once, "--dry-run", "--json").document
+    assert looked == found(attempts=1, documents=1) | {"dry_run": True}
+    assert consistent(*at_once).code == 2
+    assert len(office.files) == 3
+
+    done = consistent(*at_once, "--yes")
+
+    assert (done.code, done.out) == (0, "Deleted 1 document of 1 attempt that never committed.\n")
+    assert set(office.files) == {letter.name for letter in office.announced}
+    assert consistent(*at_once, "--json").document == found(given_up=1)
+    office.sweep(days_later=2)
+    assert consistent(*at_once).out == "No documents were left behind.\n"
+
+
+def test_a_store_of_documents_that_cannot_be_opened_is_a_wrong_usage(consistent, office):
+    done = consistent(*DOCUMENTS[:-1], "ftp://host/folder")
+    assert done.code == 2
+    assert "ftp://, cannot be opened" in done.err
+
+
+@pytest.mark.parametrize("command", [["truncate"], ["forget", "Desk", "d-1"]], ids=["truncate", "forget"])
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("nowhere", "nowhere"),
+        ("documents/nowhere", "documents/nowhere"),
+        ("file:///nowhere/at%20all", "/nowhere/at all"),
+        ("store.db", "store.db"),
+    ],
+)
+def test_a_folder_of_documents_that_is_not_there_is_told(consistent, office, command, url, shown):
+    done = consistent(*command, *DOCUMENTS[1:-1], url)
+
+    assert done.code == 2
+    (said,) = re.findall(r"There is no folder of documents at (.*?): say", " ".join(done.err.split()))
+    assert said in (shown, str(Path.cwd() / shown))
+    assert len(office.files) == 3
+
+
+def test_a_table_that_is_not_there_is_not_made(consistent, tmp_path):
+    (tmp_path / "documents").mkdir()
+    assert consistent(*DOCUMENTS).code == 1
+    assert not Path(tmp_path, "store.db").exists()
+
+
+def test_what_is_due_is_done_and_rules_of_versions_without_versions_are_refused(
+    consistent, office, monkeypatch
+):
+    monkeypatch.setattr(options, "working", lambda *_, **__: pytest.fail("Spark would be started"))
+    rules = ["--older-than", "9d", "--yes"]
+
+    assert consistent(*DOCUMENTS, "--only", "documents", "--dead-after", "0s", "--yes").code == 0
+    assert len(office.files) == 2
+    refused = consistent(*DOCUMENTS, "--only", "documents", *rules)
+    assert (refused.code, "leave their rules out" in refused.err) == (2, True)
+    with pytest.raises(pytest.fail.Exception, match="Spark would be started"):
+        consistent(*DOCUMENTS, *rules)
 
 
 def test_a_second_truncation_is_refused_before_spark_starts(consistent, store):
