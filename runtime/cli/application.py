@@ -20,8 +20,8 @@ from runtime.cli.commands.lint import lint
 from runtime.cli.commands.outcomes import batches, outcomes
 from runtime.cli.commands.publish import publish
 from runtime.cli.commands.run import run, stream, tokens
-from runtime.cli.commands.show import show, streams
-from runtime.cli.commands.stats import sql, stats
+from runtime.cli.commands.show import show
+from runtime.cli.commands.sql import sql
 from runtime.cli.commands.truncate import truncate
 from runtime.cli.commands.verify import check, verify
 from runtime.cli.console import results
@@ -132,9 +132,7 @@ _COMMANDS = (
     publish,
     outcomes,
     batches,
-    streams,
     show,
-    stats,
     sql,
     verify,
     check,
@@ -159,7 +157,7 @@ application.add_typer(_letters, name="letters")
 _PANELS = {
     "Write handlers": ("demo", "lint"),
     "Run": ("run", "stream", "tokens", "publish"),
-    "Look": ("outcomes", "batches", "letters", "streams", "show", "stats", "sql"),
+    "Look": ("outcomes", "batches", "letters", "show", "sql"),
     "Check": ("verify", "check"),
     "Clean up": ("truncate", "forget"),
     "Move": ("export", "import"),
@@ -171,6 +169,8 @@ RENAMED = {
     "policy": "truncate --policy",
     "redrive": "letters redrive",
     "sample": "demo --log-only",
+    "stats": "show --stats`, and for queries `consistent sql @stats",
+    "streams": "show",
     "sweep": "truncate --only documents`, and of outboxes `consistent run --unfinished AGE",
     "window": "sql @window",
 }

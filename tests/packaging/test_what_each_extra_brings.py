@@ -104,10 +104,10 @@ def test_commands_that_look_into_a_store_or_into_source_need_no_spark(folder):
         ["--version"],
         ["run", "--help"],
         ["lint", "samples.shooting_range:app"],
-        ["streams", *STORE],
+        ["show", *STORE],
         ["show", *STORE, "ShootingRange", GAME],
         ["batches", *STORE],
-        ["stats", *STORE],
+        ["show", "--stats", *STORE],
         ["truncate", *STORE, *APP, "--algorithm", "outbox", "--older-than", "7d", "--dry-run"],
     )
 
@@ -149,7 +149,7 @@ def test_commands_that_need_spark_say_so_in_one_sentence(folder):
 
 @pytest.mark.thorough
 def test_a_command_on_a_table_service_names_the_extra_too(tmp_path):
-    ended = commands(["sql"], tmp_path, ["streams", "--store", "azurite", "--table", "games"])
+    ended = commands(["sql"], tmp_path, ["show", "--store", "azurite", "--table", "games"])
 
     sentence = "Error: A table service needs aiohttp: pip install 'consistent-messaging[azure]'.\n"
     assert ended == [[2, "", sentence]]

@@ -30,8 +30,7 @@ from runtime.options import option
 
 if TYPE_CHECKING:
     from runtime.ledger.ledger import BatchRecord
-    from runtime.spark.batch import Batch
-    from runtime.spark.batch import BatchResult
+    from runtime.spark.batch import Batch, BatchResult
     from runtime.spark.session import Session
     from runtime.spark.streaming.query import PublishEpoch, Trigger
 

@@ -73,7 +73,7 @@ COMMANDS = {
     "issue": ISSUE,
     "issue again": ISSUE,
     "tokens": run("tokens", log="with-tokens"),
-    "tokens counted": ["stats", *table("tokens"), "--json"],
+    "tokens counted": ["show", "--stats", *table("tokens"), "--json"],
 }
 
 

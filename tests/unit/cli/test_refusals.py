@@ -49,10 +49,10 @@ VERIFY = ["verify", *SAMPLE, *LOG, *ON_STORE]
 UNFINISHED = ["run", *SAMPLE, *ON_STORE, "--unfinished", "1h", "--out", "out"]
 TOKENS = ["tokens", *SAMPLE, *ON_STORE, "--out", "out"]
 LOOKS = [
-    ["streams"],
+    ["show"],
     ["batches"],
     ["show", "ShootingRange", "g1"],
-    ["stats"],
+    ["show", "--stats"],
     ["truncate", "--older-than", "7d", "--yes"],
     ["truncate", "--older-than", "7d", "--dry-run"],
     ["verify", *SAMPLE, *LOG],
@@ -218,9 +218,9 @@ def test_a_log_that_is_none(consistent, store, command, log, code, sentence):
     ("arguments", "code", "sentence"),
     [
         (["nothing"], 2, "No such command"),
-        (["streams"], 2, "--store"),
-        (["streams", "--store", "sqlite:///store.db"], 2, "--table"),
-        (["streams", *ON_STORE, "--limit", "-1"], 2, "--limit"),
+        (["show"], 2, "--store"),
+        (["show", "--store", "sqlite:///store.db"], 2, "--table"),
+        (["show", *ON_STORE, "--limit", "-1"], 2, "--limit"),
         (["show", *ON_STORE, "ShootingRange", "1"], 1, "There is no stream of ShootingRange for 1"),
         (["show", *ON_STORE, "ShootingRange", "1", "--version", "1", "--message", "m"], 2, "not both"),
         (["truncate", *ON_STORE], 2, "--older-than AGE, --keep-last N"),
@@ -237,7 +237,11 @@ def test_a_log_that_is_none(consistent, store, command, log, code, sentence):
         (["lint", "runtime.clock"], 2, "There is no handler in runtime.clock"),
         (["batches", *ON_STORE, "--abandon", "b7"], 1, "There is no batch b7"),
         (["demo", "--log-only", "store.db"], 1, "is there already"),
-        (["stats", *ON_STORE, "--master", "lokal"], 2, "'lokal' is no master of Spark: write local[*]"),
+        (
+            ["show", "--stats", *ON_STORE, "--master", "lokal"],
+            2,
+            "'lokal' is no master of Spark: write local[*]",
+        ),
         ([*UNFINISHED, "--algorithm", "outbox"], 1, "processed with the algorithm state-based (batch b1)"),
         (
             [*UNFINISHED, "--algorithm", "outbox", "--store", "sqlite:///no.db"],
@@ -303,10 +307,10 @@ def test_a_stream_that_cannot_begin(consistent, option, value, sentence):
 def test_store_and_table_may_come_from_the_environment_and_options_count_more(consistent, store, monkeypatch):
     monkeypatch.setenv("CONSISTENT_STORE", store)
     monkeypatch.setenv("CONSISTENT_TABLE", "games")
-    assert consistent("streams").code == 0
+    assert consistent("show").code == 0
 
     monkeypatch.setenv("CONSISTENT_STORE", "nowhere")
-    assert consistent("streams", "--store", store).code == 0
+    assert consistent("show", "--store", store).code == 0
 
 
 def test_a_secret_in_a_store_url_is_never_printed(consistent):
@@ -316,7 +320,7 @@ def test_a_secret_in_a_store_url_is_never_printed(consistent):
         f"https://a.table.core.windows.net/?sig{secret}",
         f"x:{secret}",
     ):
-        said = consistent("streams", "--store", url, "--table", "no table")
+        said = consistent("show", "--store", url, "--table", "no table")
 
         assert said.code == 2
         assert secret not in said.err + said.out

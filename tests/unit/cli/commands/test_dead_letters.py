@@ -185,7 +185,7 @@ def test_an_object_that_has_only_letters_has_no_newest_version(consistent, store
 
     document = consistent("show", *ON_STORE, "ShootingRange", alone, "--json").document
     assert (document["newest_version"], document["newest"], document["letters"]) == (0, None, 1)
-    streams = consistent("streams", *ON_STORE, "--prefix", alone, "--json").document["streams"]
+    streams = consistent("show", *ON_STORE, "--prefix", alone, "--json").document["streams"]
     assert [each["newest"] for each in streams] == [None]
 
 

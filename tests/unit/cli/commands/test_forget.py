@@ -132,14 +132,14 @@ def test_a_terminal_is_asked(consistent, store, monkeypatch, answer, code):
     ],
 )
 def test_what_cannot_be_is_said_in_one_sentence(consistent, store, arguments, code, sentence):
-    before = consistent("streams", *ON_STORE, "--json").document
+    before = consistent("show", *ON_STORE, "--json").document
 
     said = consistent(*arguments)
 
     assert said.code == code
     assert sentence in said.err
     assert "Traceback" not in said.err
-    assert consistent("streams", *ON_STORE, "--json").document == before
+    assert consistent("show", *ON_STORE, "--json").document == before
 
 
 def test_a_file_that_cannot_be_read_is_named(consistent, store, tmp_path):

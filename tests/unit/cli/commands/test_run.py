@@ -170,11 +170,11 @@ PLACE = ["--store", "sqlite:///store.db", "--table", TABLE]
 
 COMMANDS = [
     ["batches"],
-    ["streams"],
-    ["stats"],
+    ["show"],
+    ["show", "--stats"],
     ["check"],
     ["letters"],
-    ["stats"],
+    ["show", "--stats"],
     ["truncate", "--policy", "list"],
     ["export", "--to", "export"],
     ["show", "LeaderBoard", "7d444840-9dc0-11d1-b245-5ffdce74fad2"],

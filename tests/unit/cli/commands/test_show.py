@@ -1,4 +1,4 @@
-"""`consistent show` and `consistent streams`: versions of one business object, and the objects of a table."""
+"""`consistent show`: the objects of a table, the versions of one, and how much there is of all."""
 
 import json
 import sqlite3
@@ -181,14 +181,14 @@ def keys(said):
 
 
 def test_all_streams_are_listed_in_the_order_of_their_keys(consistent, store):
-    said = consistent("streams", *ON_STORE, "--json")
+    said = consistent("show", *ON_STORE, "--json")
 
     assert keys(said) == [("LeaderBoard", GAME), ("ShootingRange", OTHER_GAME), ("ShootingRange", GAME)]
     assert not said.document["more"]
 
 
 def test_a_stream_is_described_by_its_header(consistent, store):
-    said = consistent("streams", *ON_STORE, "--handler", "ShootingRange", "--prefix", "7d44", "--json")
+    said = consistent("show", "ShootingRange", *ON_STORE, "--prefix", "7d44", "--json")
 
     assert said.document["streams"] == [
         {
@@ -204,28 +204,28 @@ def test_a_stream_is_described_by_its_header(consistent, store):
 
 
 def test_a_prefix_needs_no_handler(consistent, store):
-    assert keys(consistent("streams", *ON_STORE, "--prefix", "0000", "--json")) == [
+    assert keys(consistent("show", *ON_STORE, "--prefix", "0000", "--json")) == [
         ("ShootingRange", OTHER_GAME)
     ]
 
 
 def test_what_is_over_the_limit_is_said_to_be_there(consistent, store):
-    said = consistent("streams", *ON_STORE, "--limit", "2")
+    said = consistent("show", *ON_STORE, "--limit", "2")
 
     assert said.out.count(GAME) + said.out.count(OTHER_GAME) == 2
     assert "There are more than these 2" in said.out
-    assert consistent("streams", *ON_STORE, "--limit", "2", "--json").document["more"]
+    assert consistent("show", *ON_STORE, "--limit", "2", "--json").document["more"]
 
 
 def test_no_limit_shows_all(consistent, store):
-    assert len(keys(consistent("streams", *ON_STORE, "--limit", "0", "--json"))) == 3
+    assert len(keys(consistent("show", *ON_STORE, "--limit", "0", "--json"))) == 3
 
 
 def test_a_table_without_such_streams_says_so(consistent, store):
-    said = consistent("streams", *ON_STORE, "--handler", "Nobody")
+    said = consistent("show", "Nobody", *ON_STORE)
 
     assert (said.code, said.out) == (0, "There are no such streams.\n")
-    assert consistent("streams", *ON_STORE, "--handler", "Nobody", "--json").document == {
+    assert consistent("show", "Nobody", *ON_STORE, "--json").document == {
         "streams": [],
         "more": False,
     }
@@ -241,8 +241,8 @@ OF_ANOTHER = f"ShootingRange-{FIRST}"
         *(("show", name, REST) for name in (OF_ANOTHER, "", " ShootingRange", "Shooting.Range", "7", "É")),
         ("forget", OF_ANOTHER, REST, "--yes"),
         ("forget", OF_ANOTHER, REST, "--dry-run"),
-        ("streams", "--handler", OF_ANOTHER),
-        ("streams", "--handler", ""),
+        ("show", OF_ANOTHER),
+        ("show", ""),
         ("sql", "select * from state", "--handler", OF_ANOTHER),
         ("sql", "select * from versions", "--handler", OF_ANOTHER, "--id", REST),
         ("letters", "--handler", OF_ANOTHER),
@@ -267,3 +267,81 @@ def test_what_is_no_handlers_name_is_refused_and_never_that_of_another(consisten
     assert (said.code, said.out) == (2, "")
     assert "no handler's name" in said.err or command[0] == "truncate"
     assert dump() == before
+
+
+# How much there is of all.
+
+
+def test_stats_count_what_is_there_and_what_is_unfinished(consistent, worked):
+    with pytest.raises(ConnectionError):
+        worked("tokens", fails=True)
+
+    document = consistent("show", "--stats", *ON_STORE, "--quick", "--json").document
+
+    assert document == {
+        "handlers": [
+            {
+                "handler": "ShootingRange",
+                "algorithm": "tokens",
+                "objects": 1,
+                "versions": 2,
+                "kept": 1,
+                "unfinished": 1,
+                "letters": 0,
+                "horizon": None,
+            }
+        ],
+        "live_tokens": 2,
+    }
+    said = consistent("show", "--stats", *ON_STORE, "--quick")
+    assert ["ShootingRange", "tokens", "1", "2", "1", "1", "0", "-"] in [
+        line.split() for line in said.out.splitlines()
+    ]
+    assert "Live tokens: 2" in said.out
+
+
+def test_stats_of_a_state_based_table(consistent, store):
+    document = consistent("show", "--stats", *ON_STORE, "--json").document
+
+    found = [(each["handler"], each["versions"], each["kept"]) for each in document["handlers"]]
+    assert found == [("LeaderBoard", 2, 2), ("ShootingRange", 4, 4)]
+    assert document["live_tokens"] == 0
+    assert {each["oldest"] for each in document["handlers"]} == {"2026-03-01T12:00:00Z"}
+    assert [each["rows"] for each in document["handlers"]] == [1, 2]
+    assert document["others"] == {"rows": 0, "bytes": 0}
+    assert "Beside these: 0 rows of the ledger" in consistent("show", "--stats", *ON_STORE).out
+
+
+def test_stats_of_a_table_that_holds_nothing(consistent, tmp_path):
+    async def nothing(_table): ...
+
+    on_store(f"sqlite:///{tmp_path}/store.db", nothing)
+
+    said = consistent("show", "--stats", *ON_STORE)
+    assert said.out == "The table games holds no business objects and no tokens.\n"
+
+
+def test_stats_do_not_count_tokens_where_they_are_not(consistent, worked, tmp_path):
+    there = ["--token-store", "sqlite:///other.db", "--token-table", "seen"]
+    worked("tokens", f"tokens in seen of sqlite:///{tmp_path}/other.db", elsewhere=True)
+
+    said = consistent("show", "--stats", *ON_STORE)
+
+    assert (said.code, said.out) == (1, "")
+    assert "say with --token-store and --token-table where the tokens are" in said.err
+    assert consistent("show", "--stats", *ON_STORE, *there, "--json").document["live_tokens"] == 1
+
+
+@pytest.mark.parametrize(
+    ("place", "sentence"),
+    [
+        (["--store", "sqlite:///other.db", "--table", TABLE], "There is no store at"),
+        (["--store", "sqlite:///store.db", "--table", "others"], "There is no table others"),
+        ([*ON_STORE, "--token-table", "others"], "There is no table others"),
+    ],
+)
+def test_stats_of_what_is_not_there(consistent, store, place, sentence):
+    said = consistent("show", "--stats", *place)
+
+    assert (said.code, said.out) == (1, "")
+    assert sentence in said.err

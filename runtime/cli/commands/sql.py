@@ -1,38 +1,30 @@
-"""`consistent stats` and `sql`: how much a table holds, and queries."""
+"""`consistent sql`: queries."""
 
 from __future__ import annotations
 
-import asyncio
 import csv
+import re
 import sys
 from datetime import datetime
 from decimal import Decimal
 from math import isfinite
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import RenderableType
 
-from eventstore import connect
-from runtime.algorithms.choice import described_algorithm
-from runtime.algorithms.outbox.stores import TokenStore
 from runtime.batch_options import TablePlace
 from runtime.cli.checks import load_app, require_table
 from runtime.cli.commands.outcomes import OutcomeFiles
 from runtime.cli.commands.outcomes import Wanted as Outcomes
-from runtime.cli.console import Screen, compact_json, counted, iso, make_table, moment
-from runtime.cli.failures import NotPossibleError
-from runtime.cli.options import AsJson, OtherStores, ScanOptions, only
-from runtime.clock import system_clock
+from runtime.cli.commands.show import count_table
+from runtime.cli.console import Screen, compact_json, counted, iso, make_table
+from runtime.cli.options import AsJson, ScanOptions
 from runtime.errors import UsageError
-from runtime.ledger.ledger import Ledger
-from runtime.maintenance.statistics import (
-    HandlerCount,
-    TableCount,
-    count_objects,
-    count_rows,
-)
+from runtime.maintenance.statistics import HandlerCount
 from runtime.options import option
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _VIEWS = {
     "@window": """
@@ -41,6 +33,7 @@ _VIEWS = {
             quantile_disc(horizon, 0.99) AS in_99_percent, quantile_disc(horizon, 0.9) AS in_90_percent,
             quantile_disc(horizon, 0.5) AS in_half
         FROM state GROUP BY handler ORDER BY handler""",
+    "@stats": "FROM stats ORDER BY handler NULLS LAST",
 }
 """Queries with a name."""
 
@@ -49,7 +42,9 @@ def sql(
     query: Annotated[
         str,
         typer.Argument(
-            metavar="QUERY", show_default=False, help="The statement, in the SQL of DuckDB, or @window."
+            metavar="QUERY",
+            show_default=False,
+            help="The statement, in the SQL of DuckDB, or @window or @stats.",
         ),
     ],
     *,
@@ -78,7 +73,7 @@ def sql(
     as_json: AsJson = False,
     as_csv: bool = option("Print comma-separated values.", default=False, name="--csv"),
 ) -> None:
-    r"""Ask a table in SQL: its tables are `state`, `versions`, `batches` and `letters`, with --out also `outcomes`.
+    r"""Ask a table in SQL: it is `state`, `versions`, `batches`, `letters` and `stats`, with --out also `outcomes`.
 
         consistent sql "select handler, count(*) from versions group by 1" \
             --store sqlite:///store.db --table games
@@ -91,6 +86,11 @@ def sql(
 
     For each handler: how many objects were cut, and the enqueued_at after which duplicates are recognised for certain:
     in all objects, and in 99, 90 and 50 % of those that were cut. `consistent show` says it of one object.
+
+        consistent sql @stats --store sqlite:///store.db --table games --csv
+
+    What `consistent show --stats` counts; in the last row, without handler, what belongs to no object. A statement that
+    names the table `stats` reads all rows of the table, and --handler and --id do not narrow it.
     """
     if query.startswith("@") and query not in _VIEWS:
         raise UsageError(f"There is no query {query}: there is {', '.join(_VIEWS)}.")
@@ -103,6 +103,14 @@ def sql(
     from runtime.tables.sql import query as run
     from runtime.tables.streams import Wanted
 
+    more = {}
+    if out is not None:
+        more["outcomes"] = TableDataset(*OutcomeFiles.open(out, None, Outcomes()).table())
+    if re.search(r"\bstats\b", query, re.IGNORECASE):
+        counted_rows = _stats(states)
+        more["stats"] = TableDataset(
+            counted_rows.schema, lambda names: counted_rows.select(names).to_batches()
+        )
     wanted, shown_as = Wanted(handler, business_id), None if app is None else load_app(app)
     found = run(
         states.store,
@@ -116,7 +124,7 @@ def sql(
             reader.Kind.BATCHES: reader.Request(reader.Kind.BATCHES),
             reader.Kind.LETTERS: reader.Request(reader.Kind.LETTERS, wanted),
         },
-        None if out is None else TableDataset(*OutcomeFiles.open(out, None, Outcomes()).table()),
+        more,
         allow_files=allow_files,
     )
     if as_csv:
@@ -136,6 +144,20 @@ def sql(
     )
 
 
+def _stats(states: TablePlace) -> pa.Table:
+    """Count what a table holds, and return it as a table."""
+    import pyarrow as pa
+
+    count = count_table(states, ScanOptions())
+    rows = [each._asdict() for each in count.handlers]
+    rows.append({"rows": count.others.rows, "bytes": count.others.bytes})
+    times = ("horizon", "oldest")
+    kinds = {
+        name: pa.timestamp("us", "UTC") if name in times else pa.int64() for name in HandlerCount._fields
+    }
+    return pa.Table.from_pylist(rows, pa.schema({**kinds, "handler": pa.string(), "algorithm": pa.string()}))
+
+
 def _plain(value: Any) -> Any:  # noqa: ANN401 - a value of a column, and of JSON
     match value:
         case datetime():
@@ -153,88 +175,3 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - a value of a column, and of JSO
         case None | bool() | int() | float() | str():
             return value
     return str(value)
-
-
-def stats(
-    *,
-    states: TablePlace,
-    others: Annotated[OtherStores, only("token_store", "token_table")],
-    quick: bool = option(
-        "Read headers only, and leave out rows, bytes and the oldest version.", default=False
-    ),
-    scan: ScanOptions,
-    as_json: AsJson = False,
-) -> None:
-    """Count what a table holds, by handler: objects, versions, letters, rows, bytes.
-
-        consistent stats --store sqlite:///store.db --table games
-
-    Unfinished are messages whose outputs may be unpublished: their batch has not ended, or their worker died (see
-    `consistent sweep`). The horizon is the newest of all streams: `consistent sql @window` tells more. Bytes are
-    counted as Azure Table Storage charges them. A live token is a message that was sent and not yet processed, or a
-    dead letter.
-
-    It reads the whole table: one request for each 1,000 rows or 4 MiB. With --quick it is two for each 1,000 objects.
-    Live tokens take one for each 1,000. With --master or --remote the table is split by its keys, which costs two more
-    for each 1,000 objects, and counted on all workers.
-    """
-    at = others.tokens(states)
-    require_table(states)
-    require_table(at)
-    tokens = asyncio.run(_count_tokens(states, at))
-    count = TableCount()
-    scan.scan(states, count_objects if quick else count_rows, count.merge, step="Counting")
-    columns = dict(_COLUMNS)
-    if quick:
-        for name in ("oldest", "rows", "bytes"):
-            del columns[name]
-    rows = [{name: _time(each, name) for name in columns} for each in count.handlers]
-    document: dict[str, Any] = {"handlers": rows, "live_tokens": tokens}
-    parts: list[RenderableType] = []
-    if rows:
-        parts.append(make_table(f"What {states.table} holds", columns, rows))
-    parts.append(f"Live tokens: {tokens:,}")
-    if not quick:
-        others_found = {"rows": count.others.rows, "bytes": count.others.bytes}
-        document["others"] = others_found
-        parts.append(
-            f"Beside these: {counted(count.others.rows, 'row')} of the ledger, tokens and whatever else, "
-            f"{count.others.bytes:,} bytes"
-        )
-    if not rows and not tokens:
-        parts = [f"The table {states.table} holds no business objects and no tokens."]
-    Screen(as_json).put(document, *parts)
-
-
-_COLUMNS = {
-    "handler": "handler",
-    "algorithm": "algorithm",
-    "objects": "objects",
-    "versions": "messages",
-    "kept": "versions kept",
-    "unfinished": "unfinished",
-    "letters": "letters",
-    "horizon": "horizon",
-    "oldest": "oldest version",
-    "rows": "rows",
-    "bytes": "bytes",
-}
-
-
-def _time(count: HandlerCount, name: str) -> object:
-    value = getattr(count, name)
-    return moment(value) if name in ("horizon", "oldest") else value
-
-
-async def _count_tokens(states: TablePlace, tokens: TablePlace) -> int:
-    """Count the live tokens. Raises `NotPossibleError` when batches kept theirs elsewhere: none would be counted."""
-    described = described_algorithm("tokens", None if tokens == states else (tokens.store, tokens.table))
-    async with connect(states.store) as store, connect(tokens.store) as other:
-        found = await Ledger(await store.table(states.table), system_clock).algorithm()
-        algorithm, batch_id = found or ("", "")
-        if algorithm.startswith("tokens") and algorithm != described:
-            raise NotPossibleError(
-                f"The algorithm of batch {batch_id} is {algorithm}: say with --token-store and --token-table where the "
-                f"tokens are."
-            )
-        return await TokenStore(await other.table(tokens.table)).count()

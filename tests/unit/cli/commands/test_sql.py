@@ -1,4 +1,4 @@
-"""`consistent stats` and `sql`."""
+"""`consistent sql`, and what a cut means for duplicates."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import io
 
 import pytest
 
-from eventstore import connect, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime import Envelope, Processor
 from runtime.algorithms.state_based.truncation import DAY, TruncationRules, truncate_stream
-from runtime.cli.commands import stats
+from runtime.cli.commands import sql
 from runtime.cli.commands.show import recognised
 from runtime.ledger.batch import OpenBatches
 from runtime.retries import RetryPolicy
@@ -22,82 +21,6 @@ from tests.support.logs import GAME
 from tests.unit.cli.stores import NOW, TABLE, on_store
 
 ON_STORE = ["--store", "sqlite:///store.db", "--table", TABLE]
-TOKENS_ELSEWHERE = ["--token-store", "sqlite:///other.db", "--token-table", "seen"]
-
-
-def test_stats_count_what_is_there_and_what_is_unfinished(consistent, worked):
-    with pytest.raises(ConnectionError):
-        worked("tokens", fails=True)
-
-    document = consistent("stats", *ON_STORE, "--quick", "--json").document
-
-    assert document == {
-        "handlers": [
-            {
-                "handler": "ShootingRange",
-                "algorithm": "tokens",
-                "objects": 1,
-                "versions": 2,
-                "kept": 1,
-                "unfinished": 1,
-                "letters": 0,
-                "horizon": None,
-            }
-        ],
-        "live_tokens": 2,
-    }
-    said = consistent("stats", *ON_STORE, "--quick")
-    assert ["ShootingRange", "tokens", "1", "2", "1", "1", "0", "-"] in [
-        line.split() for line in said.out.splitlines()
-    ]
-    assert "Live tokens: 2" in said.out
-
-
-def test_stats_of_a_state_based_table(consistent, store):
-    document = consistent("stats", *ON_STORE, "--json").document
-
-    found = [(each["handler"], each["versions"], each["kept"]) for each in document["handlers"]]
-    assert found == [("LeaderBoard", 2, 2), ("ShootingRange", 4, 4)]
-    assert document["live_tokens"] == 0
-    assert {each["oldest"] for each in document["handlers"]} == {"2026-03-01T12:00:00Z"}
-    assert [each["rows"] for each in document["handlers"]] == [1, 2]
-    assert document["others"] == {"rows": 0, "bytes": 0}
-    assert "Beside these: 0 rows of the ledger" in consistent("stats", *ON_STORE).out
-
-
-def test_stats_of_a_table_that_holds_nothing(consistent, tmp_path):
-    async def make():
-        async with connect(f"sqlite:///{tmp_path}/store.db") as opened:
-            await opened.table(TABLE)
-
-    drive(make())
-
-    assert consistent("stats", *ON_STORE).out == "The table games holds no business objects and no tokens.\n"
-
-
-def test_stats_do_not_count_tokens_where_they_are_not(consistent, worked, tmp_path):
-    worked("tokens", f"tokens in seen of sqlite:///{tmp_path}/other.db", elsewhere=True)
-
-    said = consistent("stats", *ON_STORE)
-
-    assert (said.code, said.out) == (1, "")
-    assert "say with --token-store and --token-table where the tokens are" in said.err
-    assert consistent("stats", *ON_STORE, *TOKENS_ELSEWHERE, "--json").document["live_tokens"] == 1
-
-
-@pytest.mark.parametrize(
-    ("place", "sentence"),
-    [
-        (["--store", "sqlite:///other.db", "--table", TABLE], "There is no store at"),
-        (["--store", "sqlite:///store.db", "--table", "others"], "There is no table others"),
-        ([*ON_STORE, "--token-table", "others"], "There is no table others"),
-    ],
-)
-def test_stats_of_what_is_not_there(consistent, store, place, sentence):
-    said = consistent("stats", *place)
-
-    assert (said.code, said.out) == (1, "")
-    assert sentence in said.err
 
 
 @pytest.fixture
@@ -154,6 +77,17 @@ def test_the_window_of_a_table(consistent, cut):
         ("ShootingRange", 2, 1, True),
     ]
     assert consistent("sql", "@windows", *ON_STORE).code == 2
+
+
+def test_what_a_table_holds_is_a_table_too(consistent, store):
+    document = consistent("sql", "@stats", *ON_STORE, "--json").document
+
+    counted = consistent("show", "--stats", *ON_STORE, "--json").document
+    rows = [dict(zip(document["columns"], row, strict=True)) for row in document["rows"]]
+    others = dict.fromkeys(document["columns"]) | counted["others"]
+    assert rows == [*counted["handlers"], others]
+    ((total,),) = consistent("sql", "select sum(rows) from stats", *ON_STORE, "--json").document["rows"]
+    assert total == 3
 
 
 APP = ["--app", "samples.shooting_range:app"]
@@ -286,7 +220,7 @@ class Rooms(Handler[Inside]):
 def test_fields_that_sql_takes_for_one_are_refused_and_json_tells_them_apart(
     consistent, store, monkeypatch, handler
 ):
-    monkeypatch.setattr(stats, "load_app", lambda _name: App(handler))
+    monkeypatch.setattr(sql, "load_app", lambda _name: App(handler))
     seen = Envelope.of("m", "Seen", '{"place": "x"}')
 
     async def ignore(_output):
