@@ -144,15 +144,12 @@ _COMMANDS = (
 for _command in _COMMANDS:
     _add(application, _command.__name__.rstrip("_"), _command)
 
-_letters = typer.Typer(
-    help="List dead letters, deliveries that were refused; redrive or discard them.",
-    cls=ListFirst,
-    **{**_SETTINGS, "no_args_is_help": False},
-)
+_HELP_OF_LETTERS = "List dead letters, deliveries that were refused; redrive or discard them."
+_letters = typer.Typer(help=_HELP_OF_LETTERS, cls=ListFirst, **{**_SETTINGS, "no_args_is_help": False})
 _OF_LETTERS: dict[str, Callable[..., None]] = {"list": letters, "redrive": redrive, "discard": discard}
 for _name, _verb in _OF_LETTERS.items():
     _add(_letters, _name, _verb)
-application.add_typer(_letters, name="letters")
+application.add_typer(_letters, name="letters", short_help=_HELP_OF_LETTERS)
 
 _PANELS = {
     "Write handlers": ("demo", "lint"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Callable
@@ -13,6 +12,7 @@ import pytest
 
 from eventstore import drive
 from runtime.cli import main
+from tests.unit.cli.shapes import document_of
 from tests.unit.cli.stores import on_store, play, work
 
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -25,11 +25,13 @@ class Said:
     code: int
     out: str
     err: str
+    arguments: tuple[str, ...]
 
     @property
     def document(self):
+        """The document that was printed, which is as docs/cli.md says."""
         assert self.out, self.err
-        return json.loads(self.out)
+        return document_of(self.out, *self.arguments)
 
 
 Consistent = Callable[..., Said]
@@ -51,7 +53,8 @@ def consistent(
         with pytest.raises(SystemExit) as ended:
             main(arguments)
         captured = capsys.readouterr()
-        return Said(int(ended.value.code or 0), _STYLE.sub("", captured.out), _STYLE.sub("", captured.err))
+        out, err = (_STYLE.sub("", each) for each in captured)
+        return Said(int(ended.value.code or 0), out, err, arguments)
 
     return call
 
