@@ -89,8 +89,8 @@ class Commands(TyperGroup):
     def format_commands(self, _: Any, formatter: Any) -> None:  # noqa: ANN401 - typer shows no types for them
         """Write a section for each panel."""
         width = formatter.width - 6 - max(map(len, self.commands))
-        for panel, names in _PANELS.items():
-            rows = [(name, self.commands[name].get_short_help_str(width)) for name in names]
+        for panel, commands in _PANELS.items():
+            rows = [(name, self.commands[name].get_short_help_str(width)) for name in map(_name, commands)]
             with formatter.section(panel):
                 formatter.write_dl(rows)
 
@@ -123,42 +123,30 @@ def _add(app: typer.Typer, name: str, command: Callable[..., None]) -> None:
     app.command(name, cls=OnceOnly, help=marked, short_help=first)(with_options(command))
 
 
-_COMMANDS = (
-    demo,
-    lint,
-    run,
-    stream,
-    tokens,
-    publish,
-    outcomes,
-    batches,
-    show,
-    sql,
-    verify,
-    check,
-    truncate,
-    forget,
-    export,
-    import_,
-)
-for _command in _COMMANDS:
-    _add(application, _command.__name__.rstrip("_"), _command)
+_PANELS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Write handlers": (demo, lint),
+    "Run": (run, stream, tokens, publish),
+    "Look": (outcomes, batches, letters, show, sql),
+    "Check": (verify, check),
+    "Clean up": (truncate, forget),
+    "Move": (export, import_),
+}
+
+
+def _name(command: Callable[..., None]) -> str:
+    return command.__name__.rstrip("_")
+
+
+for _command in (each for commands in _PANELS.values() for each in commands if each is not letters):
+    _add(application, _name(_command), _command)
 
 _HELP_OF_LETTERS = "List dead letters, deliveries that were refused; redrive or discard them."
 _letters = typer.Typer(help=_HELP_OF_LETTERS, cls=ListFirst, **{**_SETTINGS, "no_args_is_help": False})
 _OF_LETTERS: dict[str, Callable[..., None]] = {"list": letters, "redrive": redrive, "discard": discard}
-for _name, _verb in _OF_LETTERS.items():
-    _add(_letters, _name, _verb)
+for _below, _verb in _OF_LETTERS.items():
+    _add(_letters, _below, _verb)
 application.add_typer(_letters, name="letters", short_help=_HELP_OF_LETTERS)
 
-_PANELS = {
-    "Write handlers": ("demo", "lint"),
-    "Run": ("run", "stream", "tokens", "publish"),
-    "Look": ("outcomes", "batches", "letters", "show", "sql"),
-    "Check": ("verify", "check"),
-    "Clean up": ("truncate", "forget"),
-    "Move": ("export", "import"),
-}
 RENAMED = {
     "deliver": "publish",
     "discard": "letters discard",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -112,22 +113,19 @@ def run(
         report = done.report
         nothing = f"Nothing that began {unfinished} ago or before is unfinished."
         screen.put(report.document(), *(report.parts() if messages or report.counts else [nothing]))
-        if report.dead_letters:
-            screen.show(
-                "Dead letters wait in the table. To list them, and once their cause is mended, handle them:",
-                f"  {command_on('letters', batch.states)}",
-                f"  {command_on('letters redrive', batch.states, '--app', app, '--out', batch.out, '--all')}",
-            )
         is_refused = publish_done(target, done, screen)
-    _judge(screen, report, max_dead_letters)
+    redrive = command_on("letters redrive", batch.states, "--app", app, "--out", batch.out, "--all")
+    _judge(screen, report, max_dead_letters, [command_on("letters", batch.states), redrive])
     if is_refused:
         raise typer.Exit(TOO_MANY_DEAD_LETTERS)
 
 
-def _judge(screen: Screen, report: BatchReport, limit: DeadLetterLimit | None) -> None:
+def _judge(screen: Screen, report: BatchReport, limit: DeadLetterLimit | None, then: Sequence[str]) -> None:
     """Say what the dead letters of a batch mean, and exit with 3 when there are too many."""
     if not report.dead_letters:
         return
+    say = "Dead letters wait in the table. To list them, and once their cause is mended, handle them:"
+    screen.show(say, *(f"  {command}" for command in then))
     if report.damaged:
         raise NotPossibleError(
             f"{counted(report.damaged, 'delivery')} met streams that cannot be read (stream_damaged). "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import sys
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from math import isfinite
@@ -26,6 +27,8 @@ from runtime.options import option
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from runtime.tables.reader import Kind, Request
+
 _VIEWS = {
     "@window": """
         SELECT handler, count(*) AS objects, count(*) FILTER (kept_from > 1) AS cut,
@@ -36,6 +39,38 @@ _VIEWS = {
     "@stats": "FROM stats ORDER BY handler NULLS LAST",
 }
 """Queries with a name."""
+
+
+@dataclass(frozen=True)
+class WantedRows:
+    """What is read of the tables."""
+
+    handler: str | None = option("Read only the streams of this handler.", default=None, metavar="NAME")
+    business_id: str | None = option(
+        "Read only streams with this business id.", default=None, name="--id", metavar="BUSINESS_ID"
+    )
+    as_of: str | None = option(
+        "Read states as of a time, as 2026-03-01T12:00:00Z.", default=None, metavar="TIME"
+    )
+    batch_id: str | None = option("Read states as of the end of a batch.", default=None, metavar="ID")
+    app: str | None = option(
+        "With --handler: states are structs with the fields of its model, in place of JSON.",
+        default=None,
+        metavar="MODULE:ATTRIBUTE",
+    )
+
+    def requests(self) -> dict[Kind, Request]:
+        """Return what is asked of each table."""
+        from runtime.tables.reader import Kind, Request, moment
+        from runtime.tables.streams import Wanted
+
+        wanted, app = Wanted(self.handler, self.business_id), None if self.app is None else load_app(self.app)
+        return {
+            Kind.STATE: Request(Kind.STATE, wanted, moment(self.as_of), self.batch_id, app=app),
+            Kind.VERSIONS: Request(Kind.VERSIONS, wanted, app=app),
+            Kind.BATCHES: Request(Kind.BATCHES),
+            Kind.LETTERS: Request(Kind.LETTERS, wanted),
+        }
 
 
 def sql(
@@ -49,19 +84,7 @@ def sql(
     ],
     *,
     states: TablePlace,
-    handler: str | None = option("Read only the streams of this handler.", default=None, metavar="NAME"),
-    business_id: str | None = option(
-        "Read only streams with this business id.", default=None, name="--id", metavar="BUSINESS_ID"
-    ),
-    as_of: str | None = option(
-        "Read states as of a time, as 2026-03-01T12:00:00Z.", default=None, metavar="TIME"
-    ),
-    batch_id: str | None = option("Read states as of the end of a batch.", default=None, metavar="ID"),
-    app: str | None = option(
-        "With --handler: states are structs with the fields of its model, in place of JSON.",
-        default=None,
-        metavar="MODULE:ATTRIBUTE",
-    ),
+    wanted: WantedRows,
     out: str | None = option(
         "The folder or url of outcomes, to read as the tables `outcomes` and `outputs` too.",
         default=None,
@@ -98,41 +121,19 @@ def sql(
     if as_json and as_csv:
         raise UsageError("Give --json or --csv, not both.")
     require_table(states)
-    from runtime.tables import reader
     from runtime.tables.sql import TableDataset
     from runtime.tables.sql import query as run
-    from runtime.tables.streams import Wanted
 
     more = {}
     if out is not None:
         more["outcomes"] = TableDataset(*OutcomeFiles.open(out, None, Outcomes()).table())
     if re.search(r"\bstats\b", query, re.IGNORECASE):
-        counted_rows = _stats(states)
-        more["stats"] = TableDataset(
-            counted_rows.schema, lambda names: counted_rows.select(names).to_batches()
-        )
-    wanted, shown_as = Wanted(handler, business_id), None if app is None else load_app(app)
-    found = run(
-        states.store,
-        states.table,
-        query,
-        {
-            reader.Kind.STATE: reader.Request(
-                reader.Kind.STATE, wanted, reader.moment(as_of), batch_id, app=shown_as
-            ),
-            reader.Kind.VERSIONS: reader.Request(reader.Kind.VERSIONS, wanted, app=shown_as),
-            reader.Kind.BATCHES: reader.Request(reader.Kind.BATCHES),
-            reader.Kind.LETTERS: reader.Request(reader.Kind.LETTERS, wanted),
-        },
-        more,
-        allow_files=allow_files,
-    )
+        stats = _stats(states)
+        more["stats"] = TableDataset(stats.schema, lambda names: stats.select(names).to_batches())
+    found = run(states.store, states.table, query, wanted.requests(), more, allow_files=allow_files)
     if as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(found.columns)
-        for row in found.rows:
-            plain = ["" if each is None else each for each in map(_plain, row)]
-            writer.writerow([each if isinstance(each, str) else compact_json(each) for each in plain])
+        writer.writerows([found.columns, *(map(_csv, row) for row in found.rows)])
         return
     cells = [
         [v if v is None or isinstance(v, str | int | datetime) else compact_json(_plain(v)) for v in row]
@@ -142,6 +143,11 @@ def sql(
         {"columns": found.columns, "rows": [list(map(_plain, row)) for row in found.rows]},
         make_table(counted(len(cells), "row"), found.columns, cells),
     )
+
+
+def _csv(value: Any) -> str:  # noqa: ANN401 - a value of a column
+    plain = _plain(value)
+    return "" if plain is None else plain if isinstance(plain, str) else compact_json(plain)
 
 
 def _stats(states: TablePlace) -> pa.Table:

@@ -11,7 +11,9 @@ from typing import Any
 
 _PAGE = Path(__file__).parents[3] / "docs" / "cli.md"
 _SAME = {"letters discard": "letters", "letters list": "letters", "import": "export"}
-_KINDS = {"text": str, "time": str, "integer": int, "number": (int, float), "boolean": bool}
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "text": str, "time": str, "integer": int, "number": (int, float), "boolean": bool
+}  # fmt: skip
 
 
 @cache

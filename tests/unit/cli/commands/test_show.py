@@ -34,16 +34,9 @@ def test_the_same_as_json(consistent, store):
     assert document["newest_version"] == 3
     assert document["kept_from"] == 1
     assert [each["version"] for each in document["versions"]] == [1, 2, 3]
-    assert document["versions"][1] == {
-        "version": 2,
-        "message_id": message_id(2),
-        "type": "FireAt",
-        "now": "2026-03-01T12:00:00Z",
-        "enqueued_at": None,
-        "batch": None,
-        "changed": True,
-        "state": {"target_position": 40, "number_of_attempts": 1},
-    }
+    second = document["versions"][1]
+    assert (second["message_id"], second["type"], second["changed"]) == (message_id(2), "FireAt", True)
+    assert second["state"] == {"target_position": 40, "number_of_attempts": 1}
     assert document["state"] == document["versions"][-1]["state"]
 
 
@@ -87,19 +80,6 @@ def test_a_business_id_in_another_spelling_is_found(consistent, store):
     said = consistent("show", *ON_STORE, "ShootingRange", spelled, "--json")
 
     assert said.document["business_id"] == GAME
-
-
-@pytest.mark.parametrize(
-    ("which", "sentence"),
-    [
-        (["--version", "4"], "There is no version 4: the newest is 3."),
-        (["--message", "m9"], "No version that is kept was made by message m9."),
-    ],
-)
-def test_a_version_that_is_not_there(consistent, store, which, sentence):
-    said = consistent(*SHOW, *which)
-
-    assert (said.code, said.err) == (1, f"Error: {sentence}\n")
 
 
 VALUES = {
@@ -190,17 +170,9 @@ def test_all_streams_are_listed_in_the_order_of_their_keys(consistent, store):
 def test_a_stream_is_described_by_its_header(consistent, store):
     said = consistent("show", "ShootingRange", *ON_STORE, "--prefix", "7d44", "--json")
 
-    assert said.document["streams"] == [
-        {
-            "handler": "ShootingRange",
-            "business_id": GAME,
-            "versions": 3,
-            "kept_from": 1,
-            "runs": 1,
-            "newest": "2026-03-01T12:00:00Z",
-            "horizon": None,
-        }
-    ]
+    (stream,) = said.document["streams"]
+    assert (stream["business_id"], stream["versions"], stream["runs"]) == (GAME, 3, 1)
+    assert (stream["newest"], stream["horizon"]) == ("2026-03-01T12:00:00Z", None)
 
 
 def test_a_prefix_needs_no_handler(consistent, store):
@@ -278,21 +250,9 @@ def test_stats_count_what_is_there_and_what_is_unfinished(consistent, worked):
 
     document = consistent("show", "--stats", *ON_STORE, "--quick", "--json").document
 
-    assert document == {
-        "handlers": [
-            {
-                "handler": "ShootingRange",
-                "algorithm": "tokens",
-                "objects": 1,
-                "versions": 2,
-                "kept": 1,
-                "unfinished": 1,
-                "letters": 0,
-                "horizon": None,
-            }
-        ],
-        "live_tokens": 2,
-    }
+    (counted,) = document["handlers"]
+    assert [counted[name] for name in ("objects", "versions", "kept", "unfinished")] == [1, 2, 1, 1]
+    assert (document["live_tokens"], "others" in document) == (2, False)
     said = consistent("show", "--stats", *ON_STORE, "--quick")
     assert ["ShootingRange", "tokens", "1", "2", "1", "1", "0", "-"] in [
         line.split() for line in said.out.splitlines()
@@ -330,18 +290,3 @@ def test_stats_do_not_count_tokens_where_they_are_not(consistent, worked, tmp_pa
     assert (said.code, said.out) == (1, "")
     assert "say with --token-store and --token-table where the tokens are" in said.err
     assert consistent("show", "--stats", *ON_STORE, *there, "--json").document["live_tokens"] == 1
-
-
-@pytest.mark.parametrize(
-    ("place", "sentence"),
-    [
-        (["--store", "sqlite:///other.db", "--table", TABLE], "There is no store at"),
-        (["--store", "sqlite:///store.db", "--table", "others"], "There is no table others"),
-        ([*ON_STORE, "--token-table", "others"], "There is no table others"),
-    ],
-)
-def test_stats_of_what_is_not_there(consistent, store, place, sentence):
-    said = consistent("show", "--stats", *place)
-
-    assert (said.code, said.out) == (1, "")
-    assert sentence in said.err
