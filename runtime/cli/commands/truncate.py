@@ -79,10 +79,8 @@ class PolicyOptions:
                 )
             return False
         rules = PolicyRules(**{each.name: getattr(choices, each.name) for each in fields(PolicyRules)})
-        if choices != TruncationChoices(**asdict(rules)) or (self.policy != "set" and rules != PolicyRules()):
-            raise UsageError(
-                "A policy has rules alone, given with --policy set: leave out what is of a clean-up."
-            )
+        if choices.dry_run or (self.policy == "set" and choices.give_up_letters_older_than is not None):
+            raise UsageError("A policy is of rules alone: leave out --dry-run, and what becomes of letters.")
         if self.stream is not None and self.handler is None:
             raise UsageError("A stream is that of a handler: give --handler too.")
         if self.policy == "set":
@@ -490,7 +488,7 @@ def truncate(
 def _kinds(
     states: TablePlace, choices: TruncationChoices, options: BatchOptions, only_: Kind | None
 ) -> list[Kind]:
-    """Return what is cleaned up. Raises `UsageError` for what is not there, and for rules that nothing is cut by."""
+    """Return what is cleaned up. Raises `UsageError` for what is not there, and where nothing says what may be cut."""
     possible: dict[Kind, bool] = {
         "versions": options.algorithm == STATE_BASED,
         "documents": options.documents is not None,
@@ -501,12 +499,10 @@ def _kinds(
         raise UsageError(_MISSING[kinds[0] if kinds else "ids"])
     if "versions" in kinds and not choices.is_given:
         has_rules = _on_policies(states, lambda policies: policies.has_rules())
-        if not has_rules and kinds == ["versions"]:
+        if not has_rules and (kinds == ["versions"] or choices != TruncationChoices(dry_run=choices.dry_run)):
             raise UsageError(NO_RULES)
         if not has_rules:
             kinds.remove("versions")
-    if kinds == ["documents"] and choices != TruncationChoices(dry_run=choices.dry_run):
-        raise UsageError("No versions are cut: leave their rules out. Documents go by --dead-after.")
     return kinds
 
 

@@ -199,16 +199,14 @@ def test_a_table_that_is_not_there_is_not_made(consistent, tmp_path):
     assert not Path(tmp_path, "store.db").exists()
 
 
-def test_what_is_due_is_done_and_rules_of_versions_without_versions_are_refused(
-    consistent, office, monkeypatch
-):
+def test_what_is_due_is_done_and_nothing_but_what_is_asked_for(consistent, office, monkeypatch):
     monkeypatch.setattr(options, "working", lambda *_, **__: pytest.fail("Spark would be started"))
     rules = ["--older-than", "9d", "--yes"]
 
-    assert consistent(*DOCUMENTS, "--only", "documents", "--dead-after", "0s", "--yes").code == 0
+    refused = consistent(*DOCUMENTS, "--dead-after", "0s", "--give-up-letters-older-than", "9d", "--yes")
+    assert (refused.code, "Say what may be cut" in refused.err, len(office.files)) == (2, True, 3)
+    assert consistent(*DOCUMENTS, *rules, "--only", "documents", "--dead-after", "0s").code == 0
     assert len(office.files) == 2
-    refused = consistent(*DOCUMENTS, "--only", "documents", *rules)
-    assert (refused.code, "leave their rules out" in refused.err) == (2, True)
     with pytest.raises(pytest.fail.Exception, match="Spark would be started"):
         consistent(*DOCUMENTS, *rules)
 
