@@ -1,4 +1,4 @@
-"""What commands that are batches (`run`, `stream`, `redrive`, `sweep`) have in common: options, run and report."""
+"""What commands that are batches (`run`, `stream`, `letters redrive`) have in common: options, run and report."""
 
 from __future__ import annotations
 

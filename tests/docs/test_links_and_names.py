@@ -16,7 +16,6 @@ import typer.main
 
 from benchmarks.__main__ import BENCHMARKS
 from runtime.cli.application import application
-from scripts.reference.commands_page import commands
 from scripts.reference.pages import _MODULES
 from scripts.reference.pages import PAGES as REFERENCE
 from scripts.site_drawings import with_tables
@@ -239,13 +238,17 @@ def test_drawings_are_tables():
         assert row in life
 
 
-def test_every_page_of_the_reference_is_written_and_every_command_is_in_it():
+def test_every_page_of_the_reference_is_written_and_the_help_of_every_command_is_in_it_at_80_columns():
     written = {name: write() for name, write in REFERENCE.items()}
-    names = {name for name, _, _ in commands()}
+    page = written["commands.md"]
+    helps = dict(re.findall(r"^## ([^\n]*)\n\n```text\n(.*?)\n```$", page, re.MULTILINE | re.DOTALL))
 
-    assert all(page.startswith("# ") for page in written.values())
-    assert {"consistent run", "consistent policy set", "consistent tokens"} <= names
-    assert names <= set(re.findall(r"^## (.*)$", written["commands.md"], re.MULTILINE))
+    assert all(each.startswith("# ") for each in written.values())
+    assert {"consistent", "consistent run", "consistent letters redrive", "consistent tokens"} <= helps.keys()
+    assert len(helps) == page.count("\n## ")
+    for name, help_ in helps.items():
+        assert help_.startswith(f"Usage: {name} ")
+        assert max(map(len, help_.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("module", _MODULES)

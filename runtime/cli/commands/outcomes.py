@@ -163,7 +163,7 @@ def _what_is_left(record: BatchRecord) -> str:
     """Return what is to be done about a batch that was given up."""
     if record.algorithm == STATE_BASED:
         return "Its messages can be run under another id."
-    left = "`consistent sweep` publishes what waits in outboxes, and so does another batch with its messages."
+    left = "`consistent run --unfinished` publishes what outboxes have left, as does another batch with its messages."
     if record.rounds == 0:
         return left
     rounds = "its committed round" if record.rounds == 1 else f"its {record.rounds:,} committed rounds"

@@ -414,20 +414,7 @@ def publish(
 
     asked = _Asked(out, letters, redrive, screen)
     found = [first] if batch is not None else [find(each) for each in asked.batches(first)]
-    documents, missing, is_refused = [], 0, False
-    is_on_spark = scan.place and found
-    with scan.working(f"Stopped. {_RESUMED}") if is_on_spark else nullcontext() as on_spark:
-        for each in found:
-            try:
-                published, more = asked.work(each, on_spark)
-            except (OutcomesMissingError, BatchRefusedError) as error:
-                if batch is not None:
-                    raise
-                screen.note(f"Batch {each.batch_id} is left out: {error}")
-                missing += 1
-                continue
-            documents.append({**_document(each.batch_id, published), **more})
-            is_refused = is_refused or bool(published.refused)
+    documents, missing, is_refused = _each(asked, found, scan, is_one=batch is not None)
     screen.put(documents[0] if batch is not None else {"batches": documents})
     if missing:
         raise NotPossibleError(
@@ -435,3 +422,23 @@ def publish(
         )
     if is_refused and not letters:
         raise typer.Exit(TOO_MANY_DEAD_LETTERS)
+
+
+def _each(
+    asked: _Asked, found: Sequence[Publishing], scan: ScanOptions, *, is_one: bool
+) -> tuple[list[dict[str, Any]], int, bool]:
+    """Do what is asked for with each batch. Return the documents, how many are missing, and whether any is refused."""
+    documents, missing, is_refused = [], 0, False
+    with scan.working(f"Stopped. {_RESUMED}") if scan.place and found else nullcontext() as on_spark:
+        for each in found:
+            try:
+                published, more = asked.work(each, on_spark)
+            except (OutcomesMissingError, BatchRefusedError) as error:
+                if is_one:
+                    raise
+                asked.screen.note(f"Batch {each.batch_id} is left out: {error}")
+                missing += 1
+                continue
+            documents.append({**_document(each.batch_id, published), **more})
+            is_refused = is_refused or bool(published.refused)
+    return documents, missing, is_refused

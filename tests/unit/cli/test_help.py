@@ -12,6 +12,7 @@ import pytest
 import typer.main
 
 from runtime.cli.application import RENAMED, application
+from tests.unit.cli.shapes import shapes
 
 REPOSITORY = Path(__file__).parents[3]
 COMMANDS = [
@@ -26,19 +27,13 @@ COMMANDS = [
     "batches",
     "truncate",
     "verify",
-    "streams",
     "show",
-    "stats",
+    "sql",
     "check",
-    "sweep",
-    "evict",
     "export",
     "import",
     "forget",
     "tokens",
-    "policy set",
-    "policy list",
-    "policy remove",
 ]
 HEAVY = ("pyspark", "py4j", "pandas", "numpy", "pyarrow", "azure", "aiohttp")
 
@@ -87,11 +82,8 @@ HELP = [
     "truncate --help",
     "demo --help",
     "verify --help",
-    "sweep --help",
-    "evict --help",
-    "stats --help",
+    "show --help",
     "tokens --help",
-    "policy set --help",
     "lint --rules",
 ]
 
@@ -151,7 +143,14 @@ def test_urls_and_defaults_are_whole(narrow, command):
 
 
 def test_the_first_sentence_of_each_command_is_whole(narrow):
-    assert "..." not in narrow().partition("Commands:")[2]
+    assert "..." not in narrow().partition("\n\nOptions:")[2]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_page_tells_what_each_command_prints_as_json(command):
+    told = {*shapes(), "letters redrive", "letters discard", "import"}
+
+    assert ("--json" in options(command)) == (command in told)
 
 
 def test_completion_of_the_shell(consistent):

@@ -277,7 +277,7 @@ def test_an_outbox_full_of_old_ids_says_that_they_can_be_forgotten():
     (outcome,) = Batch(world).run(shout("loud", MAX_OUTBOX_BYTES - 300 * 250))
 
     assert ends([outcome]) == ["state_too_large"]
-    assert "Old ones are remembered there (300): forget some (`consistent evict`)" in str(outcome.error)
+    assert "Old ones are remembered there (300): forget some (`consistent truncate`)" in str(outcome.error)
 
 
 # An entity that may be stored can be stored, and so can what later steps add to it.
