@@ -44,7 +44,7 @@ def commands(
 def _command(name: str, callback: Callable[..., Any], text: str) -> str:
     hints = typing.get_type_hints(callback, include_extras=True)
     parameters = inspect.signature(callback).parameters.values()
-    rows = [_row(each, *typing.get_args(hints[each.name])) for each in parameters]
+    rows = [_row(each, *found) for each in parameters if (found := typing.get_args(hints[each.name]))]
     parts = [f"## {name}", _help(text)]
     return "\n\n".join([*parts, table(["option", "takes", "default", ""], rows)] if rows else parts)
 

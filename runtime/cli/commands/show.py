@@ -22,13 +22,11 @@ from runtime.cli.options import AsJson, Limit
 from runtime.clock import shown_time
 from runtime.errors import UsageError
 from runtime.messages.envelope import canonical
-from runtime.options import option
+from runtime.options import option, option_of
 from runtime.versions.readable import changes, decode, readable
 from runtime.versions.run import Version
 from runtime.versions.stream import StreamSummary, stream_key, stream_partition, summaries, versions
 from runtime.versions.tail import Head, is_of_state, read_head
-
-_OF_PLACE = {each.name: each.metadata for each in TablePlace.__dataclass_fields__.values()}
 
 
 def show(
@@ -40,8 +38,8 @@ def show(
         typer.Argument(metavar="BUSINESS_ID", show_default=False, help="The id of the business object."),
     ],
     *,
-    store: Annotated[str, typer.Option("--store", **_OF_PLACE["store"], show_default=False)] = "",
-    table: Annotated[str, typer.Option("--table", **_OF_PLACE["table"], show_default=False)] = "",
+    store: str = option_of(TablePlace, "store", default="", group=""),
+    table: str = option_of(TablePlace, "table", default="", group=""),
     export: Path | None = option(
         "Show what `consistent truncate --export` has written to this folder, in place of a table.",
         default=None,
