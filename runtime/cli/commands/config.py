@@ -73,11 +73,8 @@ def _rows(
             found = project.find(declared, name)
             ctx.default_map = {} if found is None else {parameter.name: found.value}
             value, source = parameter.consume_value(ctx, given)
-            origins = {
-                "COMMANDLINE": "command line",
-                "ENVIRONMENT": declared.variable,
-                "DEFAULT_MAP": found and found.origin,
-            }
+            origins = {"COMMANDLINE": "command line", "ENVIRONMENT": declared.variable}
+            origins["DEFAULT_MAP"] = found and found.origin
             of_target = name if group == TARGETS and name else None
             yield {
                 "key": ".".join(filter(None, (group, of_target, key))),

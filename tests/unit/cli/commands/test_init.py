@@ -1,13 +1,11 @@
 """A new project works at once: its files, its tests and its CI are those of a user."""
 
+import re
 import subprocess
 import sys
 import tomllib
 
 import pytest
-import yaml
-
-from handlers.testing import check_determinism  # noqa: F401 - the project's tests need it
 
 
 def test_its_tests_pass_and_its_code_is_deterministic(consistent, tmp_path, monkeypatch):
@@ -34,12 +32,9 @@ def test_its_files_are_valid(consistent, tmp_path):
     project = tomllib.loads((tmp_path / "raffle" / "pyproject.toml").read_text())["project"]
     assert project["name"] == "raffle"
     assert len((tmp_path / "raffle" / "README.md").read_text().splitlines()) <= 10
-    steps = yaml.safe_load((tmp_path / "raffle" / ".github/workflows/test.yml").read_text())["jobs"]["test"][
-        "steps"
-    ]
-    assert [each["run"] for each in steps if "run" in each][1:] == [
-        "consistent lint", "pytest", "consistent run raffle.jsonl"
-    ]  # fmt: skip
+    workflow = (tmp_path / "raffle" / ".github/workflows/test.yml").read_text()
+    ran = re.findall(r"- run: (.*)", workflow)
+    assert ran[1:] == ["consistent lint", "pytest", "consistent run raffle.jsonl"]
 
 
 @pytest.mark.parametrize(
