@@ -93,6 +93,16 @@ def test_paths_count_from_the_folder_of_the_file(project, tmp_path, monkeypatch)
     assert found["publish.winners.to"][0] == f"sqlite:///{tmp_path}/published.db"
 
 
+def test_rules_of_the_file_are_of_no_policy(consistent, store, tmp_path):
+    (tmp_path / "consistent.toml").write_text(
+        f'store = "{store}"\ntable = "games"\n[truncate]\nolder-than = "30d"\n'
+    )
+
+    policy = consistent("policy", "set", "--hold", "--json").document
+
+    assert (policy["hold"], policy["older_than_seconds"]) == (True, None)
+
+
 def test_the_only_target_is_meant_and_others_are_named(project, consistent, tmp_path):
     assert project("publish")["publish.winners.map"][0] == ["Won=winners"]
     (tmp_path / "consistent.toml").write_text(FILE + '[publish.losers]\nto = "sqlite:///losers.db"\n')
