@@ -113,14 +113,10 @@ class Declared:
     group: str | None
 
     @property
-    def option(self) -> str:
-        """The option as it is typed."""
-        return str(self.field.metadata.get("name", f"--{self.field.name.rstrip('_').replace('_', '-')}"))
-
-    @property
     def key(self) -> str:
-        """The name in the project file."""
-        return self.option.removeprefix("--")
+        """The name in the project file, and without its hyphens on the command line."""
+        own = self.field.name.rstrip("_").replace("_", "-")
+        return str(self.field.metadata.get("name", own)).removeprefix("--")
 
     @property
     def name(self) -> str:
@@ -169,7 +165,7 @@ class Declared:
             more["parser"] = _pair if get_origin(kind) is Mapping else str
             kind, default, is_optional = list[str], None, True
         # A flag that the project file may set can be unset by a word.
-        names = f"{self.option}/--no-{self.key}" if kind is bool and self.group is not None else self.option
+        names = f"--{self.key}" + f"/--no-{self.key}" * (kind is bool and self.group is not None)
         annotation: Any = Annotated[kind | None if is_optional else kind, typer.Option(names, **more)]
         default = inspect.Parameter.empty if default is MISSING else default
         return _keyword(self.name, default, annotation)
