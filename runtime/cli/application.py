@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections import Counter
 from collections.abc import Callable
 from importlib import metadata
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
+from runtime.cli.commands.config import config
 from runtime.cli.commands.dead_letters import discard, letters, redrive
 from runtime.cli.commands.demo import demo
 from runtime.cli.commands.export import export, import_
 from runtime.cli.commands.forget import forget
+from runtime.cli.commands.init import init
 from runtime.cli.commands.lint import lint
 from runtime.cli.commands.outcomes import batches, outcomes
 from runtime.cli.commands.publish import publish
@@ -26,32 +27,7 @@ from runtime.cli.commands.truncate import truncate
 from runtime.cli.commands.verify import check, verify
 from runtime.cli.console import results
 from runtime.cli.options import with_options
-
-_WHAT_IS_TAKEN = frozenset({"--messages", "--message", "--stream", "--handler", "--reason", "--id", "--edit"})
-"""Options that choose what is worked on; of others, as everywhere, the last value counts."""
-
-
-class OnceOnly(TyperCommand):
-    """A command in which an option that chooses what is worked on is given once."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer shows no type for it
-        """Refuse what is given twice, and parse the rest as always."""
-        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
-        for option, times in Counter(given).items():
-            name = option.opts[0]
-            if times > 1 and name in _WHAT_IS_TAKEN and not getattr(option, "multiple", False):
-                more = (
-                    " A log may be a folder, or a pattern such as 'logs/*.jsonl'."
-                    if name == "--messages"
-                    else ""
-                )
-                ctx.fail(f"{name} is given {times} times, and takes one value.{more}")
-        try:
-            return super().parse_args(ctx, args)
-        except typer.BadParameter as error:
-            error.message = error.message.removeprefix("Value error, ")  # which pydantic adds
-            raise
-
+from runtime.cli.project import Command
 
 _SETTINGS: dict[str, Any] = {
     "no_args_is_help": True,
@@ -61,7 +37,8 @@ _SETTINGS: dict[str, Any] = {
 }
 _HELP = (
     "Make the effect of each message happen exactly once, however often and late it is delivered.\n\n"
-    "Start with `consistent demo`. Exit code 0: done; 1: failed; 2: asked for wrongly; 3: too many dead letters."
+    "Start with `consistent demo`, or `consistent init NAME`.\n\n"
+    "Exit code 0: done; 1: failed; 2: asked for wrongly; 3: too many dead letters."
 )
 
 
@@ -120,11 +97,14 @@ def _add(app: typer.Typer, name: str, command: Callable[..., None]) -> None:
     text = inspect.cleandoc(command.__doc__ or "")
     first = text.partition("\n\n")[0].replace("\n", " ")
     marked = re.sub(r"(?<=\n\n)(?=    )", "\b\n", text)
-    app.command(name, cls=OnceOnly, help=marked, short_help=first)(with_options(command))
+    settings = {"ignore_unknown_options": command is config}  # they are those of the command that it shows
+    app.command(name, cls=Command, help=marked, short_help=first, context_settings=settings)(
+        with_options(command)
+    )
 
 
 _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Write handlers": (demo, lint),
+    "Write handlers": (init, demo, lint, config),
     "Run": (run, stream, tokens, publish),
     "Look": (outcomes, batches, letters, show, sql),
     "Check": (verify, check),

@@ -8,6 +8,7 @@ from typing import Any
 import typer.main
 
 from runtime.cli.application import application
+from runtime.cli.options import SHOW_ALL
 from scripts.reference.markdown import page
 
 _INTRODUCTION = """\
@@ -27,6 +28,7 @@ def helps(command: Any = None, above: Any = None, name: str = "consistent") -> I
     command = command or typer.main.get_command(application)
     of = {"terminal_width": 80, "max_content_width": 80, "resilient_parsing": True}
     context = command.make_context(name, [], above, **of)
+    context.meta[SHOW_ALL] = True
     yield context.command_path, command.get_help(context).rstrip()
     for each, below in getattr(command, "commands", {}).items():
         yield from helps(below, context, each)

@@ -385,6 +385,7 @@ def outcomes(
     out: str = option(
         "The folder or url that batches write their outcomes to, or that of one batch in there.",
         metavar="DIR",
+        group="",
     ),
     batch_id: str | None = option("Only outcomes of this batch.", default=None, metavar="ID"),
     wanted: Wanted,

@@ -50,7 +50,9 @@ def run(
     ),
     batch: BatchChoices,
     options: Annotated[BatchOptions, only(*_OF_STREAM, "keep_large", "source", "log_format")],
-    must_exist: bool = option("Refuse a table that is not there yet, instead of making it.", default=False),
+    must_exist: bool = option(
+        "Refuse a table that is not there yet, instead of making it.", default=False, is_rare=True
+    ),
     max_dead_letters: DeadLetterLimit | None = option(
         "End with exit code 3 when more deliveries than 10, or than 0.5%, are dead letters.",
         default=None,
@@ -58,7 +60,9 @@ def run(
         parser=DeadLetterLimit.parse,
     ),
     strict: bool = option(
-        "With --max-dead-letters: hold a batch with more of them back, unpublished.", default=False
+        "With --max-dead-letters: hold a batch with more of them back, unpublished.",
+        default=False,
+        is_rare=True,
     ),
     publish: PublishTo,
     as_json: AsJson = False,
@@ -169,13 +173,19 @@ class StreamChoices:
     )
     available_now: bool = option("Handle what is there, in several micro-batches, and end.", default=False)
     max_files: int | None = option(
-        "Take so many files into a micro-batch.", default=None, metavar="N", min=1, show_default="all"
+        "Take so many files into a micro-batch.",
+        default=None,
+        metavar="N",
+        min=1,
+        show_default="all",
+        is_rare=True,
     )
     compact_after: int = option(
         "Merge the outcomes of N epochs, which are in OUT when the last of them is published.",
         default=1,
         metavar="N",
         min=1,
+        is_rare=True,
     )
 
     def __post_init__(self) -> None:

@@ -27,13 +27,11 @@ from runtime.errors import UsageError
 from runtime.ledger.ledger import Ledger
 from runtime.maintenance.statistics import HandlerCount, TableCount, count_objects, count_rows
 from runtime.messages.envelope import canonical
-from runtime.options import option
+from runtime.options import option, option_of
 from runtime.versions.readable import changes, decode, readable
 from runtime.versions.run import Version
 from runtime.versions.stream import StreamSummary, stream_key, stream_partition, summaries, versions
 from runtime.versions.tail import Head, is_of_state, read_head
-
-_OF_PLACE = {each.name: each.metadata for each in TablePlace.__dataclass_fields__.values()}
 
 
 @dataclass(frozen=True)
@@ -61,8 +59,8 @@ def show(
         typer.Argument(metavar="BUSINESS_ID", show_default=False, help="The id of one business object."),
     ] = None,
     *,
-    store: Annotated[str, typer.Option("--store", **_OF_PLACE["store"], show_default=False)] = "",
-    table: Annotated[str, typer.Option("--table", **_OF_PLACE["table"], show_default=False)] = "",
+    store: str = option_of(TablePlace, "store", default="", group=""),
+    table: str = option_of(TablePlace, "table", default="", group=""),
     prefix: str = option("Of many objects, only business ids that begin so.", default="", metavar="TEXT"),
     limit: Limit = 20,
     export: Path | None = option(

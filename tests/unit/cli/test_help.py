@@ -16,8 +16,10 @@ from tests.unit.cli.shapes import shapes
 
 REPOSITORY = Path(__file__).parents[3]
 COMMANDS = [
+    "init",
     "demo",
     "lint",
+    "config",
     "run",
     "stream",
     "outcomes",
@@ -162,3 +164,16 @@ def options(command):
     for word in command.split():
         found = found.commands[word]
     return {name for parameter in found.params for name in parameter.opts}
+
+
+@pytest.mark.parametrize("command", ["run", "stream", "publish", "truncate", "letters redrive"])
+def test_seldom_options_are_left_to_help_all(narrow, consistent, command):
+    usual = narrow(*command.split())
+    said = consistent(*command.split(), "--help-all").out
+
+    shown = set(re.findall(r"^  (?:-h, )?(--[a-z-]+)", usual, re.MULTILINE))
+    everything = set(re.findall(r"^  (?:-h, )?(--[a-z-]+)", said, re.MULTILINE))
+    assert len(shown - {"--help", "--help-all", "--env", "--json"}) <= 15
+    assert shown < everything == {name for name in options(command) if name.startswith("--")} | {"--help"}
+    assert "[spark] in consistent.toml:" in said or command == "publish"
+    assert max(map(len, said.splitlines())) <= 80
