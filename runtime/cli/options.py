@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from copy import copy
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from datetime import timedelta
 from functools import partial
@@ -256,7 +257,10 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         own = next((one for one in (each.default, *get_args(hint)) if isinstance(one, Field)), None)
         found: Declared | _Group | None = _Group.find(hint)
         if own is not None:
+            own = copy(own)
             own.name = name
+            if not isinstance(each.default, Field) and each.default is not inspect.Parameter.empty:
+                own.default = each.default
             kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
             found = Declared(own, kind, own.metadata.get("group"))
         if found is None:

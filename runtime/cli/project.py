@@ -304,8 +304,10 @@ class Command(TyperCommand):
         project = read_project(ctx, given.get("env")) if known else Project()
         of_target, target = self.target(project, given)
         # A policy of the table is what is typed: the rules of the file are those of one truncation.
-        is_policy = "policy" in ctx.command_path.split() or given.get("policy") is not None
+        is_policy = given.get("policy") is not None
         taken = (each for each, _ in known if not (is_policy and each.group == "truncate"))
+        if given.get("unfinished"):  # which is in place of a log
+            taken = (each for each in taken if each.name != "messages")
         found = {each.name: project.find(each, target) for each in taken}
         ctx.default_map = {name: each.value for name, each in found.items() if each is not None} | log
         ctx.allow_extra_args = bool(log)

@@ -30,7 +30,7 @@ from runtime.publishing.last_hop import IdempotentDelivery, TableKeys
 from runtime.publishing.publisher import Record, Result
 from runtime.publishing.records import Publications
 from runtime.retries import RetryPolicy
-from runtime.spark import tokens as issuing
+from runtime.spark import outbox as issuing
 from runtime.versions import limits
 from samples.shooting_range import app
 from tests.docs.pages import text

@@ -430,6 +430,7 @@ def truncate(
         "With --documents: leave out single messages that were begun less long ago: they may be in progress.",
         default=timedelta(hours=1),
         metavar="AGE",
+        is_rare=True,
     ),
     ids: IdOptions,
     spark: CleanUpOptions,

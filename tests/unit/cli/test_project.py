@@ -98,7 +98,7 @@ def test_rules_of_the_file_are_of_no_policy(consistent, store, tmp_path):
         f'store = "{store}"\ntable = "games"\n[truncate]\nolder-than = "30d"\n'
     )
 
-    policy = consistent("policy", "set", "--hold", "--json").document
+    policy = consistent("truncate", "--policy", "set", "--hold", "--json").document
 
     assert (policy["hold"], policy["older_than_seconds"]) == (True, None)
 
