@@ -442,7 +442,7 @@ class ScanOptions(SparkOptions):
     The project file says nothing of it: a table of usual size takes less time here than Spark to start.
     """
 
-    GROUP: ClassVar = None
+    GROUP: ClassVar[str | None] = None
 
     master: str | None = option(
         "Work on Spark there, by parts, as on local[*,4]; without it in this process alone.",

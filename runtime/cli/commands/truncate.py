@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 from rich.console import RenderableType
 
@@ -398,7 +398,9 @@ def _forget(
 
 @dataclass(frozen=True)
 class CleanUpOptions(ScanOptions):
-    """Where a table is cleaned up."""
+    """Where a table is cleaned up: by Spark for its versions, in this process or by Spark for all else."""
+
+    GROUP: ClassVar[str | None] = "spark"
 
     master: str | None = option(
         "Work on Spark there; without it, versions are cut on local[*,4], and ids forgotten in this process.",
@@ -406,9 +408,12 @@ class CleanUpOptions(ScanOptions):
         metavar="MASTER",
     )
 
+    def __post_init__(self) -> None:
+        self.for_versions()
+
     def for_versions(self) -> SparkOptions:
-        """Return where versions are cut."""
-        return SparkOptions(self.master or DEFAULT_MASTER, self.remote, self.log_file)
+        """Return where versions are cut. Raises `UsageError`."""
+        return SparkOptions(self.master or DEFAULT_MASTER, self.remote, self.log_file, self.settings)
 
 
 Kind = Literal["versions", "documents", "ids"]

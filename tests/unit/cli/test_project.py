@@ -79,8 +79,8 @@ def test_a_group_of_commands_has_all_values(project, consistent):
 def test_a_command_takes_the_values(project, consistent, store, tmp_path):
     (tmp_path / "consistent.toml").write_text(f'store = "{store}"\ntable = "games"\n')
 
-    assert consistent("streams", "--json").document["streams"]
-    assert "other" in consistent("streams", "--table", "other").err
+    assert consistent("show", "--json").document["streams"]
+    assert "other" in consistent("show", "--table", "other").err
 
 
 def test_paths_count_from_the_folder_of_the_file(project, tmp_path, monkeypatch):
@@ -187,8 +187,8 @@ def test_a_value_may_be_in_a_file_of_its_own(consistent, store, tmp_path):
     (tmp_path / "secret").write_text(f"{store}\n")
     (tmp_path / "consistent.toml").write_text('store = "file:secret"\ntable = "games"\n')
 
-    assert consistent("streams", "--json").document["streams"]
-    assert "There is no file none" in consistent("streams", "--store", "file:none").err
+    assert consistent("show", "--json").document["streams"]
+    assert "There is no file none" in consistent("show", "--store", "file:none").err
 
 
 def test_settings_of_spark_are_refused_where_they_cannot_be_applied(project, consistent, tmp_path):
