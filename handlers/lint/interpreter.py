@@ -164,8 +164,8 @@ class Interpreter(values.Scope):
                 if len(members) != 1 or isinstance(members[0], ast.Starred):
                     check_iteration(value, target, self)
                 rows = [each.parts if isinstance(each, Instance) else () for each in value]
-                inner = values.element_of(value)
-                parts = [value if isinstance(each, ast.Starred) else inner for each in members]
+                member = values.element_of(value)
+                parts = [value if isinstance(each, ast.Starred) else member for each in members]
                 if value and all(len(row) == len(members) for row in rows):
                     parts = [join(*column) for column in zip(*rows, strict=True)]
                 for each, part in zip(members, parts, strict=True):
