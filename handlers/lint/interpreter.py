@@ -164,9 +164,8 @@ class Interpreter(values.Scope):
                 if len(members) != 1 or isinstance(members[0], ast.Starred):
                     check_iteration(value, target, self)
                 rows = [each.parts if isinstance(each, Instance) else () for each in value]
-                parts = [
-                    value if isinstance(each, ast.Starred) else values.element_of(value) for each in members
-                ]
+                member = values.element_of(value)
+                parts = [value if isinstance(each, ast.Starred) else member for each in members]
                 if value and all(len(row) == len(members) for row in rows):
                     parts = [join(*column) for column in zip(*rows, strict=True)]
                 for each, part in zip(members, parts, strict=True):
@@ -204,13 +203,12 @@ class Interpreter(values.Scope):
         return join(*found)
 
     def _display(self, kind: str, members: list[ast.expr]) -> Value:
-        # The order of a set does not matter in another.
-        inner = [each.value if isinstance(each, ast.Starred) and kind == "set" else each for each in members]
-        parts = [self.evaluate(each) for each in inner]
-        parts = [
-            part if each in members else values.element_of(part)
-            for each, part in zip(inner, parts, strict=True)
-        ]
+        parts: list[Value] = []
+        for each in members:
+            if isinstance(each, ast.Starred) and kind == "set":  # its order does not matter
+                parts.append(values.element_of(self.evaluate(each.value)))
+            else:
+                parts.append(self.evaluate(each))
         is_row = kind == "tuple" and not any(isinstance(each, ast.Starred) for each in members)
         return collection(kind, join(*parts), parts=parts if is_row else ())
 
