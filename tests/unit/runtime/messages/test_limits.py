@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from hashlib import sha256
 
 import msgpack
@@ -257,7 +257,7 @@ def test_a_letter_whose_body_was_not_kept_says_so_when_it_is_redriven():
     assert isinstance(ready, Prepared)
 
 
-@pytest.mark.parametrize("field", list(MessageLimits.__dataclass_fields__))
+@pytest.mark.parametrize("field", [each.name for each in fields(MessageLimits)])
 def test_a_limit_is_a_number_that_something_fits_in_and_nobody_reads_deeper_than_200_levels(field):
     with pytest.raises(UsageError, match=field):
         MessageLimits(**{field: 0})
