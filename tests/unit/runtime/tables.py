@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 from eventstore import InterceptedTable, Operation, StoreUnavailableError, Table, connect, drive
@@ -41,7 +41,7 @@ def copy_of(table: Table) -> Table:
 
 def disturbed(
     table: Table,
-    action: Callable[[], Awaitable[object] | None],
+    action: Callable[[], Any],
     call: str = "transact",
     numbers: Container[int] = (1,),
     *,
@@ -49,7 +49,7 @@ def disturbed(
 ) -> InterceptedTable:
     """Return the table, where something is done before, or after, the calls of a name that have these numbers."""
 
-    def disturb(name: str, *_: object) -> Awaitable[object] | None:
+    def disturb(name: str, *_: object) -> Any:
         return action() if name == call and watched.counts[name] in numbers else None
 
     watched = InterceptedTable(table, after=disturb) if after else InterceptedTable(table, before=disturb)

@@ -196,7 +196,7 @@ def test_a_batch_that_is_abandoned_while_it_runs_is_not_published(driver: Driver
     ],
 )
 def test_a_batch_that_goes_on_while_it_is_being_abandoned_is_not(driver: Driver, step, status, problem):
-    arguments = (driver.begin(), 0, {}, 0) if step == "commit_round" else (driver.begin(),)
+    arguments: tuple[Any, ...] = (driver.begin(), 0, {}, 0) if step == "commit_round" else (driver.begin(),)
 
     abandoning = beside(driver, lambda: getattr(driver.ledger, step)(*arguments))
 

@@ -66,7 +66,12 @@ def test_times_are_exact_to_the_microsecond(microseconds):
 
 
 def test_a_delivery_as_a_line_of_a_log():
-    fields = {"body": '{"tower":"öst"}', "business_id": "öst", "sequence": 7, "headers": {"trace": "t-1"}}
+    fields: dict[str, Any] = {
+        "body": '{"tower":"öst"}',
+        "business_id": "öst",
+        "sequence": 7,
+        "headers": {"trace": "t-1"},
+    }
     envelope = Envelope.of("m-1", "Rang", enqueued_at=datetime(2026, 1, 1, tzinfo=UTC), **fields)
 
     line = json.loads(envelope.to_json())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
@@ -32,7 +33,7 @@ class Task:
         )
         self.options = PublishOptions(slices=SLICES)
         target, out = self.target_of_an_attempt(), str(batch.out)
-        given = {"options": self.options, "clock": system_clock}
+        given: dict[str, Any] = {"options": self.options, "clock": system_clock}
         self.begun = batch.on_table(lambda table: begin(table, batch.record, out, target, **given))
 
     def routed(self):

@@ -151,7 +151,7 @@ EVENT = stored(run_of(version(1, after=b'{"rings":1}', headers={"trace": "t"}), 
 DATA, IDS = joined(EVENT, ["Data"]), joined(EVENT, ["Ids"])
 
 
-def compressed(data: bytes, **options: bool) -> bytes:
+def compressed(data: bytes, **options: Any) -> bytes:
     return zstandard.ZstdCompressor(**options).compress(data)
 
 

@@ -40,6 +40,17 @@ class OldBell(Handler[Rings], name="Bell"):
         return Rings(rings=state.rings + 1, name="x" * (40_000 if LARGE else 0))
 
 
+class StricterRings(State):
+    rings: int = 0
+    name: int = 0
+
+
+class StricterBell(Handler[StricterRings], name="Bell"):
+    @handles(by="tower")
+    def rang(self, state: StricterRings, message: Rang, context: Context) -> StricterRings:
+        return state
+
+
 def rename_rings(fields: dict) -> dict:
     if fields["rings"] in UNREADABLE:
         raise ValueError("unreadable")
@@ -160,8 +171,9 @@ def test_a_version_whose_states_cannot_be_upcast_cannot_be_replayed(table, unrea
         (NewBell, OldBell, "^Rings was stored in schema version 2; this code knows versions up to 1"),
         # Message by message it would look as if each handling had changed its input, and all would be dead letters.
         (Bell, WidenedBell, r"^What is stored of \w+-\w+ comes back as something else \(.+\).* version=2"),
+        (Bell, StricterBell, r"^The state of Bell-east cannot be read\. .* version=2"),
     ],
-    ids=["a newer schema version", "another shape under the same schema version"],
+    ids=["a newer schema version", "another shape under the same schema version", "one that does not parse"],
 )
 def test_what_todays_code_cannot_read_is_refused_as_a_whole(table, first, second, sentence):
     worker(table, App(first)).process(*rang("a"))
