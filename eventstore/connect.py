@@ -44,6 +44,14 @@ def connect(url: str) -> Store:
         from eventstore.backends.memory import open_memory  # noqa: PLC0415 - loaded when asked for
 
         return open_memory(url)
+    if url.startswith(("postgresql://", "postgres://")):
+        try:
+            from eventstore.backends.postgres import PostgresStore  # noqa: PLC0415 - loaded when asked for
+        except ImportError as error:
+            raise StoreUrlError(
+                "PostgreSQL needs psycopg: pip install 'consistent-messaging[postgres]'."
+            ) from error
+        return PostgresStore(url)
     names = {part.partition("=")[0].strip().lower() for part in url.split(";")}
     is_connection_string = not names.isdisjoint({"accountname", "tableendpoint", "usedevelopmentstorage"})
     if not (is_connection_string or url == "azurite" or url.startswith(("azurite://", "https://"))):

@@ -45,13 +45,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.thorough)
 
 
-@pytest.fixture(params=["memory", "sqlite", "azurite"])
+@pytest.fixture(params=["memory", "sqlite", "azurite", "postgresql"])
 def store_url(request, tmp_path):
     if request.param == "memory":
         return f"memory:{new_name()}"
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/store.db"
-    return request.getfixturevalue("azurite_url")
+    return request.getfixturevalue(f"{request.param}_url")
 
 
 @pytest.fixture
