@@ -26,6 +26,7 @@ from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import TransactionStatus
 from psycopg.sql import SQL, Composed, Identifier
 
 from eventstore import errors, port
@@ -62,6 +63,13 @@ _ALONG_BYTES = 16 * 2**10
 _NOT_COMMITTED = frozenset({"22012", "23505", "40001", "40P01"})
 _NO_PREPARED = frozenset({"26000", "42P05"})
 _URL_CLASSES = frozenset({"28", "3D", "3F"})
+_WRONG_URL = (
+    "does not exist",
+    "authentication failed",
+    "no pg_hba.conf entry",
+    "permission denied",
+    "no password",
+)
 _UNAVAILABLE_CLASSES = frozenset({"08", "25", "40", "53", "55", "57", "58", "XX"})
 
 
@@ -267,7 +275,7 @@ class _Session:
                     yield connection
                 is_usable = True
             except psycopg.Error as error:
-                if error.sqlstate in _NOT_COMMITTED:
+                if error.sqlstate in _NOT_COMMITTED or isinstance(error, psycopg.errors.PipelineAborted):
                     with suppress(psycopg.Error):
                         await connection.rollback()
                         is_usable = True
@@ -292,7 +300,7 @@ class _Session:
         try:
             connection = await psycopg.AsyncConnection.connect(self._store.conninfo, autocommit=True)
         except psycopg.Error as error:
-            raise self._store.explained(error, writes=False) from error
+            raise self._store.not_connected(error) from error
         if not self._store.prepares:
             connection.prepare_threshold = None
         return connection
@@ -311,10 +319,10 @@ class _Session:
     async def _commit_all(self) -> None:
         while self._waiting:
             group = [self._waiting.popleft() for _ in range(min(len(self._waiting), _COMMITTED_TOGETHER))]
-            # In one order everywhere, so that two processes do not wait for each other.
-            group.sort(key=lambda each: each[0].partition)
             alone = group
-            together = [each for each in group if not each[0].merges]
+            # Of two on one partition, one may refuse the other. In one order, two processes do not block each other.
+            first = {each[0].partition: each for each in reversed(group) if not each[0].merges}
+            together = sorted(first.values(), key=lambda each: each[0].partition)
             if len(together) > 1:
                 try:
                     await self._send([(changes, {}) for changes, _ in together])
@@ -360,10 +368,14 @@ class _Session:
                 await connection.execute(*statements[0])
                 return
             async with connection.pipeline():
-                await connection.execute("BEGIN")
-                for statement in statements:
-                    await connection.execute(*statement)
-                await connection.execute("COMMIT")
+                # An error that left this block would be logged as a warning; the end of the pipeline raises it again.
+                with suppress(psycopg.Error):
+                    await connection.execute("BEGIN")
+                    for statement in statements:
+                        await connection.execute(*statement)
+                    await connection.execute("COMMIT")
+            if connection.info.transaction_status is not TransactionStatus.IDLE:
+                raise psycopg.errors.PipelineAborted
 
 
 def _settle(future: asyncio.Future[tuple[str, ...]], result: tuple[str, ...] | Exception) -> None:
@@ -401,8 +413,8 @@ class PostgresTable(port.Table):
         select: Sequence[str] | None = None,
         continuation: str | None = None,
     ) -> Page:
-        low = escape_bound(first) if continuation is None else continuation
-        bounds = escape(partition_key), low, escape_bound(last)
+        stored_key, low, high = escape(partition_key), escape_bound(first), escape_bound(last)
+        bounds = stored_key, low if continuation is None else continuation, high
         return await self._page(bounds, select, self._sql.query, self._sql.project, self._sql.query)
 
     async def scan(
@@ -414,8 +426,9 @@ class PostgresTable(port.Table):
         select: Sequence[str] | None = None,
         continuation: str | None = None,
     ) -> Page:
-        sql, high = self._sql, _LAST if last is None else escape_bound(last)
-        low, _, low_row = (continuation or escape_bound(first)).partition(BETWEEN_KEYS)
+        sql, low = self._sql, escape_bound(first)
+        high = _LAST if last is None else escape_bound(last)
+        low, _, low_row = (continuation or low).partition(BETWEEN_KEYS)
         if row_key is None:
             statements = sql.scan_all, sql.project_scan_all, sql.project_scan_all_whole
             return await self._page((high, low, low_row), select, *statements)
@@ -546,6 +559,14 @@ class PostgresStore(port.Store):
         if session is None or session.pid != os.getpid():
             session = self._sessions[loop] = _Session(self)
         return session
+
+    def not_connected(self, error: psycopg.Error) -> EventStoreError:
+        """Return the error to raise when the server let nobody in; libpq gives its reason as text alone."""
+        _, _, reason = str(error).partition("FATAL:")
+        reason = reason.splitlines()[0].strip() if reason else ""
+        if any(each in reason for each in _WRONG_URL):
+            return StoreUrlError(f"{self.url} refused the connection: {reason}.")
+        return StoreUnavailableError(f"{self.url} did not answer{reason and f' ({reason})'}.")
 
     def explained(self, error: psycopg.Error, *, writes: bool) -> EventStoreError:
         """Return the error to raise in place of one of psycopg's."""

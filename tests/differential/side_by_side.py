@@ -13,7 +13,7 @@ from tests.differential.seen import Seen, seen_of_error
 
 T = TypeVar("T")
 Call = Callable[[int, Table], Coroutine[Any, Any, T]]
-BACKENDS = ("memory", "SQLite", "Azurite")
+BACKENDS = ("memory", "SQLite", "Azurite", "PostgreSQL")
 
 _SHOWN = Repr()
 _SHOWN.maxlevel = 8
