@@ -27,7 +27,7 @@ import typer
 from eventstore import InterceptedTable, Page
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.file_systems import Folder
-from runtime.spark.rounds import Work
+from runtime.spark.batch import Work
 from runtime.spark.worker.connection import Connection
 from runtime.spark.worker.job import FoldJob
 from samples.shooting_range import app

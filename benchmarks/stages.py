@@ -37,8 +37,7 @@ from runtime.messages.parsing import prepare_all
 from runtime.retries import RetryPolicy
 from runtime.spark import build_session
 from runtime.spark.logs import read
-from runtime.spark.logs.normalise import normalise
-from runtime.spark.logs.route import route
+from runtime.spark.logs.normalise import normalise, route
 from runtime.spark.worker.job import FoldJob, groups
 from runtime.spark.worker.outcomes import to_arrow
 from samples.shooting_range import app

@@ -1,4 +1,4 @@
-"""How a batch is run, and how a log is verified: what handlers and workers are told. Nothing of Spark is imported."""
+"""The options of a batch and of a verification. Nothing of Spark is imported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STORE_VARIABLE = "CONSISTENT_STORE"
 TABLE_VARIABLE = "CONSISTENT_TABLE"
 
 Step = Callable[[str], None]
-"""Is called with a short sentence when a batch goes on to its next step."""
+"""Is called with a short sentence when a batch begins its next step."""
 
 Wrap = Callable[[Table], Table]
 
@@ -48,12 +48,12 @@ class TablePlace:
         check_fields(self)
 
     def for_workers(self) -> TablePlace:
-        """Return the place with a url that means the same store on the workers. It may hold a secret."""
+        """Return the place with the url of the same store on workers. It may hold a secret."""
         return TablePlace(portable_url(self.store), self.table)
 
 
 def check_app(app: object) -> None:
-    """Raise `UsageError` for what is no app, such as the name of one."""
+    """Raise `UsageError` unless it is an App."""
     if not isinstance(app, App):
         raise UsageError(f"app is an App of handlers, such as App(MyHandler), not {app!r}.")
 
@@ -62,7 +62,7 @@ def _silent(_: str) -> None: ...
 
 
 def remark(step: Step, sentence: str) -> None:
-    """Tell `step` what the user should know of a log, and warn where that is the default, which says nothing."""
+    """Call `step` with a remark on a log, or warn if it is the default, which is silent."""
     if step is _silent:
         warnings.warn(sentence, stacklevel=3)
     else:
@@ -129,10 +129,10 @@ class BatchOptions:
 
     clock: Clock = system_clock
     wrap: Wrap | None = None
-    """Is put around each table of a worker, for example to count its requests."""
+    """Wraps each table of a worker, for example to count its requests."""
 
     step: Step = _silent
-    """Is called with a sentence when the work goes on to its next step. What it raises stops the work there."""
+    """Is called with a sentence for each step. What it raises stops the work there."""
 
     max_dead_letters: int | str | None = None
     """A round with more dead letters than 10, or than 0.5%, is held back: raises `BatchHeldBackError`. Its outcomes can
@@ -190,7 +190,7 @@ class BatchOptions:
             self.algorithm, deduplication_store=self.deduplication_store, token_store=self.token_store
         )
         choice.check_documents(self.algorithm, self.documents)
-        # What names mean is found out now: the working directory and the environment of a process change.
+        # The working directory and the environment of a process may change later.
         for name in ("deduplication_store", "token_store"):
             place: TablePlace | None = getattr(self, name)
             object.__setattr__(self, name, place and place.for_workers())
@@ -206,28 +206,28 @@ class BatchOptions:
             )
 
     def limit(self) -> DeadLetterLimit | None:
-        """Return how many dead letters the batch may have, None when there is no limit."""
+        """Return the limit of dead letters, if any."""
         return None if self.max_dead_letters is None else DeadLetterLimit.parse(str(self.max_dead_letters))
 
     @property
     def has_outbox(self) -> bool:
-        """Whether entities keep outputs until they are published, so that there is a second pass."""
+        """Whether entities keep outputs until they are published, which takes a second pass."""
         return self.algorithm != STATE_BASED
 
     @property
     def other_table(self) -> TablePlace | None:
-        """Where the de-duplication store or the token store is, None for the table of the states."""
+        """The place of the de-duplication store or the token store, None for the table of the states."""
         return self.deduplication_store or self.token_store
 
     def described_algorithm(self) -> str:
-        """Return the algorithm as the ledger has it, with the place of its de-duplication store or token store."""
+        """Return the algorithm as it is recorded in the ledger."""
         other = self.other_table
         return choice.described_algorithm(
             self.algorithm, None if other is None else (other.store, other.table)
         )
 
     def claim(self, app: App) -> Claim:
-        """Return what a batch of an app asks of the table."""
+        """Return the claim of a batch of an app on its table."""
         return Claim(Owner.of(app), self.draws, self.adopt)
 
     def types_of(self, app: App) -> frozenset[str] | None:
@@ -243,7 +243,7 @@ class BatchOptions:
         return frozenset(self.types)
 
     def described(self) -> str:
-        """Return the options that change what a batch gives."""
+        """Return the options that change the outcomes."""
         more = ", guard=True" if self.guard else ""
         more += "" if self.types is None else f", types={','.join(sorted(self.types))}"
         more += f", algorithm={self.described_algorithm()}" if self.has_outbox else ""
@@ -254,7 +254,6 @@ class BatchOptions:
 
 
 def _as_in_a_batch(name: str) -> Any:  # noqa: ANN401 - a field
-    """Return a field that is declared as in `BatchOptions`."""
     known = BatchOptions.__dataclass_fields__[name]
     return field(default=known.default, metadata=known.metadata)
 
@@ -287,7 +286,7 @@ class VerifyOptions:
     """Driver and workers see the folder."""
 
     step: Step = _silent
-    """Is called with a sentence when the work goes on to its next step."""
+    """Is called with a sentence for each step."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -11,20 +11,8 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from eventstore import (
-    ConcurrencyConflictError,
-    KeyRange,
-    Operation,
-    Partition,
-    Properties,
-    Row,
-    RowError,
-    RowExistsError,
-    Stream,
-    Table,
-    Value,
-    pages,
-)
+from eventstore import KeyRange, Operation, Partition, Properties, Row, Stream, Table, Value, pages
+from eventstore.errors import ConcurrencyConflictError, RowError, RowExistsError
 from eventstore.header import HEADER, HEADER_NAMES, is_tombstone
 from eventstore.stream import read_headers, read_range
 from handlers.codec import is_text
@@ -37,53 +25,38 @@ from runtime.messages.envelope import Envelope, canonical, id_key, pack_envelope
 from runtime.messages.outcome import Outcome, Reason
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions import limits
-from runtime.versions.dead_letters import (
-    Letter,
-    given_up,
-    letter_properties,
-    letters_of,
-    read_letter_row,
-)
+from runtime.versions.dead_letters import Letter, given_up, letter_properties, letters_of, read_letter_row
 from runtime.versions.properties import expect, left_out, number, one_of_many, placed, reading, reading_row
 from runtime.versions.stream import Append, append, find_versions, stream_key
 
 
 @dataclass(frozen=True, slots=True)
 class FoundLetter:
-    """A letter and where it waits.
-
-    `handler` and `business_id` name its stream. A letter of the table has no stream: it has no business id, a handler
-    only if one takes its type, and the `row` that it is in, under this ETag. `behind` is the letter that parks the
-    stream before it.
-    """
+    """A letter and its stream. A letter of the table has a row, no stream, and a handler only if one takes its type."""
 
     letter: Letter
     handler: str | None
     business_id: str | None
-    behind: Letter | None = None
+    behind: Letter | None = None  # parks the stream before it
     row: str | None = None
     etag: str | None = None
 
     @property
     def name(self) -> str:
-        """What tells it from the other letters of its stream, or of the table."""
+        """Its name within its stream, or among the letters of the table."""
         return self.row or str(self.letter.number)
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which letters are meant: those to which all applies that is given.
-
-    `reason` is one or several. `stream` is a handler and a business id. Times are in microseconds since 1970 UTC: not
-    meant are letters that were refused last after `refused_until`, or first before `refused_since`.
-    """
+    """A filter of letters: all conditions that are given apply."""
 
     message_id: str | None = None
-    reason: str | Collection[str] | None = None
+    reason: str | Collection[str] | None = None  # one or several
     handler: str | None = None
-    stream: tuple[str, str] | None = None
-    refused_until: int | None = None
-    refused_since: int | None = None
+    stream: tuple[str, str] | None = None  # a handler and a business id
+    refused_until: int | None = None  # in microseconds since 1970 UTC: at least the last refusal
+    refused_since: int | None = None  # at most the first refusal
 
     def __post_init__(self) -> None:
         for name in filter(None, (self.handler, self.stream and self.stream[0])):
@@ -111,7 +84,7 @@ class Selection:
         return [stream_key(handler, each) for each in dict.fromkeys([business_id, canonical(business_id)])]
 
     def takes(self, handler: str | None, letter: Letter) -> bool:
-        """Return whether a letter of a stream that is meant, or of the table, is meant."""
+        """Return whether a letter of a selected stream, or of the table, is selected."""
         return (
             letter.waits
             and (self.handler is None or handler == self.handler)
@@ -129,18 +102,16 @@ class Selection:
 # same batch, adds none. A redelivery is looked at as if there were no letter: only a redrive, or `discard`,
 # takes it away.
 
-PARTITION = "_letters"
-"""No stream's key is like it, as theirs hold a hyphen after the handler."""
+PARTITION = "_letters"  # no stream's key is like it, as theirs hold a hyphen after the handler
 
 _FIRST, _LAST = "!", "~"
 _AT_ONCE = 50
 
 
 class TableLetters:
-    """Keeps the refused deliveries of a batch, or of single messages, that reached no stream.
+    """Stores the refused deliveries of a batch, or of single messages, that reached no stream.
 
-    One that is not redriven adds at most `limits.MAX_TASK_LETTERS` of them: a log of which nothing can be read fills no
-    table. Letters that a redrive refuses again are kept all.
+    At most `limits.MAX_TASK_LETTERS` of them, except in a redrive: a log that cannot be read must not fill the table.
     """
 
     def __init__(self, table: Table, batch: BatchContext, clock: Clock, retries: RetryPolicy) -> None:
@@ -154,24 +125,16 @@ class TableLetters:
         """Keep the dead letters among outcomes. One request for each 50, two for one that was kept before."""
         rows: dict[str, Row] = {}
         for outcome in outcomes:
-            row = self._row(outcome)
+            key = row_key(outcome.handler, outcome.envelope)
             has_room = self._batch.is_redrive or len(self._added) < limits.MAX_TASK_LETTERS
-            if row is not None and row.row_key not in self._added and has_room:
-                self._added.add(row.row_key)
-                rows[row.row_key] = row
+            if outcome.reason is None or key in self._added or not has_room:
+                continue
+            letter = letter_of(outcome, self._batch, self._clock())
+            if letter.size <= limits.MAX_LETTER_BYTES:
+                self._added.add(key)
+                rows[key] = Row(PARTITION, key, "", _properties(outcome.handler, letter))
         for some in _in_transactions(list(rows.values())):
             await until_undisturbed(self._retries, partial(self._add, some))
-
-    def _row(self, outcome: Outcome) -> Row | None:
-        """Return the row of a dead letter, None for one that is too large and for anything else."""
-        if outcome.reason is None:
-            return None
-        letter = letter_of(outcome, self._batch, self._clock())
-        if letter.size > limits.MAX_LETTER_BYTES:
-            return None
-        return Row(
-            PARTITION, row_key(outcome.handler, outcome.envelope), "", _properties(outcome.handler, letter)
-        )
 
     async def _add(self, rows: Sequence[Row]) -> None:
         """Add some rows at once; when one of them is there already, one by one."""
@@ -196,7 +159,7 @@ class TableLetters:
 
 
 def row_key(handler: str | None, envelope: Envelope) -> str:
-    """Return the name of the row of a delivery, as far as a handler takes it."""
+    """Return the row key of a letter of the table: a digest of handler and envelope."""
     return sha256(f"{handler or ''}-".encode() + pack_envelope(envelope)).hexdigest()[:32]
 
 
@@ -234,19 +197,17 @@ async def letters_of_table(table: Table, selection: Selection) -> AsyncIterator[
 async def letters_of_message(table: Table, message: Envelope, handlers: Collection[str]) -> list[FoundLetter]:
     """Return the letters without a stream that a message is: one for each handler that takes it, and of no handler.
 
-    Its body may have been mended: where no letter is the message as it stands, the first that was refused under its id
-    is meant. One request for each 1,000 letters of the table.
+    Its body may have been mended: without an exact match, the first letter with its id is meant. One request for each
+    1,000 letters.
     """
     id_, exact = id_key(message.message_id or ""), {row_key(name, message) for name in (None, *handlers)}
     meant: dict[str | None, FoundLetter] = {}
-
-    def distance(found: FoundLetter) -> tuple[bool, int]:
-        return found.row not in exact, found.letter.refused_at
-
     async for found in letters_of_table(table, Selection()):
         if found.letter.key == id_ and found.handler in (None, *handlers):
             best = meant.get(found.handler, found)
-            meant[found.handler] = min(best, found, key=distance)
+            meant[found.handler] = min(
+                best, found, key=lambda each: (each.row not in exact, each.letter.refused_at)
+            )
     return list(meant.values())
 
 
@@ -267,7 +228,6 @@ def _properties(handler: str | None, letter: Letter) -> dict[str, Value]:
 
 
 def _in_transactions(rows: Sequence[Row]) -> list[Sequence[Row]]:
-    """Return rows in parts that one transaction takes."""
     parts: list[list[Row]] = []
     size = 0
     for row in rows:
@@ -308,9 +268,9 @@ class StreamLetters(NamedTuple):
 
 
 async def find_letters(table: Table, selection: Selection) -> AsyncIterator[FoundLetter]:
-    """Yield the letters that are meant, stream by stream and in their order there, then those of the table.
+    """Yield the selected letters, stream by stream and in their order there, then those of the table.
 
-    Costs two requests for each 1,000 streams and entities, one for each stream that has letters, and one for each 1,000
+    Costs two requests for each 1,000 streams and entities, one for each stream with letters, and one for each 1,000
     letters of the table.
     """
     async for stream in streams_with_letters(table, selection):
@@ -338,7 +298,6 @@ async def streams_with_letters(table: Table, selection: Selection) -> AsyncItera
 
 
 async def _holders(table: Table, selection: Selection) -> AsyncIterator[tuple[str, Properties, bool]]:
-    """Yield the headers of streams and the rows of entities, which say how many letters there are."""
     if selection.keys is not None:
         for key in selection.keys:
             stream, entity = await Stream.try_open(Partition.exact(table, key)), await table.get(key, ENTITY)
@@ -378,11 +337,10 @@ async def letters_of_stream(table: Table, stream: StreamLetters) -> Sequence[Fou
 
 
 async def discard(table: Table, selection: Selection, retries: RetryPolicy) -> int:
-    """Give up the letters that are meant, and return how many.
+    """Give up the selected letters, and return how many. A letter of the table is deleted, and may come again.
 
-    A redelivery of a letter of the table, which is deleted, is looked at anew. Costs what it costs to find them; for
-    each stream a query and a transaction, under its ETag and repeated after a lost race; and one request for each
-    letter of the table.
+    Costs what `find_letters` does, a query and a transaction for each stream, repeated after conflicts, and a request
+    for each letter of the table.
     """
     retries = retries.beside(table)
     count = 0
@@ -397,7 +355,6 @@ async def discard(table: Table, selection: Selection, retries: RetryPolicy) -> i
 
 
 async def _give_up(table: Table, stream: StreamLetters, selection: Selection) -> int:
-    """Give up the letters of one stream or entity that are meant, and return how many."""
     is_meant = partial(selection.takes, stream.handler)
     if stream.is_entity:
         row = await table.get(stream.key, ENTITY)
@@ -425,10 +382,7 @@ Line = Mapping[str, Any]
 
 
 def describe_letter(found: FoundLetter) -> dict[str, Any]:
-    """Return a letter with the columns of a log, and what an operator needs to know of it.
-
-    A body of msgpack bytes is in hexadecimal digits, and `packed` says so.
-    """
+    """Return a letter as columns of a log and of its refusal. A msgpack body is in hexadecimal digits, and `packed`."""
     letter = found.letter
     envelope = letter.envelope or Envelope(letter.message_id, "", "")
     body, enqueued_at = envelope.body, envelope.enqueued_at
@@ -454,10 +408,7 @@ def describe_letter(found: FoundLetter) -> dict[str, Any]:
 
 
 def to_line(found: FoundLetter) -> str:
-    """Return a letter as a line of JSON, its body as an object if that says the same.
-
-    Halves of characters are escaped, as no file could hold them.
-    """
+    """Return a letter as a line of JSON, its body as an object if that is lossless, half characters escaped."""
     described = describe_letter(found)
     if not described["packed"]:
         described["body"] = _editable(described["body"])
@@ -482,7 +433,7 @@ class Edits:
 
     @classmethod
     def of(cls, content: bytes) -> Edits:
-        """Return what a file holds. Lines end with a line feed only; a byte order mark may stand before the first."""
+        """Return the edits in a file. Lines end with a line feed only; it may begin with a byte order mark."""
         try:
             return cls(content.decode("utf-8-sig").split("\n"))
         except UnicodeDecodeError as error:
@@ -496,7 +447,7 @@ class Edits:
         return _key_of(found) in self._lines
 
     def mended(self, found: FoundLetter) -> Envelope | None:
-        """Return the delivery of a letter with what its line changes, None when it changes nothing."""
+        """Return the delivery of a letter with its edit, None without a change."""
         key, envelope = _key_of(found), found.letter.envelope
         if key not in self._lines or envelope is None:
             return None
@@ -530,10 +481,7 @@ class Edits:
 
 
 class Wanted(NamedTuple):
-    """Which dead letters are redriven, and messages that were mended for some of them.
-
-    With `only_edited`, only those of the selection for which there is an edit.
-    """
+    """The letters to be redriven, with edits of some; `only_edited` leaves out those without an edit."""
 
     selection: Selection
     edits: Edits
@@ -549,7 +497,7 @@ def _key_of(found: FoundLetter) -> tuple[str, ...]:
 
 
 def _editable(body: str) -> Line | str:
-    """Return a body as an object, or as it is where that would lose a digit or a field of it."""
+    """Return a body as an object, or as text where that would lose a digit or a field."""
 
     def exact(number: str) -> float:
         if repr(float(number)) != number:

@@ -1,9 +1,8 @@
-"""The file systems that outcomes are written to, by the driver and by workers: without the JVM, so in any session.
+"""The file systems that driver and workers write to, without the JVM.
 
-A path is one of the machine's own disks, or of a disk that all machines share. The url of another file system is
-opened by pyarrow, which knows `s3`, `abfs`, `gs` and `hdfs`, or else by fsspec, if that is installed. Credentials are
-those that these find in the environment, not those of Hadoop's configuration. What follows a `?` in a url are options
-of pyarrow's, such as `s3://bucket/folder?endpoint_override=HOST:PORT&scheme=http`.
+A path is on a disk of the machine, or on one that all machines share. Urls are opened by pyarrow, which knows `s3`,
+`abfs`, `gs` and `hdfs`, or by fsspec, if it is installed, with credentials of the environment, not of Hadoop. Options
+of pyarrow follow a `?`, such as `s3://bucket/folder?endpoint_override=HOST:PORT&scheme=http`.
 """
 
 from __future__ import annotations
@@ -21,27 +20,25 @@ from runtime.errors import UsageError
 
 
 def path_and_options(url: str) -> tuple[str, str]:
-    """Cut a url into what names the folder, and the options, with their `?`. A path of a disk has no options."""
+    """Cut a url into the name of the folder, and the options with their `?`, which a path lacks."""
     path, mark, options = url.partition("?") if "://" in url else (url, "", "")
     return path, mark + options
 
 
 def within(url: str, *names: str) -> str:
-    """Return the path or url of what is in a folder, in folders inside each other."""
+    """Return the path or url of a file or folder below a folder."""
     path, options = path_and_options(url)
     return "/".join((path, *names)) + options
 
 
 _MOVE_FOLDERS = ("local", "hdfs")
-"""The file systems that move a folder as a whole, atomically."""
-
 _EMULATED_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-"""That of every Azurite: it is in its documentation."""
+"""The documented key of every Azurite."""
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder, which need not be there: what a round needs to be written and put in place."""
+    """A folder, which need not exist."""
 
     files: Any
     path: str
@@ -53,7 +50,7 @@ class Folder:
 
     @property
     def moves_whole(self) -> bool:
-        """Whether it can be moved at once, so that nobody sees it in part."""
+        """Whether it can be moved atomically."""
         return self.files.type_name in _MOVE_FOLDERS
 
     @property
@@ -63,7 +60,7 @@ class Folder:
 
     @property
     def parent(self) -> Folder:
-        """The folder that it is in."""
+        """The parent folder."""
         return Folder(self.files, str(self.path).rstrip("/").rpartition("/")[0])
 
     def sub(self, name: str) -> Folder:
@@ -71,15 +68,15 @@ class Folder:
         return Folder(self.files, self.path_of(name))
 
     def names(self) -> list[str]:
-        """Return the names of the files and folders in it; none when it is not there."""
+        """Return the names of its files and folders, none if it does not exist."""
         return [found.base_name for found in self._list()]
 
     def sizes(self) -> dict[str, int]:
-        """Return the files in it with their sizes in bytes; none when it is not there."""
+        """Return its files with their sizes in bytes, none if it does not exist."""
         return {found.base_name: found.size for found in self._list() if found.is_file}
 
     def times(self, names: Sequence[str]) -> list[int | None]:
-        """Return when files in it were written last, in milliseconds; None for one that is not there, -1 if unknown."""
+        """Return the modification times of files in milliseconds; None for a missing one, -1 if unknown."""
         found = self.files.get_file_info([self.path_of(name) for name in names])
         return [None if _is_missing(each) else (each.mtime_ns or -1) // 10**6 for each in found]
 
@@ -92,29 +89,29 @@ class Folder:
         return not _is_missing(self.files.get_file_info(self.path))
 
     def create(self) -> None:
-        """Create the folder, and those that it is in; on a disk nobody but its owner may look into it."""
+        """Create the folder and its parents; on a disk for its owner only."""
         if self.is_local:
-            os.makedirs(self.path, 0o700, exist_ok=True)  # noqa: PTH103 - the path is a name on a file system
+            os.makedirs(self.path, 0o700, exist_ok=True)  # noqa: PTH103 - pyarrow's paths are texts
         else:
             self.files.create_dir(self.path, recursive=True)
 
     def delete(self) -> None:
-        """Delete the folder with all that is in it."""
+        """Delete the folder with its contents."""
         with suppress(FileNotFoundError):
             self.files.delete_dir(self.path)
 
     def delete_if_empty(self) -> None:
-        """Delete a folder in which there is nothing, on a disk; elsewhere it is nothing but a name."""
+        """Delete the folder if it is empty. No-op on object stores, which have no folders."""
         if self.is_local:
             with suppress(OSError):
-                os.rmdir(self.path)  # noqa: PTH106 - the path is a name on a file system of pyarrow's
+                os.rmdir(self.path)  # noqa: PTH106 - pyarrow's paths are texts
 
     def move_to(self, target: Folder) -> None:
-        """Move the folder as a whole. Raises `OSError` when the target is there and not empty."""
+        """Move the folder atomically. Raises `OSError` when the target is not empty."""
         self.files.move(self.path, target.path)
 
     def move_file(self, name: str, target: Folder) -> None:
-        """Move a file into another folder; on an object store by a copy, as Azure's moves none."""
+        """Move a file into another folder; on an object store by a copy."""
         if self.moves_whole:
             self.files.move(self.path_of(name), target.path_of(name))
             return
@@ -122,14 +119,12 @@ class Folder:
         self.delete_file(name)
 
     def copy_file(self, name: str, target: Folder) -> None:
-        """Copy a file into another folder: an object store does it by itself."""
+        """Copy a file into another folder."""
         self.files.copy_file(self.path_of(name), target.path_of(name))
 
     def delete_file(self, name: str) -> bool:
-        """Delete a file, if it is there, and return whether it was; on an object store, one more request looks first.
-
-        Azurite now and then cuts off the error that it answers with when it is to delete what is not there.
-        """
+        """Delete a file, and return whether it existed; on an object store, one more request looks first."""
+        # Azurite now and then cuts off its error for a missing file.
         if not self.is_local and _is_missing(self.files.get_file_info(self.path_of(name))):
             return False
         try:
@@ -143,19 +138,16 @@ class Folder:
         self.put(name, b"")
 
     def put(self, name: str, content: bytes) -> None:
-        """Create a small file with some content."""
+        """Create a small file."""
         with self.write(name) as file:
             file.write(content)
 
     def read(self, name: str) -> Any:  # noqa: ANN401 - pyarrow has no types
-        """Open a file, to read it at any position."""
+        """Open a file to read it at any position."""
         return self.files.open_input_file(self.path_of(name))
 
     def write(self, name: str, metadata: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401 - pyarrow has no types
-        """Open a new file. On a disk, raises `FileNotFoundError` when the folder is gone.
-
-        Object stores keep the metadata, such as its `Content-Type`.
-        """
+        """Open a new file, on an object store with metadata. On a disk, raises `FileNotFoundError` without a folder."""
         return self.files.open_output_stream(self.path_of(name), metadata=metadata)
 
     def size(self, name: str) -> int:
@@ -166,7 +158,7 @@ class Folder:
         return int(found.size)
 
     def flush(self, name: str | None = None) -> None:
-        """Make a file, or the names in the folder, survive a power cut; what is no disk does so itself."""
+        """Fsync a file, or the entries of the folder, on a disk."""
         if self.is_local:
             flush(self.path if name is None else self.path_of(name))
 
@@ -180,7 +172,7 @@ class Folder:
         selector = FileSelector(self.path, allow_not_found=True)
         try:
             return self.files.get_file_info(selector)
-        except FileNotFoundError:  # it was made after pyarrow had not found it, and before it looked why
+        except FileNotFoundError:  # the folder was created while pyarrow looked for it
             return self.files.get_file_info(selector)
 
 
@@ -189,11 +181,8 @@ def _is_missing(found: Any) -> bool:  # noqa: ANN401 - pyarrow has no types
 
 
 def open_folder(url: str) -> Folder:
-    """Return the folder that a path or a url names, whether it is there or not.
-
-    Raises `UsageError` for a file system that neither pyarrow nor fsspec knows.
-    """
-    # Most processes name folders, and open none: the command line's help, a consumer of single messages.
+    """Return the folder of a path or url. Raises `UsageError` for an unknown file system."""
+    # Most processes open no folder, such as a consumer of single messages.
     import pyarrow as pa  # noqa: PLC0415 - see above
     from pyarrow.fs import FileSystem, LocalFileSystem  # noqa: PLC0415 - see above
 
@@ -203,7 +192,6 @@ def open_folder(url: str) -> Folder:
     if scheme == "azurite":
         return _emulator(url)
     if scheme in {"abfs", "abfss"}:
-        # Where Azure's own command line looks.
         names = {"AZURE_STORAGE_KEY": "account_key", "AZURE_STORAGE_SAS_TOKEN": "sas_token"}
         for name, argument in names.items():
             if os.environ.get(name):
@@ -211,7 +199,6 @@ def open_folder(url: str) -> Folder:
     path, options = path_and_options(url)
     place = quote(path.partition("://")[2], safe="/@:=")
     try:
-        # Hadoop calls it s3a or s3n.
         found = FileSystem.from_uri(f"{'s3' if scheme in {'s3a', 's3n'} else scheme}://{place}{options}")
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         found = _of_fsspec(url, scheme, error)
@@ -230,7 +217,7 @@ def _emulator(url: str) -> Folder:
 
 
 def _azure(url: str, signature: Mapping[str, str]) -> Folder:
-    """Return a folder of an account whose key, or a signature of whose owner, is in the environment."""
+    """Return a folder of an account whose key or signature is in the environment, as for Azure's command line."""
     from pyarrow.fs import AzureFileSystem  # noqa: PLC0415 - as in `open_folder`
 
     parts = urlsplit(url, allow_fragments=False)
@@ -256,7 +243,7 @@ def _of_fsspec(url: str, scheme: str, unknown: Exception) -> tuple[Any, str]:
 
 
 def flush(path: str | Path) -> None:
-    """Make a file, or the names in a folder, survive a power cut."""
+    """Fsync a file, or the entries of a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

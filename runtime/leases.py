@@ -21,13 +21,11 @@ class Lease:
     """A lease as it was read or written; times in microseconds since 1970 UTC."""
 
     holder: str
-    token: str
-    """Drawn when it is taken."""
+    token: str  # drawn when it is taken
     taken_at: int
     expires_at: int
     etag: str
-    values: Mapping[str, Value] = field(default_factory=dict)
-    """What else its row says."""
+    values: Mapping[str, Value] = field(default_factory=dict)  # what else its row says
 
     def __str__(self) -> str:
         return f"{self.holder} until {shown_time(self.expires_at)}"
@@ -72,7 +70,7 @@ class LeaseRow:
         *,
         expires_at: int | None = None,
     ) -> Lease:
-        """Hold a lease for longer, and change what its row says, with other rows of its partition.
+        """Renew a lease, and change its values and other rows of its partition.
 
         One request, two more after a lost answer. Raises `LeaseLostError` when somebody else has taken it over.
         """
@@ -89,15 +87,6 @@ class LeaseRow:
                 raise LeaseLostError(why) from None
             return await self.renew(found, values, also, expires_at=expires_at)
         return replace(wanted, etag=etag)
-
-    async def delete(self, lease: Lease) -> None:
-        """Delete a lease, unless somebody else has taken it over. One request, two more after a lost answer."""
-        try:
-            await self.table.transact(self.partition, [Operation.delete(self.row_key, lease.etag)])
-        except RowError:
-            found = await self.read()
-            if found is not None and found.token == lease.token:
-                await self.table.transact(self.partition, [Operation.delete(self.row_key, found.etag)])
 
 
 def read_lease(row: Row) -> Lease:
@@ -125,18 +114,15 @@ def _properties(lease: Lease) -> dict[str, Value]:
 PARTITION = "_lease"
 ROW_KEY = "cleanup"
 SECOND = 1_000_000
-LENGTH = 60 * SECOND
-"""For how long a lease is taken, in microseconds."""
+LENGTH = 60 * SECOND  # for how long a lease is taken, in microseconds
 
-RENEW_SECONDS = 15
-"""After how many seconds its holder renews it, and its workers look at it again."""
+RENEW_SECONDS = 15  # after how many seconds its holder renews it, and its workers look at it again
 
 
 class Leases:
-    """The lease of one table: one at a time cleans it up.
+    """The lease of one table: one clean-up at a time. Its workers check it again and again, and stop when it is lost.
 
-    Its workers look at it again and again, and stop when it was taken over. Two at once would damage nothing, as
-    streams are guarded by ETags of their own; they would do the same work twice.
+    Two at once would do no damage, as streams are guarded by their ETags.
     """
 
     def __init__(self, table: Table, clock: Clock) -> None:
@@ -155,10 +141,7 @@ class Leases:
             raise _refused(held)
 
     async def take(self, holder: str, *, take_over: bool = False) -> Lease:
-        """Take the lease, when nobody holds it or it has expired; with `take_over` from whoever holds it.
-
-        Two requests. Raises `LeaseHeldError`, also when somebody else was faster.
-        """
+        """Take the lease, if it is not held or with `take_over`. Two requests. Raises `LeaseHeldError`."""
         found = await self._row.read()
         if found is not None and found.expires_at > self._clock() and not take_over:
             raise _refused(found)
@@ -175,8 +158,13 @@ class Leases:
             raise _lost(str(error)) from None
 
     async def release(self, lease: Lease) -> None:
-        """Give the lease back, unless somebody else has taken it over. One request, two more after a lost answer."""
-        await self._row.delete(lease)
+        """Delete the lease, unless somebody else has taken it over. One request, two more after a lost answer."""
+        try:
+            await self._row.table.transact(PARTITION, [Operation.delete(ROW_KEY, lease.etag)])
+        except RowError:
+            found = await self._row.read()
+            if found is not None and found.token == lease.token:
+                await self._row.table.transact(PARTITION, [Operation.delete(ROW_KEY, found.etag)])
 
     async def check(self, token: str) -> None:
         """Raise `LeaseLostError` when the lease is not the one with this token, or has expired. One request."""

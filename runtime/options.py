@@ -6,6 +6,7 @@ command line of it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import MISSING, field, fields
 from difflib import get_close_matches
@@ -90,3 +91,16 @@ def given(kind: type[T], values: Mapping[str, Any]) -> T:
         hint = f"did you mean {meant[0]}?" if meant else f"there are {', '.join(known)}."
         raise UsageError(f"There is no option {name}: {hint}")
     return kind(**values)
+
+
+def resolved(text: str, holds: str = "") -> str:
+    """Return the value of an environment variable for `env:NAME`, and any other text unchanged. Raises `UsageError`."""
+    if not text.startswith("env:"):
+        return text
+    name = text.removeprefix("env:")
+    if not name.isidentifier():  # may be a url, with its password
+        raise UsageError("env: is followed by the name of an environment variable, not by what it holds.")
+    found = os.environ.get(name, "").strip()  # a file of secrets may end its lines
+    if not found:
+        raise UsageError(f"The environment variable {name}{holds} is not set.")
+    return found

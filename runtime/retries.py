@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from eventstore import (
-    ConcurrencyConflictError,
-    InterceptedTable,
-    StoreUnavailableError,
-    StreamTruncatedError,
-    Table,
-)
+from eventstore import InterceptedTable, Table
+from eventstore.errors import ConcurrencyConflictError, StoreUnavailableError, StreamTruncatedError
 from eventstore.header import EVENT
 from eventstore.port import Sleep, pause_seconds, sleep_beside
 from runtime.errors import RetriesExhaustedError, StoredDataError, TargetUnavailableError
@@ -165,3 +161,13 @@ async def until_available(
             asked = error.retry_after
             await sleep(pause_seconds(failures, 0.1, 10.0) if asked is None else asked)
     return await attempt()
+
+
+@contextmanager
+def first_error() -> Iterator[None]:
+    """Raise the first error of an `asyncio.TaskGroup`, not the group of all."""
+    try:
+        yield
+    except BaseExceptionGroup as errors:
+        first = errors.exceptions[0]
+        raise first from first.__cause__

@@ -1,11 +1,11 @@
 """Supervision: a handler that hangs, dies or takes all memory costs no other message its outcome.
 
-Nothing is paid for each message. In a worker a thread looks now and then at the call that is under way. One that takes
-too long is interrupted by a signal, whose handler raises in it. Code in C that heeds no signal ends with its process,
-by a timer of `faulthandler`, and Spark tries the task again.
+It costs nothing for each message. In a worker, a thread polls the current call. One that takes too long is interrupted
+by a signal, whose handler raises in it. Code in C that ignores signals ends with its process, by a timer of
+`faulthandler`, and Spark retries the task.
 
-A task that is tried again may have died of a message. There each group of calls is first made in a copy of the process.
-A call in which the copy hangs, or dies twice, is refused, and the worker never makes it.
+A retried task may have died of a message: each group of calls is first made in a fork of the process. A call in which
+the fork hangs, or dies twice, is refused, and the worker never makes it.
 """
 
 from __future__ import annotations
@@ -32,23 +32,18 @@ from handlers.handler import Method
 from runtime.algorithms.algorithm import CallCrashedError, CallTimedOutError
 from runtime.messages.parsing import ParsingTimedOutError
 
-GRACE_SECONDS = 5.0
-"""How long a call goes on after it was interrupted before its process is ended."""
-
-
+GRACE_SECONDS = 5.0  # the time between the interruption of a call and the end of its process
 _LOOKS = 5
 _MOST_BETWEEN_LOOKS = 1.0
-_SURVIVED = 87
-"""The exit code of a copy that came to the end of its calls; a handler that ends the process gives another one."""
-
+_SURVIVED = 87  # the exit code of a fork that made all its calls; a handler that exits gives another one
 T = TypeVar("T")
 D = TypeVar("D", App, HandlerDefinition)
 Now = Callable[[], object]
-"""Returns what is under way: the context of a call, or how many messages are parsed; None when nothing is."""
+"""Returns the context of the current call, or the number of messages that are parsed; None without a call."""
 
 
 def supervised(app: App, supervision: Supervision) -> App:
-    """Return the app with its handlers under supervision, in this process; the given app stays without."""
+    """Return a copy of the app with its handlers under supervision."""
     supervised_app = _copy(app)
     supervised_app.handlers = {}
     for name, given in app.handlers.items():
@@ -64,13 +59,13 @@ def supervised(app: App, supervision: Supervision) -> App:
 
 
 def _copy(of: D) -> D:
-    copy = object.__new__(type(of))  # an App is copied by making it anew
+    copy = object.__new__(type(of))
     vars(copy).update(vars(of))
     return copy
 
 
 def _interrupt(under_way: object, seconds: float) -> None:
-    """Raise in what is under way that it took too long. A handler that catches this fails all the same."""
+    """Raise in the current call that it took too long. A handler that catches this fails nevertheless."""
     if isinstance(under_way, Context):
         under_way.exceeded = CallTimedOutError(
             f"The handler took longer than {seconds:g} s, and was interrupted."
@@ -85,8 +80,8 @@ def _interrupt(under_way: object, seconds: float) -> None:
 class Alarm(Supervision):
     """Interrupts single messages by a timer of the process, SIGALRM. It never ends the process.
 
-    In another thread than the main one, and in a program that uses this signal itself, a call takes as long as it
-    takes. Code in C that looks at no signals is interrupted when it returns.
+    Calls outside of the main thread, or in a program that uses this signal itself, are not bounded. Code in C that
+    ignores signals is interrupted when it returns.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -97,7 +92,7 @@ class Alarm(Supervision):
         return self.call(run, lambda: len(parsed))
 
     def call(self, run: Callable[[], T], under_way: Now) -> T:
-        """Make calls, or what else `under_way` tells."""
+        """Make calls."""
         is_main = threading.current_thread() is threading.main_thread()
         if not is_main or signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL:
             return run()
@@ -111,7 +106,7 @@ class Alarm(Supervision):
 
 
 class Watch(Supervision):
-    """Watches over the main thread of a worker, which may be ended. `is_retry`: a worker died in the task before."""
+    """Watches the main thread of a worker, which may be ended. `is_retry`: a worker has died in the task."""
 
     def __init__(self, seconds: float, *, is_retry: bool = False) -> None:
         self._seconds = seconds
@@ -135,7 +130,7 @@ class Watch(Supervision):
         signal.signal(signal.SIGALRM, self._before)
 
     def method(self, method: Method) -> Method:
-        """Return a method to call in place of a handler's."""
+        """Return the method to call for a handler's."""
         return method if self._trial is None else self._trial.method(method)
 
     def call(self, run: Callable[[], T], under_way: Now) -> T:
@@ -170,7 +165,7 @@ class Watch(Supervision):
                     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
 
     def _interrupt(self, *_: object) -> None:
-        # Between two instructions of the main thread: another call may have begun since the thread looked.
+        # Another call may have begun since the thread looked.
         under_way = self._under_way()
         if under_way == self._expired:
             _interrupt(under_way, self._seconds)
@@ -183,10 +178,7 @@ def _nothing() -> None: ...
 
 
 class _Trial:
-    """Finds out which call ends a process, in copies of this one.
-
-    A copy counts its calls in memory that it shares with this process.
-    """
+    """Finds the call that ends a process, in forks of this one, which count their calls in shared memory."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -208,9 +200,9 @@ class _Trial:
         return call
 
     def try_in_a_copy(self, run: Callable[[], object]) -> None:
-        """Make calls in a copy of this process. The one that it does not survive is refused when they are made here.
+        """Make calls in a fork of this process. The one that it does not survive is refused when they are made here.
 
-        A copy that dies is tried a second time, as something else may have killed it.
+        A fork that dies is tried again, as something else may have killed it.
         """
         self._calls, self._fatal = 0, None
         end = self._end_of_copy(run)
@@ -220,11 +212,11 @@ class _Trial:
             self._fatal = int.from_bytes(self._count), end
 
     def _end_of_copy(self, run: Callable[[], object]) -> BaseException | None:
-        """Return how a copy ended that did not come to the end of its calls."""
+        """Return the error of a fork that did not make all its calls."""
         self._count[:] = bytes(8)
         until_it_ends, held_by_it = os.pipe()
         process = os.fork()
-        if process == 0:  # it ends without any of what belongs to the process it was copied of
+        if process == 0:
             with suppress(BaseException):
                 faulthandler.disable()
                 signal.signal(signal.SIGALRM, signal.SIG_IGN)
@@ -264,10 +256,7 @@ def _death(code: int) -> CallCrashedError | None:
 
 @contextmanager
 def bounded_memory(size: int | None) -> Iterator[None]:
-    """Let this process take so many bytes more than it has, within the block; None sets no bound.
-
-    Counted is the data that it may write to. Elsewhere than on Linux nothing is bounded.
-    """
+    """Bound the writable memory that this process may take in the block, on Linux; None sets no bound."""
     taken = None
     with suppress(OSError):
         lines = Path("/proc/self/status").read_text("ascii", "replace").splitlines()

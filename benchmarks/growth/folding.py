@@ -25,7 +25,7 @@ from handlers import App
 from runtime.batch_options import BatchOptions
 from runtime.clock import Clock, system_clock
 from runtime.ledger.batch import BatchContext
-from runtime.spark.rounds import new_batch_id
+from runtime.spark.batch import new_batch_id
 from runtime.spark.worker.connection import Connection, open_table
 from runtime.spark.worker.job import FoldJob
 from samples.shooting_range import app as shooting_range

@@ -1,20 +1,10 @@
-r"""The linter: finds nondeterministic code in the source of handlers.
+r"""The linter: finds nondeterministic code in the source of handlers, which it reads and does not run.
 
     report = check([Target(Path("accounts.py"))])
     print(*report.findings, sep="\n")
 
-The source is read, not run: from each method marked with `@handles`, all calls are followed into the user's own
-modules. Each part imports only from those below it:
-
-| part | what it does |
-|---|---|
-| `check` | finds where the framework calls the user's code; comments that silence findings; the report |
-| `interpreter` | follows statements, expressions and calls |
-| `library` | operators, and calls of functions and methods of libraries |
-| `hazards` | what is wrong with a value: the order of sets, changes of what is shared |
-| `resolution` | the values of names, annotations and attributes |
-| `values` | what an expression may evaluate to; scopes, functions and classes; what was found |
-| `rules`, `source` | the rules, and the names of libraries that break them; the user's modules, parsed |
+`check` begins where the framework calls the user's code, `interpreter` follows statements and calls from there,
+`resolution` finds what names stand for, `library` knows functions of libraries, and `rules` lists what breaks a rule.
 """
 
 from handlers.lint.check import Report, Target, check

@@ -8,16 +8,15 @@ import re
 import sys
 import tokenize
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from handlers.lint import resolution, values
+from handlers.lint import values
 from handlers.lint.interpreter import Interpreter, check_model
-from handlers.lint.resolution import annotated
 from handlers.lint.rules import Finding
 from handlers.lint.source import FunctionNode, SourceError, SourceModule, shown
-from handlers.lint.values import UNKNOWN, Arguments, Checker, ClassDefinition, Function, Object, Owner, Value
+from handlers.lint.values import Arguments, Checker, Class, Function, Owner, Scope, Value
 
 _HANDLER = "handlers.Handler"
 _ROOTS = frozenset({_HANDLER, "handlers.State", "handlers.Message"})
@@ -59,45 +58,42 @@ def check(targets: Iterable[Target]) -> Report:
     it does not define a named class. Takes some milliseconds for a handler.
     """
     checker = Checker(Interpreter)
-    checked: dict[SourceModule, dict[ClassDefinition, None]] = {}
+    checked: dict[SourceModule, dict[Class, None]] = {}
     for target in targets:
         module = checker.modules.open(target.path)
-        checked.setdefault(module, {}).update(dict.fromkeys(_chosen(module, target, checker)))
-    classes = [definition for definitions in checked.values() for definition in definitions]
+        checked.setdefault(module, {}).update(dict.fromkeys(_chosen(checker.top(module), target.classes)))
+    classes = [class_ for of_module in checked.values() for class_ in of_module]
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, _RECURSION))
     try:
-        for definition in classes:
-            _check_class(definition)
+        for class_ in classes:
+            _check_class(class_)
     finally:
         sys.setrecursionlimit(limit)
     found: list[Finding] = []
     for module in list(checker.modules.opened.values()):
         of_module = [each for each in checker.findings.values() if each.path == module.path]
-        if of_module or module in checked:
-            found += _silence(module, of_module, [each.node for each in checked.get(module, ())])
+        found += _silence(module, of_module, [each.node for each in checked.get(module, ())])
     found.sort(key=lambda each: (str(each.path), each.line, each.column, each.code))
     return Report(
-        findings=tuple(finding for finding in found if not finding.rule.is_note),
-        notes=tuple(finding for finding in found if finding.rule.is_note),
-        handlers=sum(_HANDLER in definition.mro for definition in classes),
+        findings=tuple(each for each in found if not each.rule.is_note),
+        notes=tuple(each for each in found if each.rule.is_note),
+        handlers=sum(_HANDLER in class_.mro for class_ in classes),
         files=len(checked),
     )
 
 
-def _chosen(module: SourceModule, target: Target, checker: Checker) -> list[ClassDefinition]:
-    """Return the classes of a module that are to be checked."""
-    classes = [checker.top(module).class_of(node) for node in _class_nodes(module.tree.body)]
+def _chosen(top: Scope, names: frozenset[str] | None) -> list[Class]:
+    """Return the handlers, states and messages of a module, or those of these names."""
+    classes = map(top.class_of, _class_nodes(top.module.tree.body))
     found = [each for each in classes if not _ROOTS.isdisjoint(each.mro)]
-    if target.classes is None:
-        return found
-    missing = target.classes - {definition.name for definition in found}
+    missing = (names or frozenset()) - {each.name for each in found}
     if missing:
         raise SourceError(
-            f"There is no class {', '.join(sorted(missing))} in the source of {shown(module.path)}: a handler can be "
-            f"checked when a class statement defines it."
+            f"There is no class {', '.join(sorted(missing))} in the source of {shown(top.module.path)}: a handler can "
+            f"be checked when a class statement defines it."
         )
-    return [definition for definition in found if definition.name in target.classes]
+    return [each for each in found if names is None or each.name in names]
 
 
 def _class_nodes(body: list[ast.stmt]) -> Iterator[ast.ClassDef]:
@@ -109,61 +105,48 @@ def _class_nodes(body: list[ast.stmt]) -> Iterator[ast.ClassDef]:
                 yield from _class_nodes(getattr(statement, name, []))
 
 
-def _check_class(definition: ClassDefinition) -> None:
+def _check_class(class_: Class) -> None:
     """Follow the methods of a handler that handle messages, or all that reading a state or message calls."""
-    if _HANDLER not in definition.mro:
-        _check_stored(definition)
+    if _HANDLER not in class_.mro:
+        _check_stored(class_)
         return
-    for base in definition.users_mro:
-        for name, bindings in base.bindings.names.items():
-            for binding in bindings:
-                if isinstance(binding, FunctionNode) and "handlers.handles" in base.marks_of(binding):
-                    method = Function(base.function(binding), Object(definition, owner=Owner.CLASS))
-                    _check_method(definition, name, method)
+    for base in class_.users_mro:
+        for name, bindings in base.bindings.items():
+            for node in bindings:
+                if isinstance(node, FunctionNode) and "handlers.handles" in base.body_scope.marks(node):
+                    _check_method(class_, name, base.function(node))
 
 
-def _check_method(definition: ClassDefinition, name: str, method: Function) -> None:
-    node, scope = method.definition.node, method.definition.scope
+def _check_method(class_: Class, name: str, method: Function) -> None:
+    node, scope = method.node, method.scope
+    bases = [(each, base.scope) for base in class_.users_mro for each in base.node.bases]
+    states = [inside.annotated(each.slice) for each, inside in bases if isinstance(each, ast.Subscript)]
     given: list[Value] = []
     for parameter, owner in zip(node.args.args[1:], (Owner.STATE, Owner.MESSAGE), strict=False):
-        declared = annotated(parameter.annotation, scope)
-        if declared == UNKNOWN and owner is Owner.STATE:
-            declared = _state_of(definition)
-        for option in values.options(declared):
-            if isinstance(option, Object):
-                _check_stored(option.definition)
+        declared = scope.annotated(parameter.annotation)
+        if not declared and owner is Owner.STATE:
+            declared = next(iter(states), ())  # `Handler[SomeState]`
+        for stored in filter(None, map(values.class_of, declared)):
+            _check_stored(stored)
         given.append(values.owned(declared, owner))
     if isinstance(node, ast.AsyncFunctionDef):
         scope.report("CM502", node, f"async def {node.name}")
-    attribute = resolution.of_object(Object(definition, owner=Owner.CLASS), name, node)
-    called = [each for each in values.options(attribute) if isinstance(each, Function)]
+    me = values.instance(class_, Owner.CLASS)
+    called = [each for each in scope.attribute(me, name, node) if isinstance(each, Function)]
     # A name that is bound twice, as by two revisions of a method, is followed as each of its bodies.
-    if not any(each.definition is method.definition for each in called):
-        called.append(method)
-    for each in called:
-        scope.call(each, Arguments((*given, values.Instance(resolution.CONTEXT))), node)
+    if not any(each.node is node for each in called):
+        called.append(replace(method, bound=(me,)))
+    scope.call(tuple(called), Arguments((*given, values.instance(values.CONTEXT))), node)
 
 
-def _state_of(definition: ClassDefinition) -> Value:
-    """Return the state that a handler names in its base: `Handler[SomeState]`."""
-    for base in definition.users_mro:
-        for node in base.node.bases:
-            if isinstance(node, ast.Subscript):
-                return annotated(node.slice, base.scope)
-    return UNKNOWN
-
-
-def _check_stored(definition: ClassDefinition) -> None:
+def _check_stored(class_: Class) -> None:
     """Follow what reading a state or message calls: validators, default factories and upcasters."""
-    check_model(definition)
-    scope = definition.scope
-    for keyword in definition.node.keywords:
+    check_model(class_)
+    for keyword in class_.node.keywords:
         if keyword.arg == "upcasters":
-            upcasters = values.item_of(scope.evaluate(keyword.value))
-            scope.call(upcasters, Arguments((values.collection("dict"),)), keyword.value)
+            upcasters = values.item_of(class_.scope.evaluate(keyword.value))
+            class_.scope.call(upcasters, Arguments((values.collection("dict"),)), keyword.value)
 
-
-# A `noqa` comment with a code and a reason silences a rule on its line or in the statement that begins there.
 
 _COMMENT = re.compile(
     r"#\s*noqa:\s*(?P<codes>[A-Z]+[0-9]+(?:\s*,\s*[A-Z]+[0-9]+)*)(?P<reason>[^#]*)", re.IGNORECASE
@@ -171,39 +154,29 @@ _COMMENT = re.compile(
 
 
 def _silence(module: SourceModule, found: list[Finding], checked: list[ast.ClassDef]) -> Iterator[Finding]:
-    """Yield the findings of a module that are not silenced, and those about its comments.
+    """Yield the findings that no `noqa` comment on their line or that of their statement silences, and unfit comments.
 
     An unused comment is reported only within the classes that were checked: other code may not have been followed.
     """
-    comments = list(_comments(module))
-    starts: dict[int, int] = {}  # by line, the first line of the innermost statement on it
-    for node in ast.walk(module.tree) if comments else ():
-        if isinstance(node, ast.stmt):
-            for line in range(node.lineno, (node.end_lineno or node.lineno) + 1):
-                starts[line] = max(starts.get(line, 0), node.lineno)
+    comments: dict[int, tuple[int, list[str], str]] = {}
+    for token in tokenize.generate_tokens(io.StringIO(module.text).readline) if found or checked else ():
+        if token.type == tokenize.COMMENT and (match := _COMMENT.search(token.string)):
+            codes = [code.strip().upper() for code in match["codes"].split(",")]
+            ours = [code for code in codes if code.startswith("CM")]
+            comments[token.start[0]] = (token.start[1] + 1, ours, match["reason"].strip(" -:()"))
+    statements = [node for node in ast.walk(module.tree) if isinstance(node, ast.stmt)] if comments else []
     used: set[tuple[int, str]] = set()
     for finding in found:
-        lines = {finding.line, starts.get(finding.line, finding.line)}
-        silencing = {
-            (line, finding.code) for line, _, codes, _ in comments if line in lines and finding.code in codes
-        }
+        around = (each.lineno for each in statements if each.lineno <= finding.line <= (each.end_lineno or 0))
+        lines = {finding.line, max(around, default=finding.line)}
+        silencing = {(line, finding.code) for line in lines if finding.code in comments.get(line, (0, []))[1]}
         used |= silencing
         if not silencing:
             yield finding
-    for line, column, codes, reason in comments:
-        if not reason:
-            yield Finding(module.path, line, column, "CM902", ", ".join(codes))
+    for line, (column, ours, reason) in comments.items():
+        if ours and not reason:
+            yield Finding(module.path, line, column, "CM902", ", ".join(ours))
         is_inside = any(node.lineno <= line <= (node.end_lineno or 0) for node in checked)
-        for code in codes:
+        for code in ours:
             if is_inside and (line, code) not in used:
                 yield Finding(module.path, line, column, "CM903", code)
-
-
-def _comments(module: SourceModule) -> Iterator[tuple[int, int, list[str], str]]:
-    """Yield the line and column of each comment with codes of this linter, these codes, and the reason."""
-    for token in tokenize.generate_tokens(io.StringIO(module.text).readline):
-        match = _COMMENT.search(token.string) if token.type == tokenize.COMMENT else None
-        codes = [code.strip().upper() for code in match["codes"].split(",")] if match else []
-        ours = [code for code in codes if code.startswith("CM")]
-        if match and ours:
-            yield token.start[0], token.start[1] + 1, ours, match["reason"].strip(" -:()")

@@ -1,398 +1,470 @@
-"""Calls of functions and methods of libraries, operators, and the special methods of the user's that these call."""
+"""Functions and methods of libraries: the rules that they break, and what they return; operators; the order of sets."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from dataclasses import replace
 
-from handlers.lint import hazards, resolution, rules, values
+from handlers.lint import rules, values
 from handlers.lint.rules import listed
 from handlers.lint.source import FunctionNode, parse_expression
-from handlers.lint.values import UNKNOWN, Arguments, Instance, Scope, Value, collection, element_of, join
+from handlers.lint.values import Arguments, Class, External, Instance, Scope, Value, collection, join
 
-# Special methods and callbacks.
+# What is wrong with a value: uses of the order of sets, and changes of what is shared between messages.
+
+
+def check_iteration(value: Value, node: ast.AST, scope: Scope) -> None:
+    """Report an iteration over something unordered."""
+    if values.is_unordered(value):
+        scope.report("CM701", node)
+
+
+def check_text(value: Value, node: ast.AST, scope: Scope) -> None:
+    """Report that a set, or a model with a set in it, is converted to text."""
+    if values.has_type(value, "set", "frozenset") or any(map(_holds_set, value)):
+        scope.report("CM703", node)
+
+
+def _holds_set(option: values.Option) -> bool:
+    match option:
+        case Instance(of=Class() as class_) if not any(map(class_.members, ("__str__", "__repr__"))):
+            bodies = [(each, base.body_scope) for base in class_.users_mro for each in base.node.body]
+            fields = [(each.annotation, scope) for each, scope in bodies if isinstance(each, ast.AnnAssign)]
+            found = [scope.annotated(annotation) for annotation, scope in fields]
+        case Instance(element=element, item=item, parts=parts):
+            found = [element, item, *parts]
+        case _:
+            found = []
+    return any(values.has_type(each, "set", "frozenset") for each in found)
+
+
+def check_changed(value: Value, node: ast.AST, scope: Scope) -> None:
+    """Report that a shared value is mutated."""
+    for option in value:
+        if option.owner and not values.has_type((option,), "tuple", "frozenset"):
+            scope.report(option.owner.value, node)
+
+
+def check_target(target: ast.expr, scope: Scope) -> None:
+    """Report that an attribute or item of a shared value is set or deleted."""
+    match target:
+        case ast.Attribute(value=base) | ast.Subscript(value=base):
+            check_changed(scope.evaluate(base), target, scope)
+            if isinstance(target, ast.Subscript):
+                scope.evaluate(target.slice)
+        case ast.Name(id=name) if name in scope.globals:
+            scope.report("CM801", target, name)
+
+
+def is_indifferent_loop(loop: ast.For | ast.AsyncFor) -> bool:
+    """Return whether a loop has the same result in any order.
+
+    It adds to sets, counts, or searches for a member, and does not change the names that decide about it.
+    """
+    changed: set[str] = set()
+    looked_at: list[ast.expr] = []
+
+    def is_indifferent(statement: ast.stmt) -> bool:
+        match statement:
+            case ast.Pass() | ast.Continue() | ast.Return(value=ast.Constant()):
+                return True
+            case ast.Expr(ast.Call(ast.Attribute(ast.Name(name), "add" | "discard"), [argument], [])):
+                changed.add(name)
+                looked_at.append(argument)
+                return True
+            case ast.AugAssign(ast.Name(name), ast.Add() | ast.Sub(), ast.Constant(value=int())):
+                changed.add(name)
+                return True
+            case ast.If(test, body, orelse):
+                looked_at.append(test)
+                return all(map(is_indifferent, [*body, *orelse]))
+        return False
+
+    if loop.orelse or not all(map(is_indifferent, loop.body)):
+        return False
+    returned = {ast.dump(node) for node in ast.walk(loop) if isinstance(node, ast.Return)}
+    return len(returned) <= 1 and not any(
+        isinstance(node, ast.NamedExpr | ast.Await) or (isinstance(node, ast.Name) and node.id in changed)
+        for each in looked_at
+        for node in ast.walk(each)
+    )
+
+
+# Special methods and callbacks: what operators and functions call of the user's.
 
 TEXT_METHODS = ("__format__", "__str__", "__repr__")
-_OF_BUILTINS = {
-    **{
-        f"builtins.{name}": (f"__{name}__",)
-        for name in ("len", "repr", "hash", "float", "abs", "round", "next", "reversed")
-    },
-    "builtins.str": ("__str__", "__repr__"),
-    "builtins.format": TEXT_METHODS,
-    "builtins.bool": ("__bool__", "__len__"),
-    "builtins.int": ("__int__", "__index__"),
-    "copy.copy": ("__copy__",),
-    "copy.deepcopy": ("__deepcopy__",),
-}
-_COMPARING = listed("sorted min max", "builtins.")
+_ELSE = {
+    "str": TEXT_METHODS[1:], "format": TEXT_METHODS, "bool": ("__bool__", "__len__"), "int": ("__int__", "__index__"),
+}  # fmt: skip
+"""What builtins call of an object when that is not the method of their name."""
+_COMPARING = listed("builtins.{sorted min max}")
 _ITERATING = _COMPARING | listed(
-    "list tuple set frozenset sum any all iter enumerate zip dict map filter", "builtins."
+    "builtins.{list tuple set frozenset sum any all iter enumerate zip dict map filter}"
 )
-_OPERATORS: dict[type[ast.operator], str] = {
-    ast.Mult: "mul", ast.Div: "truediv", ast.MatMult: "matmul",
-    ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor",
+_OPERATORS: dict[type[ast.AST], str] = {
+    ast.Mult: "mul", ast.Div: "truediv", ast.MatMult: "matmul", ast.BitAnd: "and", ast.BitOr: "or",
+    ast.BitXor: "xor", ast.NotEq: "eq", ast.LtE: "le", ast.GtE: "ge", ast.In: "contains", ast.NotIn: "contains",
 }  # fmt: skip
 """The names of special methods that are not those of the operators in lower case."""
-_SET_OPERATORS = ast.BitOr | ast.BitAnd | ast.Sub | ast.BitXor
-_COMPARISONS = {
-    ast.Eq: "__eq__", ast.NotEq: "__eq__",
-    ast.Lt: "__lt__", ast.LtE: "__le__", ast.Gt: "__gt__", ast.GtE: "__ge__",
-}  # fmt: skip
 
 
 def call_special(value: Value, names: tuple[str, ...], node: ast.AST, *given: Value) -> Value:
     """Follow the first of these methods that an object of the user's has, and return its possible results."""
-    results = []
-    for option in values.options(value):
-        definition = option.definition if isinstance(option, values.Object) else None
-        methods = (
-            values.Function(base.function(binding), option)
-            for name in (names if definition else ())
-            for base, binding in (definition.members(name) if definition else ())
-            if isinstance(binding, FunctionNode)
-        )
-        if method := next(methods, None):
-            results.append(method.definition.scope.call(method, Arguments(given), node))
+    results: list[Value] = []
+    for option in (each for each in value if isinstance(each, Instance)):
+        class_ = values.class_of(option)
+        members = [member for name in names for member in class_.members(name)] if class_ else []
+        for base, method in members[:1]:
+            if isinstance(method, FunctionNode):
+                results.append(base.scope.call((base.function(method, (option,)),), Arguments(given), node))
     return join(*results)
 
 
 def iterate(value: Value, node: ast.AST) -> Value:
     """Return what iterating over a value yields, and follow the methods that yield it."""
     given = call_special(value, ("__iter__", "__getitem__"), node)
-    following = call_special(given, ("__next__",), node)
-    return join(element_of(value), *(each for each in (element_of(given), following) if each != UNKNOWN))
+    return join(values.element_of(value), values.element_of(given), call_special(given, ("__next__",), node))
 
 
 def call_back(arguments: Arguments, given: Value, node: ast.AST, scope: Scope) -> Value:
     """Follow the functions among the arguments, each called with a value; return what they may return."""
-    return join(*(
-        scope.call(option, Arguments((given,), is_open=True), node)
-        for argument in arguments
-        for option in values.options(argument)
-        if isinstance(option, values.Function | values.Partial)
-        or (isinstance(option, values.External) and rules.called(option.name) is not None)
-    ))  # fmt: skip
+    functions = (values.Function, External)
+    found = [each for argument in arguments for each in argument if isinstance(each, functions)]
+    called = [
+        each for each in found if each.bound or rules.called(each.name) or isinstance(each, values.Function)
+    ]
+    return scope.call(tuple(called), Arguments((given,), is_open=True), node) if called else ()
 
 
-def operate(left: Value, operator: ast.operator, right: Value, node: ast.AST, scope: Scope) -> Value:
+def operate(left: Value, operator: ast.AST, right: Value, node: ast.AST, scope: Scope) -> Value:
     """Return the possible results of an operator, and follow the methods of the user's that it calls."""
     name = _OPERATORS.get(type(operator), type(operator).__name__.lower())
+    if isinstance(operator, ast.cmpop):
+        if name == "contains":
+            call_special(right, ("__contains__", "__iter__"), node, left)
+        else:
+            call_special(left, (f"__{name}__",), node, right)
+        return values.instance("builtins.bool")
     special = join(
         call_special(left, (f"__{name}__",), node, right), call_special(right, (f"__r{name}__",), node, left)
     )
-    if special != UNKNOWN:
+    both = left + right
+    if special:
         return special
-    match operator, left, right:
-        case ast.Mod(), _, _ if values.type_name(left) == "builtins.str":
-            hazards.check_text(right, node, scope)
-            return values.TEXT
-        case _ if isinstance(operator, _SET_OPERATORS) and any(map(values.makes_set, (left, right))):
-            return collection("set", join(element_of(left), element_of(right)))
-        case _, Instance(of=of), _ if not of.startswith("builtins."):
-            return values.fresh(left)  # a path, a date, a Decimal
-        case ast.Add(), values.Constant(value=str(first)), values.Constant(value=str(second)):
-            return values.Constant(first + second)
-    if isinstance(operator, ast.Div) or values.is_float(left) or values.is_float(right):
+    if name == "mod" and values.has_type(left, "str"):
+        check_text(right, node, scope)
+        return values.TEXT
+    if name in {"or", "and", "sub", "xor"} and values.has_type(both, "set", "frozenset", "keys", "items"):
+        return collection("set", join(values.element_of(left), values.element_of(right)))
+    if name == "or" and any(isinstance(each, Class | External) for each in both):
+        return both  # types
+    types = [values.type_name(each).removeprefix("builtins.") for each in left]
+    is_number = not any("." in each for each in types)  # no path, no Decimal
+    if values.has_type(both, "float") or (name == "truediv" and is_number):
         return values.FLOAT
-    literals = [each for each in (left, right) if isinstance(each, values.Constant)]
-    if literals == [left, right]:
-        return Instance(values.type_name(left))
-    known = right if left in literals or (left == UNKNOWN and not literals) else left
-    return values.fresh(known) if literals or values.type_name(known) else UNKNOWN
+    first, second = values.text_of(left), values.text_of(right)
+    if first is not None and second is not None:
+        return values.literal(first + second)
+    known = tuple(each for each in both if not values.is_literal(each)) or both[:1]
+    return values.fresh(known)
 
 
-def compare(left: Value, operator: ast.cmpop, right: Value, node: ast.AST) -> None:
-    """Follow a comparison of the user's objects."""
-    if isinstance(operator, ast.In | ast.NotIn):
-        call_special(right, ("__contains__", "__iter__"), node, left)
-    elif type(operator) in _COMPARISONS:
-        call_special(left, (_COMPARISONS[type(operator)],), node, right)
+# Rules that a call breaks, by the name of the function or method, the receiver and the arguments.
 
-
-# Functions of the standard library that are interpreted: they read attributes, import, evaluate, or wrap.
-
-
-def _getattr(arguments: Arguments, node: ast.AST, scope: Scope) -> Value:
-    base, name = arguments.first(), _text(arguments.get(1, ""))
-    if name is not None:
-        return join(resolution.attribute(base, name, node, scope), *arguments.positional[2:])
-    if any(isinstance(each, values.External | values.Package) for each in values.options(base)):
-        scope.report("CM901", node, "getattr() with a name that is computed")
-    return Value(owner=base.owner)
-
-
-def _setattr(arguments: Arguments, node: ast.AST, scope: Scope) -> Value:
-    hazards.check_changed(arguments.first(), node, scope)
-    return UNKNOWN
-
-
-def _import(arguments: Arguments, node: ast.AST, scope: Scope) -> Value:
-    name = _text(arguments.first())
-    if name is not None:
-        found = scope.checker.modules.find(name)
-        return values.Package(found) if found else values.External(rules.canonical(name))
-    scope.report("CM901", node, "an import of a name that is computed")
-    return UNKNOWN
-
-
-def _eval(arguments: Arguments, node: ast.AST, scope: Scope) -> Value:
-    text = _text(arguments.first())
-    if text is None:
-        scope.report("CM901", node, "eval() of a text that is computed")
-        return UNKNOWN
-    parsed = parse_expression(text)
-    if parsed is None:
-        return UNKNOWN
-    for each in ast.walk(parsed):
-        if hasattr(each, "lineno"):
-            ast.copy_location(each, node)
-    return scope.evaluate(parsed)
-
-
-def _vars(arguments: Arguments, node: ast.AST, scope: Scope) -> Value:
-    if not arguments.positional:
-        return UNKNOWN
-    return resolution.attribute(arguments.first(), "__dict__", node, scope)
-
-
-def _super(arguments: Arguments, _: ast.AST, scope: Scope) -> Value:
-    function = scope.function
-    if function is None or function.owner is None:
-        return UNKNOWN
-    while scope.parent is not None and scope.parent.function is function:
-        scope = scope.parent
-    first = next(iter(scope.names.values()), UNKNOWN)
-    return values.Super(function.owner, arguments.get(1, "") or first)
-
-
-def _text(value: Value | None) -> str | None:
-    """Return a text that is a literal in the source, None for anything else."""
-    return value.value if isinstance(value, values.Constant) and isinstance(value.value, str) else None
-
-
-def _type(arguments: Arguments, *_: object) -> Value:
-    return join(*(
-        values.Class(each.definition) if isinstance(each, values.Object)
-        else values.External(values.type_name(each)) if values.type_name(each)
-        else UNKNOWN
-        for each in values.options(arguments.first())
-    ))  # fmt: skip
-
-
-def _accessor(arguments: Arguments, *, calls: bool) -> Value:
-    name = arguments.first()
-    return values.Accessor(str(name.value), calls) if isinstance(name, values.Constant) else UNKNOWN
-
-
-_Call = Callable[[Arguments, ast.AST, Scope], Value]
-_UNCHANGED = listed(
-    "builtins.staticmethod builtins.classmethod functools.partialmethod functools.lru_cache functools.cache"
+_LAZY = listed("builtins.{map filter iter} itertools.{chain chain.from_iterable filterfalse starmap}")
+_SUMS = listed("builtins.sum math.prod")
+_INDIFFERENT = _SUMS | listed(
+    "builtins.{len sorted min max any all set frozenset bool isinstance type print} math.fsum copy.{copy deepcopy} "
+    "statistics.{median fmean mean}"
 )
-_SPECIAL: Mapping[str, _Call] = {
-    "builtins.getattr": _getattr,
-    "builtins.setattr": _setattr,
-    "builtins.delattr": _setattr,
-    "builtins.__import__": _import,
-    "importlib.import_module": _import,
-    "builtins.eval": _eval,
-    "builtins.vars": _vars,
-    "builtins.globals": lambda _, __, scope: values.Package(scope.module, owner=values.Owner.MODULE),
-    "builtins.type": _type,
-    "builtins.super": _super,
-    "functools.partial": lambda arguments, *_: values.Partial(arguments.first(), arguments.positional[1:]),
-    **dict.fromkeys(_UNCHANGED, lambda arguments, *_: arguments.first()),
-    "typing.cast": lambda arguments, *_: arguments.get(1, "val") or UNKNOWN,
-    "operator.attrgetter": lambda arguments, *_: _accessor(arguments, calls=False),
-    "operator.methodcaller": lambda arguments, *_: _accessor(arguments, calls=True),
-    "random.Random": lambda *_: Instance("random.Random"),
-}
-"""By name; each returns the possible results of a call."""
-
-# Functions and classes of libraries, by name.
-
-_STEADY_HASHES = listed("int float bool complex", "builtins.") | listed(
-    "decimal.Decimal fractions.Fraction uuid.UUID"
+_ORDERED = (*listed(
+    "builtins.{list tuple enumerate zip dict reversed bytes bytearray} itertools collections functools.reduce heapq "
+    "numpy array more_itertools pandas json.dumps"
+),)  # fmt: skip
+_TIES = listed("builtins.{min max sorted} heapq.{nlargest nsmallest}")
+_TEXTS = listed("builtins.{str repr ascii format} pickle.dumps marshal.dumps msgpack.{packb dumps}")
+_ORDERED_METHODS = listed("join extend extendleft writelines fromkeys writerows")
+_TEXT_METHODS = listed("__str__ __repr__ __format__ model_dump_json json")
+_LOGGERS = listed("debug info warning error exception critical log")
+_MUTATORS = listed(
+    "append appendleft extend extendleft insert add update pop popleft popitem remove clear discard setdefault sort "
+    "reverse rotate subtract difference_update intersection_update symmetric_difference_update __setattr__ "
+    "__delattr__ __setitem__ __delitem__ __ior__ __iadd__"
 )
+_CHANGES_FIRST = listed(
+    "heapq.{heappush heappop heapify heapreplace heappushpop} bisect.{insort insort_left insort_right} "
+    "operator.{setitem delitem iadd ior} random.Random.shuffle builtins.{setattr delattr}"
+)
+_BUILT_IN = listed("builtins.{list dict set object}")
+_FILE_METHODS = listed(".{read_text write_text read_bytes write_bytes iterdir rglob}")
+_STEADY_HASHES = listed("builtins.{int float bool complex} decimal.Decimal fractions.Fraction uuid.UUID")
+_WRAPPERS = listed("builtins.{staticmethod classmethod} functools.{partialmethod lru_cache cache}")
 _NEVER_CALLED = listed(
-    "builtins.isinstance builtins.issubclass builtins.property builtins.callable builtins.hasattr functools.wraps "
-    "functools.update_wrapper handlers.App handlers.handles"
+    "builtins.{isinstance issubclass property callable hasattr} functools.{wraps update_wrapper} handlers.{App handles}"
 )
-_CHANGES_FIRST = listed("heappush heappop heapify heapreplace heappushpop", "heapq.") | listed(
-    "bisect.insort bisect.insort_left bisect.insort_right operator.setitem operator.delitem operator.iadd operator.ior"
-)
-_PURE_WITH = {
-    # name: position and name of the argument that makes it pure, and the rule that it breaks without
-    "time.gmtime": (0, "secs", "CM101"),
-    "time.strftime": (1, "t", "CM101"),
-    "time.asctime": (0, "t", "CM101"),
-    "gzip.compress": (2, "mtime", "CM101"),
-    "random.Random": (0, "x", "CM201"),
-    "numpy.random.default_rng": (0, "seed", "CM204"),
-    "numpy.random.RandomState": (0, "seed", "CM204"),
-    "numpy.random.Generator": (0, "bit_generator", "CM204"),
-    "numpy.random.PCG64": (0, "seed", "CM204"),
-    "datetime.datetime.fromtimestamp": (1, "tz", "CM103"),
-    "datetime.datetime.astimezone": (0, "tz", "CM103"),
-}
+_PURE_WITH = {  # position and name of the argument without which a rule is broken
+    "time.gmtime": (0, "secs", "CM101"), "time.strftime": (1, "t", "CM101"), "time.asctime": (0, "t", "CM101"),
+    "gzip.compress": (2, "mtime", "CM101"), "random.Random": (0, "x", "CM201"),
+    "numpy.random.default_rng": (0, "seed", "CM204"), "numpy.random.RandomState": (0, "seed", "CM204"),
+    "numpy.random.Generator": (0, "bit_generator", "CM204"), "numpy.random.PCG64": (0, "seed", "CM204"),
+    "datetime.datetime.fromtimestamp": (1, "tz", "CM103"), "datetime.datetime.astimezone": (0, "tz", "CM103"),
+    ".astimezone": (0, "tz", "CM103"), "time.localtime": (0, "secs", "CM101"), "time.ctime": (0, "secs", "CM101"),
+}  # fmt: skip
 _SHARED = (values.Owner.MODULE, values.Owner.CLASS, values.Owner.DEFAULT)
 
 
-def call(callee: values.External, arguments: Arguments, node: ast.AST, scope: Scope) -> Value:
-    """Return the possible results of a function, and report it when it breaks a rule."""
-    name, first = callee.name, arguments.first()
-    code = _code(name, arguments)
-    if code:
-        scope.report(code, node, name)
-    hazards.check_call(name, arguments, node, scope)
-    call_special(first, _OF_BUILTINS.get(name, ()), node)
-    for argument in arguments.positional if name in _ITERATING else ():
-        element = iterate(argument, node)
-        call_special(element, ("__lt__",) if name in _COMPARING else (), node, element)
-    if name in _SPECIAL:
-        return _SPECIAL[name](arguments, node, scope)
-    owner, _, method = name.rpartition(".")
-    is_unbound = owner in {"builtins.list", "builtins.dict", "builtins.set"} and method in hazards.MUTATORS
-    if is_unbound or name in _CHANGES_FIRST or method in {"__setattr__", "__delattr__", "__setitem__"}:
-        hazards.check_changed(first, node, scope)
-    for option in values.options(first) if name == "builtins.next" else ():
-        if option.owner in _SHARED:
-            hazards.check_changed(option, node, scope)
-    called_back = UNKNOWN
-    if name not in _NEVER_CALLED:
-        given = join(*(element_of(each) for each in arguments if not isinstance(each, values.Function)))
-        called_back = call_back(arguments, given, node, scope)
-    return _result(name, arguments, called_back)
+def is_indifferent(callee: Value) -> bool:
+    """Return whether a function's result does not depend on the order of its arguments' members."""
+    return any(
+        (isinstance(each, External) and (each.name in _INDIFFERENT or each.name.startswith("logging.")))
+        or (isinstance(each, values.Attribute) and each.name in _LOGGERS)
+        for each in callee
+    )
 
 
-def _code(name: str, arguments: Arguments) -> str | None:
-    """Return the code of the rule that a call breaks."""
+def orderless(node: ast.expr, scope: Scope) -> Value:
+    """Evaluate an expression whose order does not matter: making a list of a set is allowed in it."""
+    match node:
+        case ast.ListComp(elt, generators):
+            return scope.evaluate(ast.copy_location(ast.GeneratorExp(elt, generators), node))
+        case ast.Call(func, [argument], []):
+            if scope.quietly(func) in {(External("builtins.list"),), (External("builtins.tuple"),)}:
+                given = orderless(argument, scope)
+                kind = "unordered" if values.is_unordered(given) else "iterator"
+                return collection(kind, values.element_of(given))
+    return scope.evaluate(node)
+
+
+def _broken_by(name: str, arguments: Arguments) -> str | None:
+    """Return the code of the rule that a call breaks by itself."""
     if name in _PURE_WITH:
         position, keyword, code = _PURE_WITH[name]
-        return code if arguments.get(position, keyword) in {None, values.Constant(None)} else None
-    if name in {"time.localtime", "time.ctime"}:
-        return "CM101" if arguments.get(0, "secs") in {None, values.Constant(None)} else "CM103"
+        if arguments.get(position, keyword) in {None, (values.NONE,)}:
+            return code
     if name == "builtins.hash":
-        types = map(values.type_name, values.options(arguments.first()))
+        types = [*map(values.type_name, arguments.first)] or [""]
         return None if _STEADY_HASHES.issuperset(types) else "CM602"
     if name.endswith(".__hash__") and name.removesuffix(".__hash__") not in _STEADY_HASHES:
         return "CM602"
-    return rules.called(name)
+    return "CM401" if name in _FILE_METHODS else rules.called(name)
 
 
-# Results of library functions and methods, as far as the rules depend on them.
+def _broken_order(name: str, receiver: Value, arguments: Arguments) -> str | None:
+    """Return the code of the rule that a call breaks as it uses the order of a set, its receiver or an argument."""
+    method, is_own = name.rpartition(".")[2], values.is_unordered(receiver)
+    is_given = any(map(values.is_unordered, arguments))
+    if is_given and name in _SUMS:
+        summed = values.element_of(arguments.first) + (arguments.get(1, "start") or ())
+        return "CM704" if values.has_type(summed, "float") else None
+    if is_given and name in _TIES:
+        return "CM705" if _has_ties(dict(arguments.named).get("key")) else None
+    is_any = (method == "pop" and values.has_type(receiver, "set")) or (is_own and method == "__next__")
+    if is_any or (is_given and name == "builtins.next"):
+        return "CM702"
+    is_ordered = is_own and method in {"__iter__", "__reduce__"}
+    if is_given and receiver:
+        is_ordered |= method in _ORDERED_METHODS or (method == "update" and values.has_type(receiver, "dict"))
+    elif is_given:
+        is_ordered |= name.startswith(_ORDERED) and name not in _LAZY
+    return "CM701" if is_ordered else None
+
+
+def _has_ties(key: Value | None) -> bool:
+    """Return whether different members may have the same key, as far as the form of the key function tells."""
+    match key:
+        case None | (Instance(of="builtins.NoneType"),):
+            return False
+        case (External(name=name),):
+            return name not in _TEXTS
+        case (values.Function(node=ast.Lambda(args=ast.arguments(args=[member, *_]), body=body)),):
+            match body:
+                case ast.Tuple():
+                    return False
+                case ast.Name(id=name) | ast.Call(func=ast.Name(id="str" | "repr"), args=[ast.Name(id=name)]):
+                    return name != member.arg
+    return True
+
+
+def _made_text(name: str, receiver: Value, arguments: Arguments) -> list[Value]:
+    """Return the values that a call converts to text."""
+    method = name.rpartition(".")[2]
+    if receiver and method == "format":
+        return list(arguments)
+    is_json = method == "model_dump" and values.literal("json") in arguments
+    if receiver and (is_json or method in _TEXT_METHODS):
+        return [receiver]
+    return [arguments.first] if name in _TEXTS else []
+
+
+def _changed(name: str, receiver: Value, arguments: Arguments) -> Value:
+    """Return the value that a call mutates."""
+    owner, _, method = name.rpartition(".")
+    if name in _CHANGES_FIRST or (not receiver and owner in _BUILT_IN and method in _MUTATORS):
+        return arguments.first
+    shared = tuple(each for each in arguments.first if each.owner in _SHARED)
+    return receiver if method in _MUTATORS else shared if name == "builtins.next" else ()
+
+
+def call(callee: External | values.Attribute, arguments: Arguments, node: ast.AST, scope: Scope) -> Value:
+    """Return the possible results of a library's function or method, and report it when it breaks a rule."""
+    receiver: Value = () if isinstance(callee, External) else (callee.receiver,)
+    if isinstance(callee, External):
+        name, arguments = callee.name, arguments.after(*callee.bound)
+    else:
+        name = f"{values.type_name(callee.receiver)}.{callee.name}"
+    owner, _, method = name.rpartition(".")
+    if code := _broken_by(name, arguments):
+        scope.report(code, node, name.lstrip("."))
+    if code := _broken_order(name, receiver, arguments):
+        scope.report(code, node)
+    if owner == "random.Random" and any(each.owner in _SHARED for each in receiver):
+        scope.report("CM205", node, name)
+    for text in _made_text(name, receiver, arguments):
+        check_text(text, node, scope)
+    check_changed(_changed(name, receiver, arguments), node, scope)
+    if owner in {"builtins", "copy"}:
+        call_special(arguments.first, _ELSE.get(method, (f"__{method}__",)), node)
+    for argument in arguments.positional if name in _ITERATING else ():
+        element = iterate(argument, node)
+        call_special(element, ("__lt__",) if name in _COMPARING else (), node, element)
+    if name in _INTERPRETED:
+        return _interpreted(name, arguments, node, scope)
+    data = [each for each in arguments if not any(isinstance(option, values.Function) for option in each)]
+    given = values.element_of(receiver or join(*data))
+    called_back = () if name in _NEVER_CALLED else call_back(arguments, given, node, scope)
+    return _result(name, receiver, arguments, called_back)
+
+
+# Results, as far as the rules depend on them.
+
+_INTERPRETED = _WRAPPERS | listed(
+    "builtins.{getattr __import__ eval vars globals type super} importlib.import_module functools.partial typing.cast "
+    "operator.{methodcaller methodcaller.call} random.Random"
+)
+
+
+def _interpreted(name: str, arguments: Arguments, node: ast.AST, scope: Scope) -> Value:  # noqa: C901, PLR0911, PLR0912 - one table of cases
+    first, text = arguments.first, values.text_of(arguments.first)
+    match name.removeprefix("builtins."):
+        case "getattr":
+            text = values.text_of(arguments.get(1, ""))
+            if text is not None:
+                return join(scope.attribute(first, text, node), *arguments.positional[2:])
+            if any(isinstance(each, External | values.Package) for each in first):
+                scope.report("CM901", node, "getattr() with a name that is computed")
+            return join(*(values.owned((), each.owner) for each in first))
+        case "__import__" | "importlib.import_module" if text:
+            found = scope.checker.modules.find(text)
+            return (values.Package(found),) if found else (External(rules.canonical(text)),)
+        case "eval" if text:
+            parsed = parse_expression(text)
+            for each in ast.walk(parsed) if parsed else ():
+                if hasattr(each, "lineno"):
+                    ast.copy_location(each, node)
+            return scope.evaluate(parsed) if parsed else ()
+        case "eval" | "__import__" | "importlib.import_module":
+            what = "eval() of a text" if name == "builtins.eval" else "an import of a name"
+            scope.report("CM901", node, f"{what} that is computed")
+        case "vars":
+            return scope.attribute(first, "__dict__", node)
+        case "globals":
+            return (values.Package(scope.module),)
+        case "type":
+            of = [each.of for each in first if isinstance(each, Instance) and each.of]
+            return tuple(External(each) if isinstance(each, str) else each for each in of)
+        case "super" if scope.function and (owner := scope.function.of):
+            while scope.parent and scope.parent.function is scope.function:
+                scope = scope.parent
+            me = map(values.class_of, next(iter(scope.names.values()), ()))
+            return tuple(Instance(each, after=owner) for each in me if each)
+        case "functools.partial":
+            given, functions = arguments.positional[1:], (External, values.Function)
+            return tuple(
+                replace(it, bound=it.bound + given) if isinstance(it, functions) else it for it in first
+            )
+        case "typing.cast":
+            return arguments.get(1, "val") or ()
+        case "operator.methodcaller":
+            return (External("operator.methodcaller.call", (first,)),)
+        case "operator.methodcaller.call" if text:
+            method = scope.attribute(arguments.get(1, "") or (), text, node)
+            return scope.call(method, Arguments(), node)
+        case "random.Random":
+            return values.instance(name)
+        case _ if name in _WRAPPERS:
+            return first
+    return ()
+
 
 _MADE = {
     **{f"builtins.{kind}": kind for kind in ("set", "frozenset", "list", "tuple")},
     **dict.fromkeys(listed("builtins.sorted collections.deque"), "list"),
-    **dict.fromkeys(listed("builtins.reversed itertools.islice itertools.takewhile"), "iterator"),
+    **dict.fromkeys(listed("builtins.reversed itertools.{islice takewhile}"), "iterator"),
 }
-_TIMES = listed(
-    "now utcnow fromtimestamp fromisoformat strptime astimezone replace combine", "datetime.datetime."
-)
-_PATHS = listed("joinpath with_name with_suffix with_stem cwd home", "pathlib.Path.")
 _RESULTS = {
-    **dict.fromkeys(listed("str repr format ascii chr", "builtins."), values.TEXT),
+    **dict.fromkeys(listed("builtins.{str repr format ascii chr}"), values.TEXT),
     **dict.fromkeys(listed("builtins.float math.fsum statistics.fmean"), values.FLOAT),
-    **dict.fromkeys(listed("int len ord round hash", "builtins."), values.NUMBER),
-    **dict.fromkeys(_TIMES | {"datetime.datetime"}, Instance("datetime.datetime")),
-    **dict.fromkeys(_PATHS, Instance("pathlib.Path")),
-    "handlers.Context.new_guid": Instance("uuid.UUID"),
-    "builtins.bool": Instance("builtins.bool"),
+    **dict.fromkeys(listed("builtins.{int len ord round hash}"), values.NUMBER),
+    **dict.fromkeys(listed("builtins.str.{split rsplit splitlines}"), collection("list", values.TEXT)),
+    "handlers.Context.new_guid": values.instance("uuid.UUID"),
+    "builtins.bool": values.instance("builtins.bool"),
 }
-_DICTS = listed("builtins.dict collections.OrderedDict collections.Counter collections.ChainMap")
-_COPIES = listed("copy.copy copy.deepcopy dataclasses.replace copy.replace")
-_FILE_METHODS = listed("read_text write_text read_bytes write_bytes iterdir rglob")
+_DICTS = listed("builtins.dict builtins.dict.fromkeys collections.{OrderedDict Counter ChainMap}")
+_COPIES = listed("copy.{copy deepcopy replace} dataclasses.replace")
 _COPYING_METHODS = listed("model_copy copy __copy__ __deepcopy__ replace")
 _BUILDERS = listed("model_construct model_validate model_validate_json parse_obj")
 _SET_RESULTS = listed("union intersection difference symmetric_difference copy")
 
 
-def _result(name: str, arguments: Arguments, called_back: Value) -> Value:  # noqa: C901, PLR0911 - one table of cases
+def _result(name: str, receiver: Value, arguments: Arguments, called_back: Value) -> Value:  # noqa: C901, PLR0911, PLR0912 - one table of cases
     """Return the possible results of a function; `called_back` is what the functions among its arguments may return."""
-    first = arguments.first()
-    if name in _MADE:
-        return collection(_MADE[name], element_of(first) if arguments.positional else UNKNOWN)
-    if name in hazards.LAZY:
-        given = [element_of(each) for each in arguments if isinstance(each, values.Collection)]
-        element = called_back if name == "builtins.map" else join(*given)
-        return collection("iterator", element, unordered=any(map(values.is_unordered, arguments)))
-    if name in _COPIES:
-        return values.fresh(first)
-    if name in _DICTS:
-        items = [values.item_of(each) for each in values.options(first)] if arguments.positional else []
-        return collection("dict", element_of(first), item=join(*items))
-    match name:
-        case "builtins.min" | "builtins.max" | "builtins.next":
-            is_iterable = len(arguments.positional) == 1 or name == "builtins.next"
-            return element_of(first) if is_iterable else join(*arguments)
-        case "builtins.round" if len(arguments.positional) > 1:
-            return values.FLOAT
-        case "builtins.enumerate":
-            return collection("iterator", values.row(values.NUMBER, element_of(first)))
-        case "builtins.zip":
-            return collection("iterator", values.row(*map(element_of, arguments.positional)))
-        case "builtins.dict.fromkeys":
-            return collection("dict", element_of(first))
-        case "collections.defaultdict":
-            kinds = {values.External(f"builtins.{kind}"): kind for kind in ("set", "list", "dict")}
-            return collection("dict", item=collection(kinds[first]) if first in kinds else called_back)
-    is_class = name.rpartition(".")[2][:1].isupper() and rules.called(name) is None
-    return _RESULTS.get(name) or (Instance(name) if is_class else UNKNOWN)
-
-
-def call_method(method: values.Method, arguments: Arguments, node: ast.AST, scope: Scope) -> Value:
-    """Return the possible results of a method of a value whose class is not the user's."""
-    receiver, name = method.receiver, method.name
-    hazards.check_method(method, arguments, node, scope)
-    call_back(arguments, element_of(receiver), node, scope)
+    first, method = arguments.first, name.rpartition(".")[2]
     match receiver:
-        case Instance(of=class_name):
-            if class_name == "random.Random":
-                return _of_random(receiver, name, arguments, node, scope)
-            return call(values.External(f"{class_name}.{name}"), arguments, node, scope)
-        case values.Object(definition=definition) | values.Class(definition=definition):
-            if name in _BUILDERS or (isinstance(receiver, values.Object) and name in _COPYING_METHODS):
-                return values.Object(definition)
-            return collection("dict") if name == "model_dump" else UNKNOWN
-        case values.Collection():
-            return _of_collection(receiver, name, arguments)
-        case values.Constant(value=str()):
-            text = values.TEXT
-            return collection("list", text) if name in {"split", "splitlines", "rsplit"} else text
-    if name in _FILE_METHODS:
-        scope.report("CM401", node, name)
-    if name == "astimezone" and arguments == Arguments():
-        scope.report("CM103", node, "astimezone()")
-    return UNKNOWN
-
-
-def _of_random(receiver: Instance, name: str, arguments: Arguments, node: ast.AST, scope: Scope) -> Value:
-    if receiver.owner in _SHARED:
-        scope.report("CM205", node, f"random.Random.{name}")
-    if name == "shuffle":
-        hazards.check_changed(arguments.first(), node, scope)
-    if name == "choice":
-        return element_of(arguments.first())
-    return call(values.External(f"random.Random.{name}"), arguments, node, scope)
-
-
-def _of_collection(receiver: values.Collection, name: str, arguments: Arguments) -> Value:
-    key, item = element_of(receiver), values.item_of(receiver)
-    is_dict = receiver.kind == "dict"
-    match name:
-        case "keys" if is_dict:
-            return collection("keys", key)
-        case "values" if is_dict:
-            return collection("iterator", item)
-        case "items" if is_dict:
-            return collection("items", values.row(key, item))
-        case "get" | "setdefault" | "pop" if is_dict:
-            return join(item, *arguments.positional[1:])
-        case "copy" if is_dict:
+        case (Instance(of=Class() as of),) if method in _BUILDERS | _COPYING_METHODS:
+            return values.instance(of)
+        case (Class() as of,) if method in _BUILDERS:
+            return values.instance(of)
+        case (Instance(of="builtins.set" | "builtins.frozenset", element=element),) if method in _SET_RESULTS:
+            return collection(name.split(".")[1], join(element, *map(values.element_of, arguments)))
+    match name.removeprefix("builtins."):
+        case ".model_dump":
+            return collection("dict")
+        case "dict.keys":
+            return collection("keys", values.element_of(receiver))
+        case "dict.values":
+            return collection("iterator", values.item_of(receiver))
+        case "dict.items":
+            return collection("items", values.row(values.element_of(receiver), values.item_of(receiver)))
+        case "dict.get" | "dict.setdefault" | "dict.pop":
+            return join(values.item_of(receiver), *arguments.positional[1:])
+        case "dict.copy" | "list.copy":
             return values.fresh(receiver)
-        case "pop":
-            return key
-        case _ if name in _SET_RESULTS and not is_dict:
-            return collection(receiver.kind, join(key, *map(element_of, arguments)))
-    return UNKNOWN
+        case "set.pop" | "list.pop":
+            return values.element_of(receiver)
+        case "min" | "max" if len(arguments.positional) > 1:
+            return join(*arguments)
+        case "min" | "max" | "next" | "random.Random.choice":
+            return values.element_of(first)
+        case "round" if len(arguments.positional) > 1:
+            return values.FLOAT
+        case "enumerate":
+            return collection("iterator", values.row(values.NUMBER, values.element_of(first)))
+        case "zip":
+            return collection("iterator", values.row(*map(values.element_of, arguments.positional)))
+        case "collections.defaultdict":
+            kinds = {(External(f"builtins.{kind}"),): kind for kind in ("set", "list", "dict")}
+            return collection("dict", item=collection(kinds[first]) if first in kinds else called_back)
+        case _ if name in _MADE:
+            return collection(_MADE[name], values.element_of(first))
+        case _ if name in _LAZY:
+            yielded = called_back if name == "builtins.map" else join(*map(values.element_of, arguments))
+            kind = "unordered" if any(map(values.is_unordered, arguments)) else "iterator"
+            return collection(kind, yielded)
+        case _ if name in _COPIES:
+            return values.fresh(first)
+        case _ if name in _DICTS:
+            return collection("dict", values.element_of(first), values.item_of(first))
+    is_path = name.startswith("pathlib.Path.")
+    is_class = method[:1].isupper() and rules.called(name) is None
+    made = values.instance("pathlib.Path" if is_path else name) if is_path or is_class else ()
+    return _RESULTS.get(name) or made

@@ -19,7 +19,6 @@ class SourceError(HandlersError):
     """Raised when source cannot be found, read or parsed. One sentence says which, and where."""
 
 
-Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
@@ -41,97 +40,59 @@ class Assigned:
     is_part: bool = False
 
 
-Binding = Imported | Assigned | Definition
-
-
-@dataclass(frozen=True, slots=True)
-class Bindings:
-    """The names of a module or class body, each with all its bindings, and the star imports."""
-
-    names: dict[str, list[Binding]]
-    stars: list[Imported]
+Binding = Imported | Assigned | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+Bindings = dict[str, list[Binding]]
 
 
 def bindings_of(body: Iterable[ast.stmt]) -> Bindings:
-    """Return the bindings of the statements of a body, but for those within functions and classes."""
-    found = Bindings({}, [])
+    """Return the names that a body binds outside its functions and classes, with all bindings; `*` are star imports."""
+    found: Bindings = {}
     for name, binding in _bound(body):
-        if name == "*" and isinstance(binding, Imported):
-            found.stars.append(binding)
-        else:
-            found.names.setdefault(name, []).append(binding)
+        found.setdefault(name, []).append(binding)
     return found
 
 
 def imported_names(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Imported]]:
     """Yield the names that an import binds."""
     for alias in node.names:
+        top = alias.name.partition(".")[0]
         if isinstance(node, ast.ImportFrom):
             yield alias.asname or alias.name, Imported(node.module or "", alias.name, node.level)
-        elif alias.asname:
-            yield alias.asname, Imported(alias.name)
         else:
-            top = alias.name.partition(".")[0]
-            yield top, Imported(top)
+            yield alias.asname or top, Imported(alias.name if alias.asname else top)
 
 
-def _bound(body: Iterable[ast.stmt]) -> Iterator[tuple[str, Binding]]:
+def _bound(body: Iterable[ast.AST]) -> Iterator[tuple[str, Binding]]:
     for statement in body:
-        if isinstance(statement, Definition):
-            yield statement.name, statement
-            continue
-        yield from _bound_by(statement)
-        for inner in ("body", "orelse", "finalbody"):
-            yield from _bound(getattr(statement, inner, []))
-        for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
-            yield from _bound(part.body)
-
-
-def _bound_by(statement: ast.stmt) -> Iterator[tuple[str, Binding]]:
-    match statement:
-        case ast.Import() | ast.ImportFrom():
-            yield from imported_names(statement)
-        case ast.Assign(targets=targets, value=value):
-            for target in targets:
-                yield from _targets(target, Assigned(value, is_part=not isinstance(target, ast.Name)))
-        case ast.For(target=target, iter=iterated):
-            yield from _targets(target, Assigned(iterated, is_part=True))
-        case ast.With(items=items):
-            for item in items:
-                yield from _targets(item.optional_vars, Assigned(None))
-        case ast.AnnAssign(target=ast.Name(id=name), annotation=annotation, value=value):
-            yield name, Assigned(value, annotation)
-        case ast.AugAssign(target=ast.Name(id=name), value=value):
-            yield name, Assigned(value)
-        case _ if type(statement).__name__ == "TypeAlias":
-            yield statement.name.id, Assigned(statement.value)  # type: ignore[attr-defined] # new in Python 3.12
-
-
-def _targets(target: ast.expr | None, assigned: Assigned) -> Iterator[tuple[str, Binding]]:
-    for node in ast.walk(target) if target else ():
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id, assigned
-
-
-def parse_expression(text: str) -> ast.expr | None:
-    """Return the syntax tree of an expression, None when the text is not one."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+        match statement:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                yield statement.name, statement
+                continue
+            case ast.Import() | ast.ImportFrom():
+                yield from imported_names(statement)
+            case ast.Assign(targets=targets, value=value):
+                for target in targets:
+                    is_part = not isinstance(target, ast.Name)
+                    names = (each for each in ast.walk(target) if isinstance(each, ast.Name))
+                    yield from ((each.id, Assigned(value, None, is_part)) for each in names)
+            case ast.AnnAssign(target=ast.Name(id=name), annotation=annotation, value=value):
+                yield name, Assigned(value, annotation)
+            case ast.AugAssign(target=ast.Name(id=name), value=value):
+                yield name, Assigned(value)
+            case _ if type(statement).__name__ == "TypeAlias":
+                yield statement.name.id, Assigned(statement.value)  # type: ignore[attr-defined] # new in Python 3.12
+        for inner in ("body", "orelse", "finalbody", "handlers", "cases"):
+            yield from _bound(getattr(statement, inner, ()))
 
 
 _HANDLERS = Path(__file__).resolve().parents[1]
 _FRAMEWORK = tuple(_HANDLERS.parent / name for name in (_HANDLERS.name, "eventstore", "runtime"))
-_INSTALLED = frozenset({"site-packages", "dist-packages"})
 _PACKAGE = "__init__.py"
 
 
 @dataclass(eq=False)
 class SourceModule:
-    """A module of the user's: its name, its file and its syntax tree."""
+    """A module of the user's: its last name, its file and its syntax tree."""
 
     name: str
     path: Path
@@ -146,9 +107,8 @@ class SourceModule:
     @cached_property
     def changed(self) -> frozenset[str]:
         """The names that some function of the module declares `global`."""
-        return frozenset(
-            name for node in ast.walk(self.tree) if isinstance(node, ast.Global) for name in node.names
-        )
+        found = (node.names for node in ast.walk(self.tree) if isinstance(node, ast.Global))
+        return frozenset(name for names in found for name in names)
 
 
 class Modules:
@@ -157,7 +117,6 @@ class Modules:
     def __init__(self) -> None:
         self.opened: dict[Path, SourceModule] = {}
         self._roots: list[Path] = [Path.cwd()]
-        self._tops: dict[str, Path | None] = {}
 
     def open(self, path: Path) -> SourceModule:
         """Return the module in a file, or of a folder. Raises `SourceError` when it cannot be read or parsed."""
@@ -169,9 +128,8 @@ class Modules:
                 root = root.parent
             above = [folder for folder in root.parents if folder.is_relative_to(self._roots[0])]
             self._roots += [folder for folder in (root, *above) if folder not in self._roots]
+            name = path.parent.name if path.name == _PACKAGE else path.stem
             text, tree = _parsed(path) if path.suffix == ".py" else ("", ast.Module([], []))
-            parts = path.relative_to(root).with_suffix("").parts
-            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts) or path.parent.name
             self.opened[path] = SourceModule(name, path, text, tree)
         return self.opened[path]
 
@@ -185,25 +143,22 @@ class Modules:
             found = _file(root.joinpath(top, *rest))
             if found is not None and _is_users(found):
                 return self.open(found)
-        if top not in self._tops:
-            origin = None if is_standard else _origin(top)
-            self._tops[top] = origin if origin and _is_users(origin) else None
-        place = self._tops[top]
-        found = place and _file(place.joinpath(*rest))
-        return self.open(found) if found else None
+        origin = None if is_standard else _origin(top)
+        return self._open_at(origin.joinpath(*rest)) if origin and _is_users(origin) else None
 
     def near(self, module: SourceModule, name: str, level: int) -> SourceModule | None:
         """Return a module by a relative name: `level` is 1 for one in the same folder."""
         folder = module.path.parents[min(level, len(module.path.parents)) - 1]
-        found = _file(folder.joinpath(*name.split(".")) if name else folder)
-        return self.open(found) if found else None
+        return self._open_at(folder.joinpath(*filter(None, name.split("."))))
 
     def inside(self, module: SourceModule, name: str) -> SourceModule | None:
         """Return a module in a package or plain folder, None when there is none."""
-        if module.path.suffix == ".py" and module.path.name != _PACKAGE:
-            return None
-        folder = module.path.parent if module.path.suffix == ".py" else module.path
-        found = _file(folder / name)
+        if module.path.name == _PACKAGE:
+            return self._open_at(module.path.parent / name)
+        return None if module.path.suffix == ".py" else self._open_at(module.path / name)
+
+    def _open_at(self, place: Path) -> SourceModule | None:
+        found = _file(place)
         return self.open(found) if found else None
 
 
@@ -227,7 +182,8 @@ def _file(place: Path) -> Path | None:
 
 
 def _is_users(path: Path) -> bool:
-    return not _INSTALLED & set(path.parts) and not any(path.is_relative_to(own) for own in _FRAMEWORK)
+    is_installed = not {"site-packages", "dist-packages"}.isdisjoint(path.parts)
+    return not is_installed and not any(path.is_relative_to(own) for own in _FRAMEWORK)
 
 
 def _origin(name: str) -> Path | None:
@@ -235,29 +191,34 @@ def _origin(name: str) -> Path | None:
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError, AttributeError):
+        spec = None
+    path = Path(spec.origin).resolve() if spec and spec.origin else Path()
+    return (path.parent if path.name == _PACKAGE else path.with_suffix("")) if path.suffix == ".py" else None
+
+
+_PARSING_ERRORS = (SyntaxError, ValueError, RecursionError, MemoryError)  # of encodings too
+
+
+def parse_expression(text: str) -> ast.expr | None:
+    """Return the syntax tree of an expression, None when the text is not one."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            return ast.parse(text, mode="eval").body
+    except _PARSING_ERRORS:
         return None
-    if spec is None or not spec.origin or not spec.origin.endswith(".py"):
-        return None
-    path = Path(spec.origin).resolve()
-    return path.parent if path.name == _PACKAGE else path.with_suffix("")
 
 
 def _parsed(path: Path) -> tuple[str, ast.Module]:
     try:
-        with tokenize.open(path) as file:
+        with tokenize.open(path) as file, warnings.catch_warnings(action="ignore"):
             text = file.read()
+            return text, ast.parse(text)
     except OSError as error:
         raise SourceError(f"{shown(path)} cannot be read: {error.strerror or error}.") from error
-    except (SyntaxError, UnicodeDecodeError) as error:
-        raise SourceError(f"{shown(path)} is not Python source: {error}.") from error
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return text, ast.parse(text)
-    except SyntaxError as error:
-        raise SourceError(f"{shown(path)}:{error.lineno}: this is not valid Python: {error.msg}.") from error
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise SourceError(f"{shown(path)} cannot be parsed: {error}.") from error
+    except _PARSING_ERRORS as error:
+        line = getattr(error, "lineno", None)
+        invalid = f"{shown(path)}:{line}: this is not valid Python: {getattr(error, 'msg', '')}."
+        raise SourceError(invalid if line else f"{shown(path)} is not Python source: {error}.") from error
 
 
 def shown(path: Path) -> str:

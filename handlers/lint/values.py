@@ -1,28 +1,30 @@
-"""What an expression may evaluate to, as far as can be told without running it; scopes, functions and classes.
+"""What names and expressions may stand for, as far as can be told without running them.
 
-Where several values are possible all are kept, so that each is checked: a value is what *may* be there.
+A value is a tuple of options: each of them may be there, so each is checked. About an empty value nothing is known.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
+import importlib
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Self
 
-from handlers.lint.rules import Finding, excerpt
-from handlers.lint.source import Binding, Bindings, FunctionNode, Modules, SourceModule, bindings_of
+from handlers.lint import rules, source
+from handlers.lint.rules import Finding, listed
+from handlers.lint.source import Assigned, Binding, FunctionNode, Imported, Modules, SourceModule
 
 
 class Owner(Enum):
-    """What a shared value belongs to, each with the code of the rule that its mutation breaks.
-
-    A value without an owner was created by the call that is followed.
-    """
+    """What a shared value belongs to, each with the code of the rule that its mutation breaks."""
 
     STATE = "CM806"
     MESSAGE = "CM807"
@@ -31,236 +33,284 @@ class Owner(Enum):
     DEFAULT = "CM803"
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
-    """Any value; only its owner may be known."""
+class Option:
+    """One of the things that may be there. What the call that is followed has created has no `owner`."""
 
-    owner: Owner | None = field(default=None, kw_only=True)
+    __slots__ = ()
 
-
-@dataclass(frozen=True, slots=True)
-class Constant(Value):
-    """A literal."""
-
-    value: object
+    @property
+    def owner(self) -> Owner | None:
+        """What it belongs to, if messages share it."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)
-class External(Value):
-    """A module, class or function of a library, by its full name: `datetime.datetime.now`."""
+class Instance(Option):
+    """An instance of a class of the user's, or of a library's by its full name; "" when its class is not known.
+
+    `element` is what iterating over it yields, `item` what a subscript returns, `parts` the members of a tuple of known
+    length. The attributes of `super()` are those `after` a class.
+    """
+
+    of: str | Class = ""
+    owner: Owner | None = None
+    literal: object = None
+    element: Value = ()
+    item: Value = ()
+    parts: tuple[Value, ...] = ()
+    depth: int = 0
+    after: Class | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class External(Option):
+    """A module, class or function of a library, by its full name; `bound` are its first arguments, as of a partial."""
 
     name: str
+    bound: tuple[Value, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Instance(Value):
-    """An instance of a class of a library, by the full name of the class."""
-
-    of: str
-
-
-@dataclass(frozen=True, slots=True)
-class Package(Value):
+class Package(Option):
     """A module of the user's."""
 
     module: SourceModule
+    owner = Owner.MODULE
 
 
 @dataclass(frozen=True, slots=True)
-class Class(Value):
-    """A class of the user's."""
+class Function(Option):
+    """A function, method or lambda of the user's; `bound` are its first arguments, as the `self` of a method."""
 
-    definition: ClassDefinition
+    node: FunctionNode
+    scope: Scope
+    of: Class | None = None
+    bound: tuple[Value, ...] = ()
 
+    @property
+    def owner(self) -> Owner | None:
+        """All messages share what is defined at the top of a module or class."""
+        return Owner.MODULE if self.scope.function is None and not self.bound else None
 
-@dataclass(frozen=True, slots=True)
-class Object(Value):
-    """An instance of a class of the user's."""
-
-    definition: ClassDefinition
-
-
-@dataclass(frozen=True, slots=True)
-class Super(Value):
-    """The result of `super()` within a method: the bases after a class, for an object."""
-
-    after: ClassDefinition
-    bound: Value
+    @property
+    def name(self) -> str:
+        """The name by which a chain of calls shows it."""
+        return ".".join(([self.of.name] if self.of else []) + [getattr(self.node, "name", "lambda")])
 
 
 @dataclass(frozen=True, slots=True)
-class Function(Value):
-    """A function, method or lambda of the user's; `bound` is the `self` or `cls` of a bound method."""
+class Attribute(Option):
+    """An attribute, most often a method, of something whose class is not the user's."""
 
-    definition: FunctionDefinition
-    bound: Value | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Method(Value):
-    """An attribute, most often a method, of a value whose class is not the user's."""
-
-    receiver: Value
+    receiver: Option
     name: str
 
-
-@dataclass(frozen=True, slots=True)
-class Partial(Value):
-    """A `functools.partial`: a callable with its first arguments."""
-
-    function: Value
-    positional: tuple[Value, ...] = ()
+    @property
+    def owner(self) -> Owner | None:
+        """That of an object; attributes of classes and functions are most often methods."""
+        return self.receiver.owner if isinstance(self.receiver, Instance) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Accessor(Value):
-    """The result of `operator.attrgetter` or `methodcaller`: reads an attribute of its argument, or calls it."""
-
-    name: str
-    calls: bool
+MODELS = frozenset({"pydantic.BaseModel", "handlers.State", "handlers.Message", "typing.NamedTuple"})
+"""Bases that make fields of the annotated names in a class body."""
+_RECORDS = ("dataclass", "attr.s", "define")
 
 
-@dataclass(frozen=True, slots=True)
-class Collection(Value):
-    """A list, tuple, set, frozenset, dict or iterator.
+class Class(Option):
+    """A class of the user's, with the scope that contains it."""
 
-    `element` is what iterating yields, `item` what a subscript returns; `parts` are the members of a tuple of
-    known length; `unordered` says that the order of iteration may differ between processes.
-    """
+    owner = Owner.CLASS
 
-    kind: str
-    element: Value = field(default_factory=Value)
-    item: Value = field(default_factory=Value)
-    unordered: bool = False
-    parts: tuple[Value, ...] = ()
+    def __init__(self, node: ast.ClassDef, scope: Scope) -> None:
+        self.node, self.scope, self.name = node, scope, node.name
+        self.bindings = source.bindings_of(node.body)
+        self.body_scope = scope.inside(body_of=self)
+
+    @cached_property
+    def mro(self) -> list[Class | str]:
+        """The class and its bases, nearest first; those that are not the user's by their full name."""
+        found: dict[Class | str, None] = {}
+
+        def collect(class_: Class) -> None:
+            found[class_] = None
+            for node in class_.node.bases:
+                for option in class_.scope.quietly(node.value if isinstance(node, ast.Subscript) else node):
+                    if isinstance(option, External):
+                        found[option.name] = None
+                    elif isinstance(option, Class) and option not in found:
+                        collect(option)
+
+        collect(self)
+        return list(found)
+
+    @property
+    def users_mro(self) -> list[Class]:
+        """The class and those of its bases that are the user's, nearest first."""
+        return [base for base in self.mro if isinstance(base, Class)]
+
+    @property
+    def is_record(self) -> bool:
+        """Whether annotated names in its body are fields of its instances."""
+        marks = self.scope.marks(self.node)
+        return not MODELS.isdisjoint(self.mro) or any(mark.endswith(_RECORDS) for mark in marks)
+
+    def members(self, name: str, after: Class | None = None) -> list[tuple[Class, Binding]]:
+        """Return what a name is bound to in the class or its nearest base that has it, of those after a class."""
+        bases = self.users_mro
+        for base in bases[bases.index(after) + 1 :] if after in bases else bases:
+            if name in base.bindings:
+                return [(base, binding) for binding in base.bindings[name]]
+        return []
+
+    def function(self, node: FunctionNode, *bound: Value) -> Function:
+        """Return a method; it does not see the other names of the body."""
+        return Function(node, self.scope, self, bound)
+
+    def value_of(self, option: Instance | Class, binding: Binding, node: ast.AST) -> Value:
+        """Return the value that one binding in the body gives an attribute of this class, one below, or an object."""
+        if isinstance(binding, FunctionNode):
+            marks = self.body_scope.marks(binding)
+            receivers: list[Value] = [(replace(option, after=None),)] if isinstance(option, Instance) else []
+            if "builtins.classmethod" in marks:
+                receivers = [(class_of(option) or option,)]
+            method = self.function(binding, *([] if "builtins.staticmethod" in marks else receivers))
+            function = self.scope.decorated(method)
+            is_getter = any(mark in _GETTERS or mark.endswith("cached_property") for mark in marks)
+            return self.scope.call((method,), Arguments(), node) if is_getter and receivers else function
+        if isinstance(option, Class) and "enum.Enum" in option.mro:
+            return instance(option)
+        annotation = binding.annotation if isinstance(binding, Assigned) and self.is_record else None
+        if isinstance(option, Instance) and annotation:
+            return owned(self.body_scope.annotated(annotation), option.owner)
+        return self.body_scope.bound("", binding, Owner.CLASS)
+
+    def assigned_to(self, name: str) -> Value:
+        """Return what methods assign to an attribute of any name: of their first argument, most often."""
+        known, key = self.scope.checker.known, ("assigned", self, name)
+        bases = self.users_mro if key not in known else []
+        found: list[Value] = [known.setdefault(key, ())]
+        for base, method in [(base, each) for base in bases for each in base.node.body]:
+            if isinstance(method, ast.FunctionDef):
+                scope = base.scope.inside(function=base.function(method))
+                parameters = [each for each in ast.walk(method.args) if isinstance(each, ast.arg)]
+                scope.names |= {each.arg: scope.annotated(each.annotation) for each in parameters}
+                for node in ast.walk(method):
+                    match node:
+                        case ast.Assign([ast.Attribute(ast.Name(), attr)], value) if attr == name:
+                            found.append(scope.quietly(value))
+                        case ast.AnnAssign(ast.Attribute(ast.Name(), attr), annotation) if attr == name:
+                            found.append(scope.annotated(annotation))
+        known[key] = join(*filter(None, found))
+        return known[key]
 
 
-@dataclass(frozen=True, slots=True)
-class OneOf(Value):
-    """One of several values."""
+Value = tuple[Option, ...]
 
-    options: tuple[Value, ...]
-
-
-UNKNOWN = Value()
-TEXT = Instance("builtins.str")
-NUMBER = Instance("builtins.int")
-FLOAT = Instance("builtins.float")
+NONE = Instance("builtins.NoneType")
+TEXT: Value = (Instance("builtins.str"),)
+NUMBER: Value = (Instance("builtins.int"),)
+FLOAT: Value = (Instance("builtins.float"),)
 
 _MOST_OPTIONS = 8
 _DEEPEST_NESTING = 4
-_SETS = ("set", "frozenset")
-
-
-def options(value: Value) -> tuple[Value, ...]:
-    """Return the possible values."""
-    return value.options if isinstance(value, OneOf) else (value,)
 
 
 def join(*values: Value) -> Value:
-    """Return a value that may be any of those given, unknown without any; an unknown one adds nothing to known ones."""
-    found = dict.fromkeys(option for value in values for option in options(value))
-    known = [value for value in found if value not in (UNKNOWN, Constant(None))]
-    if len(known) > 1:
-        return OneOf(tuple(known[:_MOST_OPTIONS]))
-    return known[0] if known else next(iter(found), UNKNOWN)
+    """Return a value that may be any of those given; None adds nothing to others."""
+    found = dict.fromkeys(option for value in values for option in value)
+    known = tuple(option for option in found if option != NONE)[:_MOST_OPTIONS]
+    return known or (tuple(found) if all(values) else ())
 
 
-def owned(value: Value, owner: Owner | None) -> Value:
-    """Return the value as one that belongs to the owner, unchanged without an owner."""
-    if isinstance(value, OneOf):
-        return OneOf(tuple(owned(option, owner) for option in value.options))
-    return value if owner is None or value.owner is owner else replace(value, owner=owner)
+def instance(of: str | Class, owner: Owner | None = None) -> Value:
+    """Return an instance of a class."""
+    return (Instance(of, owner),)
 
 
-def fresh(value: Value) -> Value:
-    """Return an unshared copy of the value."""
-    if isinstance(value, OneOf):
-        return OneOf(tuple(map(fresh, value.options)))
-    return replace(value, owner=None)
+def literal(value: object) -> Value:
+    """Return the value of a literal."""
+    return (Instance(f"builtins.{type(value).__name__}", literal=value),)
 
 
-def collection(
-    kind: str,
-    element: Value = UNKNOWN,
-    *,
-    item: Value | None = None,
-    unordered: bool = False,
-    parts: tuple[Value, ...] = (),
-) -> Collection:
-    """Return a collection; when it is nested too deeply, its members are unknown."""
-    if max(map(_depth, (element, item or UNKNOWN, *parts))) >= _DEEPEST_NESTING:
-        element, item, parts = UNKNOWN, None, ()
-    return Collection(kind, element, element if item is None else item, unordered or kind in _SETS, parts)
+def is_literal(option: Option) -> bool:
+    """Return whether an option is a literal in the source."""
+    return option == NONE or (isinstance(option, Instance) and option.literal is not None)
 
 
-def row(*parts: Value) -> Collection:
+def text_of(value: Value | None) -> str | None:
+    """Return a text that is a literal in the source, None for anything else."""
+    match value:
+        case (Instance(literal=str(text)),):
+            return text
+    return None
+
+
+def collection(of: str, element: Value = (), item: Value | None = None, parts: Sequence[Value] = ()) -> Value:
+    """Return a collection of Python's own, or an iterator, the order of which may be `unordered`."""
+    held = [each for value in (element, item or (), *parts) for each in value]
+    depth = 1 + max((getattr(each, "depth", 0) for each in held), default=0)
+    if depth > _DEEPEST_NESTING:
+        element, item, parts, depth = (), None, (), 1  # its members are unknown
+    item = element if item is None else item
+    return (Instance(f"builtins.{of}", None, None, element, item, tuple(parts), depth),)
+
+
+def row(*parts: Value) -> Value:
     """Return a tuple of known members."""
     return collection("tuple", join(*parts), parts=parts)
 
 
-def sets(value: Value) -> list[Collection]:
-    """Return the sets that a value may be."""
-    return [each for each in options(value) if isinstance(each, Collection) and each.kind in _SETS]
+def owned(value: Value, owner: Owner | None) -> Value:
+    """Return the value as one that belongs to the owner, unchanged without an owner."""
+    if owner is None:
+        return value
+    literals = [each for each in value if is_literal(each)]
+    others = [
+        replace(each, owner=owner) if isinstance(each, Instance) else each
+        for each in value
+        if each not in literals
+    ]
+    return (*others, *literals) or (Instance(owner=owner),)
+
+
+def fresh(value: Value) -> Value:
+    """Return an unshared value of the same kind, which is no literal."""
+    return tuple(replace(it, owner=None, literal=None) if isinstance(it, Instance) else it for it in value)
+
+
+def type_name(option: Option) -> str:
+    """Return the full name of an option's class, empty when it is unknown or the user's."""
+    return option.of if isinstance(option, Instance) and isinstance(option.of, str) else ""
+
+
+def class_of(option: Option) -> Class | None:
+    """Return a class of the user's, or that of an instance."""
+    of = option.of if isinstance(option, Instance) else option
+    return of if isinstance(of, Class) else None
+
+
+def has_type(value: Value, *names: str) -> bool:
+    """Return whether a value may be an instance of a class of Python's own."""
+    return any(type_name(option).removeprefix("builtins.") in names for option in value)
 
 
 def is_unordered(value: Value) -> bool:
     """Return whether the order of iterating over a value may differ between processes."""
-    return any(isinstance(option, Collection) and option.unordered for option in options(value))
-
-
-def makes_set(value: Value) -> bool:
-    """Return whether `&` and `|` of a value return a set: those of a dict's views do too."""
-    kinds = (*_SETS, "keys", "items")
-    return any(isinstance(option, Collection) and option.kind in kinds for option in options(value))
+    return has_type(value, "set", "frozenset", "unordered")
 
 
 def element_of(value: Value) -> Value:
     """Return what iterating over a value yields."""
-    return join(*(
-        owned(option.element, option.owner) if isinstance(option, Collection)
-        else TEXT if type_name(option) == "builtins.str"
-        else Value(owner=option.owner)
-        for option in options(value)
-    ))  # fmt: skip
+    return join(*(TEXT if type_name(each) == "builtins.str" else _member(each, "element") for each in value))
 
 
 def item_of(value: Value) -> Value:
     """Return what a subscript of a value returns."""
-    return join(*(
-        owned(option.item, option.owner) if isinstance(option, Collection) else Value(owner=option.owner)
-        for option in options(value)
-    ))  # fmt: skip
+    return join(*(_member(option, "item") for option in value))
 
 
-def is_float(value: Value) -> bool:
-    """Return whether a value may be a float."""
-    return any(type_name(option) == "builtins.float" for option in options(value))
-
-
-def type_name(value: Value) -> str:
-    """Return the full name of the value's type, empty when it is unknown or the user's."""
-    match value:
-        case Instance():
-            return value.of
-        case Constant():
-            return f"builtins.{type(value.value).__name__}"
-        case Collection():
-            return f"builtins.{value.kind}"
-    return ""
-
-
-def _depth(value: Value) -> int:
-    match value:
-        case OneOf():
-            return max(map(_depth, value.options))
-        case Collection():
-            return 1 + max(map(_depth, (value.element, value.item, *value.parts)))
-        case Partial():
-            return 1 + max(map(_depth, (value.function, *value.positional)))
-        case Method():
-            return 1 + _depth(value.receiver)
-    return 0
+def _member(option: Option, name: str) -> Value:
+    return owned(getattr(option, name, ()), option.owner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,19 +325,51 @@ class Arguments:
         yield from self.positional
         yield from (value for _, value in self.named)
 
+    @property
     def first(self) -> Value:
-        """Return the first argument, unknown when there is none."""
-        return self.positional[0] if self.positional else UNKNOWN
+        """The first argument, unknown when there is none."""
+        return self.positional[0] if self.positional else ()
 
     def get(self, position: int, name: str) -> Value | None:
         """Return an argument by its position or name, None when it is not given."""
         if position < len(self.positional):
             return self.positional[position]
-        return dict(self.named).get(name, UNKNOWN if self.is_open else None)
+        return dict(self.named).get(name, () if self.is_open else None)
 
-    def after(self, *first: Value) -> Arguments:
+    def after(self, *bound: Value) -> Arguments:
         """Return the same arguments with others before them."""
-        return Arguments((*first, *self.positional), self.named, self.is_open)
+        return replace(self, positional=(*bound, *self.positional))
+
+
+OPEN = Arguments(is_open=True)
+
+KINDS = {
+    name: kind
+    for kind, names in {
+        "set": "builtins.set typing.{Set MutableSet}",
+        "frozenset": "builtins.frozenset typing.{AbstractSet FrozenSet}",
+        "list": "builtins.list typing.{List Sequence MutableSequence Collection Deque} collections.deque",
+        "tuple": "builtins.tuple typing.Tuple",
+        "dict": "builtins.dict typing.{Dict Mapping MutableMapping DefaultDict Counter} "
+        "collections.{defaultdict OrderedDict Counter}",
+        "iterator": "typing.{Iterable Iterator Generator}",
+    }.items()
+    for name in listed(names)
+}
+"""The generic types of collections."""
+_FIRST = listed("typing.{Annotated Final ClassVar Optional Required NotRequired ReadOnly}")
+"""Generic types whose first argument alone says what a value is."""
+
+CONTEXT = "handlers.Context"
+_OF_INSTANCES: dict[str, Value] = {
+    f"{CONTEXT}.now": instance("datetime.datetime"),
+    f"{CONTEXT}.random": instance("random.Random"),
+    **dict.fromkeys(listed("handlers.Context.{message_id business_id}"), TEXT),
+    f"{CONTEXT}.headers": collection("dict", TEXT),
+    "pathlib.Path.parent": instance("pathlib.Path"),
+    "pathlib.Path.parents": collection("tuple", instance("pathlib.Path")),
+}
+_GETTERS = listed("builtins.property functools.cached_property pydantic.computed_field typing.override")
 
 
 _DEEPEST_CALLS = 30
@@ -295,74 +377,45 @@ _RE_ENTRIES = 2
 _ALLOWED_AT_IMPORT = frozenset({"CM801", "CM802", "CM803", "CM808"})
 
 
+@dataclass
 class Checker:
-    """What all scopes share: modules, definitions, the chain of calls that leads to the present place, findings.
+    """What all scopes share: modules, classes, the chain of calls that leads to the present place, findings.
 
-    `known` holds the values of names and calls that were followed already, and `counts` how often.
+    `known` holds the values of names and calls that were followed already, and `counts` how often, by `mode`: whether
+    nothing is reported, and whether a module is imported.
     """
 
-    def __init__(self, scopes: type[Scope]) -> None:
-        self.modules = Modules()
-        self.findings: dict[Hashable, Finding] = {}
-        self.known: dict[Hashable, Value] = {}
-        self.counts: dict[Hashable, int] = {}
-        self.classes: dict[ast.ClassDef, ClassDefinition] = {}
-        self.functions: dict[ast.AST, FunctionDefinition] = {}
-        self.quiet = 0
-        self.is_importing = False
-        self._scopes = scopes
-        self._tops: dict[SourceModule, Scope] = {}
-        self._chain: list[tuple[str, ast.AST]] = []
-        self._first_module: SourceModule | None = None
+    scopes: type[Scope]
+    modules: Modules = field(default_factory=Modules)
+    findings: dict[Hashable, Finding] = field(default_factory=dict)
+    known: dict[Hashable, Value] = field(default_factory=dict)
+    counts: Counter[Hashable] = field(default_factory=Counter)
+    classes: dict[ast.ClassDef, Class] = field(default_factory=dict)
+    mode: tuple[bool, bool] = (False, False)
+    tops: dict[SourceModule, Scope] = field(default_factory=dict)
+    chain: list[tuple[str, ast.AST, SourceModule]] = field(default_factory=list)
 
     def top(self, module: SourceModule) -> Scope:
         """Return the scope at the top of a module, the same one each time."""
-        return self._tops.setdefault(module, self._scopes(self, module))
-
-    def report(self, code: str, node: ast.AST, module: SourceModule, what: str | None) -> None:
-        """Report a broken rule, once for each place."""
-        if self.quiet or (self.is_importing and code in _ALLOWED_AT_IMPORT):
-            return
-        line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1
-        key = (module.path, line, column, code)
-        if key not in self.findings:
-            chain = tuple(label for label, _ in self._chain)
-            what = excerpt(node) if what is None else what
-            self.findings[key] = Finding(module.path, line, column, code, what, chain)
-
-    @property
-    def mode(self) -> Hashable:
-        """What is reported now: what was followed in one mode may have to be followed again in another."""
-        return self.quiet > 0, self.is_importing
+        return self.tops.setdefault(module, self.scopes(self, module))
 
     @contextmanager
-    def importing(self) -> Iterator[None]:
-        """Follow within the block what runs while modules are imported, when changing them is allowed."""
-        before, self.is_importing = self.is_importing, True
+    def following(self, *, quietly: bool = False, importing: bool = False) -> Iterator[None]:
+        """Report nothing within the block, or what may not run while modules are imported; that may change them."""
+        before = self.mode
+        self.mode = (before[0] or quietly, before[1] or importing)
         try:
             yield
         finally:
-            self.is_importing = before
-
-    @contextmanager
-    def within(self, label: str, node: ast.AST, module: SourceModule) -> Iterator[None]:
-        """Add a function or name to the chain of calls within the block."""
-        if not self._chain:
-            self._first_module = module
-        prefix = "" if module is self._first_module else f"{module.name.rpartition('.')[2]}."
-        self._chain.append((f"{prefix}{label}", node))
-        try:
-            yield
-        finally:
-            self._chain.pop()
+            self.mode = before
 
     def is_too_deep(self, node: ast.AST) -> bool:
         """Return whether a function calls itself again, or the calls go too deep to be followed."""
-        return (
-            len(self._chain) >= _DEEPEST_CALLS or sum(each is node for _, each in self._chain) >= _RE_ENTRIES
-        )
+        times = sum(each is node for _, each, _ in self.chain)
+        return len(self.chain) >= _DEEPEST_CALLS or times >= _RE_ENTRIES
 
 
+@dataclass(eq=False)
 class Scope(ABC):
     """The names of a module, class body or function while it is followed.
 
@@ -370,188 +423,236 @@ class Scope(ABC):
     statements hold expressions. `interpreter.Interpreter` does it.
     """
 
-    def __init__(
-        self,
-        checker: Checker,
-        module: SourceModule,
-        parent: Scope | None = None,
-        *,
-        function: FunctionDefinition | None = None,
-        body_of: ClassDefinition | None = None,
-    ) -> None:
-        self.checker = checker
-        self.module = module
-        self.parent = parent
-        self.function = function
-        self.body_of = body_of
-        self.names: dict[str, Value] = {}
-        self.globals: set[str] = set()
-        self.nonlocals: set[str] = set()
-        self.returned: list[Value] = []
-        self.yielded: list[Value] = []
+    checker: Checker
+    module: SourceModule
+    parent: Scope | None = None
+    function: Function | None = None
+    body_of: Class | None = None
+    names: dict[str, Value] = field(default_factory=dict)
+    globals: set[str] = field(default_factory=set)
+    returned: list[Value] = field(default_factory=list)
+    yielded: list[Value] = field(default_factory=list)
 
     @abstractmethod
     def evaluate(self, node: ast.expr) -> Value:
         """Return the possible values of an expression, and report what is wrong in it."""
 
     @abstractmethod
-    def execute(self, body: list[ast.stmt]) -> None:
-        """Follow statements, and report what is wrong in them."""
+    def execute(self, body: Sequence[ast.stmt]) -> None:
+        """Follow statements one after another: both branches of a condition, and loops twice."""
 
     @abstractmethod
     def call(self, callee: Value, arguments: Arguments, node: ast.AST) -> Value:
         """Return the possible results of a call, and report what is wrong in what is called."""
 
+    @contextmanager
+    def within(self, label: str, node: ast.AST) -> Iterator[None]:
+        """Add a function or name to the chain of calls within the block."""
+        self.checker.chain.append((label, node, self.module))
+        try:
+            yield
+        finally:
+            self.checker.chain.pop()
+
     def quietly(self, node: ast.expr) -> Value:
         """Return the possible values of an expression, and report nothing."""
-        self.checker.quiet += 1
-        try:
+        with self.checker.following(quietly=True):
             return self.evaluate(node)
-        finally:
-            self.checker.quiet -= 1
 
     def report(self, code: str, node: ast.AST, what: str | None = None) -> None:
-        """Report a broken rule; `what` is the source of the node unless it is given."""
-        self.checker.report(code, node, self.module, what)
+        """Report a broken rule, once for each place; `what` is the source of the node unless it is given."""
+        (is_quiet, is_importing), chain = self.checker.mode, self.checker.chain
+        line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1
+        key = (self.module.path, line, column, code)
+        if not (is_quiet or (is_importing and code in _ALLOWED_AT_IMPORT) or key in self.checker.findings):
+            way = (name if each is chain[0][2] else f"{each.name}.{name}" for name, _, each in chain)
+            self.checker.findings[key] = Finding(*key[:3], code, what or rules.excerpt(node), tuple(way))
 
-    def inside(
-        self, *, function: FunctionDefinition | None = None, body_of: ClassDefinition | None = None
-    ) -> Self:
+    def inside(self, *, function: Function | None = None, body_of: Class | None = None) -> Self:
         """Return a scope within this one."""
         return type(self)(self.checker, self.module, self, function=function, body_of=body_of)
 
-    def class_of(self, node: ast.ClassDef) -> ClassDefinition:
-        """Return the definition of a class, the same one each time."""
-        return self.checker.classes.setdefault(node, ClassDefinition(node, self))
-
-    def function_of(self, node: FunctionNode) -> FunctionDefinition:
-        """Return the definition of a function at the top of a module or class, the same one each time."""
-        return self.checker.functions.setdefault(node, FunctionDefinition(node, self))
+    def class_of(self, node: ast.ClassDef) -> Class:
+        """Return the class that a statement defines, the same one each time."""
+        if node not in self.checker.classes:
+            self.checker.classes[node] = Class(node, self)
+        return self.checker.classes[node]
 
     def local(self, name: str) -> Value | None:
         """Return the value of a name in this or an enclosing scope, None when none of them has it."""
-        scope: Scope | None = self
-        while scope is not None and name not in scope.globals:
-            if name in scope.names:
-                return scope.names[name]
-            scope = scope.parent
-        return None
-
-    def bind(self, name: str, value: Value) -> None:
-        """Bind a name to a value from here on."""
-        scope: Scope | None = self.parent if name in self.nonlocals else self
-        while scope is not None and name in self.nonlocals and name not in scope.names:
-            scope = scope.parent
-        (scope or self).names[name] = value
+        if name in self.names or name in self.globals or self.parent is None:
+            return None if name in self.globals else self.names.get(name)
+        return self.parent.local(name)
 
     def is_global(self, name: str) -> bool:
         """Return whether this or an enclosing scope declares a name `global`."""
         return name in self.globals or (self.parent is not None and self.parent.is_global(name))
 
+    def marks(self, node: ast.AST) -> list[str]:
+        """Return the full names of the decorators that are not the user's."""
+        decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+        found = (self.quietly(each.func if isinstance(each, ast.Call) else each) for each in decorators)
+        return [option.name for value in found for option in value if isinstance(option, External)]
 
-class FunctionDefinition:
-    """A function, method or lambda of the user's, with the scope that contains it."""
+    def annotated(self, node: ast.expr | None) -> Value:
+        """Return the values that a name with this annotation may have."""
+        return join(*map(self._instance_of, self.quietly(node))) if node else ()
 
-    def __init__(self, node: FunctionNode, scope: Scope, owner: ClassDefinition | None = None) -> None:
-        self.node = node
-        self.scope = scope
-        self.owner = owner
-        own_name = "lambda" if isinstance(node, ast.Lambda) else node.name
-        self.name = f"{owner.name}.{own_name}" if owner else own_name
+    def _instance_of(self, type_: Option) -> Value:
+        match type_:
+            case Class():
+                return instance(type_)
+            case Instance(literal=str(text)):
+                return self.annotated(source.parse_expression(text))
+            case External(name=name, bound=arguments):
+                members = [join(*map(self._instance_of, argument)) for argument in arguments]
+                if name in _FIRST or name == "typing.Union":
+                    return join(*(members if name == "typing.Union" else members[:1]))
+                if name not in KINDS:
+                    return instance(name)
+                if KINDS[name] == "tuple" and arguments and arguments[-1] != literal(...):
+                    return row(*members)
+                element, item = join(*members[:1]), join(*members[1:])
+                return collection(KINDS[name], element, item if KINDS[name] == "dict" else None)
+        return ()
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether it is defined at the top of a module or class, so that all messages share it."""
-        return self.scope.function is None
+    def lookup(self, name: str) -> Value | None:
+        """Return the value of a name: of the scope, its class body, its module, or Python; None when there is none."""
+        found = self.local(name)
+        if found is None and self.body_of is not None and name in self.body_of.bindings:
+            found = join(*(self.bound(name, each, Owner.CLASS) for each in self.body_of.bindings[name]))
+        if found is None:
+            found = self._top_name(name, self.module)
+        is_builtin = found is None and hasattr(builtins, name)
+        return (External(f"builtins.{name}"),) if is_builtin else found
 
-    @cached_property
-    def is_generator(self) -> bool:
-        """Whether calling it returns an iterator."""
-        pending: list[ast.AST] = list(ast.iter_child_nodes(self.node))
-        while pending:
-            node = pending.pop()
-            if isinstance(node, ast.Yield | ast.YieldFrom):
-                return True
-            if not isinstance(node, FunctionNode | ast.ClassDef):
-                pending.extend(ast.iter_child_nodes(node))
-        return False
+    def _top_name(self, name: str, module: SourceModule) -> Value | None:
+        checker = self.checker
+        key = ("name", module, name, checker.mode)
+        if key not in checker.known:
+            checker.known[key] = ()  # for a name that is defined by itself
+            top = checker.top(module)
+            found = [top.bound(name, each, Owner.MODULE) for each in module.bindings.get(name, ())]
+            value = join(*found) if found else top.from_stars(name)
+            if value is None:
+                del checker.known[key]
+                return None
+            checker.known[key] = value
+        return checker.known[key]
+
+    def from_stars(self, name: str) -> Value | None:
+        """Return the value of a name that a star import of this module may bind."""
+        for star in self.module.bindings.get("*", ()):
+            module = self._imported_module(star) if isinstance(star, Imported) else None
+            found = self._top_name(name, module) if module else None
+            if isinstance(star, Imported) and module is None and name in _public_names(star.module):
+                found = (External(rules.canonical(f"{star.module}.{name}")),)
+            if found is not None:
+                return found
+        return None
+
+    def bound(self, name: str, binding: Binding, owner: Owner) -> Value:
+        """Return the value that one binding gives a name of this module or class body."""
+        if isinstance(binding, Imported):
+            return self.imported(binding)
+        if isinstance(binding, ast.ClassDef):
+            return (self.class_of(binding),)
+        if isinstance(binding, FunctionNode):
+            body = self.body_of
+            return (body.function(binding),) if body else self.decorated(Function(binding, self))
+        value = self.annotated(binding.annotation)
+        if binding.value is not None and not self.checker.is_too_deep(binding.value):
+            with self.within(name, binding.value), self.checker.following(importing=True):
+                given = self.evaluate(binding.value)
+            given = element_of(given) if binding.is_part else given
+            value = join(*filter(None, (given, value))) if any(map(is_literal, given)) else given or value
+        return owned(value, owner)
+
+    def _imported_module(self, binding: Imported) -> SourceModule | None:
+        modules, name = self.checker.modules, binding.module
+        return modules.near(self.module, name, binding.level) if binding.level else modules.find(name)
+
+    def imported(self, binding: Imported) -> Value:
+        """Return the value that an import binds."""
+        found, name = self._imported_module(binding), binding.attribute
+        if found is not None:
+            return (Package(found),) if name is None else self._in_package(found, name)
+        full = f"{binding.module}.{name}" if name else binding.module
+        return () if binding.level else (External(rules.canonical(full)),)
+
+    def _in_package(self, module: SourceModule, name: str) -> Value:
+        found = self._top_name(name, module)
+        inside = self.checker.modules.inside(module, name) if found is None else None
+        return (Package(inside),) if inside else found or ()
+
+    def decorated(self, function: Function) -> Value:
+        """Return the value of a function's name: the function, or what the user's decorators return for it."""
+        value: Value = (function,)
+        with self.checker.following(importing=function.scope.function is None):
+            for decorator in reversed(getattr(function.node, "decorator_list", [])):
+                for option in self.evaluate(decorator):
+                    if isinstance(option, External) and rules.called(option.name) == "CM804":
+                        self.report("CM804", decorator, option.name)
+                    elif isinstance(option, Function | Class):
+                        made = self.call((option,), Arguments((value,)), decorator)
+                        value = tuple(each for each in made if isinstance(each, Function)) or value
+        return value
+
+    def attribute(self, base: Value, name: str, node: ast.AST) -> Value:
+        """Return the possible values of an attribute, and report one that a handler must not read."""
+        return join(*(self._attribute(each, name, node) for each in base or (Instance(),)))
+
+    def check_read(self, value: Value, node: ast.AST) -> None:
+        """Report a name of a library that a handler must not read."""
+        for option in value:
+            if isinstance(option, External) and (code := rules.read(option.name)):
+                self.report(code, node, option.name)
+
+    def _attribute(self, option: Option, name: str, node: ast.AST) -> Value:  # noqa: C901 - one table of cases
+        found: Value = (Attribute(option, name),)
+        match option:
+            case _ if name == "__call__":
+                return (option,)
+            case External() | Package() if name == "__dict__":
+                return (option,)
+            case External(name=module):
+                found = (External(rules.canonical(f"{module}.{name}")),)
+                self.check_read(found, node)
+            case Package(module=module):
+                found = self._in_package(module, name)
+            case Instance(of=Class() as class_) if name == "__class__":
+                found = (class_,)
+            case Instance(of=Class() as class_) if name == "__dict__":
+                found = owned(collection("dict"), option.owner)
+            case Instance(of=Class() as class_):
+                bindings = class_.members(name, option.after)
+                members = [base.value_of(option, each, node) for base, each in bindings]
+                if not members or any(map(is_literal, members[0])):
+                    assigned = class_.assigned_to(name)
+                    members += [owned(assigned, option.owner)] if assigned else []
+                found = join(*members) if members else found
+            case Instance(of=str(of)) if of:
+                if name == "random" and of == CONTEXT:
+                    self.report("CM206", node, "context.random")
+                found = (External(of),) if name == "__class__" else _OF_INSTANCES.get(f"{of}.{name}", found)
+            case Class():
+                members = [base.value_of(option, each, node) for base, each in option.members(name)]
+                bases = [each for each in option.mro if isinstance(each, str) and each not in MODELS]
+                if members or not bases or bases[0] == "handlers.Handler":
+                    found = join(*members) if members else found
+                else:
+                    found = (External(f"{bases[0]}.{name}"),)
+            case Attribute():
+                found = (Attribute(Instance(owner=option.owner), name),)
+        return found
 
 
-MODELS: frozenset[object] = frozenset(
-    {"pydantic.BaseModel", "handlers.State", "handlers.Message", "typing.NamedTuple"}
-)
-"""Bases that make fields of the annotated names in a class body."""
-
-
-class ClassDefinition:
-    """A class of the user's, with the scope that contains it."""
-
-    def __init__(self, node: ast.ClassDef, scope: Scope) -> None:
-        self.node = node
-        self.scope = scope
-        self.name = node.name
-        self._functions: dict[ast.AST, FunctionDefinition] = {}
-
-    @cached_property
-    def bindings(self) -> Bindings:
-        """The names of its body."""
-        return bindings_of(self.node.body)
-
-    @cached_property
-    def body_scope(self) -> Scope:
-        """The scope of its body, which its methods do not see."""
-        return self.scope.inside(body_of=self)
-
-    def function(self, node: FunctionNode) -> FunctionDefinition:
-        """Return a method by its syntax tree, the same definition each time."""
-        return self._functions.setdefault(node, FunctionDefinition(node, self.scope, self))
-
-    @cached_property
-    def mro(self) -> list[ClassDefinition | str]:
-        """The class and its bases, nearest first; those that are not the user's by their full name."""
-        found: dict[ClassDefinition | str, None] = {}
-
-        def collect(definition: ClassDefinition) -> None:
-            if definition in found:
-                return
-            found[definition] = None
-            for node in definition.node.bases:
-                base = definition.scope.quietly(node.value if isinstance(node, ast.Subscript) else node)
-                for option in options(base):
-                    if isinstance(option, Class):
-                        collect(option.definition)
-                    elif isinstance(option, External):
-                        found[option.name] = None
-
-        collect(self)
-        return list(found)
-
-    @property
-    def users_mro(self) -> list[ClassDefinition]:
-        """The class and those of its bases that are the user's, nearest first."""
-        return [base for base in self.mro if isinstance(base, ClassDefinition)]
-
-    @property
-    def is_record(self) -> bool:
-        """Whether annotated names in its body are fields of its instances."""
-        return not MODELS.isdisjoint(self.mro) or any(
-            mark.endswith(("dataclass", "attr.s", "define")) for mark in _marks(self.node, self.scope)
-        )
-
-    def members(self, name: str) -> list[tuple[ClassDefinition, Binding]]:
-        """Return what a name is bound to in the class, or in the nearest base that has it."""
-        for base in self.users_mro:
-            if name in base.bindings.names:
-                return [(base, binding) for binding in base.bindings.names[name]]
-        return []
-
-    def marks_of(self, method: FunctionNode) -> list[str]:
-        """Return the full names of a method's decorators that are not the user's."""
-        return [] if isinstance(method, ast.Lambda) else _marks(method, self.body_scope)
-
-
-def _marks(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope) -> list[str]:
-    values = [
-        scope.quietly(each.func if isinstance(each, ast.Call) else each) for each in node.decorator_list
-    ]
-    return [option.name for value in values for option in options(value) if isinstance(option, External)]
+@cache
+def _public_names(module: str) -> frozenset[str]:
+    """Return what a star imports from a module for which there are rules, or that the linter imports itself."""
+    known = (rules.STAR_MODULES & sys.stdlib_module_names) | {"handlers", "pydantic"}
+    try:
+        found = vars(importlib.import_module(module)) if module.partition(".")[0] in known else {}
+    except ImportError:  # some modules exist on other operating systems only
+        found = {}
+    return frozenset(found.get("__all__", [name for name in found if not name.startswith("_")]))

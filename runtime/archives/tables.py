@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from uuid import UUID
 
 import msgpack
@@ -29,7 +29,7 @@ from runtime.archives import MARK
 from runtime.clock import to_datetime, to_microseconds
 from runtime.errors import ArchiveError, UsageError
 from runtime.file_systems import flush
-from runtime.retries import RetryPolicy, until_undisturbed
+from runtime.retries import RetryPolicy, first_error, until_undisturbed
 from runtime.versions.properties import number
 
 NAME = "manifest.json"
@@ -39,15 +39,13 @@ SCHEMA = pa.schema([("partition_key", pa.string()), ("row_key", pa.string()), ("
 
 GROUP_ROWS = 10_000
 GROUP_BYTES = 8 * 2**20
-FILE_BYTES = 64 * 2**20
-"""When a row group and a file are full, by the bytes of properties before compression."""
+FILE_BYTES = 64 * 2**20  # when a row group and a file are full, by the bytes of properties before compression
 
 _READ_ROWS = 1000
 _ROW = "IMPORT"
 _INT64, _DATETIME, _UUID = 1, 2, 3
 
-Tell = Callable[[str, int], None]
-"""Is told again and again what is being done, and with how many rows it was done."""
+Tell = Callable[[str, int], None]  # is told the present step, and how many rows it has done
 
 
 # Rows as bytes, and digests of sets of them.
@@ -100,9 +98,6 @@ def _of_extension(code: int, data: bytes) -> Value:
     return Int64(whole) if code == _INT64 else to_datetime(whole)
 
 
-# Files: read with errors that name them.
-
-
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Name the file in the error of whatever cannot be read."""
@@ -116,7 +111,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def read_batches(path: Path) -> Iterator[pa.RecordBatch]:
-    """Yield what a Parquet file holds, 1,000 rows at a time. Raises `ArchiveError` when it cannot be read."""
+    """Yield the content of a Parquet file, 1,000 rows at a time. Raises `ArchiveError`."""
     with reading(path), parquet.ParquetFile(path, page_checksum_verification=True) as file:
         # One row group at a time: asked for all, Arrow holds on to what it has read, up to the whole file.
         for group in range(file.num_row_groups):
@@ -168,7 +163,7 @@ class Manifest:
         return sum(file.bytes for file in self.files)
 
     def document(self) -> dict[str, Any]:
-        """Return what is written to the folder."""
+        """Return the content of the manifest file."""
         sums = {"rows": self.rows, "digest": self.digest}
         return {"format": FORMAT, "table": self.table, **sums, "files": list(map(asdict, self.files))}
 
@@ -207,9 +202,8 @@ def check_files(folder: Path, manifest: Manifest, tell: Tell) -> None:
         checked += found.count
 
 
-# Exporting. The manifest is written once the files were read back, and once nobody has written to the table since
-# its rows were read: so the rows are those of one moment. An export that was broken off has no manifest; the next
-# one begins anew.
+# The manifest of an export is written last: once the files were read back, and the table was found unchanged since its
+# rows were read, so that these are of one moment. An export that was broken off has no manifest, and starts over.
 
 
 async def export_table(table: Table, name: str, folder: Path, tell: Tell) -> Manifest:
@@ -252,7 +246,7 @@ async def export_table(table: Table, name: str, folder: Path, tell: Tell) -> Man
 
 
 def _prepare_folder(folder: Path) -> None:
-    """Make a folder that is empty, or delete what an export that was broken off left in it."""
+    """Make an empty folder, or empty one that a broken-off export has left."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / NAME).exists():
         raise UsageError(f"{folder} holds an export already: choose another folder.")
@@ -264,7 +258,7 @@ def _prepare_folder(folder: Path) -> None:
 
 
 async def all_pages(table: Table, *, keys_only: bool = False) -> AsyncIterator[Page]:
-    """Yield all rows of a table, page by page, repeating what the store did not answer."""
+    """Yield all rows of a table, page by page, with retries."""
     retries = RetryPolicy().beside(table)
     scan = partial(table.scan, None, select=[] if keys_only else None)
 
@@ -276,21 +270,52 @@ async def all_pages(table: Table, *, keys_only: bool = False) -> AsyncIterator[P
 
 
 def _written(row: Row) -> bytes:
-    """Return what is the same for two readings of a row exactly if nobody wrote it in between."""
+    """Return bytes that are equal for two readings of a row unless it was written in between."""
     packed: bytes = msgpack.packb((row.partition_key, row.row_key, row.etag))
     return packed
 
 
+class RowGroups:
+    """Writes a Parquet file, compressed, in row groups of bounded size, pages with checksums."""
+
+    def __init__(self, file: Path | BinaryIO, schema: pa.Schema, rows: int, size: int) -> None:
+        self.bytes = 0
+        self._file, self._schema, self._full = file, schema, (rows, size)
+        self._rows: list[Mapping[str, Any]] = []
+        self._bytes = 0
+
+    @cached_property
+    def _writer(self) -> parquet.ParquetWriter:
+        return parquet.ParquetWriter(self._file, self._schema, compression="zstd", write_page_checksum=True)
+
+    def add(self, row: Mapping[str, Any], size: int) -> None:
+        """Add a row, with its bytes before compression."""
+        self._rows.append(row)
+        self.bytes += size
+        self._bytes += size
+        if len(self._rows) >= self._full[0] or self._bytes >= self._full[1]:
+            self._end_group()
+
+    def close(self) -> None:
+        """Finish the file."""
+        if self._rows:
+            self._end_group()
+        self._writer.close()
+
+    def _end_group(self) -> None:
+        batch = pa.RecordBatch.from_pylist(self._rows, self._schema)
+        self._writer.write_batch(batch, row_group_size=batch.num_rows)
+        self._rows, self._bytes = [], 0
+
+
 class RowFiles:
-    """Writes rows to one file after another, compressed, in row groups of bounded size, pages with checksums."""
+    """Writes rows to one file after another."""
 
     def __init__(self, folder: Path) -> None:
         self.done: list[PartFile] = []
         self._folder = folder
         self._rows = SetDigest()
-        self._writer: parquet.ParquetWriter | None = None
-        self._group: list[tuple[str, str, bytes]] = []
-        self._group_bytes = self._file_bytes = 0
+        self._groups: RowGroups | None = None
 
     @property
     def _path(self) -> Path:
@@ -299,40 +324,26 @@ class RowFiles:
     def add(self, row: Row) -> None:
         """Write a row, in the order in which rows are added."""
         self._rows.add(packed_row(row))
-        properties = packed_properties(row.properties)
-        self._group.append((row.partition_key, row.row_key, properties))
-        self._group_bytes += len(properties)
-        if len(self._group) >= GROUP_ROWS or self._group_bytes >= GROUP_BYTES:
-            self._end_group()
-        if self._file_bytes >= FILE_BYTES:
+        self._groups = self._groups or RowGroups(self._path, SCHEMA, GROUP_ROWS, GROUP_BYTES)
+        packed = packed_properties(row.properties)
+        columns = {"partition_key": row.partition_key, "row_key": row.row_key, "properties": packed}
+        self._groups.add(columns, len(packed))
+        if self._groups.bytes >= FILE_BYTES:
             self.end_file()
 
     def end_file(self) -> None:
-        """Flush the file, and begin another when a row comes."""
-        if self._group:
-            self._end_group()
-        if self._writer is None:
+        """Flush the file. The next row begins another."""
+        if self._groups is None:
             return
-        self._writer.close()
+        self._groups.close()
         flush(self._path)
         size = self._path.stat().st_size
         self.done.append(PartFile(self._path.name, self._rows.count, self._rows.hexdigest(), size))
-        self._writer, self._rows, self._file_bytes = None, SetDigest(), 0
-
-    def _end_group(self) -> None:
-        if self._writer is None:
-            options: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
-            self._writer = parquet.ParquetWriter(self._path, SCHEMA, **options)
-        columns = map(pa.array, zip(*self._group, strict=True), SCHEMA.types)
-        batch = pa.RecordBatch.from_arrays(list(columns), schema=SCHEMA)
-        self._writer.write_batch(batch, row_group_size=batch.num_rows)
-        self._file_bytes += self._group_bytes
-        self._group, self._group_bytes = [], 0
+        self._groups, self._rows = None, SetDigest()
 
 
-# Importing, into a table that is empty. All files are verified before anything is written, and all rows are read
-# back afterwards. While it is written to, the table has a row that says so, with the number of files that are done:
-# an import that was broken off goes on there when it is run again, and no other export is taken in its place.
+# An import verifies all files, writes into an empty table, and reads all rows back. Meanwhile the table has a row with
+# the digest of the export and the number of files that are done, from which an import that was broken off resumes.
 
 
 async def import_table(table: Table, name: str, folder: Path, manifest: Manifest, tell: Tell) -> None:
@@ -406,7 +417,7 @@ def transactions(rows: Iterable[Row]) -> Iterator[Transaction]:
 
 
 async def _write(table: Table, waiting: Sequence[Transaction]) -> None:
-    """Carry out transactions that may be repeated: together where the table can, else several at a time."""
+    """Carry out transactions that may be repeated, in one commit if the table can do so, else 16 at a time."""
     retries = RetryPolicy().beside(table)
     if isinstance(table, CommitsTogether):
         for result in await until_undisturbed(retries, partial(table.transact_each, waiting)):
@@ -419,9 +430,7 @@ async def _write(table: Table, waiting: Sequence[Transaction]) -> None:
         async with slots:
             await until_undisturbed(retries, partial(table.transact, *transaction))
 
-    try:
+    with first_error():
         async with asyncio.TaskGroup() as group:
             for transaction in waiting:
                 group.create_task(carry_out(transaction))
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None

@@ -1,7 +1,7 @@
 """Versions and letters that truncation has cut, as files that are read without the table.
 
-A file gets its name once it is on the disk and was read back. So whatever has the name of a part is whole, and only
-then its versions are cut. A version may be in several parts: one that was written before a worker died stays.
+A file is renamed to the name of a part once it was flushed and read back; only then its versions are cut. A version may
+be in several parts: one that was written before a worker died stays.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from typing import Any, BinaryIO, Self
 import msgpack
 import pyarrow as pa
 import pyarrow.dataset as ds
-from pyarrow import parquet
 
 from handlers.codec import is_text
 from runtime.archives.tables import NAME as MANIFEST
-from runtime.archives.tables import read_batches, reading
+from runtime.archives.tables import RowGroups, read_batches, reading
 from runtime.errors import ArchiveError, UsageError
 from runtime.file_systems import flush
 from runtime.messages.envelope import IdKey, id_key, id_text
+from runtime.tables.columns import TEXT, TIME
+from runtime.tables.streams import COLUMNS
 from runtime.versions.columns import StateVersion
 from runtime.versions.run import Version
 
@@ -33,30 +34,9 @@ PARTS = "versions-*.parquet"
 LETTER_PARTS = "letters-*.jsonl"
 _UNFINISHED = "-unfinished"
 
-_TEXT = pa.string()
-_TIME = pa.timestamp("us", tz="UTC")
+_ENCODED = {"captured": pa.map_(TEXT, pa.binary()), "before": pa.binary(), "after": pa.binary()}
 SCHEMA = pa.schema(
-    [
-        ("handler", _TEXT),
-        ("business_id", _TEXT),
-        ("version", pa.int64()),
-        ("message_id", _TEXT),
-        ("type", _TEXT),
-        ("now", _TIME),
-        ("enqueued_at", _TIME),
-        ("written_at", _TIME),
-        ("batch", _TEXT),
-        ("batch_number", pa.int64()),
-        ("headers", pa.map_(_TEXT, _TEXT)),
-        ("captured", pa.map_(_TEXT, pa.binary())),
-        ("revision", pa.int32()),
-        ("schema", pa.int32()),
-        ("fingerprint", pa.binary()),
-        ("outputs_digest", pa.binary()),
-        ("state_digest", pa.binary()),
-        ("before", pa.binary()),
-        ("after", pa.binary()),
-    ]
+    [(name, _ENCODED.get(name, column.type)) for name, column in COLUMNS.items() if name != "changed"]
 )
 """The columns of a version, those of `runtime.tables`: states are encoded, as JSON of the schema version `schema`."""
 
@@ -127,8 +107,7 @@ class VersionPart(Part):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder / f"versions-{uuid.uuid4().hex}.parquet")
-        self._rows: list[Mapping[str, Any]] = []
-        self._bytes = 0
+        self._groups: RowGroups | None = None
 
     def add(self, handler: str, business_id: str, version: Version) -> None:
         """Add a version."""
@@ -146,28 +125,15 @@ class VersionPart(Part):
             **{name: getattr(version, name) for name in _OF_VERSION},
         }
         row = {name: values[name] for name in SCHEMA.names}
-        self._rows.append(row)
         self._written.update(msgpack.packb(list(row.values())))
-        self._bytes += len(version.before) + len(version.after)
-        if len(self._rows) >= _GROUP_ROWS or self._bytes >= _GROUP_BYTES:
-            self._end_group()
-
-    @cached_property
-    def _writer(self) -> parquet.ParquetWriter:
-        return parquet.ParquetWriter(self._stream, SCHEMA, compression="zstd", write_page_checksum=True)
+        self._groups = self._groups or RowGroups(self._stream, SCHEMA, _GROUP_ROWS, _GROUP_BYTES)
+        self._groups.add(row, len(version.before) + len(version.after))
 
     def close(self) -> None:
-        """Write what is left, and finish the file."""
-        if self._rows:
-            self._end_group()
-        if "_writer" in self.__dict__:
-            self._writer.close()
+        """Write the last row group, and finish the file."""
+        if self._groups is not None:
+            self._groups.close()
         super().close()
-
-    def _end_group(self) -> None:
-        batch = pa.RecordBatch.from_pylist(self._rows, SCHEMA)
-        self._writer.write_batch(batch, row_group_size=batch.num_rows)
-        self._rows, self._bytes = [], 0
 
     def _read_back(self, path: Path) -> Iterator[bytes]:
         for batch in read_batches(path):
@@ -178,13 +144,12 @@ class VersionPart(Part):
 
 def _rows_in(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """Return rows with times in microseconds, and maps as lists of pairs."""
-    plain = pa.schema([(field.name, pa.int64() if field.type == _TIME else field.type) for field in SCHEMA])
+    plain = pa.schema([(field.name, pa.int64() if field.type == TIME else field.type) for field in SCHEMA])
     rows: list[dict[str, Any]] = batch.cast(plain).to_pylist()
     return rows
 
 
 def _version_of(row: Mapping[str, Any]) -> Version:
-    """Return the version in a row, as the table gave it."""
     before, after = row["before"], row["after"]
     fields = {
         **{name: row[name] for name in StateVersion._fields},
@@ -199,10 +164,7 @@ def _version_of(row: Mapping[str, Any]) -> Version:
 
 
 def prepare_parts(folder: Path) -> None:
-    """Make a folder for parts, and delete files that were never finished. Nobody else may write there now.
-
-    Raises `UsageError` when it holds the export of a table.
-    """
+    """Make a folder for parts, and delete unfinished files. Raises `UsageError` when it holds the export of a table."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / MANIFEST).exists():
         raise UsageError(f"{folder} holds the export of a table: choose another folder.")
@@ -214,9 +176,8 @@ def prepare_parts(folder: Path) -> None:
 class ExportedVersions:
     """The versions in the parts of a folder, found by their stream and the ids of their messages.
 
-    Arrow reads the row groups whose statistics say that they may hold the stream. Truncation writes streams in the
-    order of their keys, so those of a stream are few. Raises `ArchiveError` for a part that cannot be read, and when
-    there is none.
+    Arrow reads only row groups that may hold the stream, which are few, as truncation goes by keys. Raises
+    `ArchiveError`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -238,10 +199,9 @@ class ExportedVersions:
     def find(
         self, handler: str, business_id: str, ids: Collection[IdKey], since: int = 0
     ) -> Mapping[IdKey, Version]:
-        """Return those versions of a stream that some messages made, by the ids of these.
+        """Return the versions of a stream that some messages made, by their ids.
 
-        Versions that were written at `since` or before, in microseconds since 1970 UTC, are left out: an object that
-        was forgotten then may have begun anew.
+        Left out are those written by `since`, in microseconds since 1970 UTC: the object was forgotten then.
         """
         texts = pa.array(filter(is_text, map(id_text, ids)), pa.string())
         return {
@@ -267,8 +227,8 @@ def files_that_name(folder: Path, handler: str, business_ids: Collection[str]) -
     """Return the files with rows of one of these objects, with how many. Raises `ArchiveError`.
 
     They are outcomes of batches, exports of tables and of versions. A row of a Parquet file names an object by its
-    columns `handler` and `business_id`, or by its `partition_key`, and an exported letter by its stream; what stands
-    in bodies and states is not looked at.
+    columns `handler` and `business_id`, or by its `partition_key`, an exported letter by its stream. Bodies and states
+    are not searched.
     """
     ids, keys = list(business_ids), [f"{handler}-{business_id}" for business_id in business_ids]
     counts = {}

@@ -27,8 +27,7 @@ from runtime.options import option
 
 if TYPE_CHECKING:
     from runtime.cli.console import Screen, StepProgress
-    from runtime.spark.batch import Batch, OutcomeCount
-    from runtime.spark.rounds import BatchResult
+    from runtime.spark.batch import Batch, BatchResult, OutcomeCount
     from runtime.spark.session import Session
 
     Work = Callable[[Batch, str], BatchResult]
@@ -282,7 +281,7 @@ class BatchChoices:
 
     def announced(self, screen: Screen) -> BatchChoices:
         """Return the choices with the id, a new one if none is given, and say how the batch goes on if it stops."""
-        from runtime.spark.rounds import new_batch_id
+        from runtime.spark.batch import new_batch_id
 
         batch_id = self.batch_id or new_batch_id()
         again = command_with("--batch-id", batch_id)

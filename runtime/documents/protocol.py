@@ -35,8 +35,7 @@ from runtime.versions.columns import compress, decompress
 #
 # After Masternak and Pobiega, "Exactly-once intuition" (exactly-once.github.io).
 
-MARKER = "DOCUMENTS"
-"""The row key of a marker, which can be scanned for: there may be registrations beside it."""
+MARKER = "DOCUMENTS"  # the row key of a marker: there may be registrations in its partition
 
 PREFIX = f"{MARKER}-"
 LAST = f"{PREFIX}~"
@@ -46,18 +45,14 @@ _NAMES = stored.chunk_names("Names", 4)
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """An attempt at a version of an object, by the object's partition key, and the names of its documents.
-
-    `batch` is None for a single message. `given_up_at` is when the attempt was kept from committing, None while it may
-    still commit. Times are in microseconds since 1970 UTC.
-    """
+    """An attempt at a version in its object's partition, with the names of its documents. Times are in microseconds."""
 
     key: str
     attempt: str
     names: Sequence[str]
     registered_at: int
-    batch: BatchKey | None = None
-    given_up_at: int | None = None
+    batch: BatchKey | None = None  # None for a single message
+    given_up_at: int | None = None  # when it was kept from committing; None while it may still commit
     etag: str = ""
 
     def taken_out(self) -> Include:
@@ -89,10 +84,7 @@ async def registrations_of(table: Table, key: str) -> list[Registration]:
 
 
 async def give_up(table: Table, registration: Registration, now: int) -> Registration:
-    """Keep an attempt from committing, durably. Costs one request.
-
-    Raises `ConcurrencyConflictError` when somebody else wrote the row, or took it out.
-    """
+    """Keep an attempt from committing, durably. One request. Raises `ConcurrencyConflictError` if its row changed."""
     given_up = replace(registration, given_up_at=now)
     change = Operation.replace(PREFIX + registration.attempt, given_up.properties(), registration.etag)
     (etag,) = await _write(table, registration.key, change)
@@ -199,8 +191,7 @@ class Documents:
     async def withdraw(self, registered: Registration, *, are_prepared: bool) -> None:
         """Give this attempt up and delete its documents, unless it was committed after all.
 
-        A document of which it is not known whether it was stored may still come into being: then the registration
-        stays, and a sweep deletes the document.
+        If one may still be stored by a late request, the registration stays, and a sweep deletes the document.
         """
         row = await self.table.get(registered.key, PREFIX + registered.attempt)
         if row is None:
@@ -212,7 +203,7 @@ class Documents:
 
 
 async def delete(store: DocumentStore, given_up: Registration) -> int:
-    """Delete the documents of an attempt that was given up, and return how many were there, as far as that is known."""
+    """Delete the documents of an attempt that was given up, and return how many are known to have been there."""
     return sum([bool(await store.delete(name)) for name in given_up.names])
 
 
@@ -221,25 +212,18 @@ FORGET_AFTER = timedelta(days=1)
 
 
 class Swept(NamedTuple):
-    """How many attempts a sweep gave up, how many documents it deleted, and how many attempts it left alone.
+    """The numbers of attempts given up, of documents deleted, and of attempts left alone."""
 
-    Left alone are attempts that are too `young`, those of `open` batches, and those that were `given_up` so recently
-    that a request of theirs may still take effect.
-    """
-
-    attempts: int = 0
-    documents: int = 0
+    attempts: int = 0  # given up
+    documents: int = 0  # deleted
     young: int = 0
-    open: int = 0
-    given_up: int = 0
+    open: int = 0  # of batches that are open
+    given_up: int = 0  # so recently that a late request may take effect
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentSweep:
-    """Sweeps the documents of one table. `open_batches` are those whose attempts are left alone.
-
-    With `only_look` nothing is written, and the documents that are counted are those that were registered.
-    """
+    """Sweeps the documents of one table, but for attempts of `open_batches`. With `only_look` it only counts."""
 
     table: Table
     store: DocumentStore
@@ -249,11 +233,10 @@ class DocumentSweep:
     only_look: bool = False
 
     async def sweep(self, older_than: timedelta) -> Swept:
-        """Delete what attempts have prepared that did not commit, and never will.
+        """Delete the documents of attempts that never commit: of ended batches, and of messages since `older_than`.
 
-        Those are attempts of a batch that has ended, and attempts at single messages that registered at least
-        `older_than` ago. Costs one request for each 1,000 objects for which documents were stored since the last sweep,
-        two for each of them, and one for each document that is deleted.
+        Costs one request for each 1,000 objects for which documents were stored since the last sweep, two for each of
+        them, and one for each document that is deleted.
         """
         latest, past = cut_off(self.clock, older_than), cut_off(self.clock, FORGET_AFTER)
         retries, done, left = self.retries.beside(self.table), Counter[str](), Counter[str]()
@@ -265,10 +248,10 @@ class DocumentSweep:
         return Swept(**done, **left)
 
     async def sweep_object(self, key: str, latest: int, past: int, done: Counter[str]) -> Counter[str]:
-        """Sweep the attempts at one object, and remove the marker when none is left. Return what is left alone.
+        """Sweep the attempts at one object, and remove the marker if none is left. Count those that are left alone.
 
-        Those are given up that registered at a time, `latest`, or before, and those forgotten that were given up at
-        another, `past`, or before. Times are in microseconds. `done` counts across tries, as a conflict undoes nothing.
+        Gives up those registered at `latest` or before, and forgets those given up at `past` or before, in
+        microseconds. `done` counts across retries, as a conflict undoes nothing.
         """
         marker = await self.table.get(key, MARKER)
         left, is_left = Counter[str](), False

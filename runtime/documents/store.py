@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
 from hashlib import sha256
@@ -15,28 +14,25 @@ from eventstore import StoreUnavailableError
 from handlers import DocumentReference
 from runtime.errors import MissingExtraError, UsageError
 from runtime.file_systems import Folder, open_folder, path_and_options
+from runtime.options import resolved
 
 
 class DocumentStore(Protocol):
-    """Keeps what attempts prepare, under names that no two attempts share.
+    """Stores the documents of attempts, under names that no two attempts share.
 
-    A store need not tell documents that count from others: nobody learns a name before its version is committed. Raise
-    `StoreUnavailableError` when a call may succeed if it is repeated: the message is then handled again, under other
-    names. Whatever else is raised ends the attempt, and fails a batch.
+    Raise `StoreUnavailableError` when a call may succeed if it is repeated: the message is then handled again, under
+    other names. Any other error ends the attempt, and fails a batch.
     """
 
     async def prepare(self, reference: DocumentReference, content: bytes) -> None:
         """Return when the document is durable under the reference's name."""
 
     async def delete(self, name: str) -> bool | None:
-        """Delete a document, if it is there. It may never have been prepared, or in part.
-
-        Return whether it was there, if that is known.
-        """
+        """Delete a document, even an incomplete one. Return whether it was there, None if that is unknown."""
 
 
 class ListedDocuments(DocumentStore, Protocol):
-    """A store that can be asked what it holds of one object, so that all of it can be erased."""
+    """A store that lists the documents of an object, so that they can be erased."""
 
     async def names(self, folder: str) -> Sequence[str]:
         """Return the names of all documents in an object's folder, whether they count or not."""
@@ -50,10 +46,7 @@ T = TypeVar("T")
 
 
 def open_place(url: str) -> Folder:
-    """Return the folder that a url names, whether it is there or not. Raises `UsageError` for an unknown form.
-
-    An error does not repeat the url, which may hold a secret.
-    """
+    """Return the folder that a url names, even if it is missing. Raises `UsageError`, without secrets of the url."""
     scheme, separator, _ = url.partition("://")
     if not separator or scheme == "file":
         return open_folder(url)
@@ -96,7 +89,6 @@ class FolderDocuments(ListedDocuments):
 
     @_blocking
     def prepare(self, reference: DocumentReference, content: bytes) -> None:
-        """Return when the file is durable, with its name."""
         folder, file = self._place(reference.name)
         if folder.is_local:
             folder.create()
@@ -117,7 +109,6 @@ class FolderDocuments(ListedDocuments):
 
     @_blocking
     def delete(self, name: str) -> bool:
-        """Delete the file, if it is there, and return whether it was."""
         folder, file = self._place(name)
         was_there = folder.delete_file(file)
         if folder.is_local and folder.exists():
@@ -133,12 +124,10 @@ class FolderDocuments(ListedDocuments):
 
     @_blocking
     def names(self, folder: str) -> Sequence[str]:
-        """Return the names of all documents in an object's folder."""
         return [f"{folder}/{file}" for file in self._folder.sub(folder).sizes()]
 
     @_blocking
     def remove(self, folder: str) -> None:
-        """Remove the folder of an object, if it is empty; an object store has none without documents."""
         self._folder.sub(folder).delete_if_empty()
 
     def _place(self, name: str) -> tuple[Folder, str]:
@@ -147,6 +136,7 @@ class FolderDocuments(ListedDocuments):
 
 
 _MAX_FOLDER = 120
+_HOLDS = " that names the store of documents"
 
 
 def object_folder(handler: str, business_id: str) -> str:
@@ -170,7 +160,7 @@ def open_documents(url: str) -> ListedDocuments:
 
     Raises `UsageError` for what is none of these, and `MissingExtraError` without pyarrow.
     """
-    named = _of_environment(url)
+    named = resolved(url, _HOLDS)
     try:
         return FolderDocuments(named)
     except ModuleNotFoundError as error:
@@ -181,7 +171,7 @@ def open_documents(url: str) -> ListedDocuments:
 
 def existing_documents(url: str) -> ListedDocuments:
     """Return the store behind a url as `open_documents` does. Raises `UsageError` for a folder that is not there."""
-    named = _of_environment(url)
+    named = resolved(url, _HOLDS)
     place = Path(unquote(named.removeprefix("file://")) if named.startswith("file://") else named)
     if (":" not in named or named.startswith("file://")) and not place.is_dir():
         raise UsageError(f"There is no folder of documents at {place}: say with --documents where they are.")
@@ -190,15 +180,5 @@ def existing_documents(url: str) -> ListedDocuments:
 
 def portable_url(url: str) -> str:
     """Return a url that means the same store in every process of this machine. It may hold a secret."""
-    named = _of_environment(url)
+    named = resolved(url, _HOLDS)
     return named if ":" in named else str(Path(named).absolute())
-
-
-def _of_environment(url: str) -> str:
-    if not url.startswith("env:"):
-        return url
-    name = url.removeprefix("env:")
-    named = os.environ.get(name, "")
-    if not named:
-        raise UsageError(f"The environment variable {name} that names the store of documents is not set.")
-    return named

@@ -23,57 +23,41 @@ class BatchKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OpenBatches:
-    """The batches that may still publish: those that were open, and all that begin later.
-
-    `next` is the number that the next batch gets, `numbers` are those of open batches.
-    """
+    """The batches that may still publish: those with one of these `numbers`, and all from number `next` on."""
 
     next: int = 1
     numbers: frozenset[int] = frozenset()
 
     def is_finished(self, batch: str | None, number: int | None) -> bool:  # noqa: ARG002 - the number decides
-        """Return whether nothing more will be published of a batch. Single messages, without a number, are finished.
-
-        Its number decides: an id can be used again once its row was pruned, a number never.
-        """
+        """Return whether a batch publishes nothing more, by its number: an id may be used again after pruning."""
         return number is None or (number < self.next and number not in self.numbers)
 
 
+# Errors of dead letters.
 HELD_BACK = "An earlier message of its stream is a dead letter, and the batch stops a stream there."
-"""The error of a new message that is held back."""
-
 FORGOTTEN = "Its business object was forgotten, and takes no message any more."
-"""The error of a message to an object that was forgotten."""
-
 PARKED = "Its stream is parked: an earlier message waits as a letter, to be redriven or given up."
-"""The error of a message that a letter holds back."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchContext:
-    """What a batch decides for all its messages.
+    """The decisions of a batch for all its messages."""
 
-    `batch_id` is None when messages are processed one at a time. `open_batches` are those whose outputs may be
-    unpublished; None when that is not known. `is_cascade` says that the messages are outputs of this batch, whose times
-    are the framework's own. `late` says what to do with a message that cannot be told from a duplicate, `on_error`
-    whether later new messages of a stream are held back when one is a dead letter, in this batch or until it is
-    redriven. `is_redrive` says that the messages are letters, which are handled again. `on_difference` says whether a
-    duplicate whose replay differs from what was recorded is a dead letter or fails the batch. `number` is the batch's
-    own, or that of a consumer's epoch. `limits` say how large a message may be.
-    """
-
-    batch_id: str | None = None
-    open_batches: OpenBatches | None = None
-    is_cascade: bool = False
+    batch_id: str | None = None  # None for single messages
+    open_batches: OpenBatches | None = None  # their outputs may be unpublished; None if they are not known
+    is_cascade: bool = False  # whether the messages are outputs of this batch, with times of the framework
     late: Literal["refuse", "process"] = "refuse"
+    """What happens to a message that cannot be told from a duplicate."""
     on_error: Literal["continue", "stop-stream", "park"] = "continue"
-    is_redrive: bool = False
+    """Whether a dead letter holds back new messages of its stream, in this batch or until it is redriven."""
+    is_redrive: bool = False  # whether the messages are letters, which are handled again
     on_difference: Literal["dead-letter", "fail"] = "dead-letter"
-    number: int | None = None
+    """What becomes of a duplicate whose replay differs from its record."""
+    number: int | None = None  # the batch's own, or that of a consumer's epoch
     limits: MessageLimits = USUAL
 
     def redriving(self, open_batches: OpenBatches | None) -> BatchContext:
-        """Return the same for letters, which are handled again beside open batches; None stands for no redrive."""
+        """Return the context of a redrive beside open batches; the same context for None."""
         return self if open_batches is None else replace(self, is_redrive=True, open_batches=open_batches)
 
     @property
@@ -82,14 +66,11 @@ class BatchContext:
         return None if self.batch_id is None else BatchKey(self.batch_id, self.number)
 
     def is_ours(self, batch: str | None, number: int | None) -> bool:
-        """Say whether a version is of this batch. One of an earlier batch with this id has another number, or none."""
+        """Return whether a version is of this batch, not of an earlier one with the same id."""
         return batch is not None and batch == self.batch_id and number == self.number
 
     def is_finished(self, batch: str | None, number: int | None) -> bool:
-        """Say whether the outputs of a version's batch are published, or never will be; also when that is not known.
-
-        No batch publishes those of single messages.
-        """
+        """Return whether a version's batch publishes nothing more. True for single messages, and if that is unknown."""
         return batch is None or self.open_batches is None or self.open_batches.is_finished(batch, number)
 
     @property
@@ -109,8 +90,8 @@ class DeadLetterLimit:
     """A number of deliveries, or a share of all in percent."""
 
     text: str
-    number: int | None
-    percent: float | None
+    most: float
+    is_share: bool
 
     @classmethod
     def parse(cls, text: str) -> DeadLetterLimit:
@@ -120,14 +101,14 @@ class DeadLetterLimit:
             raise UsageError(
                 f"{text!r} is no number of dead letters: write one such as 10, or a share such as 0.5%."
             )
-        return cls(found[0], int(found[1]) if found[1] else None, float(found[2]) if found[2] else None)
+        return cls(found[0], float(found[1] or found[2]), found[1] is None)
 
     def is_exceeded(self, counts: Mapping[str, int]) -> bool:
-        """Say whether a batch with these counts of outcomes by status has more."""
+        """Return whether a batch with these counts of outcomes by status has more."""
         dead = counts.get(Status.DEAD_LETTER, 0)
-        if self.percent is None:
-            return dead > (self.number or 0)
-        return 100 * dead > self.percent * sum(counts.get(status, 0) for status in Status)
+        if self.is_share:
+            return 100 * dead > self.most * sum(counts.get(status, 0) for status in Status)
+        return dead > self.most
 
     def __str__(self) -> str:
         return self.text
@@ -145,20 +126,16 @@ class Seen:
     dead_letter: bool = False
 
     def after(self, outcomes: Sequence[Outcome]) -> Seen:
-        """Return what has been seen after these outcomes too."""
+        """Return this with the decisions of more outcomes."""
         delivered = {id_key(each.envelope.message_id) for each in outcomes if each.version is not None}
         dead_letter = self.dead_letter or any(outcome.is_dead_letter for outcome in outcomes)
         return Seen({*self.delivered, *delivered}, dead_letter)
 
     def between_groups(self, outcomes: Sequence[Outcome]) -> Seen:
-        """Return what the next group of the stream has to know, after the outcomes of a whole group.
-
-        Copies of a message are adjacent, so only the last message may have more copies in the next group.
-        """
+        """Return the decisions for the next group: only the last message may have more copies there."""
         last = outcomes[-1].envelope.message_id
         copies = list(takewhile(lambda outcome: outcome.envelope.message_id == last, reversed(outcomes)))
         return replace(self.after(outcomes), delivered=self.after(copies).delivered)
 
 
-NOTHING = Seen()
-"""What has been seen when a stream begins."""
+NOTHING = Seen()  # what has been seen when a stream begins

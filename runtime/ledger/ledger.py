@@ -20,20 +20,9 @@ from datetime import datetime
 from enum import StrEnum
 from functools import partial
 from hashlib import sha256
-from typing import NamedTuple
 
-from eventstore import (
-    Int64,
-    Operation,
-    Row,
-    RowChangedError,
-    RowExistsError,
-    RowNotFoundError,
-    StoreUnavailableError,
-    Table,
-    Value,
-    pages,
-)
+from eventstore import Int64, Operation, Row, Table, Value, pages
+from eventstore.errors import RowChangedError, RowExistsError, RowNotFoundError, StoreUnavailableError
 from runtime.clock import Clock, to_datetime, to_microseconds
 from runtime.errors import BatchRefusedError, RetriesExhaustedError
 from runtime.ledger.batch import BatchKey, OpenBatches
@@ -43,8 +32,7 @@ from runtime.versions.properties import INT32, number, reading_row, text, time
 
 STATE_BASED = "state-based"
 
-EPOCH = "epoch "
-"""Begins what describes the input of a micro-batch."""
+EPOCH = "epoch "  # begins what describes the input of a micro-batch
 
 HIDDEN_EPOCHS = "_epochs"
 """The folder of OUT in which a micro-batch is made, and in which it waits until readers are to see it."""
@@ -63,29 +51,22 @@ class BatchStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BatchRecord:
-    """A batch as the ledger has it.
-
-    `input` describes log, app and options: the same id with another one is refused. `rounds` counts the rounds whose
-    outcomes are committed, `last_routable` the outputs of the last one that a handler takes. `token` is drawn when the
-    batch begins, and marks its folders. `algorithm` names the algorithm, and the place of its de-duplication store or
-    token store. `number` counts the batches of the table, from 1 on. `attempt` names the attempt at the next round that
-    counts, once that is decided.
-    """
+    """A batch as the ledger has it."""
 
     batch_id: str
-    input: str
+    input: str  # describes log, app and options: the same id with another input is refused
     out: str
-    token: str
+    token: str  # drawn when the batch begins; marks its folders
     status: BatchStatus
-    rounds: int
+    rounds: int  # those whose outcomes are committed
     started_at: datetime
     updated_at: datetime
     counts: Mapping[str, int]
-    last_routable: int = 0
-    algorithm: str = STATE_BASED
+    last_routable: int = 0  # the outputs of the last round that a handler takes
+    algorithm: str = STATE_BASED  # with the place of its de-duplication store or token store
     etag: str = ""
-    number: int = 0
-    attempt: str = ""
+    number: int = 0  # counts the batches of the table, from 1 on
+    attempt: str = ""  # the attempt at the next round that counts, once that is decided
 
     @property
     def key(self) -> BatchKey:
@@ -168,20 +149,16 @@ _PRUNED_AT_ONCE = 50
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """The counter of a ledger, or that of one without batches, which is not stored: `etag` is None.
-
-    `algorithm` is that of the table's batches, of which `first_batch` was the first. `settings` are those of the table:
-    they are read with the counter, and it does not store them.
-    """
+    """The counter of a ledger."""
 
     next: int = 1
-    algorithm: str | None = None
+    algorithm: str | None = None  # of the batches of the table
     first_batch: str = ""
-    etag: str | None = None
-    settings: TableSettings = field(default_factory=TableSettings)
+    etag: str | None = None  # None before the first batch
+    settings: TableSettings = field(default_factory=TableSettings)  # read with the counter, stored elsewhere
 
     def operation(self) -> Operation:
-        """Return what stores the counter, if nobody changed it since it was read."""
+        """Return the change that stores the counter, unless it was changed since it was read."""
         properties: dict[str, Value] = {
             "Next": Int64(self.next),
             "FirstBatch": self.first_batch,
@@ -196,21 +173,17 @@ def read_counter(row: Row) -> Counter:
     """Return the counter that a row holds. Raises `StoredDataError`."""
     values = row.properties
     with reading_row("The counter of batches", row):
-        return Counter(
-            next=number(values, "Next"),
-            algorithm=text(values, "Algorithm"),
-            first_batch=text(values, "FirstBatch"),
-            etag=row.etag,
-        )
+        next_, algorithm = number(values, "Next"), text(values, "Algorithm")
+        return Counter(next_, algorithm, text(values, "FirstBatch"), row.etag)
 
 
 def began(record: BatchRecord) -> Operation:
-    """Return what writes the marker of a batch that begins."""
+    """Return the change that writes the marker of a batch that begins."""
     return Operation.insert_or_replace(OPEN + record.batch_id, {"Number": Int64(record.number)})
 
 
 def past_marker(record: BatchRecord) -> Operation:
-    """Return what makes the marker of a batch that has ended."""
+    """Return the change that writes the marker of a batch that has ended."""
     time = _inverted(to_microseconds(record.updated_at))
     return Operation.insert_or_replace(f"{PAST}{time}-{record.batch_id}", {})
 
@@ -231,13 +204,6 @@ def _number(marker: Row) -> int:
         return number(marker.properties, "Number")
 
 
-class AlgorithmOfTable(NamedTuple):
-    """The algorithm that a table was processed with, and a batch that was."""
-
-    name: str
-    batch_id: str
-
-
 class Ledger:
     """The batches of one table."""
 
@@ -251,10 +217,10 @@ class Ledger:
     ) -> BatchRecord:
         """Begin a batch, or return the record of one that was begun with the same input. Costs two or three requests.
 
-        What it claims of the table is stored with it. A batch without a committed round takes another folder. Raises
-        `BatchRefusedError` for an id that was abandoned, used with other input, or has outcomes in another folder, and
-        for a table of another algorithm; `UsageError` for a claim that the table does not meet; `RetriesExhaustedError`
-        when too many others begin at the same moment.
+        The settings that it claims are stored with it. A batch without a committed round may move to another folder.
+        Raises `BatchRefusedError` for an id that was abandoned or has other input or another folder, and for a table of
+        another algorithm; `UsageError` for a claim that the table does not meet; `RetriesExhaustedError` after too many
+        conflicts.
         """
         check_id(batch_id)
         now, tries = self._now(), self._retries.start()
@@ -276,12 +242,8 @@ class Ledger:
         """Give a batch its number, its row and its marker, and the table its settings, in one transaction."""
         counter = await self._counter(asked.algorithm)
         record = replace(asked, number=counter.next)
-        counted = replace(
-            counter,
-            next=counter.next + 1,
-            algorithm=counter.algorithm or asked.algorithm,
-            first_batch=counter.first_batch or asked.batch_id,
-        )
+        first = (counter.algorithm or asked.algorithm, counter.first_batch or asked.batch_id)
+        counted = Counter(counter.next + 1, *first, counter.etag)
         insert = Operation.insert(record.batch_id, record_properties(record))
         operations = [insert, counted.operation(), began(record)]
         if claim is not None:
@@ -304,10 +266,7 @@ class Ledger:
         return await self._update(found, replace(found, out=asked.out, attempt=""))
 
     async def _counter(self, algorithm: str | None = None) -> Counter:
-        """Return the counter, one without an ETag when there is none. Costs a request.
-
-        Raises `BatchRefusedError` when the table was processed with another algorithm than the one that is given.
-        """
+        """Return the counter. One request. Raises `BatchRefusedError` for a table of another algorithm."""
         read = partial(self._table.query, PARTITION, COUNTER, OF_TABLE)
         rows = {row.row_key: row async for page in pages(read) for row in page.rows}
         counter = read_counter(rows[COUNTER]) if COUNTER in rows else Counter()
@@ -329,10 +288,7 @@ class Ledger:
         return found
 
     async def find(self, batch_id: str) -> BatchRecord | None:
-        """Return the record of a batch, None when there is none: it was never begun, or was pruned.
-
-        Raises `BatchRefusedError` for an id that is not usable.
-        """
+        """Return the record of a batch, None if the ledger has none. Raises `BatchRefusedError` for an invalid id."""
         check_id(batch_id)
         return await self._at(batch_id)
 
@@ -349,8 +305,8 @@ class Ledger:
     async def decide(self, record: BatchRecord, attempt: str) -> BatchRecord:
         """Note which attempt at the next round counts, unless another driver of the batch has noted one.
 
-        Return the batch with the attempt that counts, or with more rounds when that one is committed already. Costs a
-        request, and another when somebody else was faster.
+        Return the batch with the attempt that counts, or with more rounds if that one is committed. One request, two
+        after a conflict.
         """
         changed = replace(record, attempt=attempt, updated_at=self._now())
         operation = Operation.replace(record.batch_id, record_properties(changed), record.etag)
@@ -376,7 +332,7 @@ class Ledger:
         )
 
     async def begin_again(self, record: BatchRecord) -> BatchRecord:
-        """Note that no round of a batch is committed any more."""
+        """Discard the committed rounds of a batch."""
         return await self._update(record, replace(record, rounds=0, counts={}, last_routable=0, attempt=""))
 
     async def publish(self, record: BatchRecord) -> BatchRecord:
@@ -384,7 +340,7 @@ class Ledger:
         return await self._update(record, replace(record, status=BatchStatus.PUBLISHED))
 
     async def abandon(self, batch_id: str) -> BatchRecord:
-        """Abandon a batch: what it stored stays, what it did not publish it never will."""
+        """Abandon a batch: its versions stay, and it publishes nothing more."""
         record = await self.get(batch_id)
         if not record.is_finished:
             record = await self._update(record, replace(record, status=BatchStatus.ABANDONED))
@@ -393,7 +349,7 @@ class Ledger:
         return record
 
     async def _update(self, record: BatchRecord, wanted: BatchRecord) -> BatchRecord:
-        """Store a batch, or return what another driver of it has noted, when that one has come as far."""
+        """Store a batch, or return its record if another driver has come as far."""
         changed = replace(wanted, updated_at=self._now())
         operations = [Operation.replace(record.batch_id, record_properties(changed), record.etag)]
         if changed.is_finished:
@@ -412,7 +368,7 @@ class Ledger:
         return replace(changed, etag=etag)
 
     async def batches(self, limit: int) -> list[BatchRecord]:
-        """Return the newest batches: the open ones, then the others, the one that ended last first.
+        """Return the newest batches: the open ones, then the others by their end.
 
         Costs a request for each, one for each 1,000 open ones, and one for each 1,000 others that are asked for.
         """
@@ -426,16 +382,15 @@ class Ledger:
         found = [await self._at(id_of(marker.row_key)) for marker in markers[:limit]]
         return [record for record in found if record is not None]
 
-    async def algorithm(self) -> AlgorithmOfTable | None:
-        """Return the algorithm of the table's batches, None when there were none. Costs a request."""
+    async def algorithm(self) -> tuple[str, str] | None:
+        """Return the algorithm of the table's batches and the id of one; None without batches. Costs a request."""
         counter = await self._counter()
-        return None if counter.algorithm is None else AlgorithmOfTable(counter.algorithm, counter.first_batch)
+        return None if counter.algorithm is None else (counter.algorithm, counter.first_batch)
 
     async def check_table(self, algorithm: str, claim: Claim | None = None) -> None:
-        """Raise `BatchRefusedError` when a batch used another algorithm, or the same with its store elsewhere.
+        """Raise what `begin` raises for a table of another algorithm, or one that does not meet a claim.
 
-        This one would not recognise what was processed. Raises `UsageError` when the table does not meet a claim. Costs
-        as much as `algorithm`, and to key the draws of a new table one request more.
+        Costs as much as `algorithm`, and one request more to key the draws of a new table.
         """
         counter = await self._counter(algorithm)
         if claim is not None:
@@ -464,10 +419,10 @@ class Ledger:
         return OpenBatches(next_, frozenset(numbers)), settings
 
     async def prune(self, before: int, *, dry_run: bool = False) -> int:
-        """Delete the rows of batches that ended before a time, in microseconds, or only look. Return how many.
+        """Delete the rows of batches that ended before a time, in microseconds, unless `dry_run`. Return how many.
 
-        An open batch stays, however old it is. Costs a request for each 1,000 batches and one more, and a transaction
-        for each 50. Raises `RetriesExhaustedError` when others prune all the time.
+        Costs a request for each 1,000 batches and one more, and a transaction for each 50. Raises
+        `RetriesExhaustedError` after too many conflicts.
         """
         count, tries = 0, self._retries.start()
         first = f"{PAST}{_inverted(before - 1)}"
@@ -508,7 +463,7 @@ def _check_folder(found: BatchRecord, out: str) -> None:
 
 
 def _taken(found: BatchRecord) -> BatchRefusedError:
-    """Return the error that a batch was changed by somebody else, so that this driver cannot go on."""
+    """Return the error that another driver has changed the batch."""
     if found.status is BatchStatus.ABANDONED:
         return BatchRefusedError(f"Batch {found.batch_id} was abandoned while it ran.")
     return BatchRefusedError(
@@ -524,8 +479,7 @@ def _taken(found: BatchRecord) -> BatchRefusedError:
 # leaves its epoch open: the queue redelivers what it had not acknowledged, and when that is done the epoch can be
 # abandoned (`consistent batches --abandon`).
 
-INPUT = "single messages of a consumer"
-"""What the ledger has as the input of an epoch."""
+INPUT = "single messages of a consumer"  # what the ledger has as the input of an epoch
 
 
 @dataclass(slots=True, eq=False)
@@ -543,38 +497,32 @@ class Epoch:
         return self.record.number
 
 
+@dataclass(eq=False)
 class Epochs:
-    """The epochs of one consumer, each of which lasts at least so many microseconds.
+    """The epochs of one consumer, each of which lasts at least `length` microseconds. `new_id` draws unique ids."""
 
-    `new_id` draws an id that nobody else draws.
-    """
-
-    def __init__(self, ledger: Ledger, clock: Clock, new_id: Callable[[], str], length: int) -> None:
-        self._ledger = ledger
-        self._clock = clock
-        self._new_id = new_id
-        self._length = length
-        self._current: Epoch | None = None
-        self._former: list[Epoch] = []
+    ledger: Ledger
+    clock: Clock
+    new_id: Callable[[], str]
+    length: int
+    _current: Epoch | None = None
+    _former: list[Epoch] = field(default_factory=list)
 
     async def enter(self) -> Epoch:
-        """Return the epoch for a message that is to be handled now.
-
-        Costs nothing but for the first message of an epoch, which begins it: two or three requests.
-        """
+        """Return the epoch for a new message. The first message of an epoch begins it: two or three requests."""
         epoch = self._current
-        if epoch is None or self._clock() - epoch.began_at >= self._length:
-            record = await self._ledger.begin(f"consumer-{self._new_id()}", INPUT, "-")
-            epoch = Epoch(record, self._clock())
+        if epoch is None or self.clock() - epoch.began_at >= self.length:
+            record = await self.ledger.begin(f"consumer-{self.new_id()}", INPUT, "-")
+            epoch = Epoch(record, self.clock())
             self._retire()
             self._current = epoch
         epoch.running += 1
         return epoch
 
     async def leave(self, epoch: Epoch, message: Hashable | None) -> None:
-        """Note that a message that was handled in an epoch has published its outputs, and end former epochs.
+        """Note that a message has published its outputs, or is None and made no version; then end former epochs.
 
-        None stands for a message that made no version. Costs nothing, or two requests for each epoch that can end.
+        Costs two requests for each epoch that can end.
         """
         epoch.running -= 1
         for each in (*self._former, epoch):
@@ -582,10 +530,7 @@ class Epochs:
         await self._end_former()
 
     def fail(self, epoch: Epoch, message: Hashable) -> None:
-        """Note that a message may have a version in an epoch whose outputs are unpublished.
-
-        The epoch can end once this consumer has handled the message to its end.
-        """
+        """Note that a message may have unpublished outputs: its epoch stays open until it was handled again."""
         epoch.running -= 1
         epoch.failed.add(message)
 
@@ -596,7 +541,7 @@ class Epochs:
         return len(self._former)
 
     def _retire(self) -> None:
-        """Let nobody enter the present epoch any more."""
+        """Close the present epoch to new messages."""
         if self._current is not None:
             self._former.append(self._current)
             self._current = None
@@ -605,7 +550,7 @@ class Epochs:
         for epoch in [each for each in self._former if not each.running and not each.failed]:
             self._former.remove(epoch)
             try:
-                await self._ledger.publish(epoch.record)
+                await self.ledger.publish(epoch.record)
             except (StoreUnavailableError, RetriesExhaustedError):
                 self._former.append(epoch)  # the outputs are published all the same; it is tried again later
             except BatchRefusedError:

@@ -27,8 +27,7 @@ OF_TABLE = "!of-table"
 KEY_BYTES = 32
 _BETWEEN = ","
 
-Draws = Literal["plain", "keyed"]
-"""Whether draws follow from the message alone, or from a secret of the table too."""
+Draws = Literal["plain", "keyed"]  # by the message alone, or by a secret of the table too
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +43,7 @@ class Owner:
         return cls(app.name, frozenset(app.handlers))
 
     def is_same(self, other: Owner) -> bool:
-        """Say whether another app may be this one at another time.
-
-        Apps are told apart by name. One without a name may have gained handlers or lost some, but not both at once.
-        """
+        """Return whether another app may be this one: by its name or, without one, with more or fewer handlers."""
         if self.name is not None:
             return self.name == other.name
         return self.handlers <= other.handlers or other.handlers <= self.handlers
@@ -63,10 +59,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class TableSettings:
-    """What a table keeps for all who work on it; `etag` is None when it has kept nothing yet.
-
-    `draw_key` goes into all draws; None where these follow from messages alone.
-    """
+    """Settings that hold for all users of a table; `etag` is None before the first. Plain draws have no `draw_key`."""
 
     owner: Owner | None = None
     draw_key: bytes | None = field(default=None, repr=False)
@@ -93,10 +86,23 @@ class TableSettings:
         `draws` chooses keyed draws for a new table; `adopt` takes over a table of another app. Costs a request, two
         when the settings change, and for keyed draws one more for each 1,000 rows. Raises `UsageError`.
         """
-        asked = Claim(Owner.of(app), draws, adopt)
-        return await until_undisturbed(
-            (retries or RetryPolicy()).beside(table), partial(_claimed, table, asked)
-        )
+        claim = Claim(Owner.of(app), draws, adopt)
+
+        async def attempt() -> TableSettings:
+            first = await read_rows(Partition.exact(table, LEDGER), "!", OF_TABLE, None)
+            rows = {row.row_key: row for row in first}
+            own = rows.pop(OF_TABLE, None)
+            found = cls() if own is None else read_settings(own)
+            after = await claim.made_on(table, found, has_batches=bool(rows))
+            if after == found:
+                return found
+            try:
+                (etag,) = await table.transact(LEDGER, [after.operation()])
+            except RowError as error:
+                raise ConcurrencyConflictError(LEDGER, str(error)) from error
+            return replace(after, etag=etag)
+
+        return await until_undisturbed((retries or RetryPolicy()).beside(table), attempt)
 
     def check_owner(self, owner: Owner) -> None:
         """Raise `UsageError` when the table belongs to another app."""
@@ -107,7 +113,7 @@ class TableSettings:
             )
 
     def operation(self) -> Operation:
-        """Return what stores the settings, if nobody changed them since they were read."""
+        """Return the change that stores the settings, unless they were changed since they were read."""
         properties: dict[str, Value] = {}
         if self.owner is not None:
             properties["Handlers"] = _BETWEEN.join(sorted(self.owner.handlers))
@@ -122,19 +128,16 @@ class TableSettings:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a batch asks of a table: that it is its app's own, or becomes so with `adopt`; and how draws are made.
-
-    With None for `draws` they are made as the table has it, plain in a new one.
-    """
+    """A batch's demands on a table: that it is its app's own, and how draws are made."""
 
     owner: Owner
-    draws: Draws | None = None
-    adopt: bool = False
+    draws: Draws | None = None  # None for those of the table, or plain ones in a new table
+    adopt: bool = False  # whether a table of another app is taken over
 
     async def made_on(self, table: Table, found: TableSettings, *, has_batches: bool) -> TableSettings:
-        """Return the settings of a table after the batch, given those that it has. Raises `UsageError`.
+        """Return the settings of a table after the batch, given those it has. Raises `UsageError`.
 
-        Costs nothing, but for a secret of a table without batches: then a request for each 1,000 rows.
+        Keying the draws of a table without batches costs a request for each 1,000 rows; all else costs nothing.
         """
         if found.owner is None or self.adopt:
             after = replace(found, owner=self.owner)
@@ -155,23 +158,7 @@ class Claim:
         return replace(after, draw_key=secrets.token_bytes(KEY_BYTES))
 
 
-async def _claimed(table: Table, claim: Claim) -> TableSettings:
-    first = await read_rows(Partition.exact(table, LEDGER), "!", OF_TABLE, None)
-    rows = {row.row_key: row for row in first}
-    own = rows.pop(OF_TABLE, None)
-    found = TableSettings() if own is None else read_settings(own)
-    after = await claim.made_on(table, found, has_batches=bool(rows))
-    if after == found:
-        return found
-    try:
-        (etag,) = await table.transact(LEDGER, [after.operation()])
-    except RowError as error:
-        raise ConcurrencyConflictError(LEDGER, str(error)) from error
-    return replace(after, etag=etag)
-
-
 async def _has_objects(table: Table) -> bool:
-    """Say whether a table has a row of a business object."""
     async for page in pages(partial(table.scan, None, select=[])):
         if any("-" in row.partition_key for row in page.rows):
             return True

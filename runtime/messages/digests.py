@@ -33,10 +33,7 @@ _encode = Encoder(order="deterministic", enc_hook=_timestamp).encode
 
 
 def fingerprint(message_type: str, body: str | bytes, *, packed: bool = False) -> bytes:
-    """Return 16 bytes for a message, from the name of its type and its body.
-
-    `packed`: the body is msgpack and not JSON. Raises `ValueError`, or what msgpack raises, when it does not parse.
-    """
+    """Return 16 bytes for a type and a body of JSON, or of msgpack if `packed`. Raises errors of parsing."""
     parsed = unpack(body) if packed else from_json(body)  # type: ignore[arg-type] # bytes, as the caller says
     return digest((message_type, parsed))
 

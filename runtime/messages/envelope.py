@@ -21,10 +21,7 @@ R = TypeVar("R")
 
 
 class Columnar(Sequence[R]):
-    """Base of sequences that are kept column by column; the rows are named tuples, each made when it is asked for.
-
-    A subclass is a dataclass with slots: one list for each field of `row`, in their order.
-    """
+    """Base of sequences that are stored by columns: dataclasses with slots, one list for each field of `row`."""
 
     __slots__: tuple[str, ...] = ()
     row: ClassVar[Any]
@@ -78,10 +75,8 @@ def pieces(joined: bytes, size: int) -> list[bytes]:
     return list(struct.unpack(f"{size}s" * count, joined))
 
 
-# Message ids: one canonical text for each, and compact bytes to store them in.
-#
-# A UUID in any spelling is one id: small letters with hyphens. In a run, ids that are UUIDs take 16 bytes
-# each; any other text stands as text, so that no text can equal the bytes of a UUID.
+# Message ids: a UUID in any spelling is one id, in small letters with hyphens. In a run, UUIDs take 16 bytes each; any
+# other id is text, so that none can equal the bytes of a UUID.
 
 MAX_LENGTH = 255
 UUID_PATTERN = (
@@ -98,8 +93,7 @@ _UUID_BYTES = 16
 _UUIDS_ONLY = b"\x01"
 _MIXED = b"\x02"
 
-IdKey = bytes | str
-"""An id as it is compared and stored: 16 bytes for a UUID, else the text."""
+IdKey = bytes | str  # an id as it is compared and stored: 16 bytes for a UUID, else the text
 
 
 def canonical(text: str) -> str:
@@ -157,8 +151,7 @@ def join_ids(packed: bytes, following: bytes) -> bytes:
 
 # Row keys for message ids: the id itself where it fits, so that it can be read in the table, else its digest.
 
-FIRST, LAST = "ID-", "ID~"
-"""The bounds of the row keys of messages within their partition."""
+FIRST, LAST = "ID-", "ID~"  # the bounds of the row keys of messages within their partition
 
 _LONGEST = 120  # three times as many characters once each is escaped, which any table holds
 
@@ -172,10 +165,9 @@ def row_key(message_id: IdKey) -> str:
 
 
 class Envelope(NamedTuple):
-    """One delivery of a message.
+    """One delivery of a message. `message_id` is canonical, and `body` JSON text or msgpack bytes.
 
-    `message_id` is canonical; `body` is JSON text, or msgpack bytes; `business_id` is given when the sender names it;
-    times are microseconds since 1970 UTC. `enqueued_at` is what the sender stamped.
+    `business_id` is that of the sender, if any. Times are in microseconds since 1970 UTC.
     """
 
     message_id: str
@@ -198,7 +190,7 @@ class Envelope(NamedTuple):
         enqueued_at: datetime | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Envelope:
-        """Make an envelope of what came off a queue: the id made canonical, the time in microseconds.
+        """Make an envelope of a message from a queue.
 
         Raises `ValueError` for an id that is empty, has more than 255 characters, or is no valid text.
         """
@@ -211,10 +203,7 @@ class Envelope(NamedTuple):
         return cls(canonical(message_id), message_type, body, business_id, sequence, moment, copied)
 
     def to_json(self, handler: str | None = None) -> str:
-        """Return the delivery as one line of JSON, as a log may hold it: for one handler alone, if it is named.
-
-        A msgpack body is in hexadecimal digits.
-        """
+        """Return the delivery as a line of JSON for a log, with hexadecimal digits for msgpack."""
         fields = {
             **self._asdict(),
             "body": self.body if isinstance(self.body, str) else self.body.hex(),
@@ -249,8 +238,8 @@ _SURROGATES = "surrogatepass"
 def pack_envelope(envelope: Envelope) -> bytes:
     """Return a delivery as msgpack: the fields in their order, without those at the end that are None.
 
-    Nothing that an envelope may hold is lost, valid or not: text with half a character, a missing id or type, times to
-    the microsecond. What is neither text, bytes nor a number in its headers becomes its `repr`.
+    Invalid fields are kept too: text with half a character, a missing id or type. Headers that are neither text, bytes
+    nor numbers become their `repr`.
     """
     headers = envelope.headers
     fields: list[Any] = list(envelope._replace(headers=None if headers is None else dict(headers)))

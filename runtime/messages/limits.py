@@ -23,56 +23,40 @@ MIB = 2**20
 GIB = 2**30
 
 
+def _limit(name: str, default: int, text: str, **details: Any) -> Any:  # noqa: ANN401 - a field, as `option` returns
+    return option(text, default=default, name=f"--max-{name}", **(details or {"metavar": "N"}))
+
+
+_SIZE = {"parse": "size"}
+
+
 @dataclass(frozen=True, slots=True)
 class MessageLimits:
-    """What a message is refused for as `too_large`, and how long the error of a dead letter is.
+    """The limits of messages, and of the error of a dead letter. Headers count by the bytes of names and values."""
 
-    Headers are counted as the bytes of their names and values.
-    """
-
-    line: int = option(
+    line: int = _limit(
+        "line",
+        MIB,
         "Refuse longer lines of a log as too_large; a note with size, digest and the first kilobyte is kept.",
-        default=MIB,
-        name="--max-line",
-        parse="size",
+        **_SIZE,
     )
     """Also for rows of a table that are no messages, as JSON."""
-    body: int = option(
-        "Refuse messages with larger bodies as too_large.",
-        default=MIB,
-        name="--max-body",
-        parse="size",
-    )
-    headers: int = option(
+    body: int = _limit("body", MIB, "Refuse messages with larger bodies as too_large.", **_SIZE)
+    headers: int = _limit(
+        "headers",
+        64 * KIB,
         "Refuse messages with more bytes of headers, or in an id or a type, as too_large.",
-        default=64 * KIB,
-        name="--max-headers",
-        parse="size",
+        **_SIZE,
     )
-    outputs: int = option(
-        "Refuse a message for which a handler publishes more messages.",
-        default=1000,
-        name="--max-published",
-        metavar="N",
-    )
-    output_bytes: int = option(
+    outputs: int = _limit("published", 1000, "Refuse a message for which a handler publishes more messages.")
+    output_bytes: int = _limit(
+        "published-bytes",
+        4 * MIB,
         "Refuse a message for which a handler publishes more bytes of bodies and headers.",
-        default=4 * MIB,
-        name="--max-published-bytes",
-        parse="size",
+        **_SIZE,
     )
-    error: int = option(
-        "Cut the error of a dead letter to so many characters.",
-        default=MAX_ERROR_LENGTH,
-        name="--max-error",
-        metavar="N",
-    )
-    depth: int = option(
-        "Refuse JSON that is nested deeper as too_large; 200 at most.",
-        default=MAX_DEPTH,
-        name="--max-depth",
-        metavar="N",
-    )
+    error: int = _limit("error", MAX_ERROR_LENGTH, "Cut the error of a dead letter to so many characters.")
+    depth: int = _limit("depth", MAX_DEPTH, "Refuse JSON that is nested deeper as too_large; 200 at most.")
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -97,20 +81,17 @@ class MessageLimits:
 USUAL = MessageLimits()
 
 
-# Of a message that is too large a note is kept: JSON text in place of the body. A log that Spark reads has such notes
-# in place of lines and rows, made by `runtime.spark.logs.normalise`, so that what is too large never reaches a worker.
+# The body of a message that is too large is replaced by a note, as JSON text. `runtime.spark.logs.normalise` does so
+# for lines and rows of a log, so that none that is too large reaches a worker.
 
-KEPT = 1024
-"""How many bytes are kept of what is too large."""
+KEPT = 1024  # how many bytes are kept of what is too large
 
 NOTE = "too_large"
 NOT_KEPT = (
     "What was delivered was not kept, as it is too large: it can be redriven with a body in an edit only."
 )
 
-Bytes = bytes
-"""Bytes themselves, for the class that has a field of this name: their number."""
-
+Bytes = bytes  # for the class that has a field `bytes`
 _BEGINS = f'{{"{NOTE}":{{'
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 _BYTES_OF_A_CHARACTER = 4
@@ -121,7 +102,7 @@ _NAMES = ("message_id", "type", "business_id")
 
 
 class Excess(NamedTuple):
-    """What is too large of a message, and what is kept of that: `begins` is its first kilobyte."""
+    """The note on a part of a message that is too large: `begins` is its first kilobyte."""
 
     part: str
     bytes: int
@@ -143,7 +124,7 @@ class Excess(NamedTuple):
 
 
 def is_note(body: str | bytes | None) -> bool:
-    """Say whether a body is the note on one that was not kept."""
+    """Return whether a body is the note on one that was not kept."""
     if not isinstance(body, str) or not body.startswith(_BEGINS):
         return False
     try:
@@ -154,14 +135,14 @@ def is_note(body: str | bytes | None) -> bool:
 
 
 def kept_as_json(envelope: Envelope, handler: str | None) -> str:
-    """Return what is kept of a delivery as one line of JSON: what names it, and the note in place of its body."""
+    """Return a delivery that is too large as one line of JSON, with the note as its body."""
     fields = json.loads(envelope.to_json(handler))
     del fields["body"]
     return json.dumps(fields | json.loads(envelope.body), ensure_ascii=False)
 
 
 class TooLarge(NamedTuple):
-    """Why a delivery is too large, and what is kept of it."""
+    """The problem of a delivery that is too large, and the envelope with its note."""
 
     problem: str
     kept: Envelope
@@ -172,10 +153,7 @@ class TooLarge(NamedTuple):
 
 
 def find_excesses(envelopes: Envelopes, limits: MessageLimits) -> Mapping[int, TooLarge]:
-    """Return, by position, why deliveries are too large, and what is kept of them.
-
-    Looks at whole columns first: most groups have no delivery that must be measured.
-    """
+    """Return the deliveries that are too large by position. Whole columns are checked first, which most groups pass."""
     found = {}
     for position in _to_measure(envelopes, limits):
         envelope = envelopes[position]
@@ -190,12 +168,6 @@ def find_excesses(envelopes: Envelopes, limits: MessageLimits) -> Mapping[int, T
         names: dict[str, Any] = {name: _short(getattr(envelope, name)) for name in _NAMES}
         found[position] = TooLarge(problem, envelope._replace(body=excess.note, headers=None, **names))
     return found
-
-
-def find_notes(envelopes: Envelopes) -> Mapping[int, TooLarge]:
-    """Return, by position, letters of which nothing but a note was kept."""
-    bodies = enumerate(envelopes.bodies)
-    return {position: TooLarge(NOT_KEPT, envelopes[position]) for position, body in bodies if is_note(body)}
 
 
 def _to_measure(envelopes: Envelopes, limits: MessageLimits) -> list[int]:

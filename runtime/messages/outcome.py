@@ -50,9 +50,7 @@ class DeadLetterGroups:
     ) -> None:
         """Count a dead letter in its group."""
         key = (reason, handler, type_, without_values(error))
-        group = self._found.get(key)
-        if group is None:
-            group = self._found[key] = DeadLetters(reason, handler, type_, error, 0)
+        group = self._found.setdefault(key, DeadLetters(reason, handler, type_, error, 0))
         group.count += 1
         if message_id and message_id not in group.message_ids and len(group.message_ids) < _EXAMPLES:
             group.message_ids.append(message_id)
@@ -73,8 +71,7 @@ def group_dead_letters(rows: Iterable[Mapping[str, Any]]) -> list[DeadLetters]:
 OUTPUT_INDEX_BITS = 20
 
 MAX_ERROR_LENGTH = 2000
-_END = 100
-"""How much of the end of a long error is kept: it says in which line it was raised."""
+_END = 100  # how much of the end of a long error is kept: it says in which line it was raised
 
 
 class Status(StrEnum):
@@ -112,17 +109,15 @@ class Reason(StrEnum):
 
 
 class Output(NamedTuple):
-    """A published message, with the columns of a message log.
-
-    `sequence` is the version of the parent shifted by 20 bits, plus the output's index; `enqueued_at` is the recorded
-    time of the parent, in microseconds since 1970 UTC.
-    """
+    """A published message, with the columns of a message log."""
 
     message_id: str
     type: str
     body: str
     sequence: int
+    """The version of the parent shifted by 20 bits, plus the index of the output."""
     enqueued_at: int
+    """The recorded time of the parent, in microseconds since 1970 UTC."""
     headers: Mapping[str, str]
 
     def envelope(self) -> Envelope:
@@ -189,20 +184,16 @@ class Outputs(Columnar[Output]):
 def outputs_of(published: Sequence[Published], version: int, now: int) -> tuple[Output, ...]:
     """Return what the message published that made a version at a time."""
     numbered = enumerate(published, version << OUTPUT_INDEX_BITS)
-    return tuple(
-        [
-            Output(message_id, name, body.decode(), number, now, headers)
-            for number, (message_id, name, body, headers) in numbered
-        ]
-    )
+    outputs = [
+        Output(id_, name, body.decode(), n, now, headers) for n, (id_, name, body, headers) in numbered
+    ]
+    return tuple(outputs)
 
 
 class Outcomes(Sequence[Outcome]):
-    """How deliveries ended, in their order: the first ones, while there are fewer outcomes than `envelopes`.
+    """Outcomes of deliveries in their order, column by column; there may be fewer than `envelopes`.
 
-    For each there is its status, the version that its message made and when, and what it published. `refused` has the
-    outcomes, by position, that say more than that, such as dead letters. As a sequence it gives the outcomes one by
-    one, each made when it is asked for.
+    `refused` has, by position, the outcomes that the columns do not hold, such as dead letters. Rows are made lazily.
     """
 
     def __init__(
@@ -228,14 +219,14 @@ class Outcomes(Sequence[Outcome]):
         return found
 
     def processed(self, first: int, nows: Sequence[int], published: Sequence[Sequence[Published]]) -> None:
-        """Add the outcomes of the next deliveries, which made versions from number `first` on."""
+        """Add the next deliveries, which made versions from number `first` on."""
         self.statuses += [Status.PROCESSED] * len(nows)
         self.versions += range(first, first + len(nows))
         self.nows += nows
         self.published += published
 
     def conclude(self, status: Status, version: int | None, now: int, published: Sequence[Published]) -> None:
-        """Add the outcome of the next delivery."""
+        """Add the next delivery."""
         self.statuses.append(status)
         self.versions.append(version)
         self.nows.append(now)
@@ -265,7 +256,6 @@ class Outcomes(Sequence[Outcome]):
         return counts, Outputs(message_ids, types, bodies, sequences, times, headers)
 
     def __iadd__(self, other: Outcomes) -> Self:
-        """Add outcomes of the next deliveries."""
         first = len(self)
         self.refused.update({first + position: outcome for position, outcome in other.refused.items()})
         self.statuses += other.statuses
@@ -288,15 +278,12 @@ class Outcomes(Sequence[Outcome]):
             found = Outcomes(self.envelopes[index], self.handler, self.business_id)
             found.statuses, found.versions = self.statuses[index], self.versions[index]
             found.nows, found.published = self.nows[index], self.published[index]
-            places = enumerate(range(len(self))[index])
-            found.refused = {
-                place: self.refused[position] for place, position in places if position in self.refused
-            }
+            positions = enumerate(range(len(self))[index])
+            found.refused = {new: self.refused[old] for new, old in positions if old in self.refused}
             return found
         position = range(len(self))[index]
-        refused = self.refused.get(position)
-        if refused is not None:
-            return refused
+        if position in self.refused:
+            return self.refused[position]
         version = self.versions[position]
         outputs = outputs_of(self.published[position], version or 0, self.nows[position])
         envelope, status = self.envelopes[position], self.statuses[position]

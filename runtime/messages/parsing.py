@@ -21,7 +21,7 @@ from handlers.handler import KeyKind, Route
 from runtime.clock import EARLIEST
 from runtime.messages.digests import fingerprint
 from runtime.messages.envelope import Envelope, Envelopes, IdKey, canonical, id_key, id_keys
-from runtime.messages.limits import USUAL, MessageLimits, find_excesses, find_notes, is_note
+from runtime.messages.limits import NOT_KEPT, USUAL, MessageLimits, TooLarge, find_excesses, is_note
 from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.namesakes import is_from_outside
 
@@ -41,28 +41,21 @@ class Prepared(NamedTuple):
         return self.route.business_id(self.message)
 
 
-Delivery = Prepared | Outcome
-"""A delivery that was parsed: ready to be handled, or the dead letter that it is."""
+Delivery = Prepared | Outcome  # ready to be handled, or a dead letter
 
 _ALL = slice(0, None)
 
 
 @dataclass(slots=True)
 class Deliveries(Sequence[Delivery]):
-    """Deliveries that were parsed: for each the message in its body, or the dead letter that it is.
-
-    `keys` and `fingerprints` are those of the messages; a dead letter has some key and an empty fingerprint. `routes`
-    are the ways of the messages to their handler, by the name of their type. In a redrive, `letters` are the numbers of
-    the letters that the deliveries are, by which a mended body finds its own. As a sequence it gives the deliveries one
-    by one, each made when it is asked for.
-    """
+    """Parsed deliveries, column by column: for each its message or its dead letter. Rows are made lazily."""
 
     envelopes: Envelopes
-    keys: Sequence[IdKey]
+    keys: Sequence[IdKey]  # any for dead letters
     messages: Sequence[Message | Outcome]
-    fingerprints: Sequence[bytes]
-    routes: Mapping[str, Route]
-    letters: Sequence[int] | None = None
+    fingerprints: Sequence[bytes]  # empty for dead letters
+    routes: Mapping[str, Route]  # by the name of a type
+    letters: Sequence[int] | None = None  # their numbers in a redrive, by which a mended body finds its own
 
     @classmethod
     def of(cls, deliveries: Sequence[Delivery]) -> Deliveries:
@@ -116,10 +109,7 @@ class Deliveries(Sequence[Delivery]):
 
 
 def is_copy(delivery: Prepared, recorded: bytes) -> bool:
-    """Return whether a delivery has the recorded fingerprint of its id, under any name of its type.
-
-    The name is part of a fingerprint, and a type that was renamed takes messages under its old names too (`aliases`).
-    """
+    """Return whether a delivery has the recorded fingerprint of its id, under any name of its type (`aliases`)."""
     if delivery.fingerprint == recorded:
         return True
     others = [name for name in delivery.route.names if name != delivery.envelope.type]
@@ -127,10 +117,7 @@ def is_copy(delivery: Prepared, recorded: bytes) -> bool:
 
 
 def has_fingerprint(envelope: Envelope, names: Iterable[str], recorded: bytes, route: Route | None) -> bool:
-    """Say whether a body that its type refuses has the recorded fingerprint, under any of the type's names.
-
-    A body that does not parse has none.
-    """
+    """Return whether a body that its type refuses has the recorded fingerprint, under any of the type's names."""
     try:
         return recorded in _fingerprints(envelope, names, route)
     except Exception:  # noqa: BLE001 - a body may hold anything
@@ -168,16 +155,16 @@ def prepare_all(
     *,
     letters: Sequence[int] | None = None,
 ) -> Deliveries:
-    """Return the deliveries of one stream ready to be handled, or the dead letters that they are.
+    """Return the deliveries of one stream, each ready to be handled or a dead letter.
 
-    `business_id` is the one by which they were routed, None when none was found in their bodies. Of one that is too
-    large the dead letter keeps a note only. In a redrive `letters` are the numbers of the letters that the deliveries
-    are, and there may be notes among them.
+    `business_id` is the one by which they were routed, None when none was found in their bodies. The dead letter of one
+    that is too large has a note only. In a redrive `letters` are the numbers of the letters, and some may be notes.
     """
     keys = id_keys(envelopes.message_ids)
     excesses = dict(find_excesses(envelopes, limits))
     if letters is not None:
-        excesses |= find_notes(envelopes)
+        notes = (position for position, body in enumerate(envelopes.bodies) if is_note(body))
+        excesses |= {position: TooLarge(NOT_KEPT, envelopes[position]) for position in notes}
     parser = _Parser(handler, business_id, envelopes, limits.error, is_redrive=letters is not None)
     for position, problem in _problems(envelopes, keys).items():
         if envelopes.types[position] in handler.routes:
@@ -191,7 +178,7 @@ def prepare_all(
 def refused_for_size(
     envelope: Envelope, limits: MessageLimits = USUAL, handler: str | None = None
 ) -> Outcome | None:
-    """Return the dead letter that a delivery is which is too large, before its body is read; None for all others."""
+    """Return the dead letter of a delivery that is too large, before its body is read; None for all others."""
     excess = find_excesses(Envelopes.of([envelope]), limits).get(0)
     return None if excess is None else excess.of(handler)
 
@@ -199,9 +186,9 @@ def refused_for_size(
 def unroutable(
     envelope: Envelope, problem: str | None, handler: str | None = None, types: Collection[str] | None = None
 ) -> Outcome:
-    """Return the dead letter that a delivery is which no handler takes: nor the one that its log names, if it does.
+    """Return the dead letter of a delivery that no handler takes, nor the `handler` that its log names.
 
-    `problem` is what is wrong with its envelope, if anything is; `types` are those that its log may hold, None for all.
+    `problem` says why its envelope is invalid, if it is; `types` are those that its log may hold, None for all.
     """
     if problem is not None:
         reason = Reason.TOO_LARGE if is_note(envelope.body) else Reason.INVALID_ENVELOPE
@@ -215,7 +202,7 @@ def unroutable(
 
 
 def not_allowed(envelope: Envelope, handler: str | None, types: Collection[str] | None) -> Outcome | None:
-    """Return the dead letter that a delivery is whose log may not hold its type, None for all others."""
+    """Return the dead letter of a delivery whose log may not hold its type, None for all others."""
     if types is None or envelope.type in types:
         return None
     error = f"Its log may hold messages of {', '.join(sorted(types))}, not of {envelope.type}."
@@ -223,10 +210,7 @@ def not_allowed(envelope: Envelope, handler: str | None, types: Collection[str] 
 
 
 def business_id_of(route: Route, envelope: Envelope) -> str | None:
-    """Return the business id that the sender names, or the one in the body; None when there is none.
-
-    A UUID in any spelling is one. What is wrong with a body is told when it is prepared.
-    """
+    """Return the business id of the sender, or the one in the body, or None. `prepare` reports invalid bodies."""
     if not envelope.business_id:
         try:
             return route.business_id(read_body(route, envelope.body)) or None
@@ -237,10 +221,7 @@ def business_id_of(route: Route, envelope: Envelope) -> str | None:
 
 
 def id_as_written(route: Route, envelope: Envelope) -> str | None:
-    """Return the business id that the sender names, or that the text of a body has, be it a valid message or not.
-
-    Java, which routes a batch, finds the same. In a body of msgpack there is none.
-    """
+    """Return the business id of the sender, or the one in JSON text, valid or not. Java finds the same."""
     body, found = envelope.body, envelope.business_id
     if not found and isinstance(body, str):
         found = _id_in(body, route.wire_path)
@@ -248,10 +229,7 @@ def id_as_written(route: Route, envelope: Envelope) -> str | None:
 
 
 def _id_in(text: str, path: Sequence[str]) -> str | None:
-    """Return the text or the integer in a place of a JSON object, None where there is no such thing.
-
-    Of names that are given twice the last one counts. What follows the object is not looked at, nor is it by Java.
-    """
+    """Return the text or integer at a path of a JSON object, or None. Java treats equal names and a rest alike."""
     try:
         found, _ = _JSON.raw_decode(text.lstrip(" \t\r\n"))
     except (ValueError, RecursionError):
@@ -295,10 +273,9 @@ def read_body(route: Route, body: str | bytes) -> Message:
 
 @dataclass(slots=True)
 class _Parser:
-    """Parses the deliveries of one stream: all bodies of a type by one call, which ends at those that have a problem.
+    """Parses the deliveries of one stream: all bodies of a type by one call, which ends at the first invalid one.
 
-    `messages` are those in the bodies, or the dead letters that deliveries are; these have no fingerprint. `parsed`
-    grows by one with each body that was read.
+    `messages` has messages and dead letters; these have no fingerprint. `parsed` grows by one with each body.
     """
 
     handler: HandlerDefinition
@@ -315,10 +292,7 @@ class _Parser:
         self.fingerprints += [b""] * len(self.envelopes)
 
     def named(self, place: int) -> str | None:
-        """Return the business id of the dead letter that a delivery is, the same whoever routed it.
-
-        Java finds one in fractions and objects too, and in bodies that end early. A letter stays with its stream.
-        """
+        """Return the business id of a dead letter; None where Java may have found another one."""
         envelope = self.envelopes[place]
         route = self.handler.routes.get(envelope.type)
         if self.is_redrive or route is None or id_as_written(route, envelope) == self.business_id:

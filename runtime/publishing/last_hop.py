@@ -19,7 +19,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from enum import IntEnum, StrEnum
 from functools import partial
@@ -41,12 +41,11 @@ from runtime.versions.properties import expect, number, placed, reading_row, tex
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
-PARTITION = "deliveries."
-"""Begins the partition keys of customers."""
+PARTITION = "deliveries."  # begins the partition keys of customers
 
 
 class KeyState(IntEnum):
-    """What the value of a key says."""
+    """The value of a key."""
 
     LOCKED = 0
     SEALED = 1
@@ -69,43 +68,34 @@ class Key(NamedTuple):
     """A key as it is stored."""
 
     state: KeyState
-    holder: str
-    """The delivery that locked or sealed it."""
-    expires_at: int
-    """In microseconds since 1970 UTC."""
-    end: str | None = None
-    """How the delivery ended that sealed it, None while it sends, and for ever if it died."""
+    holder: str  # the delivery that locked or sealed it
+    expires_at: int  # in microseconds since 1970 UTC
+    end: str | None = None  # how the delivery that sealed it ended; None while it sends, or if it died
     why: str | None = None
     etag: str = ""
 
 
 class Keys(Protocol):
-    """What a store of keys does. Each call is atomic, and reads see what was written before.
+    """A store of keys. Each call is atomic, and reads see all earlier writes.
 
-    A store that did not answer raises `StoreUnavailableError`, and may have done what it was asked for.
+    A store that did not answer raises `StoreUnavailableError`; the call may have taken effect.
     """
 
     @property
     def sleep(self) -> Sleep:
-        """How to wait before a call is repeated."""
+        """Waits before a call is repeated."""
 
     async def get(self, key: DeliveryKey) -> Key | None:
         """Read a key. One that has expired may still be there."""
 
     async def put(self, key: DeliveryKey, new: Key, over: Key | None = None) -> Key | None:
-        """Store a key if there is none, or over the one that was read; None when another is there.
-
-        What is there on return is durable.
-        """
+        """Store a key if there is none, or over the one that was read, durably. None when another is there."""
 
     async def delete(self, key: DeliveryKey, found: Key) -> None:
-        """Delete a key, unless it is another by now than the one that was read."""
+        """Delete a key, unless it was changed since it was read."""
 
     def unended(self) -> AsyncIterator[tuple[str, str]]:
-        """Yield customer and message of each sealed key that says no end.
-
-        At most once these are deliveries whose process died while it sent, and those that send now.
-        """
+        """Yield customer and message of each sealed key without an end: its process sends now, or died."""
 
 
 class TableKeys:
@@ -116,12 +106,10 @@ class TableKeys:
         self.sleep = sleep_beside(table)
 
     async def get(self, key: DeliveryKey) -> Key | None:
-        """Read a key."""
         row = await self.table.get(PARTITION + key.customer, row_key(key.message))
         return None if row is None else read_key(row)
 
     async def put(self, key: DeliveryKey, new: Key, over: Key | None = None) -> Key | None:
-        """Store a key if there is none, or over the one that was read; None when another is there."""
         expires_at, name = to_datetime(new.expires_at), row_key(key.message)
         row: dict[str, Value] = {"Value": int(new.state), "Holder": new.holder, "ExpiresAt": expires_at}
         row |= {name: text for name, text in (("End", new.end), ("Why", new.why)) if text is not None}
@@ -136,14 +124,12 @@ class TableKeys:
         return new._replace(etag=etag)
 
     async def delete(self, key: DeliveryKey, found: Key) -> None:
-        """Delete a key, unless it is another by now."""
         with suppress(RowError):
             deletion = Operation.delete(row_key(key.message), found.etag)
             await self.table.transact(PARTITION + key.customer, [deletion])
         await self.table.barrier()
 
     async def unended(self) -> AsyncIterator[tuple[str, str]]:
-        """Yield customer and message of each sealed key that says no end."""
         # "/" follows ".".
         async for page in pages(partial(self.table.scan, None, PARTITION, "deliveries/")):
             for row in page.rows:
@@ -152,17 +138,18 @@ class TableKeys:
                     yield row.partition_key.removeprefix(PARTITION), row.row_key.removeprefix("ID-T-")
 
     async def forget_expired(self, customer: str, now: int) -> int:
-        """Delete the keys of a customer that have expired by a time, in microseconds. Return how many.
+        """Delete the keys of a customer that expired by `now`, and return how many.
 
-        Costs a request for each 1,000 keys, and one for each that is deleted.
+        A request for each 1,000 keys, and one for each that is deleted.
         """
         forgotten = 0
         async for page in pages(partial(self.table.query, PARTITION + customer, FIRST, LAST)):
             for row in page.rows:
                 if read_key(row).expires_at <= now:
                     with suppress(RowError):
-                        deletion = Operation.delete(row.row_key, row.etag)
-                        await self.table.transact(row.partition_key, [deletion])
+                        await self.table.transact(
+                            row.partition_key, [Operation.delete(row.row_key, row.etag)]
+                        )
                         forgotten += 1
         return forgotten
 
@@ -187,8 +174,8 @@ def read_key(row: Row) -> Key:
 class RedisKeys:
     """Keys in a Redis database, under names that begin with a prefix. Redis drops them when they expire.
 
-    A value is the JSON array of a key's fields. It is written if nothing is there (`SET NX`), or if what is there is
-    still what was read (`WATCH`, `MULTI`).
+    A value is the JSON array of the fields of a key, written if there is none (`SET NX`) or it is unchanged (`WATCH`,
+    `MULTI`).
     """
 
     def __init__(self, redis: Redis, prefix: str) -> None:
@@ -197,13 +184,11 @@ class RedisKeys:
         self.sleep: Sleep = asyncio.sleep
 
     async def get(self, key: DeliveryKey) -> Key | None:
-        """Read a key."""
         with _explained():
             value = await self._redis.get(self._name(key))
         return None if value is None else _read(value, self._name(key))
 
     async def put(self, key: DeliveryKey, new: Key, over: Key | None = None) -> Key | None:
-        """Store a key if there is none, or over the one that was read; None when another is there."""
         value = json.dumps([int(new.state), new.holder, new.expires_at, new.end, new.why])
         until = -(-new.expires_at // 1000)
         if over is None:
@@ -214,7 +199,6 @@ class RedisKeys:
         return new._replace(etag=value) if put else None
 
     async def delete(self, key: DeliveryKey, found: Key) -> None:
-        """Delete a key, unless it is another by now."""
         await self._change(key, found)
 
     async def unended(self) -> AsyncIterator[tuple[str, str]]:
@@ -228,7 +212,7 @@ class RedisKeys:
                     yield unquote(customer), message
 
     async def weaknesses(self) -> list[str]:
-        """Return sentences on what this Redis may forget, as far as it tells."""
+        """Return sentences on how this Redis may lose keys, by its own settings."""
         with _explained():
             said: dict[str, Any] = await self._redis.info("persistence") | await self._redis.info("memory")
         found = []
@@ -271,7 +255,7 @@ class RedisKeys:
 
 @asynccontextmanager
 async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
-    """Connect to the Redis behind a url and give its keys. Raises `UsageError` when it does not answer, or refuses."""
+    """Connect to the Redis of a url and yield its keys. Raises `UsageError` when it does not answer, or refuses."""
     try:
         from redis.asyncio import Redis  # noqa: PLC0415 - its extra
         from redis.asyncio.retry import Retry  # noqa: PLC0415 - its extra
@@ -309,7 +293,7 @@ async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Raise `StoreUnavailableError` when a command may or may not have been done, `TargetError` when it was refused."""
+    """Raise `StoreUnavailableError` when the outcome of a command is unknown, `TargetError` when it was refused."""
     from redis.exceptions import ConnectionError, RedisError, TimeoutError  # noqa: A004, PLC0415 - its extra
 
     try:
@@ -333,10 +317,7 @@ _REDIS = ("redis://", "rediss://", "unix://")
 
 @asynccontextmanager
 async def open_keys(url: str, table: str) -> AsyncIterator[Keys]:
-    """Open the keys behind the url of a store, in a table of this name, or in Redis under names that begin so.
-
-    Raises `UsageError` when no Redis answers, `MissingExtraError` without redis-py, and `StoreUrlError`.
-    """
+    """Open the keys of a store: in a table of this name, or in Redis under names that begin so. Raises `UsageError`."""
     if url.startswith(_REDIS):
         async with open_redis(url, table) as keys:
             yield keys
@@ -348,7 +329,7 @@ async def open_keys(url: str, table: str) -> AsyncIterator[Keys]:
 
 
 async def weaknesses(url: str, table: str) -> list[str]:
-    """Return sentences on what the store of keys may forget, as far as it tells: none of a table."""
+    """Return sentences on how the store of keys may lose some: none for a table."""
     if not url.startswith(_REDIS):
         return []
     async with open_redis(url, table) as keys:
@@ -365,11 +346,9 @@ AT_LEAST_ONCE = "AT_LEAST_ONCE_SENDING_CUSTOMERS"
 LOCK_LIMIT = ("TTL_LOCK_TIME_LIMIT_MS", "TTL_LOCK_TIME_LIMIT_MILLIS")
 TTL = "TTL_IDEMPOTENCY_PER_CUSTOMER_SEC"
 
-DEFAULT_CUSTOMER = "default"
-"""The customer of all messages when no field names one."""
+DEFAULT_CUSTOMER = "default"  # the customer of all messages when no field names one
 
-Send = Callable[[], Awaitable[None]]
-"""Sends the message. Raises when it could not."""
+Send = Callable[[], Awaitable[None]]  # sends the message. Raises when it could not.
 
 _TTL = TypeAdapter(dict[str, PositiveInt])
 _MICROSECOND = timedelta(microseconds=1)
@@ -382,13 +361,10 @@ class DeliverySettings:
 
     at_least_once: frozenset[str] = frozenset()
     """Customers, or "*" for all. The others are sent to at most once."""
-
     lock_limit: timedelta = timedelta(minutes=2)
     """After which time a lock expires."""
-
     ttl: Mapping[str, timedelta] = field(default_factory=dict)
     """How long sealed keys are kept, by customer."""
-
     default_ttl: timedelta = timedelta(hours=6)
 
     @classmethod
@@ -422,7 +398,6 @@ class DeliverySettings:
         return "*" in self.at_least_once or customer in self.at_least_once
 
     def ttl_of(self, customer: str) -> timedelta:
-        """Return how long the sealed keys of a customer are kept."""
         return self.ttl.get(customer, self.default_ttl)
 
 
@@ -440,13 +415,18 @@ class OutgoingMessage:
 
 
 class End(StrEnum):
-    """How a delivery ended."""
+    """The end of a delivery, or of an output at any target."""
 
     SENT = "sent"
     NOT_SENT = "not_sent"
-    UNKNOWN = "unknown"
-    FILTERED = "filtered"
-    LOCKED = "locked"
+    UNKNOWN = "unknown"  # it timed out, or the process died: it may have been sent
+    FILTERED = "filtered"  # it was sent before, by another delivery or publication
+    LOCKED = "locked"  # another delivery is sending it
+
+    @property
+    def is_letter(self) -> bool:
+        """Whether it makes an output a dead letter."""
+        return self in {End.NOT_SENT, End.UNKNOWN}
 
 
 class Delivered(NamedTuple):
@@ -457,8 +437,8 @@ class Delivered(NamedTuple):
     try_again_at: int | None = None
     """In microseconds since 1970: the message must not be acknowledged, but redelivered then or later."""
 
-    found: Key | None = None
-    """The key of another delivery, which kept this one from sending."""
+    found: Key | None = None  # the key of another delivery, which kept this one from sending
+    error: Exception | None = None  # raised by the sender
 
     @property
     def is_done(self) -> bool:
@@ -467,32 +447,24 @@ class Delivered(NamedTuple):
 
 
 def is_transient(error: Exception) -> bool:
-    """Return whether another attempt may succeed after what a sender raised."""
+    """Return whether another attempt may succeed after an error of a sender."""
     return isinstance(error, TransientError | TimeoutError | ConnectionError)
 
 
+@dataclass(eq=False)
 class IdempotentDelivery:
-    """Sends messages to customers, each at most once or at least once.
+    """Sends messages to customers, each at most once or at least once. Costs two requests, also for a filtered one."""
 
-    Costs two requests for a message that is sent and for one that is filtered.
-    """
+    keys: Keys
+    settings: DeliverySettings = field(default_factory=DeliverySettings)
+    _: KW_ONLY
+    is_transient: Callable[[Exception], bool] = is_transient
+    clock: Clock = system_clock
+    new_id: NewId = fresh_id
+    retries: RetryPolicy = field(default_factory=RetryPolicy)
 
-    def __init__(
-        self,
-        keys: Keys,
-        settings: DeliverySettings | None = None,
-        *,
-        is_transient: Callable[[Exception], bool] = is_transient,
-        clock: Clock = system_clock,
-        new_id: NewId = fresh_id,
-        retries: RetryPolicy | None = None,
-    ) -> None:
-        self.keys = keys
-        self.settings = settings or DeliverySettings()
-        self.is_transient = is_transient
-        self.clock = clock
-        self.new_id = new_id
-        self.retries = (retries or RetryPolicy()).sleeping(keys.sleep)
+    def __post_init__(self) -> None:
+        self.retries = self.retries.sleeping(self.keys.sleep)
 
     async def deliver(
         self, customer: str, message_id: str, send: Send, *, is_redrive: bool = False
@@ -502,10 +474,8 @@ class IdempotentDelivery:
         `is_redrive` sends again although another delivery has ended without sending, or said no end. Raises
         `RetriesExhaustedError` after too many attempts in a row that lost a race or got no answer.
         """
-        key, name = DeliveryKey.of(customer, message_id), self.new_id()
-        if self.settings.is_at_least_once(customer):
-            return await self.at_least_once(key, name, send, is_redrive=is_redrive)
-        return await self.at_most_once(key, name, send, is_redrive=is_redrive)
+        deliver = self.at_least_once if self.settings.is_at_least_once(customer) else self.at_most_once
+        return await deliver(DeliveryKey.of(customer, message_id), self.new_id(), send, is_redrive=is_redrive)
 
     async def at_most_once(
         self, key: DeliveryKey, name: str, send: Send, *, is_redrive: bool = False
@@ -539,9 +509,9 @@ class IdempotentDelivery:
     async def take(
         self, key: DeliveryKey, name: str, state: KeyState, period: timedelta, *, is_redrive: bool
     ) -> Key:
-        """Store a key for a period, unless there is one that has not expired. Return the one that is stored.
+        """Store a key for a period, unless one is valid, and return the one that is stored.
 
-        That may be this delivery's own, from a call that was not answered.
+        That may be this delivery's own, from a call whose answer was lost.
         """
 
         async def attempt() -> Key:
@@ -567,11 +537,11 @@ class IdempotentDelivery:
             # What timed out may have arrived.
             end = End.UNKNOWN if isinstance(error, TimeoutError) else End.NOT_SENT
             why = f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
-            return Delivered(end, why, self.clock() if self.is_transient(error) else None)
+            return Delivered(end, why, self.clock() if self.is_transient(error) else None, error=error)
         return Delivered(End.SENT)
 
     def found(self, other: Key) -> Delivered:
-        """Return what the key of another delivery means for this one."""
+        """Return the outcome of a delivery that finds another one's key."""
         if other.state is KeyState.SEALED:
             return Delivered(End.FILTERED, "filtered by idempotency", found=other)
         return Delivered(End.LOCKED, "Another delivery of it is under way.", other.expires_at, other)

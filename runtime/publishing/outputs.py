@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,19 +22,16 @@ import pyarrow.parquet as pq
 
 from runtime.errors import BatchRefusedError, OutcomesMissingError, UsageError
 from runtime.file_systems import Folder, open_folder
-from runtime.ledger.ledger import HIDDEN_EPOCHS, MARK, BatchRecord, BatchStatus, mark_of
+from runtime.ledger.ledger import HIDDEN_EPOCHS, BatchRecord, BatchStatus, mark_of
 from runtime.publishing.publisher import CommittedOutput
 
-_NO_JSON = re.compile(r'"(?:[^"\\]|\\.)*"|NaN|-?Infinity')
+_NO_JSON = re.compile(r'("(?:[^"\\]|\\.)*")|NaN|-?Infinity')
 """Floats in bodies that JSON has no form for, and all strings, which may hold these words."""
 
 
 @contextmanager
 def cut(tables: Iterable[pa.Table], count: int) -> Iterator[Slices]:
-    """Cut outputs into slices, in temporary files that are deleted at the end.
-
-    `tables` have the columns of `CommittedOutput`, and in all of them each slice is there as a whole or not at all.
-    """
+    """Cut tables of outputs into slices, in temporary files. Tables may lack slices, but have each as a whole."""
     with TemporaryDirectory(prefix="consistent-slices-") as folder:
         counts: Counter[int] = Counter()
         types: set[str] = set()
@@ -81,13 +77,9 @@ class Slices:
                         known.add(row["message_id"])
                         body = row["body"]
                         if "NaN" in body or "Infinity" in body:
-                            body = _NO_JSON.sub(_as_json, body)
+                            # protobuf and pydantic know floats that are not finite as strings
+                            body = _NO_JSON.sub(lambda found: found[1] or f'"{found[0]}"', body)
                         yield CommittedOutput(**{**row, "body": body, "headers": dict(row["headers"] or ())})
-
-
-def _as_json(found: re.Match[str]) -> str:
-    """Return a float that is not finite as the string that protobuf and pydantic know for it."""
-    return found[0] if found[0].startswith('"') else f'"{found[0]}"'
 
 
 def slice_of(business_id: str, count: int) -> int:
@@ -106,11 +98,7 @@ _SUFFIX = ".parquet"
 _OF_OUTCOME = ("business_id", "handler")
 
 
-class OutcomeFile(NamedTuple):
-    """A file with outcomes of a round."""
-
-    folder: Folder
-    name: str
+OutcomeFile = tuple[Folder, str]  # the folder of a round, and the name of a file with outcomes in it
 
 
 @dataclass(frozen=True)
@@ -122,31 +110,41 @@ class BatchOutputs:
 
     @classmethod
     def of(cls, record: BatchRecord, out: str, types: Sequence[str] = ()) -> BatchOutputs:
-        """Return the outputs of a batch whose outcomes are in a folder.
-
-        Raises `BatchRefusedError` for a batch that has not ended, and `OutcomesMissingError`.
-        """
+        """Return the outputs of a batch in a folder. Raises `BatchRefusedError` and `OutcomesMissingError`."""
         check_ended(record)
         batch = _folder(record, out)
         rounds = [batch.sub(f"round={number}") for number in range(record.rounds)]
         for folder in rounds:
-            _check(folder, record.token)
+            sizes = folder.sizes()
+            written = {name: size for name, size in sizes.items() if name.endswith(_SUFFIX)}
+            if mark_of(record.token, written) not in sizes:
+                raise OutcomesMissingError(
+                    f"{folder.path} does not hold the outcomes that were committed: files are missing or were changed, "
+                    f"or they are another batch's. Name the folder that the batch wrote to with --out."
+                )
         return cls(rounds, types)
 
     def default_slices(self) -> int:
         """Return into how many slices the outputs are cut by default: one for each 1,000 deliveries, at most 256."""
         rows = 0
-        for each in self.files():
-            with each.folder.read(each.name) as opened, pq.ParquetFile(opened) as file:
+        for folder, name in self.files():
+            with folder.read(name) as opened, pq.ParquetFile(opened) as file:
                 rows += file.metadata.num_rows
         return min(max(-(-rows // 1_000), 1), 256)
 
     def tables(self, files: Iterable[OutcomeFile] | None = None) -> Iterator[pa.Table]:
         """Yield the outputs in some files, by default all, as tables with the columns of `CommittedOutput`."""
-        for each in self.files() if files is None else files:
-            with each.folder.read(each.name) as opened, pq.ParquetFile(opened) as file:
+        for folder, file_name in self.files() if files is None else files:
+            with folder.read(file_name) as opened, pq.ParquetFile(opened) as file:
                 for batch in file.iter_batches(columns=[*_OF_OUTCOME, "outputs"]):
-                    found = _flattened(batch)
+                    outputs = batch["outputs"]
+                    parents, items = pc.list_parent_indices(outputs), pc.list_flatten(outputs)
+                    columns = {
+                        field.name: column for field, column in zip(items.type, items.flatten(), strict=True)
+                    }
+                    for name in _OF_OUTCOME:
+                        columns[name] = pc.fill_null(batch[name].take(parents), "")
+                    found = pa.table(columns)
                     if self.types:
                         found = found.filter(pc.is_in(found["type"], value_set=pa.array(self.types)))
                     if found.num_rows:
@@ -163,7 +161,7 @@ class BatchOutputs:
     def files(self) -> list[OutcomeFile]:
         """Return all files with outcomes, in an order that never changes."""
         return [
-            OutcomeFile(folder, name)
+            (folder, name)
             for folder in self.rounds
             for name in sorted(each for each in folder.sizes() if each.endswith(_SUFFIX))
         ]
@@ -208,23 +206,3 @@ def check_ended(record: BatchRecord) -> None:
             f"Batch {record.batch_id} is {record.status}, and nothing leaves a batch that is not done: "
             f"run it to its end first."
         )
-
-
-def _check(folder: Folder, token: str) -> None:
-    """Raise `OutcomesMissingError` unless a round is in place as a whole."""
-    sizes = folder.sizes()
-    marks = [name for name in sizes if name.startswith(MARK)]
-    if mark_of(token, {name: size for name, size in sizes.items() if name.endswith(_SUFFIX)}) not in marks:
-        raise OutcomesMissingError(
-            f"{folder.path} does not hold the outcomes that were committed: files are missing or were changed, "
-            f"or they are another batch's. Name the folder that the batch wrote to with --out."
-        )
-
-
-def _flattened(batch: pa.RecordBatch) -> pa.Table:
-    outputs = batch["outputs"]
-    parents = pc.list_parent_indices(outputs)
-    items = pc.list_flatten(outputs)
-    columns = {items.type.field(place).name: column for place, column in enumerate(items.flatten())}
-    of_outcome = {name: pc.fill_null(batch[name].take(parents), "") for name in _OF_OUTCOME}
-    return pa.table({**columns, **of_outcome})

@@ -16,8 +16,8 @@ from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 from runtime.errors import TargetError, TargetUnavailableError
 from runtime.options import check_fields, option
-from runtime.publishing.last_hop import DeliverySettings
-from runtime.retries import Pace, until_available
+from runtime.publishing.last_hop import DeliverySettings, End
+from runtime.retries import Pace, first_error, until_available
 
 
 class Promise(StrEnum):
@@ -46,37 +46,23 @@ class CommittedOutput:
 
 
 class SliceName(NamedTuple):
-    """The name of a slice, the same for whoever publishes the same batch to the same target in the same way."""
+    """The name of a slice, which depends on the batch, the target and the options of the publication alone."""
 
     publication: str
     number: int
-    is_redrive: bool = False
-    """Whether it is one output that was refused before."""
+    is_redrive: bool = False  # whether it is one output that was refused before
 
     def __str__(self) -> str:
         return f"{self.publication}-{self.number:06}"
 
 
-class Result(StrEnum):
-    """What became of an output."""
-
-    SENT = "sent"
-    FILTERED = "filtered"
-    """It was sent before, by another publication."""
-    NOT_SENT = "not_sent"
-    UNKNOWN = "unknown"
-    """Nobody knows whether it was sent: it timed out, or the process died."""
-
-    @property
-    def is_letter(self) -> bool:
-        """Whether it makes the output a dead letter."""
-        return self in {Result.NOT_SENT, Result.UNKNOWN}
+Result = End  # of an output: never `LOCKED`
 
 
 class Record(NamedTuple):
-    """What became of an output, and why: a dead letter of the publication, unless it was sent.
+    """The end of an output: a dead letter, unless it was sent.
 
-    All targets record what they refuse for good, whatever the number of attempts, a function every output.
+    A function records all outputs, other targets those that they refuse.
     """
 
     message_id: str
@@ -105,7 +91,7 @@ class Publisher(ABC):
 
     @abstractmethod
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
-        """Send the next outputs of the slice, in order for each business id, and return what is to be recorded.
+        """Send outputs in order for each business id, and return records.
 
         Raises `TargetUnavailableError` when another attempt may succeed.
         """
@@ -114,7 +100,7 @@ class Publisher(ABC):
         """End the slice: in a target with transactions all of it is visible now, with its marker."""
 
     async def roll_back(self) -> None:  # noqa: B027 - as the class says
-        """Drop what of the slice is not committed, where the target can."""
+        """Drop the uncommitted part of the slice, where the target can."""
 
     async def close(self) -> None:  # noqa: B027 - as the class says
         """Give back connections. What is not committed is dropped."""
@@ -123,24 +109,16 @@ class Publisher(ABC):
 class Target(ABC):
     """Where outputs are published to."""
 
-    name: str
-    """Its url without secrets."""
-
-    identity: str
-    """What tells it from other targets, and from the same one with other names for types."""
-
+    name: str  # its url without secrets
+    identity: str  # what tells it from other targets, and from the same one with other names for types
     promise: Promise
-    chunk: int = 1_000
-    """How many outputs are sent, and noted as sent, at once."""
-
-    publishers: int | None = None
-    """How many publishers may work at once, None for as many as are asked for."""
-
+    chunk: int = 1_000  # how many outputs are sent, and noted as sent, at once
+    publishers: int | None = None  # how many publishers may work at once, None for as many as are asked for
     window: timedelta | None = None
     """For how long the target recognises what it has received; a slice is not resumed later than that."""
 
     async def prepare(self, types: Collection[str]) -> None:  # noqa: B027 - most receivers are there or not
-        """Make what outputs of these types need, such as tables. Raises `UsageError` when they cannot be sent."""
+        """Make tables and the like for outputs of these types. Raises `UsageError` when they cannot be sent."""
 
     @abstractmethod
     def publisher(self) -> Publisher:
@@ -164,7 +142,7 @@ class ThreadedPublisher(Publisher):
 
 
 def in_thread(work: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
-    """Do what a method does in the thread, after what was begun before, although that may have been cancelled."""
+    """Run a method in the thread, after earlier calls, even cancelled ones."""
 
     @wraps(work)
     async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -182,8 +160,7 @@ class PublishOptions:
         "Publish only these message types; may be repeated.", default=(), metavar="TYPE,..."
     )
     """By default all; part of what a publication is."""
-    any_types: bool = False
-    """Whether outputs may be of none of these types, as those of an epoch."""
+    any_types: bool = False  # whether outputs may be of none of these types, as those of an epoch
     slices: int | None = option(
         "Cut the batch into so many slices, by business id; by default one for each 1,000 deliveries, at most 256.",
         default=None,
@@ -219,7 +196,7 @@ class PublishOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TargetOptions:
-    """Options of all targets; each takes those that mean something to it."""
+    """Options of all targets; each uses those that apply to it."""
 
     names: Mapping[str, str] = option(
         "The table, topic or path for a message type; may be repeated. Without it tables and topics have the name of "
@@ -229,8 +206,7 @@ class TargetOptions:
         metavar="TYPE=NAME",
     )
     batch_id: str = ""
-    concurrency: int = 4
-    """How many requests or calls all publishers together make at once."""
+    concurrency: int = 4  # how many requests or calls all publishers together make at once
     rate: float | None = option(
         "Make at most so many requests or calls a second.", default=None, metavar="N", min=0.001
     )
@@ -263,15 +239,14 @@ class TargetOptions:
         is_secret=True,
         metavar="URL",
     )
-    keys_table: str = "deliveries"
-    """Their table, or how their names in Redis begin."""
+    keys_table: str = "deliveries"  # their table, or how their names in Redis begin
 
     def __post_init__(self) -> None:
         check_fields(self)
 
 
 class OneByOneTarget(Target):
-    """A target that takes one output at a time: what was sent cannot be taken back, and there are no markers."""
+    """A target that takes one output at a time, without markers. A sent output cannot be taken back."""
 
     def __init__(self, name: str, identity: str, options: TargetOptions) -> None:
         self.name = name
@@ -298,30 +273,25 @@ class OneByOnePublisher(Publisher, Generic[To]):
 
     @abstractmethod
     async def attempt(self, output: CommittedOutput) -> Record | None:
-        """Try once to send an output; return what is to be recorded of it.
-
-        Raises `TargetUnavailableError` when another attempt may succeed.
-        """
+        """Try once to send an output, and return its record if it needs one. Raises as `send` does."""
 
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
         """Send outputs. Raises `TargetError` after too many attempts at one of them."""
-        by_object = groupby(outputs, attrgetter("business_id"))
-        tasks = [asyncio.ensure_future(self._in_order(list(some))) for _, some in by_object]
-        try:
-            found = await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        return [each for some in found for each in some if each is not None]
+        attempts = self.target.options.attempts
 
-    async def _in_order(self, outputs: Sequence[CommittedOutput]) -> list[Record | None]:
-        found, attempts = [], self.target.options.attempts
-        for output in outputs:
-            try:
-                found.append(await until_available(attempts, partial(self.attempt, output)))
-            except TargetUnavailableError as error:
-                raise TargetError(
-                    f"{self.target.name} did not take {output.message_id} in {attempts} attempts: {error}"
-                ) from error
-        return found
+        async def in_order(outputs: Sequence[CommittedOutput]) -> list[Record | None]:
+            found = []
+            for output in outputs:
+                try:
+                    found.append(await until_available(attempts, partial(self.attempt, output)))
+                except TargetUnavailableError as error:
+                    raise TargetError(
+                        f"{self.target.name} did not take {output.message_id} in {attempts} attempts: {error}"
+                    ) from error
+            return found
+
+        with first_error():
+            async with asyncio.TaskGroup() as group:
+                by_object = groupby(outputs, attrgetter("business_id"))
+                tasks = [group.create_task(in_order(list(some))) for _, some in by_object]
+        return [record for task in tasks for record in task.result() if record is not None]

@@ -1,8 +1,8 @@
-"""What the table of a batch knows of its publications: which slices are sent, and who is sending the others.
+"""The rows of publications in the table of a batch, all in one partition.
 
-All rows are in one partition. A publication is one batch, sent to one target; it keeps the number of its slices. Each
-slice that was begun has a row: its lease, how many of its outputs are noted as sent, and whether all are. What became
-of an output that a target refused, or that was given to a function, has a row of its own.
+A publication is one batch, sent to one target in a fixed number of slices. A slice that was begun has a row: its lease,
+how many of its outputs are noted as sent, and whether all are. An output that a target refused, or that was given to a
+function, has a record of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
 from eventstore import Int64, Operation, Row, RowError, RowExistsError, RowNotFoundError, Table, Value, pages
 from eventstore.limits import MAX_OPERATIONS
@@ -42,7 +42,7 @@ class Publication:
 
     @property
     def marker(self) -> str:
-        """What its slices are called in the target. Cut otherwise, they are other slices."""
+        """The name of its slices in the target. Cut otherwise, they are other slices."""
         return f"{self.key}-{self.slices}"
 
     @property
@@ -50,32 +50,15 @@ class Publication:
         """The batch that is published."""
         return self.key.rpartition("-")[0]
 
-    def check_slices(self, asked: int | None) -> None:
-        """Raise `UsageError` when it was begun with another number of slices than is asked for."""
-        if asked not in (None, self.slices):
-            raise UsageError(
-                f"This publication was begun with {self.slices} slices, and goes on with as many: leave out --slices, "
-                f"or write --slices {self.slices}."
-            )
-
 
 @dataclass(frozen=True, slots=True)
 class SliceRecord:
-    """A slice that was begun: the lease of its runner, and what that has noted in the same row."""
+    """A slice that was begun: the lease of its runner, and the progress that the same row records."""
 
     lease: Lease
-    first_at: int
-    """When it was first begun, in microseconds since 1970 UTC."""
-    position: int = 0
-    """How many of its outputs are noted as sent."""
+    first_at: int  # when it was first begun, in microseconds since 1970 UTC
+    position: int = 0  # how many of its outputs are noted as sent
     is_sent: bool = False
-
-
-class Kept(NamedTuple):
-    """What is recorded of an output, as it was read."""
-
-    record: Record
-    etag: str
 
 
 def key_of(record: BatchRecord, target: Target, types: Collection[str]) -> str:
@@ -92,19 +75,22 @@ class Publications:
         self.clock = clock
         self._retries = (retries or RetryPolicy()).beside(table)
 
-    async def find(self, key: str) -> Publication | None:
-        """Return the publication of a key, None when it was not begun. One request."""
+    async def find(self, key: str, slices: int | None = None) -> Publication | None:
+        """Return the publication of a key, or None. One request. Raises `UsageError` if it has other `slices`."""
         row = await self.table.get(PARTITION, f"{PUBLICATION}{key}")
-        return None if row is None else read_publication(row)
+        found = None if row is None else read_publication(row)
+        if found is not None and slices not in (None, found.slices):
+            raise UsageError(
+                f"This publication was begun with {found.slices} slices, and goes on with as many: leave out --slices, "
+                f"or write --slices {found.slices}."
+            )
+        return found
 
     async def begin(self, key: str, target: str, slices: int | None, default_slices: int) -> Publication:
-        """Begin a publication, or return the one that was begun. One or two requests.
-
-        Raises `UsageError` when it was begun with another number of slices than is asked for.
-        """
+        """Begin a publication, or return the one that was begun. One or two requests; raises what `find` does."""
 
         async def attempt() -> Publication:
-            found = await self.find(key)
+            found = await self.find(key, slices)
             if found is not None:
                 return found
             asked = Publication(key, target, slices or default_slices, to_datetime(self.clock()))
@@ -115,9 +101,7 @@ class Publications:
                 return await attempt()
             return asked
 
-        found = await until_undisturbed(self._retries, attempt)
-        found.check_slices(slices)
-        return found
+        return await until_undisturbed(self._retries, attempt)
 
     async def slices(self, publication: Publication) -> dict[int, SliceRecord]:
         """Return the slices that were begun, by number. A request for each 1,000."""
@@ -125,35 +109,31 @@ class Publications:
         return {number_of_slice(row): read_slice(row) async for row in rows}
 
     async def records(self, publication: Publication) -> list[Record]:
-        """Return what is recorded of outputs. A request for each 1,000."""
-        return [each.record for each in await self.kept(publication)]
+        """Return the records of outputs. A request for each 1,000."""
+        return list(await self.kept(publication))
 
-    async def kept(self, publication: Publication) -> list[Kept]:
-        """Return what is recorded of outputs, as it is kept. A request for each 1,000."""
+    async def kept(self, publication: Publication) -> dict[Record, str]:
+        """Return the records of outputs with their ETags. A request for each 1,000."""
         rows = rows_of(self.table, f"{RECORD}{publication.key}:")
-        return [read_record(row) async for row in rows]
+        return {read_record(row): row.etag async for row in rows}
 
-    async def change(self, publication: Publication, kept: Kept, record: Record) -> Kept | None:
-        """Keep another record; None when somebody else has changed it since it was read. One request."""
-        change = Operation.replace(_record_key(publication, record), _properties(record), kept.etag)
+    async def change(self, publication: Publication, record: Record, etag: str) -> str | None:
+        """Replace a record, and return its new ETag; None after a conflict. One request."""
+        change = Operation.replace(_record_key(publication, record), _properties(record), etag)
         try:
-            (etag,) = await self.table.transact(PARTITION, [change])
+            return (await self.table.transact(PARTITION, [change]))[0]
         except RowError:
             return None
-        return Kept(record, etag)
 
     async def drop(self, publication: Publication, record: Record) -> None:
-        """Delete the record of a dead letter, which is sent now, unless somebody else has. One request."""
+        """Delete the record of a dead letter that is sent now, if it is there. One request."""
         with suppress(RowNotFoundError):
             await self.table.transact(PARTITION, [Operation.delete(_record_key(publication, record))])
 
     async def claim(
         self, publication: Publication, number: int, found: SliceRecord | None, holder: str, length: timedelta
-    ) -> Claim | None:
-        """Claim a slice whose row was found so, for some time; None when somebody else was faster.
-
-        One request, two then.
-        """
+    ) -> SliceClaim | None:
+        """Claim a slice, unless its row has changed since it was `found`. One request, two after a conflict."""
         row_key = f"{SLICE}{publication.key}:{number:06}"
         row = LeaseRow(self.table, self.clock, PARTITION, row_key, length // timedelta(microseconds=1))
         first_at, position = (self.clock(), 0) if found is None else (found.first_at, found.position)
@@ -163,16 +143,15 @@ class Publications:
             "IsSent": False,
         }
         lease = await row.take(holder, None if found is None else found.lease, noted)
-        return None if lease is None else Claim(number, position, publication, row, lease, self._retries)
+        return None if lease is None else SliceClaim(number, position, publication, row, lease, self._retries)
 
 
 @dataclass
-class Claim:
-    """A slice that this runner sends: nobody else does while its lease, which is in the row of the slice, is renewed.
+class SliceClaim:
+    """A slice that this runner alone sends, as long as the lease in the row of the slice is renewed.
 
-    Whoever has lost it finds that out when it next notes how far it is, and stops. Until then two may send the same
-    slice: a target with transactions commits one of them, an HTTP receiver tells them by the key, and a function is
-    guarded by its own keys.
+    A runner that has lost it is told when it next notes its position. Until then two may send the same slice: a target
+    with transactions commits one, an HTTP receiver tells them by the key, and a function is guarded by its own keys.
     """
 
     number: int
@@ -184,11 +163,11 @@ class Claim:
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def renew(self) -> None:
-        """Hold the slice for longer. One request. Raises `LeaseLostError` when somebody else has claimed it."""
+        """Renew the lease. One request. Raises `LeaseLostError` when another runner has claimed the slice."""
         await self._change({})
 
     async def note(self, position: int, records: Sequence[Record] = ()) -> None:
-        """Note how many outputs are sent, and records of some. A request for each 99 of these, otherwise as `renew`."""
+        """Note how many outputs are sent, with records. A request for each 99 of these; otherwise as `renew`."""
         keys = (_record_key(self.publication, each) for each in records)
         also = list(map(Operation.insert_or_replace, keys, map(_properties, records)))
         while len(also) >= MAX_OPERATIONS:
@@ -202,19 +181,16 @@ class Claim:
         await self._change({"Position": Int64(position), "IsSent": True})
 
     async def release(self) -> None:
-        """Leave the slice to others, unless one has claimed it. One request."""
+        """End the lease, unless another runner has it. One request."""
         with suppress(LeaseLostError):
             await self._change({}, expires_at=0)
 
     async def _change(
         self, values: dict[str, Value], also: Sequence[Operation] = (), expires_at: int | None = None
     ) -> None:
-        async with self._lock:  # the renewal goes on beside the work
+        async with self._lock:  # the renewal is concurrent with the work
             change = partial(self.row.renew, self.lease, values, also, expires_at=expires_at)
             self.lease = await until_undisturbed(self.retries, change)
-
-
-# Rows.
 
 
 async def rows_of(table: Table, prefix: str, select: Sequence[str] | None = None) -> AsyncIterator[Row]:
@@ -246,16 +222,15 @@ def read_slice(row: Row) -> SliceRecord:
         return SliceRecord(lease, first_at, number(values, "Position"), is_sent)
 
 
-def read_record(row: Row) -> Kept:
-    """Return what is recorded of an output, as a row holds it. Raises `StoredDataError`."""
+def read_record(row: Row) -> Record:
+    """Return the record of an output. Raises `StoredDataError`."""
     with reading_row("The record of an output", row):
-        message_id = row.row_key.split(":", 2)[2]
-        type_, business_id, handler, result, why, customer = (
-            text(row.properties, name)
-            for name in ("Type", "BusinessId", "Handler", "Result", "Why", "Customer")
-        )
-        record = Record(message_id, type_, business_id, handler, Result(result), why, customer)
-        return Kept(record, row.etag)
+        values: list[Any] = [text(row.properties, name) for name in _OF_RECORD]
+        found = Record(row.row_key.split(":", 2)[2], *values)
+        return found._replace(result=Result(found.result))
+
+
+_OF_RECORD = ("Type", "BusinessId", "Handler", "Result", "Why", "Customer")
 
 
 def _record_key(publication: Publication, record: Record) -> str:
@@ -263,18 +238,11 @@ def _record_key(publication: Publication, record: Record) -> str:
 
 
 def _properties(record: Record) -> dict[str, Value]:
-    return {
-        "Type": record.type,
-        "BusinessId": record.business_id,
-        "Handler": record.handler,
-        "Result": record.result.value,
-        "Why": record.why[:1000],
-        "Customer": record.customer,
-    }
+    return dict(zip(_OF_RECORD, map(str, record._replace(why=record.why[:1000])[1:]), strict=True))
 
 
 async def publications_of(table: Table, batch_ids: Collection[str]) -> dict[str, list[dict[str, Any]]]:
-    """Return the target of each publication of some batches, how many slices it has, and how many are sent.
+    """Return for some batches the target of each publication, its number of slices, and how many are sent.
 
     A request for each 1,000 publications of the table, and one for each of these batches.
     """
@@ -288,11 +256,8 @@ async def publications_of(table: Table, batch_ids: Collection[str]) -> dict[str,
     return found
 
 
-# What is kept of a publication is deleted with its batch, and a record with the business object that it names.
-
-
 async def prune_publications(table: Table, clock: Clock) -> int:
-    """Delete what is kept of the publications of batches that the ledger has forgotten. Return how many.
+    """Delete the publications of batches that the ledger has forgotten, and return how many.
 
     One of which a runner sends a slice stays. Costs two requests for each publication, and those that delete.
     """
@@ -324,10 +289,7 @@ async def letters_of(table: Table, handler: str, business_id: str) -> list[Row]:
 
 
 async def delete_letters(table: Table, letters: Sequence[Row]) -> None:
-    """Delete records as they were read, unless somebody else has. One request for each 100.
-
-    Raises `RowChangedError` when one was changed since.
-    """
+    """Delete records, one request for each 100. Raises `RowChangedError` when one was changed since it was read."""
     await _delete(table, [Operation.delete(row.row_key, row.etag) for row in letters])
 
 

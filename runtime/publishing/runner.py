@@ -1,8 +1,7 @@
 """The runner: publishes the slices of a batch that are not sent yet, several at a time.
 
-Killed at any point it is started again, and goes on with what is not sent. Two runners share the slices between them,
-in one process each, or as tasks of Spark (`runtime.spark.publishing`). What a target promises holds all the while; see
-`docs/publishing.md`.
+Killed at any point, it resumes with the slices that are not sent. Two runners share the slices: as processes, or as
+tasks of Spark (`runtime.spark.publishing`). `docs/publishing.md` says what each target promises meanwhile.
 """
 
 from __future__ import annotations
@@ -10,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from functools import partial
 from hashlib import sha256
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from operator import attrgetter
 from typing import Any
 
@@ -36,35 +35,16 @@ from runtime.publishing.publisher import (
     SliceName,
     Target,
 )
-from runtime.publishing.records import Claim, Kept, Publication, Publications, SliceRecord, key_of
-from runtime.retries import until_available
+from runtime.publishing.records import Publication, Publications, SliceClaim, SliceRecord, key_of
+from runtime.retries import first_error, until_available
 
-Show = Callable[[int, int | None], None]
-"""Is told how many outputs are sent, and of how many, if that is known."""
-
-
-class Tally:
-    """Adds up how far slices are, and shows the sum; `of` is how many outputs all slices have."""
-
-    def __init__(self, of: int | None, show: Show | None) -> None:
-        self._of = of
-        self._show = show
-        self._positions: dict[int, int] = {}
-
-    def put(self, positions: Mapping[int, int]) -> None:
-        """Note how many outputs of some slices are sent, also by others, and show the sum."""
-        self._positions |= positions
-        if self._show is not None:
-            self._show(sum(self._positions.values()), self._of)
+Show = Callable[[int, int | None], None]  # is told how many outputs are sent, of how many
 
 
 async def _with_publishers(
     target: Target, most: int, work: Callable[[Publisher], Coroutine[Any, Any, None]]
 ) -> None:
-    """Let publishers work, as many at once as the target allows, and raise the first error of any.
-
-    The others have been cancelled and have ended by then.
-    """
+    """Let publishers work, as many at once as the target allows; the first error cancels the others."""
 
     async def with_publisher() -> None:
         publisher = target.publisher()
@@ -73,44 +53,15 @@ async def _with_publishers(
         finally:
             await publisher.close()
 
-    workers = min(most, target.publishers or most)
-    tasks = [asyncio.ensure_future(with_publisher()) for _ in range(workers)]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-    finally:
-        await _cancelled(tasks)
-    for task in done:
-        task.result()
-
-
-async def while_renewed(
-    renew: Callable[[], Awaitable[None]], every: float, work: Coroutine[Any, Any, None]
-) -> None:
-    """Do some work, and renew something again and again until it is done; when that fails, cancel the work."""
-
-    async def again_and_again() -> None:
-        while True:
-            await asyncio.sleep(every)
-            await renew()
-
-    working, renewing = asyncio.ensure_future(work), asyncio.ensure_future(again_and_again())
-    try:
-        await asyncio.wait((working, renewing), return_when=asyncio.FIRST_COMPLETED)
-        first = working if working.done() else renewing
-    finally:
-        await _cancelled([working, renewing])
-    first.result()
-
-
-async def _cancelled(tasks: Sequence[asyncio.Future[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    with first_error():
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(most, target.publishers or most)):
+                group.create_task(with_publisher())
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What a runner or a redrive did: how many slices and outputs it sent, and all that is recorded by now."""
+    """The slices and outputs that a runner or a redrive sent, and all that is recorded by now."""
 
     publication: Publication
     slices: int
@@ -119,16 +70,13 @@ class Published:
 
     @property
     def refused(self) -> list[Record]:
-        """The dead letters: what the target has refused for good."""
+        """The dead letters: outputs that the target has refused for good."""
         return [each for each in self.records if each.result.is_letter]
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A publication that is under way: its slices that were begun, by number, and the outputs to be cut into slices.
-
-    When all slices are sent there are no `outputs`: the outcomes were not looked at, and need not be there any more.
-    """
+    """A publication under way: its slices that were begun, and its outputs, None when all slices are sent."""
 
     publication: Publication
     found: Mapping[int, SliceRecord]
@@ -166,26 +114,23 @@ async def publish(
     slices = outputs = 0
     if begun.outputs is not None:
         with cut(begun.outputs.tables(), begun.publication.slices) as parts:
-            tally = Tally(sum(parts.counts.values()), show)
-            runner = Runner(
-                table, begun.publication, parts, target, options=options, tally=tally, clock=clock
-            )
+            runner = Runner(table, begun.publication, parts, target, options=options, clock=clock, show=show)
             await runner.run(begun.taken_over(options))
             slices, outputs = runner.slices, runner.outputs
-    records = await Publications(table, clock).records(begun.publication)
-    return Published(begun.publication, slices, outputs, records)
+    return Published(
+        begun.publication, slices, outputs, await Publications(table, clock).records(begun.publication)
+    )
 
 
 async def begin(
     table: Table, record: BatchRecord, out: str, target: Target, *, options: PublishOptions, clock: Clock
 ) -> Begun:
-    """Begin to publish a batch, or find how far that is. Three or four requests; raises what `publish` does."""
+    """Begin to publish a batch, or find its publication. Two to four requests. Raises as `publish` does."""
     check_ended(record)
     publications = Publications(table, clock)
     key = key_of(record, target, options.types)
-    found = await publications.find(key)
+    found = await publications.find(key, options.slices)
     if found is not None:
-        found.check_slices(options.slices)
         begun = Begun(found, await publications.slices(found), None)
         if not begun.waiting:
             return begun
@@ -212,7 +157,7 @@ async def find_unpublished(
         if begun is None:
             found.append((record, False))
             if types:
-                with suppress(OutcomesMissingError, BatchRefusedError):  # which whoever publishes it tells of
+                with suppress(OutcomesMissingError, BatchRefusedError):  # raised again when it is published
                     new.append(BatchOutputs.of(record, out or record.out))
             continue
         is_refused = any(each.result.is_letter for each in await publications.records(begun))
@@ -222,32 +167,25 @@ async def find_unpublished(
     return sorted(found, key=lambda each: each[0].number)
 
 
+@dataclass(eq=False)
 class Runner:
-    """Sends those slices of a publication that are cut, as far as they are not sent, and counts what it has sent."""
+    """Sends those slices of a publication that are cut and not sent, and counts the `slices` and `outputs` it sent."""
 
-    def __init__(
-        self,
-        table: Table,
-        publication: Publication,
-        cut: Slices,
-        target: Target,
-        *,
-        options: PublishOptions,
-        tally: Tally,
-        clock: Clock = system_clock,
-    ) -> None:
-        self.slices = self.outputs = 0
-        self._publication = publication
-        self._publications = Publications(table, clock)
-        self._cut = cut
-        self._target = target
-        self._options = options
-        self._tally = tally
-        self._clock = clock
+    table: Table
+    publication: Publication
+    cut: Slices
+    target: Target
+    _: KW_ONLY
+    options: PublishOptions
+    clock: Clock = system_clock
+    show: Show | None = None
+    slices: int = 0
+    outputs: int = 0
+    _positions: dict[int, int] = field(default_factory=dict)
 
     async def run(self, dead: Collection[str] = ()) -> None:
         """Send until the slices are sent. Claims with the tokens `dead` are those of runners that run no more."""
-        await until_available(self._options.attempts, partial(self._target.prepare, self._cut.types))
+        await until_available(self.options.attempts, partial(self.target.prepare, self.cut.types))
         one_at_a_time = asyncio.Lock()
         async with aclosing(self._claimed(dead)) as claimed:
 
@@ -259,26 +197,31 @@ class Runner:
                         return
                     await self._send(publisher, claim)
 
-            await _with_publishers(self._target, self._options.concurrency, work)
+            await _with_publishers(self.target, self.options.concurrency, work)
 
-    async def _claimed(self, dead: Collection[str]) -> AsyncGenerator[Claim, None]:
-        """Yield slices that nobody else sends, until all are sent; waits for those that others send."""
+    def _progress(self, positions: Mapping[int, int]) -> None:
+        """Show how many outputs are sent, by this runner and others."""
+        self._positions |= positions
+        if self.show is not None:
+            self.show(sum(self._positions.values()), sum(self.cut.counts.values()))
+
+    async def _claimed(self, dead: Collection[str]) -> AsyncGenerator[SliceClaim, None]:
+        """Yield claimed slices until all are sent, waiting for slices that other runners have claimed."""
+        publications = Publications(self.table, self.clock)
         holder, waits = f"{socket.gethostname()}:{os.getpid()}", 0
         while True:
-            found = await self._publications.slices(self._publication)
-            self._tally.put({each: found[each].position for each in self._cut.numbers if each in found})
-            waiting = [each for each in self._cut.numbers if each not in found or not found[each].is_sent]
+            found = await publications.slices(self.publication)
+            self._progress({each: found[each].position for each in self.cut.numbers if each in found})
+            waiting = [each for each in self.cut.numbers if each not in found or not found[each].is_sent]
             if not waiting:
                 return
             for number in waiting:
                 seen = found.get(number)
                 if seen is not None:
-                    if seen.lease.expires_at > self._clock() and seen.lease.token not in dead:
+                    if seen.lease.expires_at > self.clock() and seen.lease.token not in dead:
                         continue
                     self._check_window(seen)
-                claim = await self._publications.claim(
-                    self._publication, number, seen, holder, self._options.lease
-                )
+                claim = await publications.claim(self.publication, number, seen, holder, self.options.lease)
                 if claim is not None:
                     waits = 0
                     yield claim
@@ -286,23 +229,31 @@ class Runner:
             await asyncio.sleep(pause_seconds(waits, 0.05, 2.0))
 
     def _check_window(self, seen: SliceRecord) -> None:
-        """Raise `UsageError` when the target may have forgotten by now what it received of a slice."""
-        window = self._target.window
-        age = timedelta(microseconds=self._clock() - seen.first_at)
-        if window is not None and age > window and not self._options.force:
+        """Raise `UsageError` when the target may no longer recognise duplicates of a slice."""
+        window = self.target.window
+        age = timedelta(microseconds=self.clock() - seen.first_at)
+        if window is not None and age > window and not self.options.force:
             raise UsageError(
                 f"A slice that was begun at {to_datetime(seen.first_at):%Y-%m-%d %H:%M:%S} UTC is not sent, and "
-                f"{self._target.name} recognises duplicates for {window} only: what was sent of it would arrive "
+                f"{self.target.name} recognises duplicates for {window} only: what was sent of it would arrive "
                 f"twice. If the receiver can take that, add --force."
             )
 
-    async def _send(self, publisher: Publisher, claim: Claim) -> None:
+    async def _send(self, publisher: Publisher, claim: SliceClaim) -> None:
         """Send a slice while the claim on it is renewed; leave it to whoever has claimed it since."""
-        every = self._options.lease.total_seconds() / 3
+
+        async def renewed() -> None:
+            while True:
+                await asyncio.sleep(self.options.lease.total_seconds() / 3)
+                await claim.renew()
+
         attempt = partial(self._attempt, publisher, claim)
-        work = until_available(self._options.attempts, attempt, roll_back=publisher.roll_back)
         try:
-            await while_renewed(claim.renew, every, work)
+            with first_error():
+                async with asyncio.TaskGroup() as group:
+                    renewing = group.create_task(renewed())
+                    await until_available(self.options.attempts, attempt, roll_back=publisher.roll_back)
+                    renewing.cancel()
         except LeaseLostError:
             await publisher.roll_back()
         except BaseException:
@@ -311,29 +262,29 @@ class Runner:
                 await claim.release()
             raise
 
-    async def _attempt(self, publisher: Publisher, claim: Claim) -> None:
-        """Send what is not noted as sent of a slice, chunk by chunk, and end it."""
-        is_transactional = self._target.promise is Promise.EXACTLY_ONCE
+    async def _attempt(self, publisher: Publisher, claim: SliceClaim) -> None:
+        """Send the unsent part of a slice, chunk by chunk, and end it."""
+        is_transactional = self.target.promise is Promise.EXACTLY_ONCE
         position, sent = 0 if is_transactional else claim.position, 0
-        if await publisher.open(SliceName(self._publication.marker, claim.number)):
-            outputs = islice(self._cut.outputs(claim.number), position, None)
-            while chunk := list(islice(outputs, self._target.chunk)):
+        if await publisher.open(SliceName(self.publication.marker, claim.number)):
+            outputs = islice(self.cut.outputs(claim.number), position, None)
+            while chunk := list(islice(outputs, self.target.chunk)):
                 position += len(chunk)
                 records = await publisher.send(chunk)
                 sent += len(chunk) - sum(each.result is not Result.SENT for each in records)
                 if records or not is_transactional:
                     await claim.note(position, records)
-                self._tally.put({claim.number: position})
+                self._progress({claim.number: position})
             await publisher.commit()
         else:
-            position = max(position, self._cut.counts.get(claim.number, 0))
+            position = max(position, self.cut.counts.get(claim.number, 0))
         await claim.finish(position)
         self.slices += 1
         self.outputs += sent
-        self._tally.put({claim.number: position})
+        self._progress({claim.number: position})
 
 
-# Sending again what a target refused: each output by itself, once its cause is mended.
+# Redrive: each refused output is sent again by itself, once its cause is mended.
 #
 # An output that the target takes is a dead letter no more; one that it refuses again stays, with the new reason. Each
 # is noted as in doubt before it is sent, so of two redrives one sends it. A redrive that was killed is started again:
@@ -341,7 +292,7 @@ class Runner:
 
 
 async def letters(table: Table, record: BatchRecord, target: Target, types: Sequence[str] = ()) -> Published:
-    """Return what a target has refused of a batch, and send nothing. Raises `UsageError` when it was not published."""
+    """Return the dead letters of a batch at a target. Raises `UsageError` when it was not published there."""
     publications = Publications(table, system_clock)
     publication = await _find(publications, record, target, types)
     return Published(publication, 0, 0, await publications.records(publication))
@@ -364,58 +315,45 @@ async def redrive(
     """
     options, publications = options or PublishOptions(), Publications(table, clock)
     publication = await _find(publications, record, target, options.types)
-    kept = await publications.kept(publication)
-    found = {each.record.message_id: each for each in kept if each.record.result.is_letter}
+    etags = await publications.kept(publication)
+    found = {each.message_id: each for each in etags if each.result.is_letter}
     sent = 0
     if found:
         outputs = BatchOutputs.of(record, out, options.types)
         with cut(outputs.with_ids(list(found)), 1) as only:
             await until_available(options.attempts, partial(target.prepare, only.types))
-            tally = Tally(len(found), show)
             by_object = (list(some) for _, some in groupby(only.outputs(0), attrgetter("business_id")))
 
             async def work(publisher: Publisher) -> None:
                 nonlocal sent
-                for some in by_object:  # the publishers share the iterator
-                    for output in some:
-                        letter = found[output.message_id]
-                        if await _send_again(
-                            publications, publication, publisher, letter, output, attempts=options.attempts
-                        ):
-                            sent += 1
-                            tally.put({0: sent})
+                for output in chain.from_iterable(by_object):  # the publishers share `by_object`
+                    letter = found[output.message_id]
+                    again = partial(_send_again, publications, publication, publisher, output)
+                    is_sent = await again(letter, etags[letter], attempts=options.attempts)
+                    sent += is_sent
+                    if is_sent and show is not None:
+                        show(sent, len(found))
 
             await _with_publishers(target, options.concurrency, work)
     return Published(publication, 0, sent, await publications.records(publication))
 
 
-async def _find(
-    publications: Publications, record: BatchRecord, target: Target, types: Sequence[str]
-) -> Publication:
-    found = await publications.find(key_of(record, target, types))
-    if found is None:
-        raise UsageError(
-            f"Batch {record.batch_id} was not published to {target.name}, or with another --map or other --types: name "
-            f"these as they were then."
-        )
-    return found
-
-
-async def _send_again(
+async def _send_again(  # noqa: PLR0917 - `redrive` gives those of one publication first
     publications: Publications,
     publication: Publication,
     publisher: Publisher,
-    letter: Kept,
     output: CommittedOutput,
+    letter: Record,
+    etag: str,
     *,
     attempts: int,
 ) -> bool:
     """Send a letter again as a slice of its own, and return whether the target has taken it."""
     why = "It was about to be sent again when the process ended: whether it was is not known."
-    in_doubt = letter.record._replace(result=Result.UNKNOWN, why=why)
-    kept = await publications.change(publication, letter, in_doubt)
-    if kept is None:
-        return False  # somebody else sends it
+    in_doubt = letter._replace(result=Result.UNKNOWN, why=why)
+    changed = await publications.change(publication, in_doubt, etag)
+    if changed is None:
+        return False  # another redrive sends it
     digest = sha256(output.message_id.encode()).hexdigest()[:32]
     name = SliceName(f"{publication.key}-again-{digest}", 0, is_redrive=True)
 
@@ -433,5 +371,17 @@ async def _send_again(
     if record is None:
         await publications.drop(publication, in_doubt)
         return True
-    await publications.change(publication, kept, record)
+    await publications.change(publication, record, changed)
     return not record.result.is_letter
+
+
+async def _find(
+    publications: Publications, record: BatchRecord, target: Target, types: Sequence[str]
+) -> Publication:
+    found = await publications.find(key_of(record, target, types))
+    if found is None:
+        raise UsageError(
+            f"Batch {record.batch_id} was not published to {target.name}, or with another --map or other --types: name "
+            f"these as they were then."
+        )
+    return found

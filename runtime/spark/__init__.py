@@ -1,7 +1,6 @@
 """The Spark jobs: batches over logs and streams, their verification, and truncation of all streams of a table.
 
-What has a name here is imported when it is asked for: each new Python worker of Spark imports this package, and a
-worker needs none of what the driver does.
+Names are imported when they are used: each new Python worker imports this package, and needs nothing of the driver's.
 """
 
 from importlib import import_module
@@ -11,16 +10,15 @@ from runtime.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from runtime.batch_options import BatchOptions, TablePlace, VerifyOptions
-    from runtime.spark.batch import Batch, dead_letters, outputs, run_batch
+    from runtime.spark.batch import Batch, BatchResult, dead_letters, outputs, run_batch
     from runtime.spark.publishing import PublishTo, publish
     from runtime.spark.redriving import letters, redrive
-    from runtime.spark.rounds import BatchResult
-    from runtime.spark.schemas import OUTCOMES
     from runtime.spark.session import build_session
     from runtime.spark.sources import register_data_sources
     from runtime.spark.streaming.query import published_outputs, run_stream
     from runtime.spark.truncation import truncate
     from runtime.spark.verification import Verification, verify
+    from runtime.spark.worker.outcomes import OUTCOMES
 
 try:
     for _package in ("pyspark", "pyarrow"):
@@ -53,25 +51,24 @@ __all__ = [
     "verify",
 ]
 
-# No module may have the name of something here: once imported, it would stand in its place.
+# No module may have the name of something here: once imported, it would replace it.
 _MODULES = {
     "runtime.batch_options": ("BatchOptions", "TablePlace", "VerifyOptions"),
-    "runtime.spark.batch": ("Batch", "dead_letters", "outputs", "run_batch"),
+    "runtime.spark.batch": ("Batch", "BatchResult", "dead_letters", "outputs", "run_batch"),
     "runtime.spark.publishing": ("PublishTo", "publish"),
     "runtime.spark.redriving": ("letters", "redrive"),
-    "runtime.spark.rounds": ("BatchResult",),
-    "runtime.spark.schemas": ("OUTCOMES",),
     "runtime.spark.session": ("build_session",),
     "runtime.spark.sources": ("register_data_sources",),
     "runtime.spark.streaming.query": ("published_outputs", "run_stream"),
     "runtime.spark.truncation": ("truncate",),
     "runtime.spark.verification": ("Verification", "verify"),
+    "runtime.spark.worker.outcomes": ("OUTCOMES",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has the name
-    """Import the module that has what is asked for."""
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - of any type
+    """Import the module of a name."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = getattr(import_module(_MODULE_OF[name]), name)

@@ -1,32 +1,50 @@
-"""Batches: run the handlers of an app over a message log, or over what is left in outboxes."""
+"""Batches: run the handlers of an app over a message log, or over what is left in outboxes.
+
+In a round, workers handle messages and write the outcomes to files. The ledger decides which attempt counts, the driver
+puts its files in place, and the ledger commits the round (`runtime.spark.commit`). With `cascade`, the outputs of a
+round are the messages of the next one. When no handler takes any of the outputs, the batch is published; a published
+batch is immutable.
+
+An algorithm with an outbox has a second pass: once a round is committed, its messages are finished in their entities.
+A batch that is resumed repeats that for the last round that was committed.
+"""
 
 from __future__ import annotations
 
+import secrets
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from handlers import App
+from handlers.guard import guarded
 from runtime.algorithms.algorithm import AT_ONCE
 from runtime.algorithms.choice import make_outboxes
 from runtime.batch_options import BatchOptions, TablePlace, check_app, remark
 from runtime.clock import cut_off
-from runtime.errors import UsageError
+from runtime.errors import BatchFailedError, BatchHeldBackError, BatchRefusedError, UsageError
+from runtime.file_systems import open_folder
+from runtime.ledger.batch import BatchContext
+from runtime.ledger.ledger import BatchRecord, Ledger
 from runtime.messages.outcome import VARYING, DeadLetters, Status
 from runtime.options import given
-from runtime.spark.commit import absolute_folder
-from runtime.spark.logs.normalise import keep_large, normalise, tell_of_struct
+from runtime.spark.commit import MERGED_UP_TO, BatchFolders, absolute_folder, check_unused
+from runtime.spark.logs.normalise import keep_large, normalise, route, tell_of_struct
 from runtime.spark.logs.read import Log, describe_input, open_log
-from runtime.spark.logs.route import route
-from runtime.spark.rounds import BatchResult, Rounds, Work, new_batch_id, partitions_of
-from runtime.spark.session import job_settings
-from runtime.spark.worker.connection import open_table
+from runtime.spark.session import check_workers, cores_of, failing_as, job_settings, planned_once
+from runtime.spark.worker.connection import Connection, open_table, reach
 from runtime.spark.worker.job import FoldJob
+from runtime.spark.worker.outcomes import PART, Fold, Part, PartFile, PartJob, totals, written
 
 
 def run_batch(
@@ -44,7 +62,7 @@ def run_batch(
 
     `messages` is the path of a log, a list of paths, or a table: a DataFrame of Spark or pandas, or what Arrow reads.
     Its columns are message_id, type, body, and optionally business_id, sequence, enqueued_at, headers, handler. There
-    is one row for each delivery and handler, see `runtime.spark.schemas.OUTCOME`. `options` are the fields of
+    is one outcome (`runtime.spark.worker.outcomes.OUTCOME`) for each delivery and handler. `options` are the fields of
     `BatchOptions`. Costs one query and one transaction for each stream of a round.
 
     Run a failed batch again with its id to resume it; a published batch returns its outcomes without running.
@@ -81,7 +99,7 @@ class Batch:
             log = normalise(opened.rows, options.source, options.limits)
             types, partitions = options.types_of(self.app), partitions_of(self.spark, options)
             tell_of_struct(opened.rows, self.app, types, say)
-            # Java plans on one core, which is most of the time that a small log takes.
+            # Java plans on one core, which is most of the time for a small log.
             with ThreadPoolExecutor(1, "planning") as beside:
                 planned = beside.submit(route, log, self.app, partitions, types=types)
                 what = describe_input(opened)
@@ -94,12 +112,12 @@ class Batch:
             return rounds.result(begun, ended)
 
     def sweep(self, older_than: timedelta = AT_ONCE, batch_id: str | None = None) -> BatchResult:
-        """Publish outputs whose worker died and whose message will not be redelivered.
+        """Publish outputs that dead workers or abandoned batches left in outboxes.
 
-        These are the outputs still in outboxes, of single messages handled at least `older_than` ago, and of abandoned
-        batches. A sweep is a batch whose outcomes are duplicates with their outputs; with `cascade` these are handled
-        too. Costs one request for each 1,000 entities, and three for each that has something left. Raises `UsageError`
-        with the state-based algorithm, which stores no outputs.
+        Single messages count when they were handled at least `older_than` ago. A sweep is a batch whose outcomes are
+        duplicates with their outputs; with `cascade` these are handled too. Costs one request for each 1,000 entities,
+        and three for each that has something left. Raises `UsageError` with the state-based algorithm, which stores no
+        outputs.
         """
         if not self.options.has_outbox:
             raise UsageError(
@@ -113,7 +131,17 @@ class Batch:
             if begun.is_finished:
                 return rounds.result(begun, begun)
             job = rounds.job(begun)
-            keys = [] if begun.rounds else rounds.connection.run(_unfinished(job))
+
+            async def unfinished() -> list[tuple[str, str]]:
+                outboxes = make_outboxes(job.options.algorithm, job.open()[2]).items()
+                found = ((name, outbox.entities) for name, outbox in outboxes)
+                return [
+                    (name, entities.business_id(key))
+                    for name, entities in found
+                    async for key in entities.unfinished()
+                ]
+
+            keys = [] if begun.rounds else rounds.connection.run(unfinished())
             entities = self.spark.createDataFrame(keys, "handler string, business_id string")
             work = Work(entities.repartition(rounds.partitions), partial(job.sweep, latest))
             return rounds.result(begun, rounds.end(begun, work))
@@ -125,14 +153,326 @@ class Batch:
         return Rounds(self.spark, self.app, place, absolute_folder(self.out), self.options, connection)
 
 
-async def _unfinished(job: FoldJob) -> list[tuple[str, str]]:
-    """Return handler and business id of each entity that has something pending."""
-    found = []
-    _, _, dependencies = job.open()
-    for handler, batch in make_outboxes(job.options.algorithm, dependencies).items():
-        entities = batch.entities
-        found += [(handler, entities.business_id(key)) async for key in entities.unfinished()]
-    return found
+class Work(NamedTuple):
+    """The rows of a round, and the fold that workers run over each partition of them.
+
+    `check` raises when the rows may have changed while they were read.
+    """
+
+    rows: DataFrame
+    fold: Fold
+    is_planned_once: bool = False
+    check: Callable[[], None] = lambda: None
+
+
+_KNOWN = (Status.PROCESSED.value, Status.DUPLICATE.value)
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """A published batch: its row in the ledger and its outcomes. `was_published` before: then nothing was run."""
+
+    record: BatchRecord
+    outcomes: DataFrame
+    was_published: bool
+
+    def __repr__(self) -> str:
+        counts = [f"{count:,} {name.replace('_', ' ')}" for name, count in self.record.counts.items()]
+        when = " before: nothing was run" if self.was_published else ""
+        said = ", ".join(counts) or "no messages"
+        return f"Batch {self.record.batch_id} was published{when}: {said}, in {self.record.out}"
+
+
+def new_batch_id() -> str:
+    """Return a new batch id, which begins with the time."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+
+
+def partitions_of(spark: SparkSession, options: BatchOptions) -> int:
+    """Return how many partitions messages are shuffled to."""
+    return options.partitions or max(2, 2 * cores_of(spark))
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Runs the rounds of batches of one app into one table: `begin` a batch, `end` it, and return the `result`.
+
+    Place and folder mean the same in every working directory, and on workers. `again` says how a batch is resumed.
+    """
+
+    spark: SparkSession
+    app: App
+    place: TablePlace
+    out: str
+    options: BatchOptions
+    connection: Connection
+    again: str = field(default="run it again with its id", kw_only=True)
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger of the batches of the table."""
+        return Ledger(self.connection.table, self.options.clock)
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions messages are shuffled to."""
+        return partitions_of(self.spark, self.options)
+
+    def check_table(self) -> None:
+        """Raise `UsageError` when the table was processed with another algorithm, or belongs to another app."""
+        options = self.options
+        check = self.ledger.check_table(options.described_algorithm(), options.claim(self.app))
+        self.connection.run(check)
+
+    def check_place(self) -> None:
+        """Raise `UsageError` when outcomes cannot be written, or the workers cannot do their work."""
+        tried = open_folder(self.out).sub(f"_writable-{uuid.uuid4().hex}")
+        try:
+            tried.create()
+            tried.touch("file")
+            tried.delete()
+        except OSError as error:
+            raise UsageError(
+                f"Outcomes cannot be written to {self.out}: {error}. Choose another --out."
+            ) from error
+        check_workers(self.spark, partial(reach, self.app, self.place, self.options.other_table))
+
+    def find(self, batch_id: str) -> BatchRecord | None:
+        """Return what the ledger has of a batch."""
+        return self.connection.run(self.ledger.find(batch_id))
+
+    def begin(self, batch_id: str | None, what: str) -> BatchRecord:
+        """Begin or resume a batch in the ledger, after all checks."""
+        self.check_table()
+        begun = None if batch_id is None else self.find(batch_id)
+        if batch_id is not None and begun is None:
+            check_unused(self.out, batch_id)
+        if begun is None or not begun.is_finished:
+            self.check_place()
+        return self.enter(batch_id or new_batch_id(), what)
+
+    def enter(self, batch_id: str, what: str) -> BatchRecord:
+        """Begin or resume a batch in the ledger. Assumes that `check_table` and `check_place` have passed."""
+        input_ = f"{what}; handlers {', '.join(sorted(self.app.handlers))}; {self.options.described()}"
+        algorithm, claim = self.options.described_algorithm(), self.options.claim(self.app)
+        begin = self.ledger.begin(batch_id, input_, self.out, algorithm, claim)
+        return self.connection.run(begin)
+
+    def end(self, record: BatchRecord, first: Work, messages: int | None = None) -> BatchRecord:
+        """Run the rounds of a batch that are not committed yet, and publish it.
+
+        `messages` is the number of those of the first round, if that is known.
+        """
+        record = self._whole(record)
+        self._finish(record)
+        while record.rounds == 0 or (self.options.cascade and record.last_routable):
+            number = record.rounds
+            if number >= self.options.max_rounds:
+                raise BatchFailedError(
+                    f"The cascade of batch {record.batch_id} has not ended after {number} rounds. Nothing is lost: "
+                    f"{self.again}, now with a higher --max-rounds, or look for handlers that answer each other for "
+                    f"ever."
+                )
+            if number:
+                self._check_outputs(record, messages)
+            if not self._folders(record).is_decided():
+                work = first if number == 0 else self._next_round(record)
+                record = self._decide(record, *self._handle(record, work))
+            if record.rounds == number:
+                record = self._commit(record)
+            self._finish(record)
+        damaged = self._folders(record).damaged()
+        if damaged is not None:
+            raise BatchFailedError(
+                f"Outcomes in {damaged} were deleted or changed. {self._how_to_resume(record)}"
+            )
+        self._folders(record).release()
+        record = self.connection.run(self.ledger.publish(record))
+        self._folders(record).remove_staging()
+        return record
+
+    def result(self, begun: BatchRecord, ended: BatchRecord) -> BatchResult:
+        """Return the result of a batch that has ended; `begun` is its record as `begin` returned it."""
+        if begun.is_finished:  # its driver may have died before it had cleaned up
+            self._folders(ended).remove_staging()
+            damaged = self._folders(ended).damaged()
+            if damaged is not None:
+                raise BatchRefusedError(
+                    f"Batch {ended.batch_id} is published, and its outcomes in {damaged} were deleted or changed "
+                    f"since: put them back, or run its input under another id. Its messages are duplicates then, and "
+                    f"give the same outputs."
+                )
+        return BatchResult(ended, self._folders(ended).outcomes(), begun.is_finished)
+
+    def _whole(self, record: BatchRecord) -> BatchRecord:
+        """Return a batch whose committed rounds are in OUT. When outcomes are gone, it begins again: replays give them.
+
+        With an outbox nothing gives them again: outputs are deleted when they are published.
+        """
+        folders = self._folders(record)
+        damaged = folders.damaged()
+        if damaged is None:
+            return record
+        if self.options.has_outbox:
+            raise BatchFailedError(
+                f"Outcomes in {damaged} were deleted or changed, and with the algorithm {self.options.algorithm} they "
+                f"cannot be made again: put back what was there, and run the batch again with its id; or abandon it."
+            )
+        self.options.step(f"Outcomes in {damaged} were deleted or changed: all rounds are run again")
+        record = self.connection.run(self.ledger.begin_again(record))
+        folders.remove_rounds()
+        return record
+
+    def _handle(self, record: BatchRecord, work: Work) -> tuple[str, Sequence[Part]]:
+        """Have workers write the outcomes of the next round; return the attempt and its files."""
+        folders = self._folders(record)
+        self.options.step(f"Round {record.rounds}: handling messages")
+        began, attempt = time.monotonic(), folders.stage()
+        job = PartJob(work.fold, folders.staged(attempt), tuple(self.app.message_types))
+        with (
+            failing_as(BatchFailedError, self._how_to_resume(record)),
+            planned_once(self.spark) if work.is_planned_once else nullcontext(),
+        ):
+            parts = _parts(work.rows, job)
+        work.check()
+        counts, _ = totals(parts)
+        count, seconds = sum(counts.values()) - counts["outputs"], time.monotonic() - began
+        rate = count / max(seconds, 0.001)
+        self.options.step(f"Round {record.rounds}: {count:,} outcomes, {rate:,.0f} a second")
+        self.options.step(f"Round {record.rounds}: committing outcomes")
+        self.connection.run(self.connection.table.barrier())
+        return attempt, parts
+
+    def _decide(self, record: BatchRecord, attempt: str, parts: Sequence[Part]) -> BatchRecord:
+        """Have the ledger decide that an attempt at the next round counts.
+
+        Another driver of the batch may have been faster: then the record has its attempt, or more rounds.
+        """
+        folders, types = self._folders(record), tuple(self.app.message_types)
+        try:
+            if not parts:
+                empty = PartFile(open_folder(folders.staged(attempt)), types)
+                empty.open()
+                parts = [empty.close()]
+            size = sum(part.size for part in parts)
+            if len(parts) > 1 and not folders.moves_whole and size <= MERGED_UP_TO:
+                folders.check_written(attempt, parts)
+                staged = folders.staged(attempt)
+                merge = PartJob(partial(written, staged, [part.name for part in parts]), staged, types)
+                with failing_as(BatchFailedError):
+                    parts = _parts(self.spark.range(0, 1, 1, 1), merge)
+            folders.propose(attempt, parts)
+        except (OSError, BatchFailedError) as error:
+            return self._by_another(record, error)
+        return self.connection.run(self.ledger.decide(record, attempt))
+
+    def _commit(self, record: BatchRecord) -> BatchRecord:
+        """Put the decided attempt at the next round in place, and commit the round in the ledger."""
+        number, folders = record.rounds, self._folders(record)
+        try:
+            parts = folders.put_in_place()
+        except OSError as error:
+            return self._by_another(record, error)
+        counts, routable = totals(parts)
+        limit, total = self.options.limit(), Counter(record.counts) + Counter(counts)
+        if limit is not None and limit.is_exceeded(total):
+            folders.hold_back()
+            raise BatchHeldBackError(
+                f"Batch {record.batch_id} is held back: {total[Status.DEAD_LETTER]:,} of its deliveries are dead "
+                f"letters, more than {limit}. Nothing is published. Its outcomes are in {record.out}; {self.again}, "
+                f"now with a higher limit, to publish it, or abandon it."
+            )
+        folders.flush(number)
+        self.options.step(f"Round {number}: recording in the ledger")
+        committed = self.connection.run(self.ledger.commit_round(record, number, counts, routable))
+        folders.discard(record.attempt)
+        return committed
+
+    def _by_another(self, record: BatchRecord, error: Exception) -> BatchRecord:
+        """Return the batch if another driver has committed the round, and so deleted the files of this attempt."""
+        found = self.find(record.batch_id)
+        if found is None or found.rounds <= record.rounds:
+            raise BatchFailedError(
+                f"The outcomes of {self._folders(record).round(record.rounds)} could not be put there: {error}. "
+                f"Run the batch again with its id."
+            ) from error
+        return found
+
+    def job(self, record: BatchRecord) -> FoldJob:
+        """Return the job of the workers in the next round of a batch. Costs a request."""
+        options = self.options
+        open_batches, settings = self.connection.run(self.ledger.snapshot())
+        batch = BatchContext(
+            record.batch_id,
+            open_batches,
+            is_cascade=record.rounds > 0,
+            late=options.late,
+            on_error=options.on_error,
+            on_difference=options.on_difference,
+            number=record.number,
+            limits=options.limits,
+        )
+        app = (guarded(self.app) if options.guard else self.app).keyed(settings.draw_key)
+        return FoldJob(
+            app,
+            self.place.store,
+            self.place.table,
+            batch,
+            replace(options, step=BatchOptions.step),  # which would be sent to the workers
+            is_supervised=True,
+        )
+
+    def _next_round(self, record: BatchRecord) -> Work:
+        """Return the work on the outputs of the last round, each for the handlers that have not yet handled it."""
+        folders, handlers = self._folders(record), sf.lit(None).cast("array<string>")
+        for name in self.app.message_types:
+            takers = sf.lit([each.handler for each in self.app.routes(name)])
+            handlers = sf.when(sf.col("type") == name, takers).otherwise(handlers)
+        found = folders.outcomes(record.rounds - 1).select(sf.explode("outputs").alias("output"))
+        taken = found.select("output.*").withColumn("handler", sf.explode(handlers))
+        handled = folders.outcomes().where(sf.col("status").isin(*_KNOWN)).select("message_id", "handler")
+        new = taken.join(handled, ["message_id", "handler"], "left_anti").select(taken.columns)
+        nothing = dict.fromkeys(("business_id", "problem", "line"), sf.lit(None).cast("string"))
+        return Work(route(new.withColumns(nothing), self.app, self.partitions), self.job(record).fold)
+
+    def _finish(self, record: BatchRecord) -> None:
+        """Finish the messages of the last round that is committed: the second pass. Idempotent."""
+        if not self.options.has_outbox or record.rounds == 0:
+            return
+        number = record.rounds - 1
+        self.options.step(f"Round {number}: finishing messages")
+        with failing_as(BatchFailedError, self._how_to_resume(record)):
+            by_entity = (
+                self._folders(record)
+                .outcomes(number)
+                .where(sf.col("status").isin(*_KNOWN))
+                .repartition(self.partitions, "handler", "business_id")
+                .groupBy("handler", "business_id")
+                .agg(sf.collect_set("message_id").alias("message_ids"))
+            )
+            finished = by_entity.mapInArrow(self.job(record).finish, "entities long")
+            finished.write.format("noop").mode("overwrite").save()
+
+    def _how_to_resume(self, record: BatchRecord) -> str:
+        return f"Batch {record.batch_id} has failed, and nothing is lost: {self.again}."
+
+    def _check_outputs(self, record: BatchRecord, began_with: int | None) -> None:
+        if began_with is None:
+            began_with = self._folders(record).rows(0)
+        published, most = record.counts.get("outputs", 0), self.options.max_outputs
+        if published > most * began_with:
+            raise BatchFailedError(
+                f"The cascade of batch {record.batch_id} has published {published:,} messages for the {began_with:,} "
+                f"that it began with, more than {most:,} for each. Nothing is lost: {self.again}, now with a "
+                f"higher --max-outputs, or look for handlers that answer each other with more and more messages."
+            )
+
+    def _folders(self, record: BatchRecord) -> BatchFolders:
+        return BatchFolders(self.spark, record)
+
+
+def _parts(rows: DataFrame, job: PartJob) -> Sequence[Part]:
+    return [Part(**row.asDict()) for row in rows.mapInArrow(job.run, PART).collect()]
 
 
 def outputs(outcomes: DataFrame) -> DataFrame:
@@ -148,7 +488,7 @@ def dead_letters(outcomes: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeCount:
-    """How many deliveries of a round had the same outcome in a handler, and how many outputs."""
+    """The number of deliveries of a round with the same outcome in a handler, and of their outputs."""
 
     round: int
     handler: str | None

@@ -3,13 +3,13 @@
 `OUT/batch_id=ID/round=N` holds the outcomes of a round as Parquet. An attempt at a round writes to a folder of its own,
 `OUT/_staging/ATTEMPT`, which readers ignore. Then:
 
-1. `propose` writes the manifest of the attempt: its files, their sizes, and what they hold.
-2. The ledger takes the name of the attempt into the row of the batch, unless it has that of another one.
+1. `propose` writes the manifest of the attempt: its files with their sizes and counts.
+2. The ledger records the attempt in the row of the batch, unless that has another one.
 3. `put_in_place` makes exactly the files of the manifest visible. It is idempotent and safe to run concurrently.
 4. The ledger commits the round, and `discard` deletes the attempt.
 
-After step 2 there is one thing that can be put in place, and whoever resumes the batch does that. Disks and HDFS move a
-folder at once; object stores copy an object at once, so a round is merged into one object there (docs/decisions/0023).
+A driver that resumes the batch after step 2 puts that attempt in place. Disks and HDFS move a folder atomically; object
+stores copy an object atomically, so a round is merged into one object there (docs/decisions/0023).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +25,7 @@ from os import PathLike, fspath
 from pathlib import Path
 
 import pyarrow as pa
+from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -32,14 +33,13 @@ from runtime.errors import BatchRefusedError, UsageError
 from runtime.file_systems import Folder, open_folder, path_and_options, within
 from runtime.ledger.batch import HELD_BACK_MARKER
 from runtime.ledger.ledger import MARK, BatchRecord, mark_of, mark_prefix
-from runtime.spark.schemas import STORED_OUTCOME
-from runtime.spark.worker.outcomes import SUFFIX, Part, PartFile
+from runtime.spark.worker.outcomes import STORED_OUTCOME, SUFFIX, Part, rows_of
 
 _ROUND = "round"
 
 
 def read_file(spark: SparkSession, folder: str, name: str, schema: StructType) -> DataFrame:
-    """Return the columns of a schema that are in a file."""
+    """Return some columns of a file."""
     if open_folder(folder).moves_whole:
         return spark.read.schema(schema).parquet(within(folder, name))
     return _read_by_workers(spark, [(folder, name, 0)], schema)
@@ -48,21 +48,17 @@ def read_file(spark: SparkSession, folder: str, name: str, schema: StructType) -
 def _read_by_workers(
     spark: SparkSession, files: Sequence[tuple[str, str, int]], schema: StructType
 ) -> DataFrame:
-    """Return the columns of a schema that are in some files, each with its folder and round. Costs a task for each.
+    """Return some columns of files, each given with its folder and round. Costs a task for each.
 
-    A worker opens an object store with the url and the credentials with which it has written there. So Spark needs no
-    package and no configuration for it, and reads what was written a moment ago.
+    Workers open an object store as they have done to write there: Spark needs no package and no configuration for it.
     """
     rows = spark.createDataFrame(list(files), "folder string, name string, round int")
     return rows.repartition(max(1, len(files))).mapInArrow(partial(_read, schema.fieldNames()), schema)
 
 
 def _read(columns: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield what is in the files that come in."""
-    from pyarrow import parquet  # noqa: PLC0415 - takes time, and the driver has other uses for this module
-
     stored = [name for name in columns if name != _ROUND]
-    for file in (row for batch in batches for row in batch.to_pylist()):
+    for file in rows_of(batches):
         with open_folder(file["folder"]).read(file["name"]) as opened:
             for found in parquet.ParquetFile(opened).iter_batches(columns=stored):
                 if _ROUND in columns:
@@ -73,7 +69,7 @@ def _read(columns: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator
 
 
 MERGED_UP_TO = 4 * 2**30
-"""Where folders cannot be moved, the files of a round become one up to so many bytes: S3 copies up to 5 GB at once."""
+"""Where folders cannot be moved, the files of a round up to this size become one: S3 copies up to 5 GB at once."""
 
 _MANIFEST = "_files"
 _GATHERED = "_gathered"
@@ -82,14 +78,14 @@ _PATTERN = "*?[]{}"
 
 @dataclass(frozen=True)
 class BatchFolders:
-    """Where a batch keeps the outcomes of its rounds. An attempt is known by the name of its folder."""
+    """The folders of the outcomes of a batch. An attempt is the name of its folder."""
 
     spark: SparkSession
     record: BatchRecord
 
     @property
     def moves_whole(self) -> bool:
-        """Whether the file system moves a folder at once."""
+        """Whether the file system moves a folder atomically."""
         return open_folder(self.record.out).moves_whole
 
     def stage(self) -> str:
@@ -99,18 +95,12 @@ class BatchFolders:
         return attempt
 
     def staged(self, attempt: str) -> str:
-        """Return where an attempt is written."""
+        """Return the folder of an attempt."""
         return within(self.record.out, "_staging", attempt)
 
     def round(self, number: int) -> str:
-        """Return where the outcomes of a round are once they are visible."""
+        """Return the visible folder of a round."""
         return within(self._batch(), f"round={number}")
-
-    def write_empty(self, attempt: str, types: Collection[str]) -> Part:
-        """Write a file without rows, so that whoever reads a round without outcomes finds the columns."""
-        file = PartFile(open_folder(self.staged(attempt)), types)
-        file.open()
-        return file.close()
 
     def check_written(self, attempt: str, parts: Sequence[Part]) -> None:
         """Raise `OSError` unless the files of an attempt have their recorded sizes."""
@@ -120,7 +110,7 @@ class BatchFolders:
             raise OSError(f"{', '.join(changed)} are not as they were written.")
 
     def propose(self, attempt: str, parts: Sequence[Part]) -> None:
-        """Write the manifest of an attempt. Raises `OSError` as `check_written` does."""
+        """Write the manifest of an attempt. Raises `OSError` if its files have changed."""
         self.check_written(attempt, parts)
         folder = open_folder(self.staged(attempt))
         folder.put(_MANIFEST, json.dumps([part._asdict() for part in parts]).encode())
@@ -128,36 +118,33 @@ class BatchFolders:
         folder.flush()
 
     def is_decided(self) -> bool:
-        """Return whether the ledger has decided on an attempt at the next round whose files are still there."""
-        attempt = self.record.attempt
-        if not attempt or _MANIFEST not in (staged := open_folder(self.staged(attempt)).sizes()):
+        """Return whether the ledger has decided on an attempt at the next round whose files still exist."""
+        if not self.record.attempt:
+            return False
+        staged = open_folder(self.staged(self.record.attempt))
+        sizes = staged.sizes()
+        if _MANIFEST not in sizes:
             return False
         # A file may be staged, gathered to be moved, or in place already.
-        gathered = open_folder(self.staged(attempt)).sub(_GATHERED).sizes()
-        there = staged | gathered | open_folder(self.round(self.record.rounds)).sizes()
-        return all(there.get(part.name) == part.size for part in self._decided())
+        sizes |= staged.sub(_GATHERED).sizes() | open_folder(self.round(self.record.rounds)).sizes()
+        return all(sizes.get(part.name) == part.size for part in self._decided())
 
     def _decided(self) -> Sequence[Part]:
-        """Return the files in the manifest of the decided attempt."""
         with open_folder(self.staged(self.record.attempt)).read(_MANIFEST) as file:
             return [Part(**each) for each in json.loads(file.read())]
 
     def put_in_place(self) -> Sequence[Part]:
         """Make the files of the decided attempt visible, and return them.
 
-        Raises `OSError` when the attempt is gone, as another driver has committed the round, and `BatchRefusedError`
-        when a batch of the same id from another store has its outcomes there.
+        Raises `OSError` if another driver has committed the round and deleted the attempt, and `BatchRefusedError` if a
+        batch of the same id from another store has outcomes there.
         """
         source = open_folder(self.staged(self.record.attempt))
         target = open_folder(self.round(self.record.rounds))
         parts = self._decided()
         sizes = {part.name: part.size for part in parts}
-        mark = mark_of(self.record.token, sizes)
-        there = target.sizes()
-        marks = [name for name in there if name.startswith(MARK)]
-        if any(not name.startswith(mark_prefix(self.record.token)) for name in marks) or (
-            there and not marks
-        ):
+        mark, there = mark_of(self.record.token, sizes), target.sizes()
+        if there and (not any(name.startswith(MARK) for name in there) or not self._is_ours(there)):
             raise of_another(target.path, self.record.batch_id)
         if mark in there:
             return parts
@@ -165,7 +152,7 @@ class BatchFolders:
         return parts
 
     def damaged(self) -> str | None:
-        """Return the first committed round whose files are not those that were put in place, None when all are."""
+        """Return the first committed round whose files were deleted or changed, else None."""
         for folder in map(self.round, range(self.record.rounds)):
             there = open_folder(folder).sizes()
             sizes = {name: size for name, size in there.items() if name.endswith(SUFFIX)}
@@ -174,11 +161,14 @@ class BatchFolders:
         return None
 
     def remove_rounds(self) -> None:
-        """Delete the committed rounds, but for what a batch of the same id from another store has put there."""
+        """Delete the committed rounds, but for those of a batch of the same id from another store."""
         for folder in (open_folder(self.round(number)) for number in range(self.record.rounds)):
-            marks = [name for name in folder.sizes() if name.startswith(MARK)]
-            if all(name.startswith(mark_prefix(self.record.token)) for name in marks):
+            if self._is_ours(folder.sizes()):
                 folder.delete()
+
+    def _is_ours(self, names: Iterable[str]) -> bool:
+        marks = (name for name in names if name.startswith(MARK))
+        return all(name.startswith(mark_prefix(self.record.token)) for name in marks)
 
     def flush(self, number: int) -> None:
         """Fsync the directory entries of a round; its files were fsynced when they were written."""
@@ -186,51 +176,43 @@ class BatchFolders:
             open_folder(folder).flush()
 
     def discard(self, attempt: str) -> None:
-        """Delete the folder of an attempt. Files that a late task writes there are not visible."""
+        """Delete the folder of an attempt."""
         with suppress(OSError):
             open_folder(self.staged(attempt)).delete()
 
     def remove_staging(self) -> None:
-        """Delete the folders of all attempts at rounds of this batch.
-
-        Errors are ignored: another batch may create its folder beside this one at the same moment.
-        """
+        """Delete the folders of all attempts of this batch."""
         folder = open_folder(within(self.record.out, "_staging"))
         ours = re.compile(re.escape(self.record.batch_id) + r"-round-\d+-[0-9a-f]{32}")
-        with suppress(OSError):
+        with suppress(OSError):  # another batch may create its folder at the same moment
             for name in filter(ours.fullmatch, folder.names()):
                 folder.sub(name).delete()
             folder.delete_if_empty()
 
     def hold_back(self) -> None:
-        """Mark the batch as one that is not to be published as it is; Spark ignores the mark."""
+        """Mark the batch as held back. Spark ignores the mark."""
         open_folder(self._batch()).touch(HELD_BACK_MARKER)
 
     def release(self) -> None:
-        """Remove the mark of `hold_back`, if there is one."""
+        """Remove the mark of `hold_back`."""
         open_folder(self._batch()).delete_file(HELD_BACK_MARKER)
 
     def outcomes(self, number: int | None = None) -> DataFrame:
-        """Return the outcomes of a round, or of all rounds that are committed."""
+        """Return the outcomes of a round, or of all committed rounds."""
         rounds = range(self.record.rounds) if number is None else [number]
-        folders = {each: self.round(each) for each in rounds}
-        if not folders:
-            return self.spark.createDataFrame([], STORED_OUTCOME)
-        if self.moves_whole:
+        if rounds and self.moves_whole:
             reader = self.spark.read.schema(STORED_OUTCOME).option("basePath", self._batch())
-            return reader.parquet(*folders.values())
+            return reader.parquet(*map(self.round, rounds))
         files = [
             (folder, name, each)
-            for each, folder in folders.items()
+            for each, folder in zip(rounds, map(self.round, rounds), strict=True)
             for name in sorted(open_folder(folder).sizes())
             if name.endswith(SUFFIX)
         ]
         return _read_by_workers(self.spark, files, STORED_OUTCOME)
 
     def rows(self, number: int) -> int:
-        """Return how many outcomes a round has, from the footers of its files."""
-        from pyarrow import parquet  # noqa: PLC0415 - takes time, and is seldom needed
-
+        """Count the outcomes of a round, from the footers of its files."""
         folder, count = open_folder(self.round(number)), 0
         for name in folder.sizes():
             if not name.startswith("_"):
@@ -245,7 +227,7 @@ class BatchFolders:
 def _move(
     source: Folder, target: Folder, there: Mapping[str, int], sizes: Mapping[str, int], mark: str
 ) -> None:
-    """Gather the files in a folder of their own, where no late task writes, and move that at once."""
+    """Gather the files in a folder of their own, where no late task writes, and move it atomically."""
     gathered = source.sub(_GATHERED)
     try:
         for name in there.keys() - sizes.keys():  # not what the ledger has decided on
@@ -272,7 +254,7 @@ def _move(
 def _copy(
     source: Folder, target: Folder, there: Mapping[str, int], sizes: Mapping[str, int], mark: str
 ) -> None:
-    """Copy the files, guarded by a mark that says while they are not complete."""
+    """Copy the files, guarded by an in-progress mark."""
     unfinished = f"{mark}-unfinished"
     target.create()
     target.touch(unfinished)
@@ -286,7 +268,7 @@ def _copy(
 
 
 def check_unused(out: str, batch_id: str) -> None:
-    """Raise `BatchRefusedError` when a batch that the ledger does not have left outcomes in a folder."""
+    """Raise `BatchRefusedError` when a folder has outcomes of a batch that the ledger does not have."""
     folder = within(out, f"batch_id={batch_id}")
     if open_folder(folder).names():
         raise of_another(folder, batch_id)
@@ -303,8 +285,7 @@ def of_another(folder: str, batch_id: str) -> BatchRefusedError:
 def absolute_folder(folder: str | PathLike[str]) -> str:
     """Return the absolute path of a folder.
 
-    Raises `UsageError` for what is no name, for one that Spark would read as a pattern, and for a file system that is
-    not known.
+    Raises `UsageError` for no path, for one that Spark would read as a pattern, and for an unknown file system.
     """
     if not isinstance(folder, str | PathLike):
         raise UsageError(f"A folder (out, checkpoint) is a str or a Path, not {folder!r}.")

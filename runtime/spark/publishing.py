@@ -1,9 +1,7 @@
-"""Publishing on Spark: the slices of a batch are distributed over tasks, each of which sends some as a whole.
+"""Publishing on Spark: tasks send the slices of a batch.
 
-What is published, and what a target promises, is the same as without Spark, and so are the records in the table of the
-batch: either goes on where the other was stopped. A task sends its slices as a runner of its own does: under a claim
-for each. So a task that is run again, or twice at the same time, waits for the claims of the other attempt, and goes on
-with what is not sent.
+Guarantees and records are the same as without Spark, and either continues the other. A task claims its slices as a
+runner does. One that is retried, or run twice at a time, waits for the claims of the other attempt, and sends the rest.
 """
 
 from __future__ import annotations
@@ -25,17 +23,17 @@ from runtime.batch_options import TablePlace, Wrap
 from runtime.clock import Clock, system_clock
 from runtime.errors import TargetError
 from runtime.ledger.ledger import Ledger
+from runtime.options import resolved
 from runtime.publishing.outputs import BatchOutputs, OutcomeFile, Slices, cut, slice_numbers
 from runtime.publishing.publisher import PublishOptions, Target, TargetOptions
 from runtime.publishing.records import Publication, Publications
-from runtime.publishing.runner import Published, Runner, Tally, begin
-from runtime.publishing.targets.choice import open_target, resolved
+from runtime.publishing.runner import Published, Runner, begin
+from runtime.publishing.targets.choice import open_target
 from runtime.publishing.targets.sql import SqliteTarget
 from runtime.spark.commit import absolute_folder
-from runtime.spark.preflight import check_workers
-from runtime.spark.schemas import ARROW_OUTPUT
-from runtime.spark.session import cores_of, failing_as, job_settings, master_of
-from runtime.spark.worker.connection import check_scope, open_table
+from runtime.spark.session import check_workers, cores_of, failing_as, job_settings, master_of
+from runtime.spark.worker.connection import check_scope, open_table, reach
+from runtime.spark.worker.outcomes import ARROW_OUTPUT
 
 MakeTarget = Callable[[TargetOptions], Target]
 
@@ -43,15 +41,15 @@ _SLICE = "slice"
 ROUTED = from_arrow_schema(
     pa.schema([(_SLICE, pa.int32()), *ARROW_OUTPUT, ("business_id", pa.string()), ("handler", pa.string())])
 )
-"""Outputs, each with the number of its slice. A row with a number alone says that there is the slice."""
+"""Outputs with the numbers of their slices. A row with a number alone is of a slice that may have none."""
 
 _SENT = pa.schema([("slices", pa.int64()), ("outputs", pa.int64()), ("error", pa.string())])
-"""What a task has sent, and what stopped it, if anything did."""
+"""What a task has sent, and the error that stopped it."""
 
 
 @dataclass(frozen=True)
 class RouteJob:
-    """Reads some of the files of a batch, and gives their outputs with the numbers of their slices."""
+    """Reads files of a batch, and yields their outputs with the numbers of their slices."""
 
     outputs: BatchOutputs = field(repr=False)
     files: Sequence[OutcomeFile] = field(repr=False)
@@ -59,7 +57,7 @@ class RouteJob:
     waiting: Sequence[int]
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the files whose positions in the list come in; leave out what is in slices that are sent."""
+        """Read the files at the positions that come in, but for slices that are sent."""
         positions = (position for batch in batches for position in batch["id"].to_pylist())
         wanted = pa.array(self.waiting, pa.int32())
         for table in self.outputs.tables(self.files[position] for position in positions):
@@ -70,7 +68,7 @@ class RouteJob:
 
 @dataclass(frozen=True)
 class SendJob:
-    """All that a worker needs to send slices. `dead` are tokens of claims that are not waited for."""
+    """Sends slices. `dead` are tokens of claims that are not waited for."""
 
     place: TablePlace = field(repr=False)
     open_target: Callable[[], Target] = field(repr=False)
@@ -81,7 +79,7 @@ class SendJob:
     wrap: Wrap | None = None
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Send the slices whose outputs come in, and yield a row that says what was sent."""
+        """Send the slices whose outputs come in, and yield a row of `_SENT`."""
         numbers: set[int] = set()
 
         def outputs() -> Iterator[pa.Table]:
@@ -100,19 +98,12 @@ class SendJob:
     async def _send(self, mine: Slices) -> dict[str, object]:
         async with connect(self.place.store) as store:
             table = await store.table(self.place.table, make=False)
-            runner = Runner(
-                self.wrap(table) if self.wrap else table,
-                self.publication,
-                mine,
-                self.open_target(),
-                options=self.options,
-                tally=Tally(None, None),
-                clock=self.clock,
-            )
+            watched, target = self.wrap(table) if self.wrap else table, self.open_target()
+            runner = Runner(watched, self.publication, mine, target, options=self.options, clock=self.clock)
             error = None
             try:
                 await runner.run(self.dead)
-            except TargetError as stopped:  # which Spark would try again, as often as a target was by now
+            except TargetError as stopped:  # or Spark would retry the task
                 error = str(stopped)
         return {"slices": runner.slices, "outputs": runner.outputs, "error": error}
 
@@ -130,20 +121,18 @@ def publish(
     clock: Clock = system_clock,
     wrap: Wrap | None = None,
 ) -> Published:
-    """Publish what is unpublished of a batch, by slices on all workers of a session; return when all of it is.
+    """Publish the unpublished slices of a batch on all workers of a session.
 
-    `to` is the url of a target, or a function that workers call with `target` for one of your own. `out` is where the
-    outcomes are, if not where the batch wrote them. Each task sends `options.concurrency` slices at once; the rate of
-    requests is shared by the tasks. Costs what `runtime.publishing.runner.publish` does, and a shuffle of the outputs.
+    `to` is the url of a target, or a function that workers call with `target` for one of your own. `out` is the folder
+    of the outcomes, if the batch wrote to another. Each task sends `options.concurrency` slices at once; the tasks
+    share the rate of requests. Costs what `runtime.publishing.runner.publish` does, and a shuffle of the outputs.
 
     Raises `BatchRefusedError` for a batch that has not ended, `UsageError`, and `TargetError` when not all is sent: the
-    same call goes on with the rest.
+    same call continues.
     """
     options, of_target = options or PublishOptions(), target or TargetOptions(batch_id=batch_id)
-    if of_target.keys:
-        of_target = replace(of_target, keys=portable_url(of_target.keys))
-    else:
-        of_target = replace(of_target, keys=portable_url(store), keys_table=table)
+    keys, keys_table = (of_target.keys, of_target.keys_table) if of_target.keys else (store, table)
+    of_target = replace(of_target, keys=portable_url(keys), keys_table=keys_table)
     make = _maker(to)
     opened, place = make(of_target), TablePlace(store, table)
     connection = open_table(store, table, make=False, spark=spark)
@@ -156,28 +145,21 @@ def publish(
     if begun.outputs is not None:
         tasks = min(cores_of(spark), len(begun.waiting), opened.publishers or len(begun.waiting))
         shared = replace(of_target, rate=of_target.rate / tasks if of_target.rate else None)
-        job = SendJob(
-            place.for_workers(),
-            partial(make, shared),
-            begun.publication,
-            options,
-            begun.taken_over(options),
-            clock=clock,
-            wrap=wrap,
-        )
+        opening, dead = partial(make, shared), begun.taken_over(options)
+        job = SendJob(place.for_workers(), opening, begun.publication, options, dead, clock, wrap)
         files, count = begun.outputs.files(), begun.publication.slices
         route = RouteJob(begun.outputs, files, count, begun.waiting)
         with job_settings(spark):
-            check_workers(spark, job.open_target, job.place)
+            check_workers(spark, partial(reach, job.open_target, job.place))
             positions = spark.range(0, len(files), 1, max(1, min(len(files), tasks)))
             routed = positions.mapInArrow(route.run, ROUTED)
-            # A slice without outputs is to be marked as sent too.
+            # Slices without outputs are marked as sent, too.
             numbers = spark.range(count).select(sf.col("id").cast("int").alias(_SLICE))
             numbers = numbers.where(sf.col(_SLICE).isin(begun.waiting))
             routed = routed.unionByName(numbers, allowMissingColumns=True).repartition(tasks, _SLICE)
             with failing_as(TargetError):
                 rows = routed.mapInArrow(job.run, from_arrow_schema(_SENT)).toArrow().to_pylist()
-        for row in rows:  # one was stopped; the others went on to their ends
+        for row in rows:
             if row["error"] is not None:
                 raise TargetError(row["error"])
         slices, outputs = (sum(row[name] for row in rows) for name in ("slices", "outputs"))
@@ -187,35 +169,27 @@ def publish(
 
 @dataclass(frozen=True)
 class PublishTo:
-    """A target that each epoch of a stream is published to, and how: see `publish`."""
+    """The target of each epoch of a stream, and how it is published: see `publish`."""
 
     to: str | MakeTarget = field(repr=False)
     target: TargetOptions = field(default_factory=TargetOptions)
     options: PublishOptions = field(default_factory=PublishOptions)
 
     def __post_init__(self) -> None:
-        # The working directory and the environment may be others when an epoch is published.
+        # The working directory and the environment may change before an epoch is published.
         object.__setattr__(self, "to", _maker(self.to))
         keys = self.target.keys
         object.__setattr__(self, "target", replace(self.target, keys=keys and portable_url(keys)))
 
     def check(self) -> None:
-        """Raise `UsageError` when there can be no such target."""
+        """Raise `UsageError` for an invalid target."""
         _maker(self.to)(self.target)
 
     def publish(self, place: TablePlace, spark: SparkSession, batch_id: str, out: str) -> Published:
-        """Publish what is unpublished of a batch of a table."""
-        target = replace(self.target, batch_id=batch_id)
-        return publish(
-            spark,
-            batch_id,
-            self.to,
-            store=place.store,
-            table=place.table,
-            out=out,
-            target=target,
-            options=replace(self.options, any_types=True),
-        )
+        """Publish the unpublished slices of a batch."""
+        target, options = replace(self.target, batch_id=batch_id), replace(self.options, any_types=True)
+        to, (store, table) = self.to, (place.store, place.table)
+        return publish(spark, batch_id, to, store=store, table=table, out=out, target=target, options=options)
 
 
 def _maker(to: str | MakeTarget) -> MakeTarget:

@@ -15,19 +15,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from eventstore import Table
 from handlers import App
+from runtime import dead_letters
 from runtime.batch_options import BatchOptions, TablePlace
-from runtime.dead_letters import (
-    Edits,
-    FoundLetter,
-    Selection,
-    StreamLetters,
-    Wanted,
-    find_letters,
-    letters_of_stream,
-    letters_of_table,
-    remove,
-    streams_with_letters,
-)
 from runtime.errors import UsageError
 from runtime.file_systems import Folder, open_folder, within
 from runtime.messages.envelope import Envelope, pack_envelope
@@ -36,12 +25,12 @@ from runtime.messages.outcome import Reason
 from runtime.messages.parsing import business_id_of
 from runtime.options import given
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.spark.batch import Batch
+from runtime.spark.batch import Batch, BatchResult, Work, new_batch_id
 from runtime.spark.commit import read_file
-from runtime.spark.rounds import BatchResult, Work, new_batch_id
 from runtime.spark.session import job_settings
 from runtime.spark.worker.connection import open_table
 from runtime.spark.worker.job import FoldJob
+from runtime.spark.worker.outcomes import rows_of
 from runtime.tables.reader import LETTER_COLUMNS, letter_row
 
 
@@ -52,27 +41,29 @@ def redrive(
     store: str,
     table: str,
     out: str,
-    where: Selection = Selection(),  # noqa: B008 - is immutable
+    where: dead_letters.Selection = dead_letters.Selection(),  # noqa: B008 - is immutable
     edits: Iterable[str] | None = None,
     batch_id: str | None = None,
     **options: Any,  # noqa: ANN401 - the fields of BatchOptions
 ) -> DataFrame:
     """Handle letters again in a batch, and return a DataFrame that scans its outcomes.
 
-    `edits` are JSON lines, as `consistent letters --export` writes them, with messages mended; with them and no
-    selection, they choose the letters. Which letters are redriven is decided once: run a redrive that failed again with
-    its id to resume it. Raises `UsageError` when there are no such letters.
+    `edits` are JSON lines, as `consistent letters --export` writes them, with mended messages; without a selection,
+    they choose the letters. The letters are chosen once: run a failed redrive again with its id to resume it. Raises
+    `UsageError` when there are none.
     """
     batch = Batch(spark, app, store, table, out, given(BatchOptions, options))
-    wanted = Wanted(where, Edits(edits or ()), only_edited=where.is_all and edits is not None)
+    wanted = dead_letters.Wanted(
+        where, dead_letters.Edits(edits or ()), only_edited=where.is_all and edits is not None
+    )
     return redrive_wanted(batch, wanted, batch_id).outcomes
 
 
-def redrive_wanted(batch: Batch, wanted: Wanted, batch_id: str | None = None) -> BatchResult:
-    """Handle letters again: those that are wanted now, or with which the batch of this id began.
+def redrive_wanted(batch: Batch, wanted: dead_letters.Wanted, batch_id: str | None = None) -> BatchResult:
+    """Handle the wanted letters again, or those with which the batch of this id began.
 
-    Costs what it costs to find them, and one query and one transaction for each stream that has some. Raises
-    `UsageError` when there are none.
+    Costs the requests that find them, and one query and one transaction for each of their streams. Raises `UsageError`
+    when there are none.
     """
     with job_settings(batch.spark):
         rounds = batch.rounds()
@@ -91,7 +82,7 @@ def redrive_wanted(batch: Batch, wanted: Wanted, batch_id: str | None = None) ->
         try:
             begun = rounds.begin(letters.batch_id, f"letters in {letters.path}")
         except UsageError:
-            if rounds.find(letters.batch_id) is None:  # it was refused before it stood in the ledger
+            if rounds.find(letters.batch_id) is None:  # it was refused before it was recorded
                 letters.remove()
             raise
         ended = begun
@@ -114,42 +105,36 @@ _REDRIVEN = pa.schema(
         *((name, pa.string()) for name in ("problem", "row", "etag")),
     ]
 )
-"""A letter that is redriven, to one handler.
-
-`letter` is its number in its stream, and behind all of these for a letter of the table, which is in a `row`.
-"""
+"""A letter to one handler. `letter` is its number in its stream, larger than all others for one in a `row`."""
 
 
 @dataclass(frozen=True)
 class RedrivenLetters:
-    """The letters of one redrive, in a hidden folder of OUT: chosen once, and kept until the batch is published.
-
-    A redrive that died goes on with the letters that it began with, though some of them are letters no more.
-    """
+    """The letters of one redrive, in a hidden folder of OUT: chosen once, and kept until the batch is published."""
 
     out: str
     batch_id: str
 
     @property
     def path(self) -> str:
-        """Where they are."""
+        """The folder."""
         return within(self.out, "_redrive", self.batch_id)
 
     @property
     def are_frozen(self) -> bool:
-        """Whether they were chosen by an earlier attempt at this batch."""
+        """Whether an earlier attempt at this batch has chosen them."""
         return _FILE in self._folder.sizes()
 
     @property
     def deliveries(self) -> int | None:
-        """How many deliveries they are, each to one handler; None when there is no file of them."""
+        """The number of their deliveries, each to one handler; None without a file."""
         if not self.are_frozen:
             return None
         with self._folder.read(_FILE) as file:
             return int(parquet.ParquetFile(file).metadata.num_rows)
 
-    async def freeze(self, table: Table, app: App, wanted: Wanted) -> int:
-        """Choose the letters, write them, and return how many there are. Memory does not grow with their number.
+    async def freeze(self, table: Table, app: App, wanted: dead_letters.Wanted) -> int:
+        """Choose and write the letters, and return their number. Memory does not grow with it.
 
         Raises `UsageError` for letters of a handler that the app lacks, and for edits of letters that are not chosen.
         """
@@ -161,7 +146,7 @@ class RedrivenLetters:
             undo.callback(self.remove)
             writing = partial(parquet.ParquetWriter, schema=_REDRIVEN, compression="zstd")
             with unfinished.write(_FILE) as file, writing(file) as writer:
-                async for found in find_letters(table, wanted.selection):
+                async for found in dead_letters.find_letters(table, wanted.selection):
                     if not wanted.takes(found):
                         continue
                     rows += _rows(found, app, wanted.edits.mended(found))
@@ -181,21 +166,21 @@ class RedrivenLetters:
         return count
 
     def work(self, spark: SparkSession, job: FoldJob, partitions: int) -> Work:
-        """Return what handles them again, those of each stream in their order."""
-        columns = from_arrow_schema(pa.schema(list(_REDRIVEN)[:-2]))  # which workers need
+        """Return the work that handles them again, those of each stream in their order."""
+        columns = from_arrow_schema(pa.schema(list(_REDRIVEN)[:-2]))
         rows = read_file(spark, self.path, _FILE, columns).repartition(partitions, *_STREAM)
         rows = rows.sortWithinPartitions(*_STREAM, "letter", "sequence", "enqueued_at", "delivery")
         return Work(rows, replace(job, batch=replace(job.batch, is_redrive=True)).redrive)
 
     async def finish(self, table: Table) -> None:
-        """Delete the letters of the table that the batch did not refuse again, and then the file."""
+        """Delete the letters in rows that the batch did not refuse again, and then the file."""
         retries = RetryPolicy().beside(table)
         if self.are_frozen:
             with self._folder.read(_FILE) as file:
                 for batch in parquet.ParquetFile(file).iter_batches(columns=["row", "etag"]):
                     of_table = ((row["row"], row["etag"]) for row in batch.to_pylist() if row["row"])
                     for row, etag in dict.fromkeys(of_table):
-                        await until_undisturbed(retries, partial(remove, table, row, etag))
+                        await until_undisturbed(retries, partial(dead_letters.remove, table, row, etag))
         self.remove()
 
     def remove(self) -> None:
@@ -208,8 +193,8 @@ class RedrivenLetters:
         return open_folder(self.path)
 
 
-def _rows(found: FoundLetter, app: App, mended: Envelope | None) -> Iterator[dict[str, Any]]:
-    """Yield a row for each handler to which a letter goes: for a letter of a stream the stream's own."""
+def _rows(found: dead_letters.FoundLetter, app: App, mended: Envelope | None) -> Iterator[dict[str, Any]]:
+    """Yield a row for each handler of a letter: for a letter of a stream the stream's own."""
     letter = found.letter
     envelope = mended or letter.envelope
     if envelope is None:
@@ -230,7 +215,7 @@ def _rows(found: FoundLetter, app: App, mended: Envelope | None) -> Iterator[dic
             )
         yield {**row, "handler": found.handler, "business_id": found.business_id}
         return
-    problem = None  # why a letter that was not mended cannot be handled
+    problem = None
     if mended is None and letter.reason is Reason.TOO_LARGE and is_note(envelope.body):
         problem = NOT_KEPT
     elif mended is None and letter.reason is Reason.INVALID_ENVELOPE:
@@ -247,10 +232,7 @@ _OF_TABLE = "_letters"
 _LETTER = pa.schema(LETTER_COLUMNS)
 
 LETTER = from_arrow_schema(_LETTER)
-"""A letter: the columns of a log, and what is known of it. `stream` is the business id of its stream.
-
-A body of msgpack bytes is in hexadecimal digits, and `packed` says so.
-"""
+"""A letter: the columns of a log, and more. `stream` is the business id. A `packed` body is hexadecimal msgpack."""
 
 
 def letters(
@@ -258,16 +240,16 @@ def letters(
     *,
     store: str,
     table: str,
-    where: Selection = Selection(),  # noqa: B008 - is immutable
+    where: dead_letters.Selection = dead_letters.Selection(),  # noqa: B008 - is immutable
 ) -> DataFrame:
-    """Return the letters of a table, see `LETTER`: they are read by the workers, when the DataFrame is used.
+    """Return the letters of a table, see `LETTER`. Workers read them when the DataFrame is used.
 
-    Which streams have letters is read at once: two requests for each 1,000 streams.
+    The streams with letters are read at once: two requests for each 1,000 streams.
     """
     connection = open_table(store, table, make=False, spark=spark)
 
     async def keys() -> list[tuple[str, int]]:
-        found = streams_with_letters(connection.table, where)
+        found = dead_letters.streams_with_letters(connection.table, where)
         return [(stream.key, stream.waiting) async for stream in found]
 
     streams = spark.createDataFrame([*connection.run(keys()), (_OF_TABLE, 1)], "key string, waiting long")
@@ -275,17 +257,16 @@ def letters(
 
 
 def _letters_of(
-    place: TablePlace, where: Selection, batches: Iterable[pa.RecordBatch]
+    place: TablePlace, where: dead_letters.Selection, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the letters of each stream that comes in."""
     connection = open_table(place.store, place.table)
     table = connection.table
 
-    async def read(key: str, waiting: int) -> list[FoundLetter]:
+    async def read(key: str, waiting: int) -> list[dead_letters.FoundLetter]:
         if key == _OF_TABLE:
-            return [found async for found in letters_of_table(table, where)]
-        found = await letters_of_stream(table, StreamLetters(key, waiting, 0))
+            return [found async for found in dead_letters.letters_of_table(table, where)]
+        found = await dead_letters.letters_of_stream(table, dead_letters.StreamLetters(key, waiting, 0))
         return [each for each in found if where.takes(each.handler, each.letter)]
 
-    for stream in (row for batch in batches for row in batch.to_pylist()):
+    for stream in rows_of(batches):
         yield pa.RecordBatch.from_pylist(list(map(letter_row, connection.run(read(**stream)))), _LETTER)

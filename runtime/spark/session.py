@@ -1,4 +1,4 @@
-"""Spark sessions that need nothing from the shell: Java found, workers on this interpreter, output in a file."""
+"""Spark sessions: how one is started, its settings while jobs run, and whether its workers can do the work."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import sys
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import cache, partial
+from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pyspark import SparkConf, SparkContext, SparkFiles
@@ -19,9 +22,15 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 
+from runtime import namesakes
 from runtime.errors import MissingExtraError, UsageError
-from runtime.namesakes import search_path
 from runtime.spark.java import JAVA_MISSING, find_java
+
+if TYPE_CHECKING:
+    import tempfile
+    from types import ModuleType
+
+    import pyarrow as pa
 
 _RAISED = re.compile(
     r"^\S*?((?:runtime|eventstore|handlers)\.[\w.]*Error|[A-Z]\w*(?:Error|Exception)): (.+)$", re.MULTILINE
@@ -32,14 +41,13 @@ _LENGTH = 2000
 
 
 def is_of_spark(error: BaseException) -> bool:
-    """Return whether an error is one that Spark raises, in a session of any kind."""
-    # A session of this process raises some of py4j, the bridge to its JVM.
+    """Return whether Spark, or py4j, the bridge to its JVM, has raised an error."""
     return any(each.__module__.partition(".")[0] in ("pyspark", "py4j") for each in type(error).__mro__)
 
 
 @contextmanager
 def failing_as(failure: Callable[[str], Exception], what_to_do: str = "") -> Iterator[None]:
-    """Raise a failure, made of one sentence and what to do, in place of what Spark raises in the block."""
+    """Raise a failure, made of one sentence, instead of an error of Spark."""
     try:
         yield
     except Exception as error:
@@ -50,7 +58,7 @@ def failing_as(failure: Callable[[str], Exception], what_to_do: str = "") -> Ite
 
 @contextmanager
 def unless_gone() -> Iterator[None]:
-    """End the block, without an error, where a session is no longer there."""
+    """Suppress the error that a session is gone."""
     try:
         yield
     except Exception as error:
@@ -59,10 +67,7 @@ def unless_gone() -> Iterator[None]:
 
 
 def explain(error: Exception, what_to_do: str = "") -> str:
-    """Return what stopped a Spark job, without the traces of two languages around it, and what to do.
-
-    That is the last of our own errors in its text, else the last one, else its first line.
-    """
+    """Return the last of our own errors in the text of Spark's, else the last one, else its first line."""
     text = _CALLING.sub("", str(error), count=1)
     raised: list[tuple[str, str]] = _RAISED.findall(text)
     ours = [sentence for name, sentence in raised if name.startswith(_OURS)]
@@ -88,78 +93,74 @@ _SPLITS = re.compile(r"splits=(?:Some\()?(\d+)")
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Return whether a session is one of Spark Connect, whose driver is another process."""
+    """Return whether a session is one of Spark Connect."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def is_local(master: str) -> bool:
-    """Return whether all work is done in the working directory of this machine.
-
-    `local-cluster` is not meant: its workers have directories of their own, where a relative path is another file.
-    """
+    """Return whether all work is done in this working directory. The workers of `local-cluster` have their own."""
     return LOCAL.match(master) is not None
 
 
 def may_be_local(master: str) -> bool:
-    """Return whether all work may be done on this machine: a server of Spark Connect says its master when asked."""
+    """Return whether all work may be done on this machine, also by a server of Spark Connect on it."""
     return is_local(master) or (is_remote(master) and urlsplit(master).hostname in LOOPBACK)
 
 
 def is_remote(master: str) -> bool:
-    """Return whether a url is one of Spark Connect."""
+    """Return whether a master is the url of Spark Connect."""
     return master.startswith(REMOTE)
 
 
 def setting(spark: SparkSession, name: str) -> str | None:
-    """Return a setting of a session, None where it has none, or does not tell."""
+    """Return a setting of a session, None where it is not set, or hidden by the platform."""
     try:
         return spark.conf.get(name, None)
-    except PySparkException:  # some platforms keep most of them to themselves
+    except PySparkException:
         return None
 
 
 def master_of(spark: SparkSession) -> str:
-    """Return where a session works: its master, or the url of a server of Spark Connect on another machine."""
+    """Return the master of a session, or the url of a server of Spark Connect on another machine."""
     if is_connect(spark) and (host := str(spark.client.host)) not in LOOPBACK:
         return f"{REMOTE}{host}"
     return setting(spark, "spark.master") or "unknown"
 
 
 def cores_of(spark: SparkSession) -> int:
-    """Return how many tasks Spark would make of what has no partitions of its own: its default parallelism."""
+    """Return the default parallelism of a session."""
     given = setting(spark, "spark.default.parallelism")
     if given is not None:
         return max(1, int(given))
     local = LOCAL.match(master_of(spark))
     if local is not None and local[1] != "*":
         return int(local[1] or 1)
-    # Nothing tells how many cores there are, but the plan of a query does, which starts no job.
+    # The plan of a query tells it, and starts no job.
     row = spark.sql("EXPLAIN SELECT * FROM range(1)").first()
     found = _SPLITS.search(str(row[0])) if row else None
     return int(found[1]) if found else 2
 
 
 _OF_TEXTS = "spark.sql.parser.escapedStringLiterals"
-"""Is false unless somebody sets it, of which Spark warns each time."""
+"""False by default. Spark warns whenever it is set."""
 
-SETTINGS = {  # of jobs, on a session of one's own for the time of a job only
+SETTINGS = {  # while jobs run on a session
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "false",
-    # Small letters are those of Java: before the first, ICU looks at each character that there is, for a second.
+    # ICU takes a second before the first small letter.
     "spark.sql.icu.caseMappings.enabled": "false",
     "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
-    # How many rows are decoded at once: bodies of 1 MiB are as many MiB, in each task.
+    # Rows decoded at once: bodies of 1 MiB are as many MiB, in each task.
     "spark.sql.parquet.columnarReaderBatchSize": "64",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # Of a header that is named twice the last value counts, as in any JSON object.
+    # The last value of a header that is named twice counts.
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
-    # How the texts are written that plans are made of.
     _OF_TEXTS: "false",
-    # Under these, messages would be lost, or the rows of a stream be on several workers.
+    # Otherwise messages would be lost, or the rows of a stream be on several workers.
     "parquet.page.verify-checksum.enabled": "true",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
@@ -168,25 +169,20 @@ SETTINGS = {  # of jobs, on a session of one's own for the time of a job only
 }
 
 AT_START = {name: value for name, value in SETTINGS.items() if name != _OF_TEXTS}
-"""Those that a session of one's own has from its start."""
 
 _NAME = "consistent.messaging.session"
-"""A setting that names a session while jobs are under way on it: two objects may stand for one session."""
+"""A setting that names a session while jobs run on it: two objects may stand for one session."""
 
 _lock = threading.Lock()
-_jobs: Counter[str] = Counter()
-"""How many jobs are in process on a session."""
-
-_before: dict[str, Mapping[str, str | None]] = {}
-"""What a session had before the first of them."""
+_jobs: Counter[str] = Counter()  # the number of jobs on each session
+_before: dict[str, Mapping[str, str | None]] = {}  # the settings of each session before the first job
 
 
 @contextmanager
 def job_settings(spark: SparkSession, messages: object = None) -> Iterator[None]:
-    """Run what is in the block under the settings of jobs, and leave the session as it was.
+    """Run the block under the settings of jobs, also in the session of a DataFrame; then restore the session.
 
-    A DataFrame is run in the session that it was made in, which may be another one. Jobs that run at the same time on a
-    session share the settings; the last to end gives the session back.
+    Concurrent jobs on a session share the settings; the last to end restores them.
     """
     with ExitStack() as stack:
         stack.enter_context(_settings_of_one(spark))
@@ -196,17 +192,14 @@ def job_settings(spark: SparkSession, messages: object = None) -> Iterator[None]
 
 
 def keep_job_settings(copy: SparkSession) -> None:
-    """Have a copy of a session, such as that of a query, under the settings of jobs as long as there is one."""
-    copy.conf.unset(_NAME)  # it is not the session on which jobs may be under way
+    """Put a copy of a session, such as that of a query, under the settings of jobs for good."""
+    copy.conf.unset(_NAME)  # it is not the session on which jobs may run
     _set(copy, SETTINGS)
 
 
 @contextmanager
 def planned_once(copy: SparkSession) -> Iterator[None]:
-    """Run what is in the block by the plan that Spark makes at first, on a session that nobody else runs anything on.
-
-    Planning again after each stage makes each of them a job of its own.
-    """
+    """Run the block without adaptive execution, which makes each stage a job, on a session without other users."""
     before = _set(copy, {"spark.sql.adaptive.enabled": "false"})
     try:
         yield
@@ -235,7 +228,7 @@ def _settings_of_one(session: SparkSession) -> Iterator[None]:
 
 
 def _set(session: SparkSession, wanted: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Change the settings of a session that are others, and return what these were; None for one that is not set."""
+    """Change settings of a session, and return the former values of those that differed; None for one not set."""
     found = {name: session.conf.get(name, None) for name in wanted}
     before = {name: value for name, value in found.items() if value != wanted[name]}
     if before.get(_OF_TEXTS, "true") is None:
@@ -249,9 +242,7 @@ def _set(session: SparkSession, wanted: Mapping[str, str | None]) -> dict[str, s
     return before
 
 
-Session = SparkSession
-"""What batches run on, for those who import no PySpark themselves."""
-
+Session = SparkSession  # for modules that import no PySpark themselves
 DEFAULT_MASTER = "local[*,4]"
 TASK_FAILURES = 4
 
@@ -263,11 +254,11 @@ _SETTINGS = {
     "spark.app.name": "consistent-messaging",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # What those pages would show, which Java keeps all the same: of a stream some 60 MB for 1,000 micro-batches.
+    # Java keeps the data of these pages nevertheless: some 60 MB for 1,000 micro-batches.
     "spark.ui.retainedJobs": "100",
     "spark.ui.retainedStages": "100",
     "spark.sql.ui.retainedExecutions": "100",
-    # Where in the driver each column was made: asked for with every one, a quarter of the time of a small batch.
+    # The line of the driver that made each column: a quarter of the time of a small batch.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     **{
         name if name.startswith("spark.") else f"spark.hadoop.{name}": value
@@ -283,10 +274,9 @@ def build_session(
     log_file: Path | str | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Start Spark, or return the session that runs already, as it is.
+    """Start Spark on this interpreter, or return the active session unchanged.
 
-    The workers' Python is the interpreter that runs this. `log_file` takes what Spark and its workers print; it is
-    appended to. Raises `UsageError` when there is no Java that Spark can use.
+    The output of Spark and its workers is appended to `log_file`. Raises `UsageError` without a Java for Spark.
     """
     if SparkContext._active_spark_context is not None:  # noqa: SLF001 - there is no public way to ask
         return SparkSession.builder.getOrCreate()
@@ -308,23 +298,22 @@ def build_session(
 
 
 def connect_session(url: str) -> SparkSession:
-    """Return a session of the server of Spark Connect that a url such as `sc://HOST:PORT` names.
+    """Return a session of the server of Spark Connect at a url such as `sc://HOST:PORT`, or that of this process.
 
-    The session that this process has already is returned as it is. Raises `MissingExtraError` without the packages
-    that Spark Connect needs, and `UsageError` when there is no such server.
+    Raises `MissingExtraError` without the packages that Spark Connect needs, and `UsageError` without a server.
     """
     place = urlsplit(url)
-    # PySpark would go on trying for ten minutes where nobody listens. Through a proxy only gRPC knows the way.
+    # PySpark would retry for ten minutes. Only gRPC knows the way through a proxy.
     if not any(os.environ.get(name) for name in _PROXIES):
         try:
             address = (place.hostname or "", place.port or _PORT)
             socket.create_connection(address, timeout=_PATIENCE_SECONDS).close()
-        except (OSError, ValueError) as error:  # a port may be no number, or beyond the last one
+        except (OSError, ValueError) as error:  # a port may be invalid
             reason = getattr(error, "strerror", None) or error
             raise UsageError(f"There is no Spark Connect at {url}: {reason}.") from error
     try:
         spark = SparkSession.builder.remote(url).getOrCreate()
-        spark.version  # noqa: B018 - the first thing that is asked of the server
+        spark.version  # noqa: B018 - asks the server
     except ImportError as error:
         raise MissingExtraError(
             f"Spark Connect needs {error.name or 'grpcio'}: pip install 'consistent-messaging[connect]'."
@@ -335,7 +324,7 @@ def connect_session(url: str) -> SparkSession:
 
 
 def with_retries(master: str) -> str:
-    """Return a master under which a failed task is tried again: plain `local[N]` gives up at the first."""
+    """Return a master that retries failed tasks: plain `local[N]` gives up at the first failure."""
     match = LOCAL.match(master)
     if match is None or match[2]:
         return master
@@ -347,22 +336,139 @@ def has_alike_workers(spark: SparkSession) -> bool:
     if is_connect(spark):
         return False
     path = spark.conf.get("spark.executorEnv.PYTHONPATH", None) or ""
-    # Where files that are shipped go; Spark puts it on the path of the driver and of each worker.
-    shipped = SparkFiles.getRootDirectory()
+    shipped = SparkFiles.getRootDirectory()  # Spark puts it on the path of the driver and of each worker
     return (
         is_local(master_of(spark))
         and spark.conf.get("spark.pyspark.python", None) == sys.executable
-        and set(search_path(sys.path)) <= {*path.split(os.pathsep), shipped}
+        and set(namesakes.search_path(sys.path)) <= {*path.split(os.pathsep), shipped}
     )
 
 
 def _settings(master: str, given: Mapping[str, str]) -> dict[str, str]:
-    # Apps are modules that a user has beside the place where the command is run: workers find them there too, and
-    # there last. Without PYTHONSAFEPATH they would look there first, as they are started with `python -m`.
+    # Workers find apps in the working directory too, and there last. Without PYTHONSAFEPATH they would look there
+    # first, as they are started with `python -m`.
     workers = {
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,
-        "spark.executorEnv.PYTHONPATH": os.pathsep.join(search_path(sys.path)),
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(namesakes.search_path(sys.path)),
         "spark.executorEnv.PYTHONSAFEPATH": "1",
     }
     return {**_SETTINGS, **(_LOCAL_SETTINGS if master.startswith("local") else {}), **workers, **given}
+
+
+def ship(spark: SparkSession, name: str) -> bool:
+    """Send a module or package to the workers of a session, and return whether it could be sent.
+
+    Only a user's own source is sent: an installed package may need more than its Python files.
+    """
+    import zipfile  # noqa: PLC0415 - workers do not need it
+
+    module = sys.modules.get(name.partition(".")[0])
+    # A package without an __init__.py may have the same folder twice.
+    files = [] if module is None else sorted(dict(_sources(module)).items())
+    if not files:
+        return False
+    # A session refuses other content under the same name.
+    content = sha256(b"".join(path.read_bytes() for _, path in files)).hexdigest()[:16]
+    archive = Path(_folder().name) / f"{files[0][0].partition('/')[0]}-{content}.zip"
+    if not archive.exists():
+        unfinished = archive.with_suffix(".unfinished")
+        with zipfile.ZipFile(unfinished, "w") as zipped:
+            for place, path in files:  # without times: the same files give the same bytes
+                zipped.writestr(zipfile.ZipInfo(place), path.read_bytes())
+        unfinished.rename(archive)
+    spark.addArtifacts(str(archive), pyfile=True)
+    return True
+
+
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """Return the folder of the archives, from which new workers fetch them as long as this process lives."""
+    import tempfile  # noqa: PLC0415 - workers do not need it
+
+    return tempfile.TemporaryDirectory(prefix="consistent-apps-")
+
+
+def _sources(module: ModuleType) -> Iterator[tuple[str, Path]]:
+    """Yield the source files of a module that is not installed, each with its place below the search path."""
+    name = module.__name__
+    if hasattr(module, "__path__"):
+        for folder in map(Path, module.__path__):
+            if not _is_installed(folder):
+                for path in folder.rglob("*.py"):
+                    yield f"{name}/{path.relative_to(folder).as_posix()}", path
+        return
+    source = Path(getattr(module, "__file__", None) or "")
+    if source.suffix == ".py" and source.is_file() and not _is_installed(source):
+        yield f"{name}.py", source
+
+
+def _is_installed(path: Path) -> bool:
+    import sysconfig  # noqa: PLC0415 - workers do not need it
+
+    places = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    return any(path.resolve().is_relative_to(Path(place).resolve()) for place in places)
+
+
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+_NEEDED = re.compile(r"MissingExtraError: Batches on Spark need (\w+):")
+_OF_ANOTHER = re.compile(r"ImportError: cannot import name .* from '([\w.]+)'")
+_OF_A_STORE = frozenset({"aiohttp", "azure"})
+_PACKAGES = _OF_A_STORE.union(
+    namesakes.PACKAGES, ("msgpack", "pandas", "pyarrow", "pydantic", "pydantic_core", "zstandard")
+)
+
+
+def check_workers(spark: SparkSession, probe: Callable[[], object]) -> None:
+    """Raise `UsageError` when a worker lacks this package, or `probe` fails there; send it a module that it lacks.
+
+    Costs a task, unless the workers are known to have what this process has; and one more for each module sent.
+    """
+    if has_alike_workers(spark):
+        return
+    sent: set[str] = set()
+    while True:
+        try:
+            spark.range(0, 1, 1, 1).mapInArrow(partial(_run, probe), "id long").collect()
+        except Exception as error:
+            if not is_of_spark(error):
+                raise
+            failure = str(error)
+            found = _MISSING.findall(failure) or _NEEDED.findall(failure) or _OF_ANOTHER.findall(failure)
+            name = found[-1] if found else None
+            is_ours = name is None or name.partition(".")[0] in _PACKAGES
+            if name is None or is_ours or name in sent or not ship(spark, name):
+                raise UsageError(_sentence(failure, name) or explain(error)) from error
+            sent.add(name)
+        else:
+            return
+
+
+def _run(probe: Callable[[], object], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    probe()
+    yield from batches
+
+
+def _sentence(text: str, missing: str | None) -> str | None:
+    """Return what to do about the failure of a probe, None when the set-up of the worker is not the cause."""
+    if "PYTHON_VERSION_MISMATCH" in text:
+        return (
+            f"The workers run another Python than this one, {sys.version_info.major}.{sys.version_info.minor}: set "
+            f"PYSPARK_PYTHON to one of this version before the session is started."
+        )
+    if missing is None:
+        return None
+    top = missing.partition(".")[0]
+    hidden = [namesakes.explain(each) for each in namesakes.namesakes(Path.cwd()) if top == each.stem]
+    if hidden:
+        return hidden[0]
+    if top in _PACKAGES:
+        extra = "spark,azure" if top in _OF_A_STORE else "spark"
+        return (
+            f"The workers of this session have no module {missing}: install 'consistent-messaging[{extra}]' in this "
+            f"version into their Python, or set PYSPARK_PYTHON to one that has it before the session is started."
+        )
+    return (
+        f"The workers of this session do not find the module {missing} of the app: ship it with --py-files or "
+        f"spark.addArtifacts(..., pyfile=True), or put its folder on their PYTHONPATH."
+    )

@@ -1,7 +1,4 @@
-"""A store as tables of Spark: the data sources `consistent-state`, `-versions`, `-batches` and `-letters`.
-
-They are in pure Python: the planner splits a table by the keys of its streams, and workers give record batches.
-"""
+"""A store as tables of Spark: the data sources `consistent-state`, `-versions`, `-batches` and `-letters`."""
 
 from __future__ import annotations
 
@@ -41,14 +38,13 @@ _OPTIONS: Mapping[Kind, Sequence[str]] = {
 
 
 def register_data_sources(spark: SparkSession, *, push_filters: bool = True) -> None:
-    """Make the formats `consistent-state`, `-versions`, `-batches` and `-letters` known to a session.
+    """Register the formats `consistent-state`, `-versions`, `-batches` and `-letters` in a session.
 
         register_data_sources(spark)
         versions = spark.read.format("consistent-versions").options(store=url, table="games").load()
 
-    With `push_filters`, conditions on handler, business id and time reach the store. Spark then wants its setting
-    `spark.sql.python.filterPushdown.enabled`, which is turned on here for all Python data sources of the session.
-    Spark 4.0 does not have it, and pushes no filters.
+    With `push_filters`, conditions on handler, business id and time reach the store. This turns on the setting
+    `spark.sql.python.filterPushdown.enabled`, for all Python data sources of the session. Spark 4.0 lacks it.
     """
     pushes = push_filters and hasattr(DataSourceReader, "pushFilters")
     if pushes:
@@ -70,21 +66,18 @@ class TableSource(DataSource):
         return f"consistent-{cls.kind}"
 
     def schema(self) -> StructType:
-        """Return the columns that are asked for: all, or those of the option."""
+        """Return the columns of the option, else all."""
         return from_arrow_schema(self._request().schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what reads the columns of a schema: those that are left out are not decoded."""
+        """Return a reader that decodes the columns of a schema only."""
         request = self._request().with_columns(schema.fieldNames())
         store, table = portable_url(self.options["store"]), self.options["table"]
         check_scope(connect(store).scope, "local")
-        return (PushingReader if self.pushes else Reader)((store, table), request, self._parts())
-
-    def _parts(self) -> int:
-        given = self.options.get("numPartitions") or str(_PARTS_OF_A_CORE * (os.cpu_count() or 1))
-        if not given.isdecimal() or not int(given):
-            raise UsageError(f"The option numPartitions is {given!r}: give a number from 1.")
-        return int(given)
+        parts = self.options.get("numPartitions") or str(_PARTS_OF_A_CORE * (os.cpu_count() or 1))
+        if not parts.isdecimal() or not int(parts):
+            raise UsageError(f"The option numPartitions is {parts!r}: give a number from 1.")
+        return (PushingReader if self.pushes else Reader)((store, table), request, int(parts))
 
     def _request(self) -> Request:
         options, kind = self.options, self.kind
@@ -114,7 +107,7 @@ class TableSource(DataSource):
 
 
 class Reader(DataSourceReader):
-    """Reads what is asked for, range by range. Its place may hold a secret, and is shown nowhere."""
+    """Reads a table, range by range. Its place may hold a secret, and is shown nowhere."""
 
     def __init__(self, place: tuple[str, str], request: Request, parts: int) -> None:
         self._place = place
@@ -122,7 +115,7 @@ class Reader(DataSourceReader):
         self._parts = parts
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the ranges into which the table is split."""
+        """Return ranges of the table."""
         return list(map(InputPartition, split(*self._place, self._request, self._parts)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -135,7 +128,7 @@ class PushingReader(Reader):
     """A reader that narrows its request by conditions on handler, business id and time. Spark checks them again."""
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 - Spark's name
-        """Take conditions that the rows meet which Spark wants."""
+        """Narrow the request by conditions of Spark's."""
         if self._request.kind is not Kind.BATCHES:
             for each in filters:
                 self._narrow(type(each).__name__, ".".join(each.attribute), getattr(each, "value", None))
@@ -157,7 +150,6 @@ class PushingReader(Reader):
 
 
 def _app(name: str | None) -> App | None:
-    """Return the App of `module:attribute`. Raises `UsageError`."""
     if name is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Truncation: every stream of a table, cut by the same rules or by the policies, on all workers of a Spark session."""
+"""Truncation of all streams of a table, by rules or by the policies, on all workers of a session."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from runtime.batch_options import TablePlace, Wrap
 from runtime.clock import Clock, system_clock
 from runtime.dead_letters import FoundLetter, to_line
 from runtime.errors import BatchFailedError, LeaseLostError, StoredDataError, UsageError
-from runtime.leases import RENEW_SECONDS, Lease, Leases
+from runtime.leases import RENEW_SECONDS, Leases
 from runtime.ledger.batch import OpenBatches
 from runtime.ledger.ledger import Ledger
 from runtime.maintenance.policies import NO_RULES, Decision, Policies, PolicyReader, Scope
@@ -48,11 +48,9 @@ from runtime.spark.worker.connection import ConcurrencyLimit, Connection, open_t
 from runtime.versions.dead_letters import Letter
 from runtime.versions.stream import stream_keys
 
-GIVEN = "given"
-"""Rules that are no policy."""
-
+GIVEN = "given"  # rules of the call, not of a policy
 _STREAMS_OF_A_RANGE = 2000
-_MAX_ROWS = 4096
+
 _KIND = ("handler", "rules", "held")
 _SUMS = ("streams", "cut", "versions", "runs", "rows", "bytes", "letters", "requests")
 _OF_A_STREAM = (
@@ -63,15 +61,15 @@ _REPORT = ", ".join(
     [f"{name} string" for name in (*_KIND, "stream")]
     + [f"{name} long" for name in ("kept_from", "newest", "horizon", *_SUMS)]
 )
-"""A document for one stream, or without one for all that have handler, rules and what holds them in common."""
+"""A document for one stream, or for all with the same handler, rules and reason to be held."""
 
 
 @contextmanager
 def holding(place: TablePlace, clock: Clock, *, take_over: bool) -> Iterator[str]:
-    """Hold the lease of a table while the block is worked through, and yield its token.
+    """Hold the lease of a table in the block, renewed by a thread, and yield its token.
 
-    A thread renews it. When somebody has taken it over, `LeaseLostError` is raised when the block ends, in whatever
-    way; workers look for the token themselves, and end it. Raises `LeaseHeldError`.
+    Raises `LeaseHeldError`, and at the end of the block `LeaseLostError` if the lease was taken over: workers check the
+    token themselves.
     """
     try:
         user = getpass.getuser()
@@ -80,52 +78,47 @@ def holding(place: TablePlace, clock: Clock, *, take_over: bool) -> Iterator[str
     holder = f"{user} on {socket.gethostname()} (process {os.getpid()})"
     with closing(Connection(place, make=False)) as connection:
         leases = Leases(connection.table, clock)
-        keeper = _Keeper(place, clock, connection.run(leases.take(holder, take_over=take_over)))
-        keeper.start()
+        lease, ended = connection.run(leases.take(holder, take_over=take_over)), threading.Event()
+        lost: list[LeaseLostError] = []
+
+        def renew() -> None:
+            nonlocal lease
+            with closing(Connection(place, make=False)) as own:
+                renewed = Leases(own.table, clock)
+                try:
+                    while not ended.wait(RENEW_SECONDS):
+                        # A store that does not answer now may do so before the lease expires.
+                        with suppress(EventStoreError):
+                            lease = own.run(renewed.renew(lease))
+                except LeaseLostError as error:
+                    lost.append(error)
+
+        thread = threading.Thread(target=renew, name="lease", daemon=True)
+        thread.start()
         try:
-            yield keeper.lease.token
+            yield lease.token
         finally:
-            keeper.ended.set()
-            keeper.join()
-            if keeper.lost is not None:
-                raise keeper.lost
+            ended.set()
+            thread.join()
+            if lost:
+                raise lost[0]
             with suppress(EventStoreError):  # it expires by itself
-                connection.run(leases.release(keeper.lease))
-
-
-class _Keeper(threading.Thread):
-    """Renews a lease again and again, until it is ended or the lease is lost."""
-
-    def __init__(self, place: TablePlace, clock: Clock, lease: Lease) -> None:
-        super().__init__(name="lease", daemon=True)
-        self.lease = lease
-        self.lost: LeaseLostError | None = None
-        self.ended = threading.Event()
-        self._place, self._clock = place, clock
-
-    def run(self) -> None:
-        with closing(Connection(self._place, make=False)) as connection:
-            leases = Leases(connection.table, self._clock)
-            try:
-                while not self.ended.wait(RENEW_SECONDS):
-                    # A store that does not answer now may do so before the lease expires.
-                    with suppress(EventStoreError):
-                        self.lease = connection.run(leases.renew(self.lease))
-            except LeaseLostError as error:
-                self.lost = error
+                connection.run(leases.release(lease))
 
 
 @dataclass(frozen=True, kw_only=True)
 class TruncationOptions(TruncationChoices):
     """What is cut of a table, and how. Times are microseconds.
 
-    A version goes only when every rule given lets it. It never goes when its batch is not published or abandoned, when
-    it is in the newest run of its stream, or, without `allow_young`, within a day; nor when it is of a single message
-    whose outputs may be unpublished and nobody promises that it was acknowledged; nor when a letter waits that is not
-    newer and is not given up. Without any rule the policies of the table are applied; a stream that they hold is never
-    cut. With `dry_run` nothing is written.
+    A version is cut when all given rules allow it, but not when it
 
-    Folders are seen by driver and workers. Versions are cut once they were read back from files in `export`.
+    - is of a batch that is neither published nor abandoned, or in the newest run of its stream,
+    - is younger than a day, without `allow_young`,
+    - is of a single message whose outputs may be unpublished, and which is not promised to be acknowledged,
+    - is not older than a waiting letter that is not given up.
+
+    Without rules, the policies of the table apply; a stream that they hold is never cut. Folders are seen by driver and
+    workers. Versions are cut once they were read back from files in `export`.
     """
 
     clock: Clock = system_clock
@@ -138,10 +131,10 @@ class TruncationOptions(TruncationChoices):
 
 @dataclass(frozen=True, slots=True)
 class TruncatedCount:
-    """Streams of a handler that were cut by the same rules and are held by the same, and what was cut of them.
+    """The counts of streams of a handler with the same rules, and held for the same reason.
 
-    `rules` are those `given`, or the policy of the `table`, the `handler` or the `stream`; None when there are none.
-    `held` is what keeps more of the streams. `letters` were given up.
+    `rules` are those `given`, or the policy of the `table`, the `handler` or the `stream`, or None. `letters` were
+    given up.
     """
 
     handler: str
@@ -158,10 +151,7 @@ class TruncatedCount:
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """What was cut of a table, or would be, and how many requests that took.
-
-    `streams` has, where a report was asked for, a row for each stream that was cut or held.
-    """
+    """What was cut of a table, or would be, and the requests. A report has a row in `streams` for each cut or held."""
 
     counts: list[TruncatedCount]
     requests: int
@@ -185,11 +175,10 @@ def truncate(
     """
     chosen = TruncationOptions(**options)
     now, rate = chosen.clock(), chosen.max_requests_per_second
-    if chosen.is_given:  # what cannot be is refused before the table is looked for
-        chosen.as_of(now, OpenBatches())
+    if chosen.is_given:
+        chosen.as_of(now, OpenBatches())  # raises `UsageError`, before the table is opened
     place = TablePlace(store, table)
     connection = open_table(store, table, make=False, spark=spark)
-    # The requests of the driver are counted and paced like those of the workers.
     paced = PacedTable(connection.table, Pace(rate) if rate else None)
     policies, ledger = Policies(paced, chosen.clock), Ledger(paced, chosen.clock)
     if not chosen.is_given and not connection.run(policies.has_rules()):
@@ -203,33 +192,29 @@ def truncate(
                 prepare_parts(chosen.export)
         parts = RANGES_OF_A_CORE * cores_of(spark)
         _, ranges = connection.run(count_and_split(paced, parts, _STREAMS_OF_A_RANGE))
-        if rate:
-            job = replace(job, requests_per_second=rate / min(len(ranges), cores_of(spark)))
+        job = replace(job, requests_per_second=rate and rate / min(len(ranges), cores_of(spark)))
         found = scanned(spark, Task(job, place.for_workers()), ranges)
         try:
-            # Collected, not grouped: Spark would carry a lost part of the job out again, when all was cut.
+            # Collected, not grouped: Spark would repeat a lost part of the job, after all was cut.
             report = chosen.report
             truncation = _summed(documents_of(found)) if report is None else _reported(found, str(report))
         except BatchFailedError as error:
-            if LeaseLostError.__name__ in str(error.__cause__):  # a worker's error comes as text
+            if LeaseLostError.__name__ in str(error.__cause__):  # Spark has only the text of a worker's error
                 raise LeaseLostError(str(error)) from error
             raise
         if not chosen.dry_run:
-            age = chosen.older_than if chosen.is_given else _age_of_batches(connection, policies)
+            age = chosen.older_than
+            if not chosen.is_given:  # rows of batches are of no stream: the policy of the table itself counts
+                policy = connection.run(policies.get(Scope()))
+                age = policy.rules.older_than if policy.rules and not policy.hold else None
             if age is not None:
                 connection.run(ledger.prune(now - max(age, MINIMUM_AGE)))
                 connection.run(prune_publications(paced, chosen.clock))
     return replace(truncation, requests=truncation.requests + paced.calls)
 
 
-def _age_of_batches(connection: Connection, policies: Policies) -> int | None:
-    """Return the age at which rows of batches go, which are no stream's: by the policy of the table itself."""
-    policy = connection.run(policies.get(Scope()))
-    return policy.rules.older_than if policy.rules and not policy.hold else None
-
-
 def _reported(found: DataFrame, folder: str) -> Truncation:
-    """Write what was found as a report, and sum it up from there."""
+    """Write the rows as a report, and sum them up from there."""
     rows = found.select(sf.from_json(FOUND, _REPORT, {"mode": "FAILFAST"}).alias("row")).select("row.*")
     with failing_as(BatchFailedError):
         rows.withColumn("horizon", sf.timestamp_micros("horizon")).write.parquet(folder)
@@ -255,12 +240,7 @@ def _summed(rows: Iterable[Mapping[str, Any]]) -> Truncation:
 
 @dataclass(frozen=True)
 class TruncationJob:
-    """All that a worker needs to truncate streams.
-
-    With `export`, versions are cut and letters are given up once they are in verified files there. Without rules given
-    the policies count. With `token` the worker goes on only while the lease has it. With `report` there is a document
-    for each stream that was cut or is held.
-    """
+    """Truncates streams on a worker, with `token` only while the lease has it."""
 
     options: TruncationOptions
     now: int
@@ -270,11 +250,14 @@ class TruncationJob:
     in_flight: int = 32
 
     def __call__(self, connection: Connection, ranges: Iterable[KeyRange]) -> Documents:
-        """Truncate the streams of some ranges, and yield documents of the report."""
-        return _Worker(self, connection).cut(ranges)
+        """Truncate the streams of some ranges."""
+        concurrency = ConcurrencyLimit(self.in_flight)
+        table = connection.measured(connection.table, concurrency, self.options.wrap)
+        pace = Pace(self.requests_per_second) if self.requests_per_second else None
+        return _Worker(self, connection, concurrency, PacedTable(table, pace)).cut(ranges)
 
     def rules(self, decision: Decision) -> tuple[str | None, TruncationRules | None]:
-        """Return whose rules a stream is cut by, and what they are; None when there are none."""
+        """Return the source of the rules of a stream, and the rules; None without any."""
         if self.options.is_given:
             return GIVEN, self.options.as_of(self.now, self.open_batches)
         if decision.rules is None or decision.rules.rules is None:
@@ -288,64 +271,49 @@ class TruncationJob:
 
 
 _Exported = tuple[int | None, frozenset[int] | None]
-"""What of a stream is in verified files: its versions up to one, and the letters with these numbers.
-
-Of each, None where nothing has to be in files.
-"""
+"""The last version of a stream in verified files, and the letters there; None for all."""
 
 
+@dataclass
 class _Worker:
-    """Truncates streams, as many at once as the store answers quickly."""
-
-    def __init__(self, job: TruncationJob, connection: Connection) -> None:
-        self._job, self._options = job, job.options
-        self._connection = connection
-        self._concurrency = ConcurrencyLimit(job.in_flight)
-        pace = Pace(job.requests_per_second) if job.requests_per_second else None
-        self._table = PacedTable(
-            connection.measured(connection.table, self._concurrency, job.options.wrap), pace
-        )
-        self._looked_at_lease = 0.0
+    job: TruncationJob
+    connection: Connection
+    concurrency: ConcurrencyLimit
+    table: PacedTable
+    looked_at_lease: float = 0.0
 
     def cut(self, ranges: Iterable[KeyRange]) -> Documents:
-        """Truncate the streams of some ranges, one range after another."""
+        """Truncate the streams of some ranges, and yield documents of the report."""
         for keys in ranges:
-            before = self._table.calls
-            sums: dict[tuple[Any, ...], dict[str, Any]] = {}
-            rows: list[dict[str, Any]] = []
+            before = self.table.calls
+            found: dict[tuple[Any, ...], dict[str, Any]] = {}
             self._check_lease()
-            for row in self._connection.run_all(self._work(keys), self._concurrency):
-                if "stream" in row:
-                    rows.append(row)
-                    if len(rows) >= _MAX_ROWS:
-                        yield rows
-                        rows = []
-                    continue
-                of_kind = sums.setdefault(tuple(row[name] for name in _KIND), row)
+            for row in self.connection.run_all(self._work(keys), self.concurrency):
+                of_kind = found.setdefault((row.get("stream"), *(row[name] for name in _KIND)), row)
                 if of_kind is not row:
                     of_kind |= {name: of_kind[name] + row[name] for name in _SUMS}
-            requests = self._table.calls - before
-            yield [*rows, *sums.values(), _row("", None, None) | {"streams": 0, "requests": requests}]
+            requests = self.table.calls - before
+            yield [*found.values(), _row("", None, None) | {"streams": 0, "requests": requests}]
 
     def _work(self, keys: KeyRange) -> Iterator[Coroutine[Any, Any, dict[str, Any]]]:
-        options, policies = self._options, PolicyReader(self._table)
-        pages = stream_keys(self._table, keys)
-        while (page := self._connection.run(anext(pages, None))) is not None:
-            decisions = dict(zip(page, self._connection.run(policies.decide(page)), strict=True))
+        options, policies = self.job.options, PolicyReader(self.table)
+        pages = stream_keys(self.table, keys)
+        while (page := self.connection.run(anext(pages, None))) is not None:
+            decisions = dict(zip(page, self.connection.run(policies.decide(page)), strict=True))
             exported: Mapping[str, _Exported] = dict.fromkeys(page, (None, None))
             if options.export is not None and not options.dry_run:
-                exported = self._connection.run(self._export(options.export, decisions))
+                exported = self.connection.run(self._export(options.export, decisions))
             for key, decision in decisions.items():
-                if time.monotonic() - self._looked_at_lease >= RENEW_SECONDS:
+                if time.monotonic() - self.looked_at_lease >= RENEW_SECONDS:
                     self._check_lease()
                 yield self._truncate(key, decision, *exported.get(key, (0, frozenset())))
 
     async def _export(self, folder: Path, decisions: Mapping[str, Decision]) -> Mapping[str, _Exported]:
-        """Write the versions and letters that are to go of some streams to files, and return what was verified."""
+        """Write the versions and letters to be cut to files, and return what was verified."""
         exported = {}
         with VersionPart(folder) as versions, LetterPart(folder) as letters:
             for key, decision in decisions.items():
-                _, rules = self._job.rules(decision)
+                _, rules = self.job.rules(decision)
                 if rules is None or decision.is_held:
                     continue
                 handler, _, business_id = key.partition("-")
@@ -355,34 +323,34 @@ class _Worker:
 
                 take = partial(versions.add, handler, business_id)
                 with suppress(StoredDataError):  # of which nothing is cut
-                    up_to = await take_versions(self._table, key, rules, RetryPolicy(), take)
-                    exported[key] = up_to, await take_letters(self._table, key, rules, RetryPolicy(), add)
+                    up_to = await take_versions(self.table, key, rules, RetryPolicy(), take)
+                    exported[key] = up_to, await take_letters(self.table, key, rules, RetryPolicy(), add)
             versions.close()
             letters.close()
         return exported
 
     def _check_lease(self) -> None:
-        if self._job.token is not None:
-            self._connection.run(Leases(self._table, self._options.clock).check(self._job.token))
-        self._looked_at_lease = time.monotonic()
+        if self.job.token is not None:
+            self.connection.run(Leases(self.table, self.job.options.clock).check(self.job.token))
+        self.looked_at_lease = time.monotonic()
 
     async def _truncate(
         self, key: str, decision: Decision, up_to: int | None, letters_kept: frozenset[int] | None
     ) -> dict[str, Any]:
-        """Truncate a stream, and return what it adds to the sums of its kind, or a row of its own."""
+        """Truncate a stream, and return its row, or what it adds to the sums of its kind."""
         handler = key.partition("-")[0]
-        source, rules = self._job.rules(decision)
+        source, rules = self.job.rules(decision)
         if decision.is_held:
             return _row(handler, source, HeldBy.HOLD)
         if rules is None:
             return _row(handler, None, None)
         try:
             truncated = await truncate_stream(
-                self._table,
+                self.table,
                 key,
                 rules,
                 RetryPolicy(),
-                dry_run=self._options.dry_run,
+                dry_run=self.job.options.dry_run,
                 up_to=up_to,
                 letters_kept=letters_kept,
             )
@@ -391,7 +359,9 @@ class _Worker:
         if truncated is None:
             return _row(handler, source, None)
         names = ["versions", "runs", "rows", "bytes", "letters"]
-        if self._options.report is not None and (truncated.versions or truncated.held or truncated.letters):
+        if self.job.options.report is not None and (
+            truncated.versions or truncated.held or truncated.letters
+        ):
             names += ["stream", "kept_from", "newest", "horizon"]
         found = {name: getattr(truncated, name) for name in names}
         return _row(handler, source, truncated.held) | {"cut": int(truncated.versions > 0)} | found

@@ -1,14 +1,13 @@
 """Verification: replay a log with today's handlers against the stored versions, and write nothing.
 
-It shows before handlers are deployed which stored versions they would break. It reads the log and the streams that the
-log names, and creates neither a table, nor a row in the ledger, nor a folder.
+It shows which stored versions handlers would break, before they are deployed.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial, reduce
 from pathlib import Path
@@ -16,8 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from eventstore import KeyRange
 from eventstore.keys import Shard
@@ -32,22 +32,36 @@ from runtime.ledger.ledger import STATE_BASED, Ledger
 from runtime.ledger.settings import TableSettings
 from runtime.maintenance.statistics import object_keys
 from runtime.messages.envelope import id_text
-from runtime.messages.outcome import VARYING, Outcome, Outputs, without_values
-from runtime.messages.parsing import prepare_all, unroutable
+from runtime.messages.outcome import VARYING, Outputs, without_values
+from runtime.messages.parsing import Deliveries
 from runtime.options import given
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.spark.logs.normalise import normalise, tell_of_struct
+from runtime.spark.logs.normalise import SHARES, Sample, find_routes, normalise, route, tell_of_struct
 from runtime.spark.logs.read import Log, open_log
-from runtime.spark.logs.route import SHARES, Sample, find_routes, route
-from runtime.spark.preflight import check_workers
 from runtime.spark.scan import RANGES_OF_A_CORE, Documents, Task, scanned
-from runtime.spark.schemas import ARROW_FOUND, FOUND
-from runtime.spark.session import cores_of, failing_as, job_settings
-from runtime.spark.worker.connection import Buffer, ConcurrencyLimit, Connection, Wait, open_table
-from runtime.spark.worker.job import Group, groups, rare_collections
-from runtime.spark.worker.outcomes import MAX_BYTES, outputs_array, outputs_bytes
+from runtime.spark.session import check_workers, cores_of, failing_as, job_settings
+from runtime.spark.worker.connection import ConcurrencyLimit, Connection, open_table, reach
+from runtime.spark.worker.job import Group, by_stream, groups, prepared, rare_collections
+from runtime.spark.worker.outcomes import ARROW_OUTPUT, MAX_BYTES, outputs_array, outputs_bytes
 from runtime.versions.properties import Damaged, collecting
 from runtime.versions.stream import made_by, stream_keys
+
+_TEXT, _NUMBER = pa.string(), pa.int64()
+ARROW_FOUND = pa.schema(
+    [
+        *((name, _TEXT) for name in ("handler", "type", "verdict", "business_id", "message_id", "error")),
+        *((name, _NUMBER) for name in ("revision", "version")),
+        ("changes", _TEXT),
+        *((name, _NUMBER) for name in ("deliveries", "streams")),
+        ("outputs", pa.list_(ARROW_OUTPUT)),
+    ]
+)
+"""Findings of one kind, with the first of them; of a kind that differs, a row for each stream.
+
+`changes` are the fields of the next state that differ, as JSON. A row without a verdict holds outputs only.
+"""
+
+FOUND = from_arrow_schema(ARROW_FOUND)
 
 _MAX_ROWS = 4096
 _MAX_COUNTS = 1024
@@ -62,10 +76,9 @@ _STORED = "handler string, business_id string, first int, ids array<string>, err
 
 @dataclass(frozen=True)
 class VerifyJob:
-    """All that a worker needs to verify a partition of deliveries.
+    """Verifies a partition of deliveries.
 
-    `number` tells one verification from another that is equal: Spark knows what it keeps by its plan, and a second
-    verification of the same log would get what the first one found.
+    `number` is unique: Spark identifies what it persists by its plan, and would reuse that of an equal verification.
     """
 
     app: App
@@ -74,7 +87,7 @@ class VerifyJob:
     number: int = 0
 
     def verify(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Compare the deliveries of a partition with their stored versions, and yield rows of `FOUND`."""
+        """Compare deliveries with their stored versions, and yield rows of `FOUND`."""
         options = self.options
         connection = open_table(self.place.store, self.place.table, make=False)
         concurrency = ConcurrencyLimit(options.in_flight)
@@ -84,57 +97,35 @@ class VerifyJob:
             name: Verifier(table, handler, RetryPolicy(), with_outputs=options.cascade, find_cut=find_cut)
             for name, handler in self.app.handlers.items()
         }
-        tally = _Tally()
+
+        async def check(group: Group, stream: _Stream) -> tuple[_Stream, Sequence[Finding]]:
+            handler, business_id = group.handler, group.business_id
+            deliveries = prepared(group, self.app, options.limits)
+            if not isinstance(deliveries, Deliveries):
+                refused = [(each.envelope, each.error) for each in deliveries]
+                return stream, [
+                    Finding(handler, None, to.message_id or "", to.type, Verdict.UNKNOWN, error=error)
+                    for to, error in refused
+                ]
+            try:
+                return stream, await verifiers[str(handler)].verify(str(business_id), deliveries)
+            except StoredDataError as error:
+                verdict = Verdict.STREAM_DAMAGED
+                return stream, [Finding(handler, business_id, None, None, verdict, error=str(error))]
+
+        tally, work = _Tally(), by_stream(groups(batches), _Stream, check)
         with rare_collections():
-            for stream, findings in connection.run_all(self._work(batches, verifiers, Buffer()), concurrency):
+            for stream, findings in connection.run_all(work, concurrency):
                 tally.add(stream, findings)
                 if tally.is_full:
                     yield tally.flush()
-                del findings  # or they would be kept while the next group is verified
-            yield tally.end()
-
-    def _work(
-        self, batches: Iterable[pa.RecordBatch], verifiers: Mapping[str, Verifier], buffer: Buffer
-    ) -> Iterator[Coroutine[Any, Any, tuple[_Stream, Sequence[Finding]]] | Wait]:
-        async def check(group: Group, stream: _Stream) -> tuple[_Stream, Sequence[Finding]]:
-            findings = await self._findings(group, verifiers)
-            buffer.release(group.size)
-            return stream, findings
-
-        stream = _Stream()
-        for group in groups(batches):
-            if not group.follows:
-                stream = _Stream()
-            yield from buffer.admit(group.size)
-            yield check(group, stream)
-            del group  # or it would be kept while the next one is read
-
-    async def _findings(self, group: Group, verifiers: Mapping[str, Verifier]) -> Sequence[Finding]:
-        handler = self.app.handlers.get(group.handler or "")
-        if handler is None:
-            rows = zip(group.envelopes, group.problems, strict=True)
-            return [_unknown(unroutable(*row, group.handler), group.handler) for row in rows]
-        prepared = prepare_all(handler, group.business_id, group.envelopes, self.options.limits)
-        if group.business_id is None:
-            refused = (each for each in prepared.messages if isinstance(each, Outcome))
-            return [_unknown(each, handler.name) for each in refused]
-        try:
-            return await verifiers[handler.name].verify(group.business_id, prepared)
-        except StoredDataError as error:
-            verdict = Verdict.STREAM_DAMAGED
-            return [Finding(handler.name, group.business_id, None, None, verdict, error=str(error))]
-
-
-def _unknown(refused: Outcome, handler: str | None) -> Finding:
-    """Return the finding on a delivery that belongs to no stream."""
-    envelope = refused.envelope
-    message_id = envelope.message_id or ""
-    return Finding(handler, None, message_id, envelope.type, Verdict.UNKNOWN, error=refused.error)
+                del findings  # frees memory before the next group is verified
+            yield tally.flush(at_end=True)
 
 
 @dataclass(slots=True)
 class _Stream:
-    """What was found of one stream so far: kinds of findings, and the last message that gave its outputs."""
+    """The kinds of findings of one stream so far, and the last message that gave its outputs."""
 
     kinds: set[_Kind] = field(default_factory=set)
     delivered: str | None = None
@@ -148,19 +139,9 @@ class _Row:
     deliveries: int = 0
     streams: int = 0
 
-    def as_dict(self) -> dict[str, Any]:
-        first = self.first
-        names = ("business_id", "message_id", "error", "version", *_KIND)
-        changes = [asdict(change) for change in first.changes]
-        return {name: getattr(first, name) for name in names} | {
-            "changes": json.dumps(changes, ensure_ascii=False) if changes else None,
-            "deliveries": self.deliveries,
-            "streams": self.streams,
-        }
-
 
 class _Tally:
-    """Counts what matches, and collects rows for what differs: the first version of each stream for each kind."""
+    """Counts matches, and collects rows for differences: the first version of each stream for each kind."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[_Kind, str], _Row] = {}
@@ -170,11 +151,10 @@ class _Tally:
 
     @property
     def is_full(self) -> bool:
-        """Whether it is time to flush."""
         return len(self._rows) >= _MAX_ROWS or self._bytes >= MAX_BYTES
 
     def add(self, stream: _Stream, findings: Sequence[Finding]) -> None:
-        """Take the findings on a group of deliveries of a stream."""
+        """Add the findings on a group of deliveries of a stream."""
         differing: dict[tuple[_Kind, str], _Row] = {}
         for finding in findings:
             kind = (finding.handler, finding.type, finding.revision, finding.verdict)
@@ -188,7 +168,7 @@ class _Tally:
             if (finding.version or 0) < (row.first.version or 0):
                 row.first = finding
             stream.kinds.add(kind)
-            # Copies of a message stand together, and the first of them gives the outputs.
+            # Copies of a message are adjacent, and the first of them gives the outputs.
             if finding.outputs and finding.message_id != stream.delivered:
                 stream.delivered = finding.message_id
                 outputs = Outputs.of(finding.outputs)
@@ -196,9 +176,15 @@ class _Tally:
                 self._bytes += outputs_bytes(outputs)
         self._rows += differing.values()
 
-    def flush(self) -> pa.RecordBatch:
-        """Return the rows so far, and one more with outputs when there are any."""
-        rows, counts = [row.as_dict() for row in self._rows], [0] * len(self._rows)
+    def flush(self, *, at_end: bool = False) -> pa.RecordBatch:
+        """Return the rows so far, at the end those that were counted, too; and one more with outputs, if any."""
+        names, rows = ("business_id", "message_id", "error", "version", *_KIND), []
+        for row in (*self._rows, *(self._counts.values() if at_end else ())):
+            changes = [asdict(change) for change in row.first.changes]
+            rows.append({name: getattr(row.first, name) for name in names})
+            rows[-1] |= {"deliveries": row.deliveries, "streams": row.streams}
+            rows[-1]["changes"] = json.dumps(changes, ensure_ascii=False) if changes else None
+        counts = [0] * len(rows)
         if self._outputs:
             rows.append({})
             counts.append(len(self._outputs))
@@ -209,17 +195,12 @@ class _Tally:
         self._rows, self._outputs, self._bytes = [], Outputs(), 0
         return batch
 
-    def end(self) -> pa.RecordBatch:
-        """Return the last rows, with what was counted."""
-        self._rows += self._counts.values()
-        return self.flush()
-
 
 @dataclass(frozen=True, slots=True)
 class VerdictCount:
-    """How many deliveries of a kind have the same verdict, in how many streams, with an example.
+    """The numbers of deliveries and streams of a kind with the same verdict, with an example.
 
-    `reasons` are the errors of deliveries that have no version, each with the number of those with an error like it.
+    `reasons` are the errors of deliveries without a version, each with the number of similar ones.
     """
 
     handler: str | None
@@ -235,7 +216,7 @@ class VerdictCount:
 
 @dataclass(frozen=True, slots=True)
 class FirstDifference:
-    """The first version of a stream that differs in some way, and how; `changes` are fields of the next state."""
+    """The first version of a stream with a difference of a kind; `changes` are fields of the next state."""
 
     handler: str
     business_id: str
@@ -251,7 +232,7 @@ class FirstDifference:
 
 @dataclass(frozen=True)
 class Verification:
-    """What was found: counts by kind, and a DataFrame with a row for each stream and kind of difference."""
+    """Counts by kind, and a DataFrame with a row for each stream and kind of difference."""
 
     counts: Sequence[VerdictCount]
     differences: DataFrame
@@ -263,7 +244,7 @@ class Verification:
 
     @property
     def deliveries(self) -> int:
-        """How many deliveries were verified, counted once for each handler that takes them."""
+        """The number of verified deliveries, counted once for each handler that takes them."""
         return sum(count.deliveries for count in self.counts)
 
     def first_differences(self, limit: int = 0) -> list[FirstDifference]:
@@ -289,11 +270,10 @@ def verify(
     table: str,
     **options: Any,  # noqa: ANN401 - the fields of VerifyOptions
 ) -> Verification:
-    """Replay a log against its stored versions with today's code, and return what differs. Writes nothing.
+    """Replay a log against its stored versions with today's code, and return the differences. Writes nothing.
 
-    `messages` is the path of a log, or a DataFrame with its columns; `options` are the fields of `VerifyOptions`. The
-    work is done when this returns. Costs one query for each stream, and more for versions that are no longer in its
-    header.
+    `messages` is a log as of `run_batch`; `options` are the fields of `VerifyOptions`. Costs one query for each stream,
+    and more for versions that are no longer in its header.
 
     Raises `UsageError` for what cannot be verified, `ArchiveError` for an export without versions,
     `TableNotFoundError` when there is no such table, and `BatchFailedError` when the job stopped.
@@ -308,12 +288,12 @@ def verify(
         log = normalise(rows, chosen.source, chosen.limits)
         tell_of_struct(rows, app, None, say)
         connection = open_table(place.store, place.table, make=False, spark=spark)
-        check_workers(spark, app, place)
+        check_workers(spark, partial(reach, app, place))
         algorithm = connection.run(Ledger(connection.table, system_clock).algorithm())
-        if algorithm is not None and algorithm.name != STATE_BASED:
+        if algorithm is not None and algorithm[0] != STATE_BASED:
             raise UsageError(
-                f"The table was processed with the algorithm {algorithm.name} (batch {algorithm.batch_id}), which "
-                f"keeps no versions that could be compared: only state-based tables can be verified."
+                f"The table was processed with the algorithm {algorithm[0]} (batch {algorithm[1]}), which keeps no "
+                f"versions that could be compared: only state-based tables can be verified."
             )
         settings = connection.run(TableSettings.of(connection.table))
         keyed = app.keyed(settings.draw_key)
@@ -329,9 +309,8 @@ def verify(
                 raise BatchFailedError(
                     f"The cascade has not ended after {len(rounds)} rounds: allow more with --max-rounds."
                 )
-            nothing = sf.lit(None).cast("string")
-            in_form = dict.fromkeys(("business_id", "handler", "problem", "line"), nothing)
-            logs.append(outputs.withColumns(in_form))
+            absent = ("business_id", "handler", "problem", "line")
+            logs.append(outputs.withColumns(dict.fromkeys(absent, sf.lit(None).cast("string"))))
             rounds.append(_found(logs[-1], job, len(rounds), chosen))
         chosen.step("Counting what was found")
         found = reduce(DataFrame.unionByName, rounds).where(sf.col("verdict").isNotNull())
@@ -340,27 +319,23 @@ def verify(
         are_all_known = owner is not None and owner.handlers <= app.handlers.keys()
         if counts and (not are_all_known or any(each.verdict in without_version for each in counts)):
             chosen.step("Looking for streams that are lost")
-            found = found.unionByName(_lost(logs, job, connection))
+            found = found.unionByName(_lost(logs, job, connection), allowMissingColumns=True)
             counts = _count(found)
+        if not counts and chosen.sample < 1:
+            raise LogError("The log holds no messages of the sampled streams: take a larger sample.")
         if not counts:
-            raise LogError(
-                "The log holds no messages: there is nothing to verify."
-                if chosen.sample == 1
-                else "The log holds no messages of the sampled streams: take a larger sample."
-            )
-        # One row for each stream and kind: a stream that is very long was verified in groups.
-        differing = found.where(
-            sf.col("verdict").isin([each.value for each in Verdict if each.is_difference])
-        )
+            raise LogError("The log holds no messages: there is nothing to verify.")
+        # One row for each stream and kind: a very long stream was verified in groups.
+        differences = [each.value for each in Verdict if each.is_difference]
+        differing = found.where(sf.col("verdict").isin(differences))
         first = sf.min_by(sf.struct("version", "message_id", "error", "changes"), "version").alias("first")
-        grouped = differing.groupBy(*_KIND, "business_id").agg(
-            first, sf.sum("deliveries").alias("deliveries")
-        )
+        deliveries = sf.sum("deliveries").alias("deliveries")
+        grouped = differing.groupBy(*_KIND, "business_id").agg(first, deliveries)
         return Verification(counts, grouped.select(*_KIND, "business_id", "first.*", "deliveries"))
 
 
 def _found(messages: DataFrame, job: VerifyJob, number: int, options: VerifyOptions) -> DataFrame:
-    """Return what is found of the messages of a round; it is computed once, and kept on Spark's own disk."""
+    """Return the findings on the messages of a round, computed once, and persisted on Spark's disk."""
     options.step(f"Round {number}: handling messages again")
     spark = messages.sparkSession
     sample = Sample(options.sample, options.seed) if number == 0 and options.sample < 1 else None
@@ -372,10 +347,7 @@ def _found(messages: DataFrame, job: VerifyJob, number: int, options: VerifyOpti
 
 
 def _stored_ids(options: VerifyOptions, connection: Connection, ranges: Iterable[KeyRange]) -> Documents:
-    """Yield which messages made the versions that are kept, of a share of the streams, in the form of `_STORED`.
-
-    Of a stream that is some ids in order, or why it cannot be read.
-    """
+    """Yield the ids of the messages that made the stored versions of sampled streams, or an error, as `_STORED`."""
     concurrency = ConcurrencyLimit(options.in_flight)
     table = connection.measured(connection.table, concurrency, options.wrap)
 
@@ -406,10 +378,10 @@ def _stored(key: str, first: int = 1, ids: Sequence[str] = (), error: str | None
 
 
 def _lost(logs: Sequence[DataFrame], job: VerifyJob, connection: Connection) -> DataFrame:
-    """Return what is found of streams that today's app does not look for: rows of `FOUND`, one for each stream.
+    """Return findings on streams that today's app does not look for, in some columns of `FOUND`.
 
-    They are those of handlers that it has not, and those with versions that messages of the log have made which it
-    looks for elsewhere, or nowhere. Costs a request for each stream of the table, or of the sample.
+    They are of handlers that it lacks, or have versions of messages of the log that it looks for elsewhere. Costs a
+    request for each stream of the table, or of the sample.
     """
     spark, is_of_app = logs[0].sparkSession, sf.col("handler").isin(list(job.app.handlers))
     ranges = connection.run(split_keys(object_keys(connection.table), RANGES_OF_A_CORE * cores_of(spark)))
@@ -418,6 +390,7 @@ def _lost(logs: Sequence[DataFrame], job: VerifyJob, connection: Connection) -> 
         documents.persist(StorageLevel.DISK_ONLY).count()
     stored = documents.select(sf.from_json("found", _STORED).alias("stored")).select("stored.*")
     versions = stored.selectExpr("handler", "business_id", "first", "posexplode(ids) AS (at, message_id)")
+    versions = versions.selectExpr("handler", "business_id", "first + at AS version", "message_id")
     sent = reduce(
         DataFrame.union, [each.selectExpr("message_id AS id", "handler AS wanted") for each in logs]
     )
@@ -427,30 +400,22 @@ def _lost(logs: Sequence[DataFrame], job: VerifyJob, connection: Connection) -> 
     moved = versions.where(is_of_app).join(sent, is_sent, "left_semi").join(looked_for, keys, "left_anti")
     streams = looked_for.select("handler", "business_id").distinct()
     damaged = stored.where("error IS NOT NULL").join(streams, ["handler", "business_id"], "left_anti")
-    damaged = damaged.selectExpr("*", "0 AS at", "NULL AS message_id")
+    damaged = damaged.selectExpr("handler", "business_id", "first AS version", "NULL AS message_id", "error")
     elsewhere = sf.lit("Today's app does not look here for the message that made the version.")
     no_handler = sf.lit("Today's app has no handler of this name.")
-    found = _finding_of(moved, Verdict.STREAM_LOST, elsewhere)
-    found = found.union(_finding_of(versions.where(~is_of_app), Verdict.STREAM_LOST, no_handler))
-    return found.union(_finding_of(damaged, Verdict.STREAM_DAMAGED, sf.col("error")))
-
-
-def _finding_of(versions: DataFrame, verdict: Verdict, error: Column) -> DataFrame:
-    """Return a row of `FOUND` for each stream of these versions, with the first of them. It counts no delivery."""
-    first = sf.min(
-        sf.struct((sf.col("first") + sf.col("at")).alias("version"), "message_id", error.alias("error"))
+    lost = moved.select(*versions.columns, elsewhere.alias("error"))
+    lost = lost.union(versions.where(~is_of_app).select("*", no_handler.alias("error")))
+    found = lost.withColumn("verdict", sf.lit(Verdict.STREAM_LOST.value))
+    found = found.union(damaged.withColumn("verdict", sf.lit(Verdict.STREAM_DAMAGED.value)))
+    first = sf.min(sf.struct("version", "message_id", "error")).alias("first")
+    grouped = found.groupBy("handler", "business_id", "verdict").agg(first)
+    return grouped.selectExpr(
+        "handler", "business_id", "verdict", "first.*", "0 AS deliveries", "1 AS streams"
     )
-    grouped = versions.groupBy("handler", "business_id").agg(first.alias("first")).select("*", "first.*")
-    values = {"verdict": sf.lit(verdict.value), "deliveries": sf.lit(0), "streams": sf.lit(1)}
-    columns = [
-        values.get(name, sf.col(name) if name in grouped.columns else sf.lit(None)) for name in FOUND.names
-    ]
-    typed = [column.cast(each.dataType).alias(each.name) for column, each in zip(columns, FOUND, strict=True)]
-    return grouped.select(*typed)
 
 
 def _count(found: DataFrame) -> list[VerdictCount]:
-    """Return the counts, matches first and what has no handler last."""
+    """Return the counts in the order of handlers, types, verdicts and revisions; those without a handler last."""
     sums = [sf.sum(name).alias(name) for name in ("deliveries", "streams")]
     example = sf.min(sf.struct("message_id", "error")).alias("example")
     grouped = found.groupBy(*_KIND).agg(*sums, example).select(*_KIND, "deliveries", "streams", "example.*")
@@ -460,9 +425,8 @@ def _count(found: DataFrame) -> list[VerdictCount]:
         # The errors of deliveries without a version by kind, the most frequent first.
         unknown = found.where((sf.col("verdict") == Verdict.UNKNOWN.value) & sf.col("error").isNotNull())
         alike = sf.regexp_replace("error", VARYING, "").alias("alike")
-        counted = unknown.groupBy(*_KIND, alike).agg(
-            sf.min("error").alias("error"), sf.sum("deliveries").alias("count")
-        )
+        sums = [sf.min("error").alias("error"), sf.sum("deliveries").alias("count")]
+        counted = unknown.groupBy(*_KIND, alike).agg(*sums)
         for row in counted.orderBy(sf.desc("count"), "error").collect():
             reasons.setdefault(tuple(row[name] for name in _KIND), []).append((row["error"], row["count"]))
     order = list(Verdict)

@@ -38,8 +38,7 @@ class Buffer:
     """Collects rows column by column; times are in microseconds since 1970 UTC. `ids` names a column of keys."""
 
     MAX_ROWS = 10_000
-    MAX_BYTES = 8 * 2**20
-    """When a record batch is full, by its rows and by the bytes of its states."""
+    MAX_BYTES = 8 * 2**20  # when a record batch is full, by its rows and by the bytes of its states
 
     def __init__(self, columns: Columns, ids: str | None = None) -> None:
         self.columns = columns
@@ -50,21 +49,18 @@ class Buffer:
 
     @property
     def is_full(self) -> bool:
-        """Whether it is time to take what there is."""
+        """Whether a batch is full."""
         return self.rows >= self.MAX_ROWS or self._bytes >= self.MAX_BYTES
 
     def add(self, values: Mapping[str, Sequence[Any]], count: int, size: int) -> None:
-        """Add rows whose states take so many bytes."""
+        """Add rows, with the bytes of their states."""
         for name, known in self._values.items():
             known.extend(values[name])
         self.rows += count
         self._bytes += size
 
     def take(self) -> pa.RecordBatch:
-        """Return what was added since the last time.
-
-        Raises `UsageError` for a state that the columns of its model cannot hold.
-        """
+        """Return the rows since the last time. Raises `UsageError` for a state that its columns cannot hold."""
         if self.columns:
             arrays = [self._array(name, type_) for name, type_ in self.columns.items()]
             batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(list(self.columns.items())))
@@ -113,8 +109,7 @@ async def in_batches(
         yield buffer.take()
 
 
-_LENGTH = 36
-"""Of the text of a UUID."""
+_LENGTH = 36  # of the text of a UUID
 
 
 def id_texts(keys: Sequence[IdKey | None]) -> pa.Array:
@@ -147,10 +142,7 @@ as_json = StateColumns()
 
 
 class ModelColumns(StateColumns):
-    """States as structs, upcast to the schema version of today's model.
-
-    Numbers, texts, booleans, lists and models have types of their own; anything else is text, as JSON has it.
-    """
+    """States as structs, upcast to today's schema version. Fields without a type in Arrow are JSON text."""
 
     def __init__(self, handler: HandlerDefinition) -> None:
         self._codec = handler.codec
@@ -180,10 +172,7 @@ class ModelColumns(StateColumns):
 
 
 def model_of(app: App | None, handler: str | None) -> StateColumns:
-    """Return how states are shown: as the model of one handler of an app, or without an app as JSON.
-
-    Raises `UsageError` when it is not clear which handler is meant.
-    """
+    """Return the columns of states: JSON without an app. Raises `UsageError` for an app without a handler."""
     if app is None:
         return as_json
     if handler is None:
@@ -194,7 +183,7 @@ def model_of(app: App | None, handler: str | None) -> StateColumns:
 
 
 class _Kind(NamedTuple):
-    """A type, and what makes a value of it from JSON."""
+    """A type, and the function that makes a value of it from JSON."""
 
     type: pa.DataType
     read: Callable[[Any], Any]
@@ -225,7 +214,7 @@ _SIMPLE = {
 
 
 def _kind_of(schema: Mapping[str, Any], models: Mapping[str, Any], within: Sequence[str] = ()) -> _Kind:
-    """Return what a part of a JSON schema is, inside some of its models."""
+    """Return the kind of a part of a JSON schema, within some of its models."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         # A model that holds its like has no type of bounded size.

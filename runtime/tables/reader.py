@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from handlers import App
 from runtime.clock import is_in_calendar, to_microseconds
 from runtime.dead_letters import FoundLetter, Selection, describe_letter, find_letters
 from runtime.errors import UsageError
-from runtime.ledger.ledger import records
+from runtime.ledger.ledger import BatchRecord, records
 from runtime.ledger.settings import TableSettings
 from runtime.messages.envelope import Envelope
 from runtime.tables import versions
@@ -28,36 +29,24 @@ from runtime.versions.properties import placed
 if TYPE_CHECKING:
     from eventstore.sync import BlockingStore
 
-BATCH_COLUMNS = {
-    "batch": TEXT,
-    "batch_number": pa.int64(),
-    "status": TEXT,
-    "algorithm": TEXT,
-    "input": TEXT,
-    "out": TEXT,
-    "rounds": pa.int32(),
-    "started_at": TIME,
-    "updated_at": TIME,
-    "counts": pa.map_(TEXT, pa.int64()),
+_BATCHES: Mapping[str, tuple[pa.DataType, Callable[[BatchRecord], Any]]] = {
+    "batch": (TEXT, attrgetter("batch_id")),
+    "batch_number": (pa.int64(), attrgetter("number")),
+    "status": (TEXT, attrgetter("status.value")),
+    "algorithm": (TEXT, attrgetter("algorithm")),
+    "input": (TEXT, attrgetter("input")),
+    "out": (TEXT, attrgetter("shown_in")),
+    "rounds": (pa.int32(), attrgetter("rounds")),
+    "started_at": (TIME, lambda record: to_microseconds(record.started_at)),
+    "updated_at": (TIME, lambda record: to_microseconds(record.updated_at)),
+    "counts": (pa.map_(TEXT, pa.int64()), lambda record: sorted(record.counts.items())),
 }
+BATCH_COLUMNS = {name: type_ for name, (type_, _) in _BATCHES.items()}
 
 
 async def _batch_rows(table: Table) -> AsyncIterator[tuple[Mapping[str, Any], int]]:
-    """Yield all batches in the order of their ids: one request for each 1,000."""
     async for record in records(table):
-        row = {
-            "batch": record.batch_id,
-            "batch_number": record.number,
-            "status": record.status.value,
-            "algorithm": record.algorithm,
-            "input": record.input,
-            "out": record.shown_in,
-            "rounds": record.rounds,
-            "started_at": to_microseconds(record.started_at),
-            "updated_at": to_microseconds(record.updated_at),
-            "counts": sorted(record.counts.items()),
-        }
-        yield row, len(record.input)
+        yield {name: value_of(record) for name, (_, value_of) in _BATCHES.items()}, len(record.input)
 
 
 LETTER_COLUMNS = {
@@ -88,7 +77,6 @@ A body of msgpack bytes is in hexadecimal digits, and `packed` says so.
 
 
 async def _letter_rows(table: Table, wanted: Wanted) -> AsyncIterator[tuple[Mapping[str, Any], int]]:
-    """Yield the letters that wait, those of the streams first: it costs what `find_letters` says."""
     selection = Selection(handler=wanted.handler)
     if wanted.handler is not None and wanted.business_id is not None:
         selection = Selection(stream=(wanted.handler, wanted.business_id))
@@ -132,21 +120,17 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is read: one kind of table, with the options that it has.
-
-    `as_of`, a time in microseconds since 1970 UTC, and `batch_id` are options of states; those of the change feed, of
-    versions, like `outputs`. With an `app` states are structs with the fields of the handler's model.
-    """
+    """A kind of table to be read, with the options that it has."""
 
     kind: Kind
     wanted: Wanted = field(default_factory=Wanted)
-    as_of: int | None = None
-    batch_id: str | None = None
-    change_feed: bool = False
+    as_of: int | None = None  # of states, in microseconds since 1970 UTC
+    batch_id: str | None = None  # of states
+    change_feed: bool = False  # of versions, as the following
     change_start: str | None = None
     change_end: str | None = None
-    app: App | None = None
-    outputs: Outputs | None = None
+    app: App | None = None  # its models are the columns of states
+    outputs: Outputs | None = None  # of versions
 
     def __post_init__(self) -> None:
         if self.app is not None and not isinstance(self.app, App):
@@ -192,10 +176,7 @@ class Request:
         return replace(self, wanted=replace(self.wanted, columns=tuple(names)))
 
     async def batches(self, table: Table, keys: KeyRange = ALL) -> AsyncIterator[pa.RecordBatch]:
-        """Yield what is asked for of a range of streams. Raises `StoredDataError` for a row that cannot be read.
-
-        Raises `UsageError` when there is none, and the table has not the handler.
-        """
+        """Yield the rows of a range of streams. Raises `StoredDataError`, and `UsageError` for an unknown handler."""
         rows, handler = 0, self.wanted.handler
         with placed(table):
             async for batch in await self._source(table, keys):
@@ -228,8 +209,7 @@ class Request:
                 return in_batches(columns, _letter_rows(table, wanted))
 
 
-Time = datetime | str
-"""A time; text is ISO 8601."""
+Time = datetime | str  # a time; text is ISO 8601
 
 
 def moment(value: Time | None) -> int | None:
@@ -265,7 +245,7 @@ def read_state(
     struct with the fields of the model. Raises `UsageError`, `TableNotFoundError`, and `StoredDataError` for a stream
     that cannot be read.
     """
-    wanted = Wanted(handler, business_id, columns=_names(columns))
+    wanted = Wanted(handler, business_id, columns=columns)
     return read(store, table, Request(Kind.STATE, wanted, moment(as_of), batch_id, app=app))
 
 
@@ -291,7 +271,7 @@ def read_versions(
     replay, and null where the message is not among them or replay gives something else. They are held in memory.
     Raises what `read_state` does.
     """
-    wanted = Wanted(handler, business_id, moment(since), moment(until), _names(columns))
+    wanted = Wanted(handler, business_id, moment(since), moment(until), columns)
     feed = (read_change_feed, change_start_batch_id, change_end_batch_id)
     outputs = None if with_outputs is None else outputs_by(app, handler, with_outputs)
     return read(store, table, Request(Kind.VERSIONS, wanted, None, None, *feed, app=app, outputs=outputs))
@@ -299,7 +279,7 @@ def read_versions(
 
 def read_batches(store: str, table: str, *, columns: Sequence[str] | None = None) -> pa.Table:
     """Read the ledger: a row for each batch."""
-    return read(store, table, Request(Kind.BATCHES, Wanted(columns=_names(columns))))
+    return read(store, table, Request(Kind.BATCHES, Wanted(columns=columns)))
 
 
 def read_letters(
@@ -311,7 +291,7 @@ def read_letters(
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
     """Read the letters that wait: a row for each, as `consistent letters` lists them."""
-    return read(store, table, Request(Kind.LETTERS, Wanted(handler, business_id, columns=_names(columns))))
+    return read(store, table, Request(Kind.LETTERS, Wanted(handler, business_id, columns=columns)))
 
 
 def read(store: str, table: str, request: Request) -> pa.Table:
@@ -320,16 +300,13 @@ def read(store: str, table: str, request: Request) -> pa.Table:
 
 
 def scan(store: str, table: str, request: Request, keys: KeyRange = ALL) -> Iterator[pa.RecordBatch]:
-    """Yield what is asked for of a range of streams, in record batches of some ten thousand rows or 8 MiB of states."""
+    """Yield the rows of a range of streams, in record batches of some ten thousand rows or 8 MiB of states."""
     with _open(store) as opened:
         yield from opened.give(request.batches(opened.table(table, make=False), keys))
 
 
 def split(store: str, table: str, request: Request, parts: int) -> Sequence[KeyRange]:
-    """Return at most so many ranges of streams to be read apart: one for what is not read by streams.
-
-    Reads the keys of all streams of the handler: a request for each 1,000.
-    """
+    """Return at most `parts` ranges of streams to be read apart. Reads all keys: a request for each 1,000."""
     with _open(store) as opened:
         found = opened.table(table, make=False)
         if request.wanted.keys is not None or request.kind not in {Kind.STATE, Kind.VERSIONS}:
@@ -341,9 +318,3 @@ def _open(store: str) -> BlockingStore:
     from eventstore.sync import BlockingStore  # noqa: PLC0415 - takes time, and most workers read no tables
 
     return BlockingStore(store)
-
-
-def _names(columns: Sequence[str] | None) -> tuple[str, ...] | None:
-    if isinstance(columns, str):
-        raise UsageError(f"The columns are to be a list of names, such as [{columns!r}].")
-    return None if columns is None else tuple(columns)

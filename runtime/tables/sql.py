@@ -26,15 +26,13 @@ _HINTS = {
     "Permission Error": " Files and extensions are for queries with --allow-files.",
 }
 
-Read = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
-"""Reads some columns of a table, in record batches."""
+Read = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]  # reads some columns of a table, in record batches
 
 
 class TableDataset(ds.Dataset):  # type: ignore[misc] # Arrow has no types
-    """A table as a dataset of Arrow, which an engine scans for the columns that it names.
+    """A table as a dataset of Arrow, scanned for the columns that a statement names. `failure` is the error of a scan.
 
-    `failure` is what a scan met, which engines tell in words of their own. Raises `UsageError` for columns that SQL
-    cannot tell apart.
+    Raises `UsageError` for columns that SQL cannot tell apart.
     """
 
     def __init__(self, schema: pa.Schema, read: Read) -> None:
@@ -55,7 +53,7 @@ class TableDataset(ds.Dataset):  # type: ignore[misc] # Arrow has no types
         filter: pc.Expression | None = None,  # noqa: A002 - Arrow's name
         **_: Any,  # noqa: ANN401 - how fast to read ahead
     ) -> ds.Scanner:
-        """Return what reads some columns of the rows that meet a condition."""
+        """Return a scanner of some columns of the rows that meet a condition."""
         schema, text = self.schema, "" if filter is None else str(filter)
         # Arrow tells the columns of a condition in its text alone. One that is read in vain costs time, no more.
         named = [each for each in schema if columns is None or each.name in columns or each.name in text]
@@ -87,10 +85,9 @@ def query(
     *,
     allow_files: bool = False,
 ) -> Answer:
-    """Return what a statement gives: it reads the tables that it names, and of those what it asks for.
+    """Return the result of a statement, reading only the tables and columns that it names.
 
-    Raises `UsageError` for a statement that DuckDB refuses, or that is not one, `MissingExtraError` without DuckDB, and
-    what reading raises.
+    Raises `UsageError` for a statement that DuckDB refuses, `MissingExtraError` without DuckDB, and errors of reading.
     """
     try:
         import duckdb  # noqa: PLC0415 - an extra brings it

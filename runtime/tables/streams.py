@@ -17,6 +17,7 @@ import pyarrow as pa
 from eventstore import KeyRange, Partition, Properties, RecordedEvent, Row, Stream, Table, pages
 from eventstore.header import EVENT, HEADER, HEADER_NAMES, is_header, versions_of
 from eventstore.stream import read_headers, read_range
+from runtime.errors import UsageError
 from runtime.messages.envelope import IdKey, canonical
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.tables.columns import TEXT, TIME, StateColumns
@@ -27,8 +28,7 @@ from runtime.versions.run import DATA_PROPERTIES, ID_PROPERTIES, INDEX_PROPERTIE
 from runtime.versions.stream import is_state_stream, stream_key
 from runtime.versions.tail import HEAD_PROPERTIES, Head, read_head
 
-RUN = [*INDEX_PROPERTIES, *ID_PROPERTIES, *DATA_PROPERTIES]
-"""The properties of a run."""
+RUN = [*INDEX_PROPERTIES, *ID_PROPERTIES, *DATA_PROPERTIES]  # the properties of a run
 
 _READ_ONE_BY_ONE = 16
 """Up to so many streams of a page are read by a request each; more of them with all that stands between them."""
@@ -65,7 +65,7 @@ def is_stream(row: Row) -> bool:
 
 
 def head_of_stream(stream: Stream) -> StreamHead:
-    """Return what the header of a stream says that was read. Raises `StoredDataError`, which names the stream."""
+    """Return the head of a stream from its header. Raises `StoredDataError`, which names the stream."""
     return _head(stream.partition.key, stream.properties or {}, stream.version, stream.first_version)
 
 
@@ -97,7 +97,7 @@ async def parts_of(table: Table, keys: Sequence[str], select: Sequence[str]) -> 
 
 
 def _query(select: Sequence[str]) -> list[str]:
-    """Return what is read of headers and events: the newest state is in the runs and the tail too."""
+    """Return the properties to read, without the newest state, which runs and tail hold too."""
     header = [name for name in HEAD_PROPERTIES if name != "State"]
     return list(dict.fromkeys([*HEADER_NAMES, *header, *select]))
 
@@ -134,7 +134,7 @@ async def _parts(table: Table, rows: AsyncIterator[Row], select: Sequence[str]) 
 
 
 async def _rest(table: Table, reading: _Reading, select: Sequence[str]) -> list[Part]:
-    """Return what is left of a stream when its rows have come: the tail, or what was not there, as it is now."""
+    """Return the missing parts of a stream at the end of its rows: the tail, and events that are read now."""
     stream = reading.stream
     events: Sequence[RecordedEvent] = ()
     if reading.next_event <= reading.last_event:
@@ -222,7 +222,7 @@ class Decoded:
 
 
 class Column(NamedTuple):
-    """A column: its type, the properties of a run that tell it, and what gives its values."""
+    """A column: its type, the properties of a run that hold it, and a function of its values."""
 
     type: pa.DataType
     needs: Sequence[str]
@@ -275,19 +275,20 @@ ALL = KeyRange()
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which rows and columns are asked for: None stands for all.
+    """The rows and columns that are asked for: None stands for all. Raises `UsageError` for an invalid handler.
 
-    `since` and `until` are times in microseconds since 1970 UTC, both included: of a version, or of the newest one.
-    Raises `UsageError` for what is no handler's name.
+    `since` and `until` are inclusive, in microseconds since 1970 UTC, of a version or of the newest one.
     """
 
     handler: str | None = None
     business_id: str | None = None
     since: int | None = None
     until: int | None = None
-    columns: tuple[str, ...] | None = None
+    columns: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.columns, str):
+            raise UsageError(f"The columns are to be a list of names, such as [{self.columns!r}].")
         if self.handler is not None:
             stream_key(self.handler)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -57,18 +56,18 @@ class AsOfTime:
 
 @dataclass(frozen=True, slots=True)
 class AsOfBatch:
-    """The end of a batch: the versions up to the last one that it, or one that began before it, has made were there.
+    """The end of a batch: versions of it and of batches that began before it were there.
 
-    Of a version whose batch has no number the time counts at which it was written.
+    A version whose batch has no number counts by the time at which it was written.
     """
 
     name: str
-    number: int | None
+    number: int
     ended: int
 
     def has(self, commit: Commit) -> bool:
         """Return whether the versions of a commit were there."""
-        if commit.number is not None and self.number is not None:
+        if commit.number is not None:
             return commit.number <= self.number
         return commit.batch == self.name or commit.written_at <= self.ended
 
@@ -90,8 +89,7 @@ class AsOfBatch:
         return moment <= self.ended
 
 
-AsOf = AsOfTime | AsOfBatch
-"""A point in the history of a table."""
+AsOf = AsOfTime | AsOfBatch  # a point in the history of a table
 
 
 async def end_of_batch(table: Table, batch_id: str) -> AsOfBatch:
@@ -118,15 +116,13 @@ class ChangeFeed:
 
     def has(self, commit: Commit) -> bool:
         """Return whether a commit is of one of the batches."""
-        if self.start is not None:
-            if commit.number is not None and self.start.number is not None:
-                has_begun = commit.number >= self.start.number
-            else:
-                begun = to_microseconds(self.start.started_at)
-                has_begun = commit.batch == self.start.batch_id or commit.written_at >= begun
-            if not has_begun:
-                return False
-        return self.end is None or self.end.has(commit)
+        has_begun = self.start is None or (
+            commit.number >= self.start.number
+            if commit.number is not None
+            else commit.batch == self.start.batch_id
+            or commit.written_at >= to_microseconds(self.start.started_at)
+        )
+        return has_begun and (self.end is None or self.end.has(commit))
 
     def positions(self, some: Decoded, positions: Sequence[int]) -> Sequence[int]:
         """Return the positions of the versions that are in the feed."""
@@ -138,10 +134,7 @@ class ChangeFeed:
         ]
 
     def snapshot(self, some: Decoded) -> Mapping[str, Any] | None:
-        """Return what the versions came to that were cut before the first part of a stream.
-
-        None if none were, and where the end of the feed lies among them: then it is not known.
-        """
+        """Return the state before the first part of a stream that was cut; None without one, or if it is unknown."""
         is_known = self.end is None or self.end.has(some.commits[0])
         if some.first == 1 or self.start is not None or not is_known:
             return None
@@ -161,7 +154,7 @@ async def change_feed(table: Table, start: str | None, end: str | None) -> Chang
     """Return the feed of the batches between two. One request for each. Raises `BatchRefusedError`, `UsageError`."""
     first = None if start is None else await Ledger(table, system_clock).get(start)
     last = None if end is None else await end_of_batch(table, end)
-    if first is not None and last is not None and (first.number or 0) > (last.number or math.inf):
+    if first is not None and last is not None and first.number > last.number:
         raise UsageError(f"The change feed would end with batch {end}, which began before {start}.")
     return ChangeFeed(first, last)
 
@@ -172,8 +165,7 @@ async def change_feed(table: Table, start: str | None, end: str | None) -> Chang
 
 _TEXTS = [(name, TEXT) for name in ("message_id", "type", "body")]
 _OTHERS = [("sequence", pa.int64()), ("enqueued_at", TIME), ("headers", pa.map_(TEXT, TEXT))]
-TYPE = pa.list_(pa.struct([*_TEXTS, *_OTHERS]))
-"""The outputs of a version, each with the columns of a message log."""
+TYPE = pa.list_(pa.struct([*_TEXTS, *_OTHERS]))  # outputs, with the columns of a message log
 
 
 class Outputs:
@@ -213,7 +205,7 @@ class Outputs:
 
 
 def outputs_by(app: App | None, handler: str | None, messages: Iterable[Envelope]) -> Outputs:
-    """Return what replays the versions of one handler of an app. Raises `UsageError` when it is not said which."""
+    """Return the replay of the versions of one handler. Raises `UsageError` without an app or a handler."""
     if app is None or handler is None:
         raise UsageError("Outputs are what replay gives: say with which app, and of which handler.")
     if handler not in app.handlers:
@@ -368,18 +360,16 @@ async def _newest(table: Table, stream: StreamHead, *, with_state: bool) -> Mapp
 
 
 def _facts(stream: StreamHead, **state: Any) -> Mapping[str, Any]:  # noqa: ANN401 - the values of some columns
-    """Return the row of a stream with what is known of its state."""
     head = stream.head
     return {
+        **dict.fromkeys(STATE_COLUMNS),
         "handler": stream.handler,
         "business_id": stream.business_id,
         "kept_from": head.kept_from,
-        "known_from": None,
         "horizon": head.horizon,
         "undated_cut": head.undated_cut,
         "letters": head.waiting.count,
         "forgotten": head.tombstone.at if head.tombstone else None,
-        **dict.fromkeys(("version", "state", "now", "schema")),
         **state,
     }
 
@@ -451,50 +441,43 @@ async def _parts_since(
             yield part
 
 
+@dataclass(eq=False)
 class _Reader:
     """Collects the rows that are asked for of one part after another."""
 
-    def __init__(
-        self,
-        columns: Columns,
-        wanted: Wanted,
-        feed: ChangeFeed | None,
-        model: StateColumns,
-        outputs: Outputs | None,
-    ) -> None:
-        self.buffer = Buffer(columns, ids="message_id")
-        self._columns = columns
-        self._wanted = wanted
-        self._feed = feed
-        self._model = model
-        self._outputs = outputs if _OUTPUTS in columns else None
-        self._states = len(streams.STATES & set(columns))
-        self._values = {name: COLUMNS[name].values for name in columns if name in COLUMNS}
+    columns: Columns
+    wanted: Wanted
+    feed: ChangeFeed | None
+    model: StateColumns
+    outputs: Outputs | None
+
+    def __post_init__(self) -> None:
+        self.buffer = Buffer(self.columns, ids="message_id")
+        self._outputs = self.outputs if _OUTPUTS in self.columns else None
+        self._has_time = self.wanted.since is not None or self.wanted.until is not None
+        self._states = len(streams.STATES & set(self.columns))
+        self._values = {name: COLUMNS[name].values for name in self.columns if name in COLUMNS}
         self._whole = DATA_PROPERTIES[0] in self.select
         self._key: str | None = None
 
     @property
     def select(self) -> Sequence[str]:
         """The properties that tell the columns and whether a version is asked for."""
-        needed = [COLUMNS[name].needs for name in self._columns if name in COLUMNS]
-        if self._has_time or self._feed is not None or self._outputs is not None:
+        needed = [COLUMNS[name].needs for name in self.columns if name in COLUMNS]
+        if self._has_time or self.feed is not None or self._outputs is not None:
             needed.append(COLUMNS["now"].needs)
         return list(dict.fromkeys(name for names in (COLUMNS["version"].needs, *needed) for name in names))
 
-    @property
-    def _has_time(self) -> bool:
-        return self._wanted.since is not None or self._wanted.until is not None
-
     def add(self, part: Part) -> Iterator[pa.RecordBatch]:
-        """Add the versions of a part, and give what is full."""
-        some = Decoded(part, self._model, whole=self._whole)
+        """Add the versions of a part, and yield full batches."""
+        some = Decoded(part, self.model, whole=self._whole)
         is_first, self._key = part.stream.key != self._key, part.stream.key
         row_key = HEADER if part.event is None else f"{EVENT}{part.event.version:010d}"
         with reading("", row_key, part.stream.key):
-            if is_first and self._feed is not None and not self._has_time:
-                snapshot = self._feed.snapshot(some)
+            if is_first and self.feed is not None and not self._has_time:
+                snapshot = self.feed.snapshot(some)
                 if snapshot is not None:
-                    row = {name: [snapshot.get(name)] for name in self._columns}
+                    row = {name: [snapshot.get(name)] for name in self.columns}
                     yield from self._put(row, 1, len(some.run.before))
             yield from self._put_each(some)
 
@@ -502,13 +485,13 @@ class _Reader:
         positions: Sequence[int] = range(some.count)
         if self._has_time:
             nows = some.run.versions.nows
-            positions = [position for position in positions if self._wanted.has(nows[position])]
-        if self._feed is not None:
-            positions = self._feed.positions(some, positions)
+            positions = [position for position in positions if self.wanted.has(nows[position])]
+        if self.feed is not None:
+            positions = self.feed.positions(some, positions)
         if not positions:
             return
         values = {name: values_of(some) for name, values_of in self._values.items()}
-        if self._feed is not None:
+        if self.feed is not None:
             numbers = range(some.first, some.first + some.count)
             values["change_type"] = [INSERT if number == 1 else UPDATE for number in numbers]
         if self._outputs is not None:
@@ -522,7 +505,7 @@ class _Reader:
         yield from self._put(values, len(positions), largest)
 
     def _put(self, values: Mapping[str, Sequence[Any]], count: int, largest: int) -> Iterator[pa.RecordBatch]:
-        """Add rows whose states take at most so many bytes each."""
+        """Add rows whose states take at most `largest` bytes each."""
         step = max(1, Buffer.MAX_BYTES // largest) if largest else max(1, count)
         for start in range(0, count, step):
             end = min(start + step, count)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql.types import StructType
 
-from runtime.spark.schemas import OUTCOME, OUTPUT
+from runtime.spark.worker.outcomes import OUTCOME, OUTPUT
 from scripts.reference.markdown import code, page, table
 
 _INTRODUCTION = """\

@@ -78,28 +78,19 @@ def test_a_read_ends_at_the_watermark(run, stream, read, asked, expected, is_end
     assert (versions(found), found.is_end_of_stream) == (expected, is_end)
 
 
-def test_all_events_can_be_cut(run, partition, stream):
-    cut = run(Stream.truncate(stream, 9))
-
-    found = run(Stream.read(partition))
-    assert (found.events, found.stream) == ((), cut)
-    assert versions(run(Stream.write(cut, event(9)))) == [9]
-
-
-def test_truncating_can_set_the_properties_and_change_rows_in_the_same_transaction(
+def test_all_events_can_be_cut_with_other_properties_and_rows_in_the_same_transaction(
     run, partition, stream, contents
 ):
     cut = run(Stream.truncate(stream, 9, {"Owner": "you"}, [Include.delete("mine", "*")]))
+    before = contents()
 
     assert cut.properties == {"Owner": "you"}
-    assert run(Stream.open(partition)) == cut
-    assert [row.row_key for row in contents()] == ["SS-HEAD"]
-
-
-def test_a_truncation_of_nothing_changes_rows_all_the_same(run, stream, contents):
-    run(Stream.truncate(stream, 1, includes=[Include.delete("mine", "*")]))
-
-    assert "mine" not in [row.row_key for row in contents()]
+    assert run(Stream.open(partition)) == cut == run(Stream.truncate(cut, 9))  # once more changes nothing
+    assert [row.row_key for row in before] == ["SS-HEAD"]
+    assert contents() == before
+    run(Stream.truncate(cut, 9, includes=[Include.insert("mine", {})]))
+    assert [row.row_key for row in contents()] == ["SS-HEAD", "mine"]
+    assert versions(run(Stream.write(run(Stream.open(partition)), event(9)))) == [9]
 
 
 def test_later_writes_keep_the_watermark(run, partition, stream):
@@ -121,26 +112,15 @@ def test_a_truncation_under_a_stale_etag_and_a_write_after_one_are_conflicts(run
             run(stale)
 
 
-@pytest.mark.parametrize("first_version", [0, 2, 10])
-def test_the_watermark_moves_forward_and_not_past_the_end(run, stream, refuses, first_version):
+def test_the_watermark_moves_forward_and_not_past_the_end_of_a_stream_that_is_there(run, stream, refuses):
     cut = run(Stream.truncate(stream, 3))
 
-    with refuses(ValueError, match="cannot be cut"):
-        run(Stream.truncate(cut, first_version))
-
-
-@pytest.mark.parametrize("cut", [lambda stream: Stream.truncate(stream, 1), Stream.delete])
-def test_a_transient_stream_cannot_be_cut(run, partition, refuses, cut):
-    with refuses(ValueError, match="transient"):
-        run(cut(Stream(partition)))
-
-
-def test_truncating_again_at_the_same_version_changes_nothing(run, stream, contents):
-    cut = run(Stream.truncate(stream, 6))
-    before = contents()
-
-    assert run(Stream.truncate(cut, 6)) == cut
-    assert contents() == before
+    for first_version in (0, 2, 10):
+        with refuses(ValueError, match="cannot be cut"):
+            run(Stream.truncate(cut, first_version))
+    for cut_it in (Stream.truncate(Stream(stream.partition), 1), Stream.delete(Stream(stream.partition))):
+        with refuses(ValueError, match="transient"):
+            run(cut_it)
 
 
 @pytest.mark.parametrize("value", ["before", "after"])
@@ -159,16 +139,12 @@ def rows(count, **properties):
     return [Include.insert(f"row-{number:02}", properties) for number in range(count)]
 
 
-def test_more_includes_than_a_transaction_takes_are_refused_before_anything_is_sent(run, table, stream):
+def test_all_includes_are_changed_with_the_first_transaction_or_none(run, table, stream, refuses):
     watched = InterceptedTable(table)
-
     with pytest.raises(PayloadTooLargeError):
         run(Stream.truncate(seen_through(stream, watched), 6, includes=rows(100)))
-
     assert watched.calls == 0
 
-
-def test_all_includes_are_changed_with_the_first_transaction_or_none(run, stream, refuses):
     with refuses(IncludeConflictError):
         run(Stream.truncate(stream, 6, includes=[*rows(98), Include.delete("missing", "*")]))
 
@@ -230,9 +206,7 @@ def test_a_crash_at_any_call_leaves_a_stream_that_can_be_read_and_truncated_agai
 
 def test_a_truncation_without_a_crash_takes_as_many_calls_as_were_crashed_at(run, table, long_stream):
     watched = InterceptedTable(table)
-
     run(Stream.truncate(seen_through(long_stream, watched), 150))
-
     assert (watched.calls, watched.counts["query"]) == (CALLS, FIRST_TRANSACTION - 1)
 
 
@@ -287,52 +261,45 @@ def test_whoever_looks_is_told(run, stream, look):
 
 
 @pytest.mark.parametrize(
-    ("expected", "error"),
+    ("change", "error"),
     [
-        (0, ConcurrencyConflictError),
-        (ExpectedVersion.NO_STREAM, ConcurrencyConflictError),
-        (ExpectedVersion.EMPTY, StreamDeletedError),
-        (ExpectedVersion.ANY, StreamDeletedError),
-        (8, StreamDeletedError),
+        *[
+            (
+                lambda it, version=expected: Stream.write(it.partition, event(9), expected_version=version),
+                error,
+            )
+            for expected, error in [
+                (0, ConcurrencyConflictError),
+                (ExpectedVersion.NO_STREAM, ConcurrencyConflictError),
+                (ExpectedVersion.EMPTY, StreamDeletedError),
+                (ExpectedVersion.ANY, StreamDeletedError),
+                (8, StreamDeletedError),
+            ]
+        ],
+        (lambda it: Stream.provision(it.partition), ConcurrencyConflictError),
+        (lambda it: Stream.write(it, event(9)), ConcurrencyConflictError),
+        (lambda it: Stream.set_properties(it, {}), ConcurrencyConflictError),
+        (lambda it: Stream.truncate(it, 2), ConcurrencyConflictError),
+        (Stream.delete, ConcurrencyConflictError),
     ],
 )
-def test_nothing_is_written_in_its_place(run, stream, refuses, expected, error):
+def test_nothing_is_written_in_its_place(run, stream, refuses, change, error):
     run(Stream.delete(stream))
 
     with refuses(error):
-        run(Stream.write(stream.partition, event(9), expected_version=expected))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda stream: Stream.provision(stream.partition),
-        lambda stream: Stream.write(stream, event(9)),
-        lambda stream: Stream.set_properties(stream, {}),
-        lambda stream: Stream.truncate(stream, 2),
-        Stream.delete,
-    ],
-)
-def test_whoever_holds_the_stream_or_makes_it_gets_a_conflict(run, stream, refuses, change):
-    run(Stream.delete(stream))
-
-    with refuses(ConcurrencyConflictError):
         run(change(stream))
 
 
-def test_a_stream_that_was_written_meanwhile_is_not_deleted(run, stream, refuses):
+def test_a_stream_that_was_written_meanwhile_is_not_deleted_and_deleting_again_changes_nothing(
+    run, stream, refuses, contents
+):
     run(Stream.write(stream, event(9)))
-
     with refuses(ConcurrencyConflictError):
         run(Stream.delete(stream))
 
-
-def test_deleting_it_again_changes_nothing(run, stream, contents):
-    run(Stream.delete(stream))
-    before = contents()
-
     run(Stream.delete(stream.partition))
-
+    before = contents()
+    run(Stream.delete(stream.partition))
     assert contents() == before
 
 

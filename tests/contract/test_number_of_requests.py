@@ -117,16 +117,6 @@ def test_there_is_a_price_for_every_verb():
     assert {verb.partition(",")[0] for verb in PRICES} == verbs | {"list_streams", "split_streams"}
 
 
-def test_a_thousand_rows_are_a_request(run, watched, stream):
-    stream = run(Stream.write_in_parts(stream, MANY * 6)).stream
-    watched.counts.clear()
-
-    run(Stream.read(stream.partition))
-
-    # Header and 1,203 events are two pages.
-    assert watched.counts == {"query": 2}
-
-
 def test_99_rows_are_cut_with_each_transaction(run, watched, stream):
     stream = run(Stream.write_in_parts(stream, MANY)).stream
     watched.counts.clear()

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from threading import Event
 
 import pytest
 
-from eventstore import ConcurrencyConflictError, Partition, Stream
+from eventstore import ConcurrencyConflictError, Stream
 from eventstore.reading import READ_ATTEMPTS
-from eventstore.sync import BlockingStore
 from tests.support.streams import disturbed, event, events, versions
 
 VERSIONS = 1188
@@ -104,29 +101,3 @@ def test_a_stream_that_is_cut_each_time_is_given_up(run, seen, stream, pauses):
 
     assert place.table.calls == 3 * READ_ATTEMPTS
     assert len(pauses) == READ_ATTEMPTS - 1
-
-
-def append_until(stop, store_url, table_name):
-    """Append, one event after the other, until told to stop; return the stream's version."""
-    with BlockingStore(store_url) as store:
-        stream = store.open(Partition(store.table(table_name), "orders-7"))
-        while not stop.is_set():
-            stream = store.write(stream, event(0)).stream
-    return stream.version
-
-
-@pytest.mark.thorough
-def test_a_hundred_thousand_events_are_read_under_constant_appends(run, store_url, table_name, partition):
-    run(Stream.write_in_parts(partition, events(1, 100_000), expected_version=0))
-    stop = Event()
-
-    with ThreadPoolExecutor() as pool:
-        appended = pool.submit(append_until, stop, store_url, table_name)
-        try:
-            found = run(Stream.read(partition))
-        finally:
-            stop.set()
-
-    assert versions(found) == list(range(1, found.stream.version + 1))
-    assert 100_000 <= found.stream.version <= appended.result()
-    assert [each.properties["N"] for each in found.events[:100_000]] == list(range(1, 100_001))

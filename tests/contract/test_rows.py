@@ -21,11 +21,10 @@ from eventstore import (
     InvalidKeyError,
     Operation,
     PayloadTooLargeError,
-    RecordedEvent,
     Stream,
     Value,
 )
-from tests.support.payloads import AT_A_LIMIT, KIB, OVER_A_LIMIT
+from tests.support.payloads import AT_A_LIMIT, KEYS, KIB, OVER_A_LIMIT, ROWS
 
 KEPT: dict[str, Value] = {
     "Text": "Grüße, 你好, 😀",
@@ -104,8 +103,9 @@ PARIS = timezone(timedelta(hours=1), "Paris")
         ({"A": None, "B": 1}, {"B": 1}),
         ({"When": datetime(2024, 1, 1, 12, tzinfo=PARIS)}, {"When": datetime(2024, 1, 1, 11, tzinfo=UTC)}),
         ({"Size": Size.LARGE, "Colour": Colour.RED}, {"Size": 3, "Colour": "red"}),
+        ({"When": pd.Timestamp(KEPT["When"])}, {"When": KEPT["When"]}),  # type: ignore[arg-type]
     ],
-    ids=["all types", "nothing", "None", "another zone", "enumerations"],
+    ids=["all types", "nothing", "None", "another zone", "enumerations", "of pandas"],
 )
 def test_each_property_comes_back_as_the_plain_value_that_was_written(kept, given, expected):
     read = kept(given)
@@ -123,19 +123,6 @@ def test_not_a_number_comes_back(kept, number):
 def test_a_value_that_is_more_than_what_would_be_stored_is_refused(make):
     with pytest.raises(ValueError, match="'A' is a Timestamp"):
         make({"A": pd.Timestamp("2024-01-01T12:00:00.123456789Z")})
-
-
-def test_a_time_of_pandas_that_has_no_nanoseconds_comes_back(kept):
-    when = datetime(2024, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
-
-    assert with_types(kept({"When": pd.Timestamp(when)})) == with_types({"When": when})
-
-
-def test_each_event_has_its_own(run, partition):
-    run(Stream.write(partition, EventData({"A": 1}), EventData({"B": "x"}), expected_version=0))
-
-    found = run(Stream.read(partition)).events
-    assert found == (RecordedEvent(1, {"A": 1}), RecordedEvent(2, {"B": "x"}))
 
 
 @pytest.mark.parametrize(
@@ -165,31 +152,12 @@ def test_a_value_that_no_table_holds_is_refused(run, table, partition, refuses, 
 PER_EXAMPLE = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-VALUES = st.one_of(
-    st.text(st.characters(exclude_categories=["Cs"]), max_size=40),
-    st.booleans(),
-    st.integers(-(2**31), 2**31 - 1),
-    st.integers(-(2**63), 2**63 - 1).map(Int64),
-    st.floats(allow_nan=False),
-    st.datetimes(datetime(1601, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001 - Hypothesis adds the zone
-    st.uuids(),
-    st.binary(max_size=700),
-)
 
 
 @PER_EXAMPLE
-@given(properties=st.dictionaries(st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{2,10}", fullmatch=True), VALUES))
+@given(properties=ROWS)
 def test_any_properties_come_back_equal_and_of_the_same_types(run, table, properties):
     assert with_types(run(through_a_row(table, None, properties))) == with_types(properties)
-
-
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
-TRICKY = st.text(
-    st.sampled_from("/\\#?%'~\x00\t\n\x7f\x85 \",;:&+=()[]{}|$!*@<>^`aZ0éß你\u2028\ufeff😀"),
-    min_size=1,
-    max_size=12,
-)
-KEYS = st.one_of(TEXT, TRICKY)
 
 
 @PER_EXAMPLE
@@ -234,12 +202,8 @@ def test_a_key_that_no_table_holds_is_refused(run, table, refuses, key):
     ):
         with refuses(InvalidKeyError):
             run(call)
-
-
-def test_a_wrong_partition_key_is_told_before_a_wrong_row_key(run, table):
-    for key, told in (("p" * 513, "512"), ("p", "empty")):
-        with pytest.raises(InvalidKeyError, match=told):
-            run(table.transact(key, [Operation.insert("", {})]))
+    with refuses(InvalidKeyError, match="512"):
+        run(table.transact("p" * 513, [Operation.insert(key, {})]))  # the partition key is looked at first
 
 
 @pytest.mark.parametrize("key", ["x" * 512, "/" * 170, "😀" * 256, "é" * 512])
@@ -259,14 +223,6 @@ def test_no_etag_of_a_row_ever_comes_again(run, table):
         seen += run(table.transact("p", [Operation.insert("r", {"V": 1})]))
 
     assert len(set(seen)) == len(seen)
-
-
-def test_reading_gives_the_etag_that_writing_gave(run, table):
-    written = run(table.transact("p", [Operation.insert(key, {"V": 1}) for key in "abc"]))
-
-    assert tuple(row.etag for row in run(table.query("p", "a", "c")).rows) == written
-    assert tuple(row.etag for row in run(table.query("p", "a", "c", select=["V"])).rows) == written
-    assert tuple(run(table.get("p", key)).etag for key in "abc") == written
 
 
 # Limits, which are checked before anything is sent.

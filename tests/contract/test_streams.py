@@ -12,7 +12,6 @@ from eventstore import (
     Operation,
     Partition,
     Stream,
-    StreamNotFoundError,
     Value,
 )
 from tests.support.streams import event, events, events_with_ids, versions
@@ -25,24 +24,6 @@ def stream(run, partition):
     return run(Stream.provision(partition, OWNED))
 
 
-def test_opening_gives_the_stream_as_it_was_written(run, partition):
-    written = run(Stream.write(partition, event(1), expected_version=0, properties=OWNED)).stream
-
-    opened = run(Stream.open(partition))
-
-    assert opened == written == run(Stream.try_open(partition))
-    assert (opened.version, opened.first_version, opened.properties) == (1, 1, OWNED)
-    assert run(Stream.exists(partition))
-
-
-def test_a_stream_that_is_not_there_is_an_error_or_none(run, partition):
-    with pytest.raises(StreamNotFoundError) as raised:
-        run(Stream.open(partition))
-    assert raised.value.stream == "orders-7"
-    assert run(Stream.try_open(partition)) is None
-    assert not run(Stream.exists(partition))
-
-
 def test_other_rows_in_the_partition_are_no_stream(run, table, partition):
     run(table.transact(partition.key, [Operation.insert("SS-SE-0000000001", {"Version": 1})]))
     run(Stream.provision(Partition(table, partition.key, "other")))
@@ -51,31 +32,26 @@ def test_other_rows_in_the_partition_are_no_stream(run, table, partition):
 
 
 @pytest.mark.parametrize("properties", [None, {**OWNED, "Nothing": None}])
-def test_a_new_stream_is_at_version_0_and_has_one_row(run, partition, contents, properties):
+def test_a_new_stream_is_at_version_0_has_one_row_and_is_not_provisioned_again(
+    run, partition, contents, refuses, properties
+):
     stream = run(Stream.provision(partition, properties))
 
     kept = OWNED if properties else {}
     assert (stream.version, stream.properties) == (0, kept)
     (header,) = contents()
-    assert (header.row_key, header.etag, header.properties) == (
-        "SS-HEAD",
-        stream.etag,
-        {"Version": 0, **kept},
-    )
+    found = (header.row_key, header.etag, header.properties)
+    assert found == ("SS-HEAD", stream.etag, {"Version": 0, **kept})
     assert run(Stream.exists(partition))
+    run(Stream.write(Partition(partition.table, "orders-8"), event(1), expected_version=0))
+    for place in (partition, Partition(partition.table, "orders-8")):
+        with refuses(ConcurrencyConflictError, match="exists already"):
+            run(Stream.provision(place, {"Owner": "you"}))
 
 
-@pytest.mark.parametrize(
-    "make", [Stream.provision, lambda place: Stream.write(place, event(1), expected_version=0)]
-)
-def test_a_stream_that_is_there_is_not_provisioned_again(run, partition, refuses, make):
-    run(make(partition))
-
-    with refuses(ConcurrencyConflictError, match="exists already"):
-        run(Stream.provision(partition, {"Owner": "you"}))
-
-
-def test_setting_the_properties_replaces_all_of_them(run, partition, stream, refuses):
+def test_setting_the_properties_replaces_all_of_them_and_a_write_keeps_or_replaces_them(
+    run, partition, stream, refuses
+):
     changed = run(Stream.set_properties(stream, {"Owner": "you", "Nothing": None}))
 
     assert changed.properties == {"Owner": "you"}
@@ -83,25 +59,15 @@ def test_setting_the_properties_replaces_all_of_them(run, partition, stream, ref
     assert run(Stream.open(partition)) == changed
     with refuses(ConcurrencyConflictError):
         run(Stream.set_properties(stream, {"Owner": "she"}))
-
-
-def test_a_transient_stream_has_no_properties_to_set(run, partition, refuses):
     with refuses(ValueError, match="transient"):
         run(Stream.set_properties(Stream(partition), {"Owner": "me"}))
-
-
-@pytest.mark.parametrize(("given", "kept"), [(None, OWNED), ({"Owner": "you"}, {"Owner": "you"})])
-def test_a_write_keeps_the_properties_or_replaces_them(run, partition, stream, given, kept):
-    written = run(Stream.write(stream, event(1), properties=given)).stream
-
-    assert written.properties == kept
-    assert run(Stream.open(partition)) == written
-
-
-def test_a_transient_stream_brings_its_properties(run, partition):
-    run(Stream.write(Stream(partition, properties={"Owner": "me"}), event(1)))
-
-    assert run(Stream.open(partition)).properties == {"Owner": "me"}
+    for given, kept in ((None, {"Owner": "you"}), (OWNED, OWNED)):
+        changed = run(Stream.write(changed, event(1), properties=given)).stream
+        assert changed.properties == kept
+        assert changed == run(Stream.open(partition)) == run(Stream.try_open(partition))
+    other = Partition(partition.table, "orders-8")
+    run(Stream.write(Stream(other, properties={"Owner": "me"}), event(1)))
+    assert run(Stream.open(other)).properties == {"Owner": "me"}
 
 
 @pytest.mark.parametrize("name", ["Version", "FirstVersion", "Tombstone", "ETag", "Timestamp"])
@@ -155,11 +121,7 @@ def test_a_write_with_a_restored_value_keeps_what_is_not_known(run, watched, cut
     found = run(Stream.read(cut.partition))
     assert (found.stream.first_version, versions(found)) == (6, [6, 7, 8, 9, 10])
     assert found.stream.properties == OWNED
-
-
-def test_a_write_with_a_restored_value_brings_the_properties_that_were_given(run, cut):
-    run(Stream.write(restored(cut, properties={"Owner": "you"}), event(9)))
-
+    run(Stream.write(restored(found.stream, properties={"Owner": "you"}), event(11)))
     assert run(Stream.open(cut.partition)).properties == {"Owner": "you", "Limit": 3}
 
 
@@ -172,32 +134,22 @@ REPLACING = [
 
 
 @pytest.mark.parametrize("replace", REPLACING)
-@pytest.mark.parametrize("known", [{}, {"properties": {"Limit": 3}}])
-def test_replacing_the_properties_keeps_the_watermark(run, cut, replace, known):
+@pytest.mark.parametrize(
+    ("known", "price"),
+    [({}, 1), ({"properties": {"Limit": 3}}, 1), ({"first_version": 6}, 0)],
+)
+def test_replacing_the_properties_keeps_the_watermark_and_asks_for_it_when_it_is_not_known(
+    run, watched, cut, refuses, replace, known, price
+):
     run(replace(restored(cut, **known)))
 
+    assert watched.counts["get"] == price
     found = run(Stream.read(cut.partition))
     assert (found.stream.first_version, versions(found)[:3]) == (6, [6, 7, 8])
     assert found.stream.properties == {"Owner": "you"}
-
-
-@pytest.mark.parametrize(("known", "price"), [({}, 1), ({"first_version": 6}, 0)])
-def test_replacing_costs_a_request_when_the_watermark_is_not_known(run, watched, cut, known, price):
-    changed = run(Stream.set_properties(restored(cut, **known), {"Owner": "you"}))
-
-    assert (watched.counts["get"], watched.counts["transact"]) == (price, 1)
-    assert changed == run(Stream.open(cut.partition))
-
-
-def test_the_watermark_does_not_move_back(run, cut, refuses):
-    with refuses(ValueError, match="events 6 to 8 cannot be cut up to 3"):
-        run(Stream.truncate(restored(cut), 3))
-
-
-@pytest.mark.parametrize("replace", REPLACING)
-def test_a_value_that_is_out_of_date_is_a_conflict(run, cut, refuses, replace):
-    run(Stream.write(cut, event(9)))
-
+    with refuses(ValueError, match="cannot be cut up to 3"):
+        run(Stream.truncate(restored(found.stream), 3))
+    run(Stream.write(found.stream, event(0)))
     with refuses(ConcurrencyConflictError):
         run(replace(restored(cut)))
 
@@ -205,15 +157,16 @@ def test_a_value_that_is_out_of_date_is_a_conflict(run, cut, refuses, replace):
 # Virtual partitions.
 
 
-def test_both_spellings_are_one_place(run, table, contents):
+def test_both_spellings_are_one_place_but_that_of_an_exact_key(run, table, contents):
     run(Stream.write(Partition(table, "orders-7|items"), event(1, id="i"), expected_version=0))
+    run(Stream.write(Partition.exact(table, "orders|7"), event(1), expected_version=0))
 
     assert [row.row_key for row in contents()] == [
-        "items|SS-HEAD",
-        "items|SS-SE-0000000001",
-        "items|SS-UID-i",
+        f"items|SS-{key}" for key in ("HEAD", "SE-0000000001", "UID-i")
     ]
     assert run(Stream.read(Partition(table, "orders-7", "items"))).has_events
+    assert [row.row_key for row in contents("orders|7")] == ["SS-HEAD", "SS-SE-0000000001"]
+    assert run(Stream.try_read(Partition(table, "orders|7"))) is None
 
 
 def test_streams_in_one_partition_are_independent(run, table, refuses):
@@ -229,13 +182,6 @@ def test_streams_in_one_partition_are_independent(run, table, refuses):
     found = [run(Stream.read(place, ids=True)).events for place in places]
     assert [[each.properties["N"] for each in one] for one in found] == [[9], [1], [2]]
     assert [str(one[0].id) for one in found] == ["None", "same id", "same id"]
-
-
-def test_a_separator_in_the_key_of_an_exact_partition_does_not_split_it(run, table, contents):
-    run(Stream.write(Partition.exact(table, "orders|7"), event(1), expected_version=0))
-
-    assert [row.row_key for row in contents("orders|7")] == ["SS-HEAD", "SS-SE-0000000001"]
-    assert run(Stream.try_read(Partition(table, "orders|7"))) is None
 
 
 @pytest.mark.parametrize("cut_it", [lambda stream: Stream.truncate(stream, 3), Stream.delete])

@@ -15,7 +15,6 @@ from eventstore import (
     RowNotFoundError,
     Verb,
 )
-from eventstore.port import CommitsTogether
 
 
 @pytest.fixture
@@ -67,6 +66,7 @@ REFUSALS = [
     (Operation.replace("x", {}, STALE), RowNotFoundError),
     (Operation.delete("x", STALE), RowNotFoundError),
     (Operation.replace("a", {}, "no etag at all"), RowChangedError),
+    (Operation.merge("used", {}, "valid once"), RowChangedError),
 ]
 
 
@@ -75,6 +75,10 @@ REFUSALS = [
 def test_the_first_operation_that_is_refused_is_named_and_undoes_the_others(
     transact, etags, refuses, operation, error, later
 ):
+    (was,) = transact([Operation.insert("used", {})])
+    transact([Operation.replace("used", {"V": 1}, was)])
+    if operation.etag == "valid once":
+        operation = Operation.merge("used", {}, was)
     others = [
         Operation.insert("new", {"V": 2}),
         Operation.replace("b", {"V": 2}, etags[1]),
@@ -85,13 +89,6 @@ def test_the_first_operation_that_is_refused_is_named_and_undoes_the_others(
         transact([*others, operation, *later])
 
     assert (raised.value.row_key, raised.value.index) == (operation.row_key, 3)
-
-
-def test_an_etag_that_was_valid_once_is_refused_later(transact, etags, refuses):
-    transact([Operation.replace("a", {"V": 2}, etags[0])])
-
-    with refuses(RowChangedError):
-        transact([Operation.replace("a", {"V": 3}, etags[0])])
 
 
 @pytest.mark.parametrize(
@@ -108,17 +105,6 @@ def test_an_etag_that_was_valid_once_is_refused_later(transact, etags, refuses):
 def test_what_can_be_no_transaction_is_refused(transact, etags, refuses, operations, told):
     with refuses(ValueError, match=told):
         transact(operations)
-
-
-def test_partitions_and_tables_are_independent(transact, run, table, store, contents):
-    other = run(store.table("other" + "x" * 20))
-    transact([Operation.insert("a", {"V": 1})])
-    run(table.transact("orders-8", [Operation.insert("a", {"V": 2})]))
-    run(other.transact("orders-7", [Operation.insert_or_replace("a", {"V": 3})]))
-
-    assert [row.properties for row in contents()] == [{"V": 1}]
-    assert run(table.get("orders-8", "a")).properties == {"V": 2}
-    assert run(other.get("orders-7", "a")).properties == {"V": 3}
 
 
 def test_what_a_caller_gives_is_not_changed_and_not_kept(transact, run, table):
@@ -138,17 +124,6 @@ of_this_machine = pytest.mark.parametrize("store_url", ["memory", "sqlite"], ind
 
 def insert(*row_keys: str, **properties: Any) -> list[Operation]:
     return [Operation.insert(key, properties) for key in row_keys]
-
-
-@of_this_machine
-def test_each_gets_its_etags(table, run, contents):
-    assert isinstance(table, CommitsTogether)
-    first, second = run(table.transact_each([("p", insert("a", "b")), ("q", insert("a"))]))
-
-    assert first == tuple(row.etag for row in contents("p"))
-    assert second == tuple(row.etag for row in contents("q"))
-    assert set(first).isdisjoint(second)
-    assert run(table.transact_each([])) == []
 
 
 @of_this_machine

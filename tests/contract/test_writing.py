@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 from uuid import UUID
@@ -44,16 +43,6 @@ def test_events_are_numbered_from_1_and_each_is_a_row(run, partition, contents):
     ]
 
 
-def test_a_stream_value_is_written_again_and_again(run, partition):
-    stream = Stream(partition)
-    for number in range(1, 5):
-        result = run(Stream.write(stream, event(number)))
-        assert result.events == (RecordedEvent(number, {"N": number}),)
-        stream = result.stream
-
-    assert run(Stream.open(partition)) == stream
-
-
 # What stands in the partition, and what is expected there.
 
 
@@ -76,10 +65,11 @@ VERSION = {"no stream": 0, "empty": 0, "written": 2}
 
 
 @pytest.mark.parametrize("expected", [*ExpectedVersion, 0, 1, 2, 100], ids=str)
-def test_a_write_is_made_where_the_stream_is_as_expected(run, partition, refuses, place, expected):
+def test_a_write_is_made_where_the_stream_is_as_expected(run, partition, refuses, place, expected, pauses):
     if expected not in FITTING[place]:
         with refuses(ConcurrencyConflictError, match="orders-7"):
             run(Stream.write(partition, *events(3, 4), expected_version=expected))
+        assert pauses == []  # a stream that is expected to exist is not waited for
         return
 
     result = run(Stream.write(partition, *events(3, 4), expected_version=expected))
@@ -88,13 +78,6 @@ def test_a_write_is_made_where_the_stream_is_as_expected(run, partition, refuses
     opened = run(Stream.open(partition))
     assert opened.etag == result.stream.etag
     assert opened.properties == ({} if place == "no stream" else {"Owner": "me"})
-
-
-def test_a_stream_that_is_expected_to_exist_is_not_waited_for(run, partition, pauses):
-    with pytest.raises(ConcurrencyConflictError, match="does not exist, a stream was expected"):
-        run(Stream.write(partition, event(1), expected_version=EXISTS))
-
-    assert pauses == []
 
 
 @pytest.mark.parametrize(
@@ -122,44 +105,41 @@ def test_what_cannot_be_a_write_is_refused(run, partition, refuses, target, give
 # Whoever holds another header than the one that is there gets a conflict.
 
 
-async def write_it(partition, stream):
+async def write_it(stream):
     await Stream.write(stream, event(1))
 
 
-async def delete_its_header(partition, stream):
-    await partition.table.transact(partition.key, [Operation.delete("SS-HEAD")])
+async def delete_its_header(stream):
+    await stream.partition.table.transact("orders-7", [Operation.delete("SS-HEAD")])
 
 
-async def make_it_anew(partition, stream):
-    await delete_its_header(partition, stream)
-    await Stream.provision(partition)
+async def make_it_anew(stream):
+    await delete_its_header(stream)
+    await Stream.provision(stream.partition)
+
+
+async def put_a_row_in_its_way(stream):
+    await stream.partition.table.transact("orders-7", [Operation.insert("SS-SE-0000000001", {})])
 
 
 @pytest.mark.parametrize(
     ("change", "told"),
-    [(write_it, "has been changed"), (delete_its_header, "does not exist"), (make_it_anew, "been changed")],
+    [
+        (write_it, "has been changed"),
+        (delete_its_header, "does not exist"),
+        (make_it_anew, "been changed"),
+        (put_a_row_in_its_way, "SS-SE-0000000001"),
+    ],
 )
 def test_a_value_of_a_stream_that_was_changed_is_a_conflict(run, partition, refuses, change, told):
     stream = run(Stream.provision(partition))
-    run(change(partition, stream))
+    run(change(stream))
 
     with refuses(ConcurrencyConflictError, match=told):
         run(Stream.write(stream, event(1)))
-
-
-def test_a_transient_value_of_a_stream_that_is_there_is_a_conflict(run, partition, refuses):
-    run(Stream.write(partition, event(1), expected_version=0))
-
-    with refuses(ConcurrencyConflictError, match="exists already"):
-        run(Stream.write(Stream(partition), event(1)))
-
-
-def test_an_event_row_in_the_way_is_a_conflict(run, table, partition, refuses):
-    stream = run(Stream.provision(partition))
-    run(table.transact(partition.key, [Operation.insert("SS-SE-0000000001", {})]))
-
-    with refuses(ConcurrencyConflictError, match="SS-SE-0000000001"):
-        run(Stream.write(stream, event(1)))
+    if change is write_it:
+        with refuses(ConcurrencyConflictError, match="exists already"):
+            run(Stream.write(Stream(partition), event(1)))
 
 
 # Whatever the version: the write is made again when someone else was faster.
@@ -198,16 +178,6 @@ def test_writers_on_any_version_pause_longer_and_longer(run, table, partition, p
         assert most / 2 <= seconds <= most
 
 
-def test_writers_on_any_version_all_succeed(run, partition):
-    async def write_together():
-        await asyncio.gather(*[Stream.write(partition, each, expected_version=ANY) for each in events(0, 11)])
-
-    run(write_together())
-
-    found = run(Stream.read(partition))
-    assert sorted(recorded.properties["N"] for recorded in found.events) == list(range(12))
-
-
 @pytest.mark.parametrize("writers", [16, pytest.param(80, marks=pytest.mark.thorough)])
 def test_many_writers_on_any_version_all_succeed_twice(store_url, table_name, writers):
     """Threads, so that writers to the SQLite file and in memory are in each other's way too."""
@@ -229,17 +199,12 @@ def test_many_writers_on_any_version_all_succeed_twice(store_url, table_name, wr
 # Ids.
 
 
-def test_an_id_has_a_row_that_marks_it_as_used(run, partition, contents):
-    run(Stream.write(partition, event(1, id="first"), event(2), event(3, id="a/b"), expected_version=0))
+def test_an_id_has_a_row_that_marks_it_as_used_and_a_known_one_is_refused(run, partition, contents, refuses):
+    given = event(1, id="known"), event(2), event(3, id="a/b")
+    stream = run(Stream.write(partition, *given, expected_version=0)).stream
 
     marks = [(row.row_key, row.properties) for row in contents() if row.row_key.startswith("SS-UID-")]
-    assert marks == [("SS-UID-a/b", {"Version": 3}), ("SS-UID-first", {"Version": 1})]
-    assert len(contents()) == 1 + 3 + 2
-
-
-def test_a_known_id_is_refused_and_named(run, partition, refuses):
-    stream = run(Stream.write(partition, event(1, id="known"), expected_version=0)).stream
-
+    assert marks == [("SS-UID-a/b", {"Version": 3}), ("SS-UID-known", {"Version": 1})]
     for ids in (("new", "known"), ("twice", "twice")):
         with refuses(DuplicateEventError) as raised:
             run(Stream.write(stream, *[event(2, id=each) for each in ids]))

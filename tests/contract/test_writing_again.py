@@ -110,20 +110,16 @@ def test_the_same_id_with_other_contents_is_refused(run, partition, stream, refu
         ([event(1, id="other-1"), event(2, id="other-2")], 0),
         ([TWO], ExpectedVersion.NO_STREAM),
         ([TWO], ExpectedVersion.EMPTY),
+        ([TWO], None),
     ],
 )
 def test_events_that_do_not_all_stand_where_they_would_be_written_are_refused(
     run, partition, stream, refuses, given, expected
 ):
+    run(Stream.write(stream, event(3)))
+    target = partition if expected is not None else stream
     with refuses((ConcurrencyConflictError, DuplicateEventError)):
-        write(run, partition, *given, expected=expected)
-
-
-def test_a_write_with_a_value_is_recognised_only_where_its_events_are_to_stand(run, stream, refuses):
-    run(Stream.write(stream, THREE, FOUR))
-
-    with refuses(ConcurrencyConflictError):
-        write(run, stream, FOUR)
+        write(run, target, *given, expected=expected)
 
 
 async def leave_an_id(partition, stream):
@@ -144,12 +140,9 @@ def test_events_that_were_cut_away_are_not_recognised(run, partition, stream, re
         write(run, partition, *given, expected=0)
 
 
-def test_all_events_need_an_id(run, partition, refuses):
+def test_all_events_need_an_id_and_a_refused_include_is_refused(run, partition, stream, refuses):
     with refuses(ValueError, match="needs all ids"):
         write(run, partition, ONE, event(2), expected=0)
-
-
-def test_a_refused_include_is_refused(run, stream, refuses):
     with refuses(IncludeConflictError):
         write(run, stream, THREE, includes=[Include.replace("missing", {}, "*")])
 
@@ -163,10 +156,6 @@ def test_a_write_whose_answer_was_lost_is_recognised(run, table, partition, stre
 
     assert (result.repeated, result.stream.version) == (True, 4)
     assert run(Stream.open(partition)).etag == result.stream.etag
-
-
-def test_a_lost_answer_of_a_new_stream_is_recognised(run, table):
-    assert write(run, disturbed(table, **lost()), ONE, expected=ExpectedVersion.NO_STREAM).repeated
 
 
 @pytest.mark.parametrize(("idempotent", "arrives"), [(False, True), (True, False), (False, False)])
@@ -247,32 +236,31 @@ def test_events_are_as_few_transactions_as_possible(run, watched, place, given, 
     assert [each.properties for each in run(Stream.read(place)).events] == [each.properties for each in given]
 
 
-def test_properties_that_are_given_take_room_in_each_part(run, watched, place):
-    stream = run(Stream.provision(place, binaries(10)))
-
-    run(Stream.write_in_parts(stream, [EventData(binaries(8))] * 8))
-
-    # The header takes 0.84 MiB of the 4, an event 0.67.
-    assert watched.counts == {"transact": 1 + 2}
-    assert run(Stream.open(place)).properties == binaries(10)
-
-
-@pytest.mark.parametrize("expected", [1, ANY])
-def test_stored_properties_take_no_room(run, watched, place, expected):
-    run(Stream.write(place, EventData({}), expected_version=0, properties=binaries(10)))
+@pytest.mark.parametrize(
+    ("provisioned", "options", "number", "counts"),
+    [
+        (True, {"expected": None}, 8, {"transact": 2}),  # the header takes 0.84 MiB of the 4, an event 0.67
+        (
+            True,
+            {"expected": ANY},
+            10,
+            {"get": 1, "transact": 2},
+        ),  # the header's properties stay where they are
+        (False, {"properties": binaries(10)}, 5, {"transact": 2}),
+    ],
+)
+def test_properties_take_room_in_each_part_only_if_they_are_given(
+    run, watched, place, provisioned, options, number, counts
+):
+    target = run(Stream.provision(place, binaries(10))) if provisioned else place
     watched.counts.clear()
 
-    write_parts(run, place, [EventData(binaries(8))] * 10, expected)
+    write_parts(
+        run, place if options.get("expected") else target, [EventData(binaries(8))] * number, **options
+    )
 
-    assert watched.counts == {"get": 1, "transact": 2}
-    assert run(Stream.open(place)).properties == binaries(10)
-
-
-def test_new_properties_take_room(run, watched, place):
-    write_parts(run, place, [EventData(binaries(8))] * 5, properties=binaries(10))
-
-    assert watched.counts == {"transact": 2}
-    assert versions(run(Stream.read(place))) == [1, 2, 3, 4, 5]
+    assert watched.counts == counts
+    assert versions(run(Stream.read(place))) == list(range(1, number + 1))
     assert run(Stream.open(place)).properties == binaries(10)
 
 
@@ -343,6 +331,7 @@ def test_all_parts_are_checked_before_the_first_is_sent(run, watched, place, las
         (2, False, 0, (1, 49, 49, 200), 49),
         (2, True, 0, (1, 49, 49, 200), 98),
         (1, True, ANY, (None, 0, 49, 200), 49),
+        (2, False, ANY, (1, 49, 49, 200), 49),
     ],
 )
 def test_a_part_with_an_unknown_outcome_says_what_is_stored_and_what_may_be(
@@ -368,14 +357,6 @@ def test_a_part_that_someone_else_is_in_the_way_of_says_what_is_stored(run, tabl
 
     assert raised.value.args == ("orders-7", 1, 98, 0, 200)
     assert isinstance(raised.value.__cause__, ConcurrencyConflictError)
-    assert run(Stream.open(partition)).version == 99
-
-
-def test_of_any_version_the_first_that_is_stored_is_told(run, table, stream):
-    with pytest.raises(PartialWriteError, match="versions 3 to 51") as raised:
-        write_parts(run, disturbed(table, **lost(2, arrives=False)), events_with_ids(3, 202), ANY)
-
-    assert (raised.value.first_version, raised.value.stored) == (3, 49)
 
 
 @pytest.mark.parametrize("expected", [0, ANY])

@@ -10,7 +10,6 @@ from typing import Any
 from hypothesis import strategies as st
 
 from eventstore import ANY_ETAG, Verb
-from tests.differential.keys import BULKY_KEYS, WRONG_KEYS
 from tests.differential.properties import (
     BULKY_PROPERTIES,
     PROPERTIES,
@@ -19,7 +18,7 @@ from tests.differential.properties import (
     WRONG_PROPERTIES,
     Wide,
 )
-from tests.differential.values import Repeated
+from tests.differential.values import BULKY_KEYS, WRONG_KEYS, Repeated
 
 CONDITIONAL = (Verb.REPLACE, Verb.MERGE, Verb.DELETE)
 

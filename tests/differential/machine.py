@@ -26,9 +26,9 @@ from tests.differential.changes import (
     wrong_transactions,
 )
 from tests.differential.compared_table import ComparedTable, Reading
-from tests.differential.keys import BULKY_KEYS, LAST, PARTITION_KEYS, ROW_KEYS, WRONG_KEYS, ends_of_ranges
 from tests.differential.properties import SELECTIONS
 from tests.differential.side_by_side import SideBySide
+from tests.differential.values import BULKY_KEYS, LAST, PARTITION_KEYS, ROW_KEYS, WRONG_KEYS, ends_of_ranges
 
 # More rows than a page holds, or just as many; seldom, because that takes as long as the rest of a program.
 FILLED = st.sampled_from([0] * 12 + [999, 1000, 1040])

@@ -21,18 +21,7 @@ from scripts.reference.pages import _MODULES
 from scripts.reference.pages import PAGES as REFERENCE
 from scripts.site_drawings import with_tables
 from scripts.site_pages import PLACES, site_links
-from tests.docs.pages import (
-    PACKAGES,
-    PAGES,
-    ROOT,
-    anchors,
-    blocks,
-    classes,
-    exists,
-    links,
-    spans,
-    text,
-)
+from tests.docs.pages import PACKAGES, PAGES, ROOT, anchors, blocks, classes, exists, links, spans, text
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -129,27 +118,21 @@ def test_each_dotted_name_exists(page):
 
 def test_what_does_not_exist_is_found(tmp_path):
     page = tmp_path / "page.md"
-    paths = [
+    there = [
         "runtime/spark/",
         "port.py",
         "raffle.py",
-        "runtime/nowhere.py",
-        "nowhere.py",
-        "runtime/*/nowhere.py",
+        "runtime.Processor",
+        "Table.scan(None)",
+        "context.now",
+        "os.environ",
     ]
-    names = ["runtime.Processor", "Table.scan(None)", "context.now", "os.environ", "eventstore.keys.escape"]
-    others = [
-        "runtime.nowhere",
-        "Nothing.at_all",
-        "Table.nowhere",
-        "context.then",
-        "handlers.testing.nowhere",
-    ]
-    page.write_text(" ".join(f"`{name}`" for name in [*paths, *names, *others]))
+    paths = ["runtime/nowhere.py", "nowhere.py", "runtime/*/nowhere.py"]
+    names = ["runtime.nowhere", "Nothing.at_all", "Table.nowhere", "context.then", "handlers.testing.nowhere"]
+    page.write_text(" ".join(f"`{name}`" for name in [*there, *paths, *names]))
     name = os.path.relpath(page, ROOT)
 
-    assert missing(name) == paths[3:]
-    assert unknown(name) == others
+    assert (missing(name), unknown(name)) == (paths, names)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -217,19 +200,15 @@ def in_navigation() -> list[str]:
     return re.findall(r"[\w./-]+\.md$", navigation, re.MULTILINE)
 
 
-def test_every_page_is_in_its_navigation_once():
+def test_every_page_is_in_its_navigation_once_and_first_what_a_newcomer_reads():
     places = [PLACES.get(page, page.removeprefix("docs/")) for page in PAGES]
 
     assert sorted(in_navigation()) == sorted({*places, *GENERATED})
-
-
-def test_it_begins_with_what_a_newcomer_reads():
     assert in_navigation()[:4] == ["index.md", "installation.md", "determinism.md", "testing.md"]
 
 
-@pytest.mark.parametrize(
-    ("link", "source", "there"),
-    [
+def test_a_link_of_the_repository_becomes_one_of_the_site():
+    for link, source, there in [
         ("docs/testing.md#guard", "README.md", "testing.md#guard"),
         ("docs/tla/README.md", "README.md", "tla/README.md"),
         ("../README.md", "docs/testing.md", "index.md"),
@@ -239,10 +218,10 @@ def test_it_begins_with_what_a_newcomer_reads():
         ("#letters", "docs/operations.md", "#letters"),
         ("https://docs.delta.io/latest", "README.md", "https://docs.delta.io/latest"),
         ("runtime/nowhere.py", "README.md", "runtime/nowhere.py"),
-    ],
-)
-def test_a_link_of_the_repository_becomes_one_of_the_site(link, source, there):
-    assert site_links(f"See [it]({link}).", source) == f"See [it]({there})."
+    ]:
+        assert site_links(f"See [it]({link}).", source) == f"See [it]({there})."
+    # Of a link to the code the text stays.
+    assert site_links("See [it](tests/conftest.py).", "SECURITY.md") == "See it."
 
 
 def test_drawings_are_tables():
@@ -250,33 +229,23 @@ def test_drawings_are_tables():
 
     assert drawings.keys() == {"docs/architecture.md", "docs/operations.md"}
     assert not any("mermaid" in page for page in drawings.values())
-    for row in (
-        "| runtime/dead_letters.py: dead letters found, edited, discarded | runtime/algorithms/ |",
-        "| eventstore/port.py: five calls | SQLite · Azure Tables, Azurite · memory |",
-    ):
-        assert row in drawings["docs/architecture.md"]
+    layers, life = drawings["docs/architecture.md"], drawings["docs/operations.md"]
+    assert "| eventstore/port.py: five calls | SQLite · Azure Tables, Azurite · memory |" in layers
     for row in (
         "|  | started | run |",
         "| started | abandoned | batches --abandon ID |",
         "| published |  |  |",
     ):
-        assert row in drawings["docs/operations.md"]
+        assert row in life
 
 
-def test_of_a_link_to_the_code_the_text_stays():
-    assert site_links("See [it](tests/conftest.py).", "SECURITY.md") == "See it."
-
-
-@pytest.mark.parametrize("name", REFERENCE)
-def test_a_page_of_the_reference_is_written(name):
-    assert REFERENCE[name]().startswith("# ")
-
-
-def test_every_command_is_in_the_reference():
+def test_every_page_of_the_reference_is_written_and_every_command_is_in_it():
+    written = {name: write() for name, write in REFERENCE.items()}
     names = {name for name, _, _ in commands()}
 
+    assert all(page.startswith("# ") for page in written.values())
     assert {"consistent run", "consistent policy set", "consistent tokens"} <= names
-    assert names <= set(re.findall(r"^## (.*)$", REFERENCE["commands.md"](), re.MULTILINE))
+    assert names <= set(re.findall(r"^## (.*)$", written["commands.md"], re.MULTILINE))
 
 
 @pytest.mark.parametrize("module", _MODULES)
@@ -285,5 +254,5 @@ def test_every_public_name_is_described(module):
     public = [getattr(found, name) for name in getattr(found, "__all__", [])]
 
     assert found.__doc__
-    assert [each for each in public if inspect.isclass(each) and not inspect.getdoc(each)] == []
-    assert [each for each in public if inspect.isfunction(each) and not inspect.getdoc(each)] == []
+    undescribed = [each for each in public if not inspect.getdoc(each)]
+    assert [each for each in undescribed if inspect.isclass(each) or inspect.isfunction(each)] == []

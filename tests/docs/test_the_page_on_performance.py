@@ -95,7 +95,7 @@ def test_its_table_has_what_such_games_cost():
     )
 
 
-@pytest.mark.parametrize(("size", "versions"), [(1, 151), (50, 450)])
+@pytest.mark.parametrize(("size", "versions"), [(1, 151), pytest.param(50, 450, marks=pytest.mark.thorough)])
 def test_the_tail_holds_as_many_versions_as_it_says(size, versions):
     costs = play([size] * 200)[1]
     first_run = next(number for number, cost in enumerate(costs) if cost.rows_written == 3)
@@ -105,6 +105,13 @@ def test_the_tail_holds_as_many_versions_as_it_says(size, versions):
     assert f"{versions} versions that came one by one" in PAGE or f"{versions} that came in fifties" in PAGE
 
 
-@pytest.mark.parametrize(("messages", "rows_written"), [(400, 1), (401, 3), (8192, 3), (10_000, 4)])
+@pytest.mark.parametrize(
+    ("messages", "rows_written"),
+    [
+        (400, 1),
+        (401, 3),
+        *(pytest.param(*each, marks=pytest.mark.thorough) for each in [(8192, 3), (10_000, 4)]),
+    ],
+)
 def test_a_batch_writes_as_many_rows_as_it_says(messages, rows_written):
     assert play([messages])[1] == [Cost(requests=2, rows_read=0, rows_written=rows_written)]

@@ -18,6 +18,7 @@ PAGE = text("docs/side-effects.md")
 SOURCE = text("samples/invoices/handlers.py")
 
 
+@pytest.mark.thorough
 def test_its_programs_run(tmp_path):
     write_files("docs/side-effects.md", tmp_path)
 

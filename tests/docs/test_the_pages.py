@@ -113,10 +113,7 @@ PRINTED: dict[str, tuple[str, ...]] = {
         r"36 outputs in 8 slices",
         r"36 outputs in 1 slices",
     ),
-    "docs/side-effects.md": (
-        r"Nothing was left behind\.",
-        r"InvoiceIssued",
-    ),
+    "docs/side-effects.md": (r"Nothing was left behind\.", r"InvoiceIssued"),
     "docs/streaming.md": (r"shots-0: ", r"shots-1: ", r"handler='LeaderBoard', status='duplicate'"),
     "docs/tables.md": (r"StartNewRound", r"FireAt"),
 }

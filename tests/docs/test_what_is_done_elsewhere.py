@@ -58,8 +58,7 @@ def test_the_site_asks_no_other_host(site):
 
 
 @pytest.mark.parametrize(
-    ("page", "link"),
-    [("README.md", "docs/testing.md#nowhere"), ("docs/tla/README.md", "../nowhere.md")],
+    ("page", "link"), [("README.md", "docs/testing.md#nowhere"), ("docs/tla/README.md", "../nowhere.md")]
 )
 def test_a_link_that_leads_nowhere_fails_it(site, page, link):
     before = (site / page).read_text()

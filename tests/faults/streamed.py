@@ -17,8 +17,8 @@ from unittest.mock import patch
 
 from handlers import App
 from runtime.batch_options import Wrap
-from runtime.spark import rounds
-from runtime.spark.rounds import Rounds
+from runtime.spark import batch as rounds
+from runtime.spark.batch import Rounds
 from runtime.spark.streaming import query
 from runtime.spark.streaming.query import Stream
 from runtime.spark.worker.connection import open_table

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
-from unittest.mock import patch
 from zlib import crc32
 
 import pyarrow as pa
@@ -25,9 +24,8 @@ from pyspark.sql.types import StructType
 from runtime.errors import BatchFailedError
 from runtime.ledger.ledger import BatchRecord
 from runtime.messages.outcome import Status
-from runtime.spark import rounds
+from runtime.spark.batch import Rounds, Work
 from runtime.spark.commit import BatchFolders
-from runtime.spark.rounds import Rounds, Work
 from runtime.spark.worker.job import FoldJob
 from runtime.spark.worker.outcomes import Fold
 from tests.faults.children import Child, ChildFailedError, End
@@ -175,10 +173,8 @@ class BatchWithoutSpark(Rounds):
     def work_on(self, messages: Sequence[Row], job: FoldJob) -> Work:
         return Work(cast("Any", self.routed(messages)), job.fold)
 
-    def begin(self, batch_id: str | None, what: str) -> BatchRecord:
-        """Begin or resume the batch, without the checks for which Spark is needed."""
-        with patch.object(rounds, "check_folder"), patch.object(rounds, "check_workers"):
-            return super().begin(batch_id, what)
+    def check_place(self) -> None:
+        """Check nothing: Spark is needed for that."""
 
     def _folders(self, record: BatchRecord) -> Folders:
         return Folders(self.spark, record)

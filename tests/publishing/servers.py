@@ -37,20 +37,29 @@ class HttpReceiver:
 
 
 @contextmanager
-def http_receiver() -> Iterator[HttpReceiver]:
-    """Run the receiver of HTTP requests."""
-    command = [sys.executable, "-m", "tests.publishing.receiver"]
+def _program(module: str) -> Iterator[str]:
+    """Run a program that prints where it is, and ends by itself when its input does."""
     with subprocess.Popen(
-        command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", module],
+        cwd=REPOSITORY,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdin
         assert process.stdout
-        port = process.stdout.readline().strip()
         try:
-            yield HttpReceiver(f"http://127.0.0.1:{port}")
+            yield process.stdout.readline().strip()
         finally:
-            process.stdin.close()  # it ends by itself
+            process.stdin.close()
             process.wait(timeout=30)
+
+
+@contextmanager
+def http_receiver() -> Iterator[HttpReceiver]:
+    """Run the receiver of HTTP requests."""
+    with _program("tests.publishing.receiver") as port:
+        yield HttpReceiver(f"http://127.0.0.1:{port}")
 
 
 @contextmanager
@@ -66,14 +75,5 @@ def postgres_server() -> Iterator[str]:
 @contextmanager
 def kafka_brokers() -> Iterator[str]:
     """Run brokers that speak Kafka's protocol; give their addresses."""
-    command = [sys.executable, "-m", "tests.publishing.broker"]
-    with subprocess.Popen(
-        command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdin
-        assert process.stdout
-        try:
-            yield process.stdout.readline().strip()
-        finally:
-            process.stdin.close()
-            process.wait(timeout=30)
+    with _program("tests.publishing.broker") as addresses:
+        yield addresses

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from eventstore import connect
 from runtime.clock import system_clock
 from runtime.ledger.ledger import BatchRecord, Ledger, mark_of
-from runtime.spark.schemas import ARROW_OUTCOME
+from runtime.spark.worker.outcomes import ARROW_OUTCOME
 
 TABLE = "games"
 BATCH = "b1"

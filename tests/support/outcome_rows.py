@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from runtime.spark.schemas import ARROW_OUTCOME
+from runtime.spark.worker.outcomes import ARROW_OUTCOME
 
 AT = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 

@@ -1,8 +1,12 @@
-"""Transactions that are just at a limit of the table service, or just over it."""
+"""Rows of any kind, and transactions that are just at a limit of the table service, or just over it."""
 
 from __future__ import annotations
 
-from eventstore import Operation, Value
+from datetime import UTC, datetime
+
+from hypothesis import strategies as st
+
+from eventstore import Int64, Operation, Value
 from eventstore.limits import AROUND_ALL_BYTES, MAX_ROW_BYTES, MAX_TRANSACTION_BYTES, prepare_row, sent_bytes
 
 KIB = 1024
@@ -76,3 +80,26 @@ OVER_A_LIMIT: dict[str, list[Operation]] = {
 }
 TAKEN_BY_THE_EMULATOR = {"properties of a row", "bytes of a row", "characters of a property name"}
 """What Azurite takes beyond Azure's documented limit."""
+
+
+# Rows of any kind, for properties.
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
+TRICKY = st.text(
+    st.sampled_from("/\\#?%'~\x00\t\n\x7f\x85 \",;:&+=()[]{}|$!*@<>^`aZ0éß你\u2028\ufeff😀"),
+    min_size=1,
+    max_size=12,
+)
+KEYS = TEXT | TRICKY
+VALUES = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=60),
+    st.text(st.sampled_from('\x00\x01"\\\u2028é😀'), max_size=30),
+    st.booleans(),
+    st.integers(-(2**31), 2**31 - 1),
+    st.integers(-(2**63), 2**63 - 1).map(Int64),
+    st.floats(allow_nan=False),
+    st.datetimes(datetime(1601, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001 - Hypothesis adds the zone
+    st.uuids(),
+    st.binary(max_size=700),
+)
+ROWS = st.dictionaries(st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{2,10}", fullmatch=True), VALUES, max_size=8)

@@ -19,8 +19,8 @@ from handlers import App
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.file_systems import Folder, open_folder, within
 from runtime.ledger.ledger import BatchRecord, Ledger
+from runtime.spark.batch import Rounds
 from runtime.spark.commit import BatchFolders
-from runtime.spark.rounds import Rounds
 from runtime.spark.worker.connection import Connection
 from runtime.spark.worker.outcomes import Part, PartJob
 from tests.support.outcome_rows import batch, outcome

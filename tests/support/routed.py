@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from handlers import App
-from runtime.spark.logs.route import FOLD_COLUMNS
+from runtime.spark.logs.normalise import FOLD_COLUMNS
 
 LogRow = Mapping[str, Any]
 """A row of a log, with the columns that it has; `enqueued_at` in microseconds, `headers` as a mapping."""
@@ -22,6 +22,20 @@ def routed(app: App, rows: Iterable[LogRow], body: pa.DataType | None = None) ->
     columns = {name: [row.get(name) for row in found] for name in FOLD_COLUMNS}
     given: list[pa.RecordBatch] = pa.table(
         {name: pa.array(column, types.get(name) or pa.string()) for name, column in columns.items()}
+    ).to_batches()
+    return given
+
+
+def rows_of(handler: str, business_ids: Iterable[str], **columns: Iterable[Any]) -> list[pa.RecordBatch]:
+    """Give rows of one handler as a worker gets them, from their columns as they are; the others hold nothing."""
+    ids = list(business_ids)
+    types = dict.fromkeys(FOLD_COLUMNS, pa.string()) | {
+        "body": None, "sequence": pa.int64(), "enqueued_at": pa.timestamp("us", tz="UTC")
+    }  # fmt: skip
+    found: dict[str, Any] = dict.fromkeys(FOLD_COLUMNS, [None] * len(ids)) | columns
+    found |= {"handler": [handler] * len(ids), "business_id": ids, "sequence": range(len(ids))}
+    given: list[pa.RecordBatch] = pa.table(
+        {name: pa.array(list(found[name]), types[name]) for name in FOLD_COLUMNS}
     ).to_batches()
     return given
 

@@ -33,7 +33,7 @@ from runtime.versions.stream import summaries
 
 if TYPE_CHECKING:
     from runtime.cli.sessions import ShownSession
-    from runtime.spark.rounds import BatchResult
+    from runtime.spark.batch import BatchResult
 
 SAMPLE = "samples.shooting_range"
 """By name: the runtime works without the samples."""

@@ -26,7 +26,7 @@ from runtime.cli.options import AsJson, ScanOptions, only
 from runtime.clock import system_clock
 from runtime.errors import BatchRefusedError, OutcomesMissingError, TargetError, UsageError
 from runtime.ledger.ledger import Ledger
-from runtime.options import option
+from runtime.options import option, resolved
 from runtime.publishing.last_hop import AT_LEAST_ONCE, DeliverySettings, unended
 from runtime.publishing.publisher import PublishOptions, TargetOptions
 
@@ -130,7 +130,7 @@ def find_target(
     """Find the target of a url. Raises `UsageError` and `MissingExtraError`."""
     with needing("Publishing needs"):
         import runtime.publishing.runner  # noqa: F401 - that is what sends
-        from runtime.publishing.targets.choice import is_function, open_target, resolved
+        from runtime.publishing.targets.choice import is_function, open_target
     to, options = resolved(to), options or PublishOptions()
     of_target = replace(
         of_target,

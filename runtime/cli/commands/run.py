@@ -284,7 +284,7 @@ def tokens(
     but two logs must not hold the same message. One request for each delivery.
     """
     loaded = load_app(app)
-    from runtime.spark.tokens import issue_tokens
+    from runtime.spark.outbox import issue_tokens
 
     place = others.tokens(states)
     spark.check_scope(states, place)

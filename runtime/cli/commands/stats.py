@@ -231,9 +231,10 @@ async def _count_tokens(states: TablePlace, tokens: TablePlace) -> int:
     described = described_algorithm("tokens", None if tokens == states else (tokens.store, tokens.table))
     async with connect(states.store) as store, connect(tokens.store) as other:
         found = await Ledger(await store.table(states.table), system_clock).algorithm()
-        if found is not None and found.name.startswith("tokens") and found.name != described:
+        algorithm, batch_id = found or ("", "")
+        if algorithm.startswith("tokens") and algorithm != described:
             raise NotPossibleError(
-                f"The algorithm of batch {found.batch_id} is {found.name}: say with --token-store and --token-table "
-                f"where the tokens are."
+                f"The algorithm of batch {batch_id} is {algorithm}: say with --token-store and --token-table where the "
+                f"tokens are."
             )
         return await TokenStore(await other.table(tokens.table)).count()

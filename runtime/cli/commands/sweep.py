@@ -82,7 +82,7 @@ def evict(
         step = "Looking through the entities" if dry_run else "Forgetting"
         stopped = "Stopped. What was forgotten stays so: run it again to finish."
         with scan.on_spark(step, stopped, states, ids) as spark:
-            from runtime.spark.scan import evict as on_workers
+            from runtime.spark.outbox import evict as on_workers
 
             forgotten = on_workers(
                 spark, loaded, states, older_than, algorithm=algorithm, ids=elsewhere, dry_run=dry_run

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from hashlib import sha256
@@ -20,10 +19,9 @@ from runtime.algorithms.algorithm import fresh_id
 from runtime.clock import system_clock
 from runtime.publishing import last_hop, publisher
 from runtime.publishing.last_hop import Delivered, End, OutgoingMessage
-from runtime.publishing.publisher import CommittedOutput, Promise, Record, Result, SliceName, TargetOptions
+from runtime.publishing.publisher import CommittedOutput, Promise, Record, SliceName, TargetOptions
 
-_FAILURES = 5
-"""After so many outputs in a row that the receiver did not answer the work stops, before many are lost."""
+_FAILURES = 5  # so many outputs in a row without an answer stop the work, before many are lost
 
 
 class FunctionTarget(publisher.OneByOneTarget):
@@ -56,11 +54,10 @@ class FunctionTarget(publisher.OneByOneTarget):
         """How many outputs in a row were not answered."""
 
     def publisher(self) -> FunctionPublisher:
-        """Return a publisher, with a connection of its own to the keys."""
         return FunctionPublisher(self)
 
     async def call(self, message: OutgoingMessage) -> None:
-        """Call the function. Raises what it raises, and `TimeoutError` when its time is up."""
+        """Call the function. Raises its errors, and `TimeoutError` when its time is up."""
         seconds = self.options.timeout.total_seconds()
         is_async = inspect.iscoroutinefunction(self.send) or inspect.iscoroutinefunction(
             type(self.send).__call__
@@ -74,7 +71,7 @@ class FunctionTarget(publisher.OneByOneTarget):
             raise TimeoutError(str(error) or f"no answer within {seconds:g} s") from error
 
     def message_of(self, output: CommittedOutput) -> OutgoingMessage:
-        """Return what the function is given. Raises `ValueError` when the body names no customer."""
+        """Return the argument of the function. Raises `ValueError` when the body names no customer."""
         try:
             body, customer = json.loads(output.body), last_hop.DEFAULT_CUSTOMER
         except RecursionError as error:
@@ -118,7 +115,6 @@ class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
         return True
 
     async def close(self) -> None:
-        """Close the keys."""
         await self._stack.aclose()
 
     async def attempt(self, output: CommittedOutput) -> Record | None:
@@ -127,39 +123,28 @@ class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
             message = self.target.message_of(output)
         except ValueError as error:
             return Record.of(output, str(error))
-        raised: list[Exception] = []
-
-        async def send() -> None:
-            try:
-                await self.target.call(message)
-            except Exception as error:
-                raised.append(error)
-                raise
-
         while True:
-            delivered = await self.target.in_turn(partial(self._deliver, message, send))
+            delivered = await self.target.in_turn(partial(self._deliver, message))
             if delivered.end is not End.LOCKED:
                 break
             await asyncio.sleep(max((delivered.try_again_at or 0) - system_clock(), 0) / 10**6 + 0.001)
-        last = raised[-1] if raised else None
-        self._count(last, delivered)
+        self._count(delivered)
         if not delivered.is_done:
+            last = delivered.error
             asked = last.retry_after if isinstance(last, errors.TransientError) else None
             raise errors.TargetUnavailableError(delivered.why or "", asked)
-        result, why = Result(delivered.end), delivered.why or ""
-        found = delivered.found
+        result: End = delivered.end
+        why, found = delivered.why, delivered.found
         if found is not None and found.holder.startswith(self._prefix):
-            result = Result.UNKNOWN if found.end is None else Result(found.end)
-            left_behind = "The process that was to send it died, before or after it did."
-            why = left_behind if found.end is None else found.why or ""
-        return Record.of(output, why, result, message.customer)
+            died = "The process that was to send it died, before or after it did."
+            result, why = (End(found.end), found.why) if found.end else (End.UNKNOWN, died)
+        return Record.of(output, why or "", result, message.customer)
 
-    async def _deliver(self, message: OutgoingMessage, send: Callable[[], Awaitable[None]]) -> Delivered:
+    async def _deliver(self, message: OutgoingMessage) -> Delivered:
         if self._delivery is None:
             raise AssertionError("A slice is opened before it is sent.")
-        delivering = asyncio.ensure_future(
-            self._delivery.deliver(message.customer, message.message_id, send, is_redrive=self._is_redrive)
-        )
+        send, key = partial(self.target.call, message), (message.customer, message.message_id)
+        delivering = asyncio.ensure_future(self._delivery.deliver(*key, send, is_redrive=self._is_redrive))
         try:
             return await asyncio.shield(delivering)
         except asyncio.CancelledError:
@@ -168,8 +153,9 @@ class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
         except errors.RetriesExhaustedError as error:
             raise errors.TargetError(f"The keys of {self.target.name} cannot be kept: {error}") from error
 
-    def _count(self, error: Exception | None, delivered: Delivered) -> None:
-        """Stop when the receiver has answered none of several outputs in a row."""
+    def _count(self, delivered: Delivered) -> None:
+        """Raise `TargetError` when the receiver has not answered several outputs in a row."""
+        error = delivered.error
         if delivered.end is End.SENT or isinstance(error, errors.PermanentError):
             self.target.failures = 0
         elif error is not None and delivered.is_done:

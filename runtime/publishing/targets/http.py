@@ -44,17 +44,9 @@ class HttpTarget(publisher.OneByOneTarget):
         identity = f"{urlunsplit((parts.scheme, host, parts.path, parts.query, ''))} {options.names}"
         name = urlunsplit((parts.scheme, host, parts.path, "", ""))
         super().__init__(name, identity, options)
-        self._parts = parts
-
-    def url_of(self, type_: str) -> str:
-        """Return where outputs of a type go: the target's url, or the path below it that the type has been given."""
-        name = self.options.names.get(type_)
-        if name is None:
-            return urlunsplit(self._parts)
-        return urlunsplit(self._parts._replace(path=f"{self._parts.path.rstrip('/')}/{quote(name)}"))
+        self.parts = parts
 
     def publisher(self) -> HttpPublisher:
-        """Return a publisher, with connections of its own."""
         return HttpPublisher(self)
 
 
@@ -66,7 +58,6 @@ class HttpPublisher(publisher.OneByOnePublisher[HttpTarget]):
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
-        """Close the connections."""
         if self._session is not None:
             await self._session.close()
 
@@ -93,7 +84,9 @@ class HttpPublisher(publisher.OneByOnePublisher[HttpTarget]):
             "Message-Sequence": str(output.sequence),
         }
         try:
-            url, body = self.target.url_of(output.type), output.body.encode()
+            parts, name = self.target.parts, self.target.options.names.get(output.type)
+            path = parts.path if name is None else f"{parts.path.rstrip('/')}/{quote(name)}"
+            url, body = urlunsplit(parts._replace(path=path)), output.body.encode()
             posting = self._session.post(url, data=body, headers=headers, allow_redirects=False)
             async with posting as response:
                 text = (await response.content.read(500)).decode(errors="replace")

@@ -26,8 +26,7 @@ from runtime.publishing.publisher import CommittedOutput, Promise, Record, Slice
 MARKERS = "consistent-slices"
 """The topic of the markers, whose keys are the names of slices. It must keep each of them: compact it, if anything."""
 
-TRANSACTION_SECONDS = 60
-"""After how long the broker ends a transaction whose producer died."""
+TRANSACTION_SECONDS = 60  # after how long the broker ends a transaction whose producer died
 
 _QUIET = logging.getLogger("librdkafka")
 """Where librdkafka's lines go, which it writes to standard error otherwise; what they tell of is raised too."""
@@ -41,7 +40,7 @@ _FORM = (
 
 
 class Markers:
-    """Reads on in the topic of the markers whenever it is asked."""
+    """Reads the topic of the markers, each time up to its present end."""
 
     def __init__(self, settings: Mapping[str, Any], seconds: float) -> None:
         own = {**settings, "group.id": MARKERS, "enable.auto.commit": False}
@@ -53,10 +52,9 @@ class Markers:
         self._known: set[str] = set()
 
     def have(self, name: str) -> bool:
-        """Return whether a slice was sent.
+        """Return whether a slice was sent, by all markers that are written when this is called.
 
-        Reads up to what any producer had sent when this was called. A transaction that is open there hides the
-        markers behind it, so this waits until it has ended, by its producer or by its time-out.
+        An open transaction hides the markers behind it: waits until it ends, by its producer or by its time-out.
         """
         seconds = self._seconds
         partitions = self._ends.list_topics(MARKERS, timeout=seconds).topics[MARKERS].partitions
@@ -84,7 +82,6 @@ class Markers:
         return name in self._known
 
     def close(self) -> None:
-        """Close the connections."""
         self._ends.close()
         self._committed.close()
 
@@ -101,10 +98,7 @@ _UNREACHABLE = {
 
 
 class KafkaTarget(Target):
-    """A Kafka cluster, `kafka://HOST:PORT,HOST:PORT?setting=value`.
-
-    The settings are librdkafka's, such as `security.protocol`; user and password of the url are those of SASL.
-    """
+    """A Kafka cluster, `kafka://HOST:PORT,HOST:PORT?setting=value` with librdkafka's settings and SASL's user."""
 
     promise = Promise.EXACTLY_ONCE
 
@@ -128,11 +122,10 @@ class KafkaTarget(Target):
         self._names = options.names
 
     def topic_of(self, type_: str) -> str:
-        """Return the topic of a message type."""
         return self._names.get(type_, type_)
 
     async def prepare(self, types: Collection[str]) -> None:
-        """Look for the topics; the cluster makes those that are not there, if it is configured so."""
+        """Check that the topics exist. A cluster may be configured to create them."""
         topics = sorted({MARKERS, *map(self.topic_of, types)})
         with _explained(self.name):
             try:
@@ -156,7 +149,6 @@ class KafkaTarget(Target):
                     )
 
     def publisher(self) -> KafkaPublisher:
-        """Return a publisher."""
         return KafkaPublisher(self)
 
 
@@ -173,7 +165,7 @@ class KafkaPublisher(publisher.ThreadedPublisher):
 
     @publisher.in_thread
     def open(self, name: SliceName) -> bool:
-        """End what a predecessor has left of the slice, look for its marker, and begin a transaction if it has none."""
+        """End a transaction that a predecessor left open, look for the marker, and begin a transaction without one."""
         with _explained(self._target.name):
             own = {
                 "transactional.id": f"consistent-{name}",
@@ -226,7 +218,6 @@ class KafkaPublisher(publisher.ThreadedPublisher):
 
     @publisher.in_thread
     def commit(self) -> None:
-        """Send the marker, and commit."""
         with _explained(self._target.name):
             self._produce(MARKERS, str(self._name), "", {})
             self._begun().flush(self._target.seconds)
@@ -245,7 +236,6 @@ class KafkaPublisher(publisher.ThreadedPublisher):
                 producer.abort_transaction(self._target.seconds)
 
     async def close(self) -> None:
-        """Drop the producer, and close the connections."""
         await self.roll_back()
         if self._markers is not None:
             await asyncio.to_thread(self._markers.close)

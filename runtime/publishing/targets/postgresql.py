@@ -52,7 +52,6 @@ class PostgresTarget(SqlTarget):
         self._conninfo = make_conninfo("", **parts)
 
     async def prepare(self, types: Collection[str]) -> None:
-        """Make the tables that are not there."""
         statements = self.creations(types)
         with self.explained():
             async with await self.connected() as connection:
@@ -62,11 +61,9 @@ class PostgresTarget(SqlTarget):
                     await connection.execute(statement.encode())
 
     async def connected(self) -> AsyncConnection:
-        """Connect to the database."""
         return await AsyncConnection.connect(self._conninfo)
 
     def publisher(self) -> PostgresPublisher:
-        """Return a publisher, with a connection of its own."""
         return PostgresPublisher(self)
 
     @contextmanager
@@ -88,10 +85,7 @@ class PostgresPublisher(Publisher):
         self._connection: AsyncConnection | None = None
 
     async def open(self, name: SliceName) -> bool:
-        """Begin a transaction, and insert the marker of the slice in it.
-
-        Waits for a transaction that has inserted the same marker; the server ends one whose client died.
-        """
+        """Begin a transaction with the marker of the slice. Waits for another one with the same marker."""
         with self._target.explained():
             cursor = await (await self._connected()).execute(self._target.marking().encode(), name[:2])
             if cursor.rowcount != 1:
@@ -99,10 +93,7 @@ class PostgresPublisher(Publisher):
             return cursor.rowcount == 1
 
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
-        """Insert outputs, or update them by their ids; in three round trips and one for each table.
-
-        When the database refuses a row, both halves are sent again, until it is found.
-        """
+        """Insert or update outputs, in three round trips and one for each table; halve them to find a refused row."""
         try:
             with self._target.explained():
                 connection = await self._connected()
@@ -124,7 +115,6 @@ class PostgresPublisher(Publisher):
         return [*await self.send(outputs[:middle]), *await self.send(outputs[middle:])]
 
     async def commit(self) -> None:
-        """Commit the outputs with the marker."""
         with self._target.explained():
             await (await self._connected()).commit()
 
@@ -137,7 +127,6 @@ class PostgresPublisher(Publisher):
                 await self.close()
 
     async def close(self) -> None:
-        """Close the connection."""
         if self._connection is not None:
             connection, self._connection = self._connection, None
             with suppress(psycopg.Error):

@@ -52,7 +52,6 @@ class ServiceBusTarget(Target):
         return self._names.get(type_) or self._entity or type_
 
     def publisher(self) -> ServiceBusPublisher:
-        """Return a publisher, with a connection of its own."""
         return ServiceBusPublisher(self)
 
 
@@ -65,7 +64,7 @@ class ServiceBusPublisher(Publisher):
         self._senders: dict[str, ServiceBusSender] = {}
 
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
-        """Send outputs, as many in a batch as it holds; return those that are too large for any."""
+        """Send outputs in batches as large as possible; return records of those that are too large."""
         refused: list[Record] = []
         with _explained(self._target.name):
             for entity, some in groupby(outputs, lambda each: self._target.entity_of(each.type)):
@@ -95,7 +94,6 @@ class ServiceBusPublisher(Publisher):
         await self.close()
 
     async def close(self) -> None:
-        """Close the connection."""
         client, self._client, self._senders = self._client, None, {}
         if client is not None:
             await client.close()
@@ -125,7 +123,7 @@ def message_of(output: CommittedOutput) -> ServiceBusMessage:
 
 
 def short_id(text: str) -> str:
-    """Return an id as it is, or a digest of one that is longer than Service Bus takes."""
+    """Return an id, or its digest if Service Bus takes none as long."""
     return text if len(text) <= _LONGEST_ID else sha256(text.encode()).hexdigest()
 
 

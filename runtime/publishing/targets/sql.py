@@ -93,6 +93,7 @@ class SqlTarget(Target):
 
 
 _FILE = "sqlite:///"
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _OF_ROW = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG}
 
 
@@ -129,11 +130,9 @@ class SqliteTarget(SqlTarget):
                 connection.execute(statement)
 
     def publisher(self) -> SqlitePublisher:
-        """Return a publisher."""
         return SqlitePublisher(self)
 
     def connected(self) -> sqlite3.Connection:
-        """Open the file."""
         connection = sqlite3.connect(
             self.path, timeout=self.seconds, isolation_level=None, check_same_thread=False
         )
@@ -148,8 +147,7 @@ class SqliteTarget(SqlTarget):
             yield
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            is_busy = code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
-            kind = TargetUnavailableError if is_busy else TargetError
+            kind = TargetUnavailableError if code in _BUSY else TargetError
             raise kind(f"{self.name}: {error}.{HINT if code == sqlite3.SQLITE_ERROR else ''}") from error
 
 
@@ -173,7 +171,6 @@ class SqlitePublisher(publisher.ThreadedPublisher):
 
     @publisher.in_thread
     def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
-        """Insert outputs, or update them by their ids."""
         refused = []
         statements = {type_: self._target.upsert(type_) for type_ in {each.type for each in outputs}}
         with self._connected() as connection:
@@ -191,18 +188,15 @@ class SqlitePublisher(publisher.ThreadedPublisher):
 
     @publisher.in_thread
     def commit(self) -> None:
-        """Commit the outputs with the marker."""
         with self._connected() as connection:
             connection.execute("COMMIT")
 
     @publisher.in_thread
     def roll_back(self) -> None:
-        """Roll the transaction back, if there is one."""
         with self._connected() as connection:
             connection.rollback()
 
     async def close(self) -> None:
-        """Close the file."""
         if self._connection is not None:
             with self._target.explained():
                 await asyncio.get_running_loop().run_in_executor(self.thread, self._connection.close)

@@ -1,11 +1,17 @@
-"""Message logs in one form, and rows of them that are no messages or are too large.
+"""Message logs in the JVM: brought into one form, and routed to the streams of handlers.
 
-The form has the columns of a log (message_id, type, body, business_id, sequence, enqueued_at, headers, handler), plus
-`problem`, the error of a row that is no message, and `line`, which keeps such a row as it was. No value is silently
-turned into NULL. Of what is too large only a note goes on, as `runtime.messages.limits` has it: it must not reach a
-Python worker.
+The form has the columns of a log, plus `problem`, the error of a row that is no message, and `line`, which keeps such a
+row as it was. No value is silently turned into NULL. Only a note of a large value reaches a Python worker, see
+`runtime.messages.limits`.
 
-Expressions are SQL text: Java is called once for the text, where columns take some calls for each part of it.
+Each message gets one row for each of its routes, or for the handler that the log names. The rows of a stream are
+shuffled to one partition and sorted there: copies of a message are adjacent, at the smallest position of any of them.
+Headers are sent as JSON text: a map costs the JVM more on its way to the workers than all other columns together.
+Business ids are read from bodies, most of them by a regular expression, in a third of the time that Spark's JSON parser
+takes. It matches only a whole JSON object that names each field on the way to the business id once, and the business id
+as a text without escapes. The parser reads all others.
+
+Expressions are SQL text: Java is called once for the text, and several times for each part of a column.
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,12 +32,15 @@ from pyspark.sql import types as st
 from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructType
 
 from handlers import App
+from handlers.handler import KeyKind, Route
 from handlers.message import message_name
 from runtime.clock import EARLIEST, to_microseconds
 from runtime.errors import LogError, UsageError
 from runtime.messages import envelope
 from runtime.messages.limits import KEPT, NOTE, USUAL, MessageLimits, sentence
-from runtime.spark.schemas import OPTIONAL, REQUIRED
+
+REQUIRED = ("message_id", "type", "body")
+OPTIONAL = ("business_id", "sequence", "enqueued_at", "headers", "handler")
 
 _JSON_OPTIONS = {
     "allowSingleQuotes": "false",
@@ -42,17 +52,14 @@ _TIMES = {
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
     "timeZone": "UTC",
 }
-"""How times are written, to the microsecond."""
 
 _NUMBER = r"^-?[0-9]{1,19}\z"
 _TIME = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:?\d{2})?\z"
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _HALF = rf"{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW}"
-"""Half of a character that JSON writes as two escapes; Spark would read any of them as the same question mark."""
+"""An unpaired surrogate, which Spark would read as a question mark."""
 
-_GIVEN = "as_given"
-"""A column with a row as it was given, for those that are kept elsewhere."""
-
+_GIVEN = "as_given"  # a column with the row as it was given
 _LATEST = to_microseconds(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
 _Types = Mapping[str, DataType]
 _EXPECTED = {
@@ -62,8 +69,7 @@ _EXPECTED = {
     "enqueued_at": ("a timestamp", "string", "timestamp", "timestamp_ntz"),
     "headers": ("map<string,string>", "string", "map<string,string>"),
 }
-"""The types that the columns of a log may have, after what is said of them."""
-
+"""The types that the columns of a log may have, after their description."""
 
 _JSON_TYPES: Mapping[type[DataType], Sequence[str]] = {
     st.BooleanType: ["boolean"],
@@ -74,35 +80,37 @@ _JSON_TYPES: Mapping[type[DataType], Sequence[str]] = {
     StructType: ["object"],
     MapType: ["object"],
 }
-"""What a field of a struct is in JSON: a text, for all other types."""
+"""The JSON types of the fields of a struct: text, for all other types."""
 
-_EXCESS = "excess"
-"""A column with what is too large of a row, null for all others."""
-
+_EXCESS = "excess"  # a column with what is too large of a row, else null
 _JOINED_HEADERS = "concat(array_join(map_keys(headers), ''), array_join(map_values(headers), ''))"
 _PART, _CONTENT = "excess_part", "excess_content"
-"""Columns with the name and the content of what is too large, which are not kept."""
 
 
 def normalise(log: DataFrame, source: str | None = None, limits: MessageLimits = USUAL) -> DataFrame:
-    """Bring a log into the one form. Raises `LogError` for a column that is missing or of another type.
-
-    Of a row that is too large only a note is left, with what names the message.
-    """
+    """Bring a log into the one form. Raises `LogError` for a column that is missing or of another type."""
     judged, types = _judge(log, source, limits)
     is_packed = isinstance(types["body"], BinaryType)
     note = f"CASE WHEN {_EXCESS} IS NOT NULL THEN to_json(named_struct({text(NOTE)}, {_EXCESS})) END"
+    most = first_of(
+        [
+            (f"{_EXCESS}.part IN ('line', 'row')", f"{limits.line}"),
+            (f"{_EXCESS}.part = 'body'", f"{limits.body}"),
+        ],
+        f"{limits.headers}",
+    )
+    values = f"{text(sentence('%s', '%,d', '%,d'))}, {_EXCESS}.part, {_EXCESS}.bytes, {most}"
+    too_large = f"CASE WHEN {_EXCESS} IS NOT NULL THEN format_string({values}) END"
     return judged.selectExpr(
         "make_valid_utf8(id) AS message_id",
         "make_valid_utf8(type) AS type",
-        # bytes stay as they are
         "body" if is_packed else "make_valid_utf8(body) AS body",
         "make_valid_utf8(business_id) AS business_id",
         "number AS sequence",
         f"{_storable('instant')} AS enqueued_at",
         "CASE WHEN problem IS NULL THEN entries END AS headers",
         "make_valid_utf8(handler) AS handler",
-        f"coalesce({_too_large(limits)}, problem) AS problem",
+        f"coalesce({too_large}, problem) AS problem",
         f"coalesce({note}, CASE WHEN problem IS NOT NULL THEN make_valid_utf8(line) END) AS line",
     )
 
@@ -110,8 +118,7 @@ def normalise(log: DataFrame, source: str | None = None, limits: MessageLimits =
 def keep_large(log: DataFrame, limits: MessageLimits, folder: str, name: str) -> str | None:
     """Write the rows of a log that are too large, as they were, to a folder; return its path, None without such rows.
 
-    They are JSON lines if the log is, else Parquet. Costs a pass over the log, and another one when there are some.
-    What an earlier attempt has written is replaced.
+    JSON lines if the log is, else Parquet. Idempotent. Costs a pass over the log, and another one for such rows.
     """
 
     def large(rows: DataFrame) -> DataFrame:
@@ -119,8 +126,7 @@ def keep_large(log: DataFrame, limits: MessageLimits, folder: str, name: str) ->
 
     is_lines = log.columns == ["line"]
     if is_lines:
-        # The largest of them are not parsed, nor copied more often than need be.
-        is_long = sf.octet_length("line") > limits.line
+        is_long = sf.octet_length("line") > limits.line  # these are not parsed
         others = large(log.where(~is_long)).select(sf.col(_GIVEN).alias("line"))
         found = log.where(is_long).union(others)
     else:
@@ -133,44 +139,41 @@ def keep_large(log: DataFrame, limits: MessageLimits, folder: str, name: str) ->
 
 
 def _judge(log: DataFrame, source: str | None, limits: MessageLimits) -> tuple[DataFrame, _Types]:
-    """Add to each row what is read of it, and what is wrong with it; of one that is too large a note is left.
-
-    Return also of which types the columns are that a log has.
-    """
+    """Add to each row what is read of it and its problem; leave a note of a large one. Return also the types."""
     given = _parse_lines(log, limits) if log.columns == ["line"] else _check_columns(log)
     types = {field.name: field.dataType for field in given.schema}
-    parsed = _with_excess(given, types, limits)
-    headers = sf.col("headers")
+    parsed, message_id = _with_excess(given, types, limits), canonical("message_id")
+    if source:
+        check_source(source)
+        prefix = text(f"{source}:")
+        has_prefix = f"startswith({message_id}, {prefix})"  # as that of a dead letter of this log
+        message_id = first_of([(has_prefix, message_id)], f"concat({prefix}, {message_id})")
+    number, headers = "try_cast(sequence AS BIGINT)", sf.col("headers")  # an unsigned one is a decimal
+    if isinstance(types["sequence"], StringType):
+        number = f"CASE WHEN sequence RLIKE {text(_NUMBER)} THEN {number} END"
     if not isinstance(types["headers"], MapType):
         headers = sf.from_json(headers, "map<string,string>", _JSON_OPTIONS)
-    # What takes long and is used twice is a column of its own, or Spark would compute it for each use.
+    # Columns of their own, or Spark would compute them for each use.
     read = parsed.select(
         "*",
-        sf.expr(f"{_message_id(source)} AS id"),
-        sf.expr(f"{_number(types['sequence'])} AS number"),
+        sf.expr(f"{message_id} AS id"),
+        sf.expr(f"{number} AS number"),
         sf.expr(f"{_time(types['enqueued_at'])} AS instant"),
         headers.alias("entries"),
     )
     checked = read.selectExpr("*", f"{first_of(_checks(types))} AS problem")
     if "line" not in types:
-        # Written for a row that is no message only: writing each would take longer than all that is read of it.
+        # Writing each row would take longer than reading it.
         is_kept = sf.expr(f"problem IS NOT NULL AND {_EXCESS} IS NULL")
-        checked = checked.withColumn("line", sf.when(is_kept, _line(types)))
-    # The line of a row that is no message is kept, unless that is too large.
+        whole: Any = types[_GIVEN]
+        columns = {name: sf.col(f"{_GIVEN}.{_quoted(name)}") for name in whole.names}
+        if isinstance(types["body"], BinaryType):
+            columns["body"] = sf.lower(sf.hex(columns["body"]))
+        line = sf.to_json(sf.struct(*(column.alias(name) for name, column in columns.items())), _TIMES)
+        checked = checked.withColumn("line", sf.when(is_kept, line))
     is_long = f"problem IS NOT NULL AND octet_length(line) > {limits.line}"
     excess = first_of([(f"{_EXCESS} IS NOT NULL", _EXCESS), (is_long, _measured(text("row"), "line"))])
     return checked.withColumn(_EXCESS, sf.expr(excess)), types
-
-
-def _message_id(source: str | None) -> str:
-    message_id = canonical("message_id")
-    if not source:
-        return message_id
-    check_source(source)
-    prefix = text(f"{source}:")
-    # What was a dead letter of this log has the name before its id already.
-    named = f"startswith({message_id}, {prefix})"
-    return first_of([(named, message_id)], f"concat({prefix}, {message_id})")
 
 
 def check_source(source: str) -> None:
@@ -183,7 +186,7 @@ def check_source(source: str) -> None:
 
 
 def _checks(types: _Types) -> Sequence[tuple[str, str]]:
-    """Return what may be wrong with a row that is not too large, and how that is told; what is told first is first."""
+    """Return the conditions for problems of a row that is not too large, with their sentences, in their order."""
     is_text = isinstance(types["enqueued_at"], StringType)
     untimely = "is no time like 2026-01-31T12:00:00Z" if is_text else "is not within the years 1601 to 9999"
 
@@ -210,8 +213,7 @@ def canonical(name: str) -> str:
     """Return a column in which a UUID in any spelling is in small letters with hyphens."""
     pattern = text(envelope.UUID_PATTERN + r"\z")
     spelled = f"lower(regexp_replace({name}, {pattern}, '$1-$2-$3-$4-$5'))"
-    # Most ids are canonical already, which is seen without a pattern, in a third of the time: with so many bytes and a
-    # hyphen in both places, a UUID has all of its hyphens and nothing around it.
+    # Most ids are canonical, which is seen without a pattern in a third of the time: of 36 bytes, with two hyphens.
     hyphens = " AND ".join(f"substring({name}, {place}, 1) = '-'" for place in (9, 24))
     done = f"{name} IS NULL OR (octet_length({name}) = 36 AND {hyphens} AND {name} = lower({name}))"
     return first_of([(done, name), (f"{name} RLIKE {pattern}", spelled)], name)
@@ -220,9 +222,8 @@ def canonical(name: str) -> str:
 def _unreadable(types: _Types) -> Sequence[tuple[str, str]]:
     """Return checks for what cannot be read; bytes in another encoding would be changed on their way, or stop Spark."""
     if "unparsed" in types:
-        # Few lines have the escape of half a character at all, and looking for a fixed text costs next to nothing.
+        # Few lines have such an escape, and a fixed text is found fast. A backslash written as two begins no escape.
         escapes = " OR ".join(rf"contains(line, {text(start)})" for start in (r"\ud", r"\uD"))
-        # A backslash that is written as two begins no escape.
         backslash = text(r"\\\\")
         half = f"regexp_replace(line, {backslash}, '/') RLIKE {text(_HALF)}"
         return [
@@ -238,8 +239,8 @@ def _unreadable(types: _Types) -> Sequence[tuple[str, str]]:
 
 
 def _parse_lines(log: DataFrame, limits: MessageLimits) -> DataFrame:
-    # `from_json` stops after the first value. With the line inside an array, whatever else stands on it keeps the
-    # parser from reaching the item that follows, or is an item too; and no line can foresee what marks the last one.
+    # `from_json` stops after the first value. In an array, anything after it on the line is an item too, or keeps the
+    # parser from the last item, whose mark no line can foresee.
     end = f"line_ends_{secrets.token_hex(8)}"
     mark = text(f'\n,{{"{end}":true}}]')
     wrapped = sf.expr(f"concat('[', line, {mark})")
@@ -251,13 +252,12 @@ def _parse_lines(log: DataFrame, limits: MessageLimits) -> DataFrame:
         raise LogError(
             f"The column line of the log is of type {found.simpleString()}; text is expected: cast(line as string)."
         )
-    # A line that is null is no message, and is kept as what it is in JSON. Lines that are too large are taken away
-    # first: each projection that such a line passed would keep a buffer of twice its size until the task ends.
+    # A null line is kept as JSON has it. Large lines are taken away first: each projection that one passed would keep
+    # a buffer of twice its size until the task ends.
     given = log.select(sf.coalesce("line", sf.lit("null")).alias("line")).selectExpr(
         f"CASE WHEN octet_length(line) <= {limits.line} THEN line END AS line",
         f"CASE WHEN octet_length(line) > {limits.line} THEN {_measured(text('line'), 'line')} END AS {_EXCESS}",
     )
-    # the line, and the mark
     envelope = f"CASE WHEN size(items) = 2 AND items[1].{end} THEN items[0] END AS envelope"
     parsed = given.select("*", items.alias("items")).selectExpr("line", _EXCESS, envelope)
     fields = [f"envelope.{name}" for name in names]
@@ -265,7 +265,7 @@ def _parse_lines(log: DataFrame, limits: MessageLimits) -> DataFrame:
 
 
 def lacks(where: str, missing: Collection[str], names: Iterable[str]) -> LogError:
-    """Return what is said of a log that lacks columns, and of what it has."""
+    """Return the error of a log that lacks columns."""
     at, lacking = f" at {where}" if where else "", ", ".join(name for name in REQUIRED if name in missing)
     has = ", ".join(names) or "none"
     return LogError(
@@ -312,10 +312,7 @@ def _check_columns(log: DataFrame) -> DataFrame:
 def tell_of_struct(
     log: DataFrame, app: App, types: Collection[str] | None, say: Callable[[str], None]
 ) -> None:
-    """Say when a body is a struct whose fields the messages do not have, or have in another type.
-
-    What Spark could not read in the type of such a field, as that of `readStream.schema`, is null by now.
-    """
+    """Say when a body is a struct with fields that no message has, or has in another type: Spark made these null."""
     found = log.schema["body"].dataType if "body" in log.columns else None
     if not isinstance(found, StructType):
         return
@@ -342,7 +339,7 @@ def tell_of_struct(
 
 
 def _unlike(name: str, found: DataType, wanted: Any, known: Mapping[str, Any]) -> Iterator[str]:  # noqa: ANN401
-    """Yield what in a type has no place in the JSON schema of a field."""
+    """Yield the differences between a type and the JSON schema of a field."""
     wanted = known[wanted["$ref"].rpartition("/")[2]] if "$ref" in wanted else wanted
     options = wanted.get("anyOf") or wanted.get("oneOf") or [wanted]
     options = [known[each["$ref"].rpartition("/")[2]] if "$ref" in each else each for each in options]
@@ -364,29 +361,12 @@ def _unlike(name: str, found: DataType, wanted: Any, known: Mapping[str, Any]) -
                 yield f"{name} has no {field.name}"
 
 
-def _line(types: _Types) -> Column:
-    """Return rows as JSON lines, from which they can be read as they were; a msgpack body in hexadecimal digits."""
-    given: Any = types[_GIVEN]
-    columns = {name: sf.col(f"{_GIVEN}.{_quoted(name)}") for name in given.names}
-    if isinstance(types["body"], BinaryType):
-        columns["body"] = sf.lower(sf.hex(columns["body"]))
-    return sf.to_json(sf.struct(*(column.alias(name) for name, column in columns.items())), _TIMES)
-
-
 def _quoted(name: str) -> str:
-    """Return the name of a column as Spark reads it, whatever it holds."""
     return "`" + name.replace("`", "``") + "`"
 
 
-def _number(found: DataType) -> str:
-    """Return sequence as a number, null where it is none."""
-    if not isinstance(found, StringType):
-        return "try_cast(sequence AS BIGINT)"  # an unsigned one is a decimal
-    return f"CASE WHEN sequence RLIKE {text(_NUMBER)} THEN try_cast(sequence AS BIGINT) END"
-
-
 def _time(found: DataType) -> str:
-    """Return enqueued_at as a time, null where it is none; it may be one that cannot be stored."""
+    """Return enqueued_at as a time, null where it is none; it may be beyond what can be stored."""
     if isinstance(found, st.TimestampType):
         return "enqueued_at"
     is_text = isinstance(found, StringType)
@@ -404,16 +384,15 @@ def _storable(name: str) -> str:
 
 
 def _with_excess(log: DataFrame, types: _Types, limits: MessageLimits) -> DataFrame:
-    """Add what is too large of each row: a part of its envelope; and take from such a row what is large."""
+    """Add the note of what is too large to each row, and take large values from it."""
     is_packed = isinstance(types["body"], BinaryType)
     named = ("message_id", "type", "business_id", "sequence", "enqueued_at", "handler")
     names = [name for name in named if isinstance(types[name], StringType)]
     headers = _JOINED_HEADERS if isinstance(types["headers"], MapType) else "headers"
     contents = {"body": "body", "headers": headers} | {name: name for name in names}
     most = dict.fromkeys(contents, limits.headers) | {"body": limits.body}
-    # Measured is one part, whichever it is: the code that Spark writes for each would be most of a plan.
+    # One part is measured: the code that Spark writes for each would be most of a plan.
     part = first_of((f"octet_length({contents[each]}) > {most[each]}", text(each)) for each in contents)
-    # Where the body is bytes, so is each part: those that may be measured are of one type.
     as_one_type = "CAST({} AS BINARY)" if is_packed else "{}"
     content = first_of((f"{_PART} = {text(each)}", as_one_type.format(contents[each])) for each in contents)
     found = f"CASE WHEN {_PART} IS NOT NULL THEN {_measured(_PART, _CONTENT, is_packed=is_packed)} END"
@@ -432,21 +411,8 @@ def _with_excess(log: DataFrame, types: _Types, limits: MessageLimits) -> DataFr
     return measured.selectExpr(*columns, _EXCESS)
 
 
-def _too_large(limits: MessageLimits) -> str:
-    """Return why a row is too large, null when it is not."""
-    most = first_of(
-        [
-            (f"{_EXCESS}.part IN ('line', 'row')", f"{limits.line}"),
-            (f"{_EXCESS}.part = 'body'", f"{limits.body}"),
-        ],
-        f"{limits.headers}",
-    )
-    form = text(sentence("%s", "%,d", "%,d"))
-    return f"CASE WHEN {_EXCESS} IS NOT NULL THEN format_string({form}, {_EXCESS}.part, {_EXCESS}.bytes, {most}) END"
-
-
 def _measured(part: str, content: str, *, is_packed: bool = False) -> str:
-    # So many characters first: all bytes of a text would be copied.
+    # Characters first: all bytes of a text would be copied.
     first = f"substring(CAST(substring({content}, 1, {KEPT}) AS BINARY), 1, {KEPT})"
     begins = f"make_valid_utf8(CAST({first} AS STRING))"
     if is_packed:
@@ -458,22 +424,216 @@ def _measured(part: str, content: str, *, is_packed: bool = False) -> str:
 
 
 def text(value: str) -> str:
-    """Return a text as a literal, whatever it holds: Spark puts settings in place of names after a dollar sign."""
+    """Return a text as a literal. Spark would substitute settings for names after a dollar sign."""
     escaped = value.replace("\\", r"\\").replace("'", r"\'").replace("${", r"\u0024{")
     return f"'{escaped}'"
 
 
 def texts(values: Iterable[str]) -> str:
-    """Return literals, as a list has them."""
+    """Return a list of literals."""
     return ", ".join(map(text, values))
 
 
 def first_of(cases: Iterable[tuple[str, str]], otherwise: str | None = None) -> str:
-    """Return the value of the first condition that holds, null or another one when none does.
+    """Return the value of the first condition that holds, else null or another value.
 
-    Spark writes code for a case inside another one again for each level, so they stand side by side.
+    Nested cases would cost more: Spark writes their code again for each level.
     """
     branches = " ".join(f"WHEN {condition} THEN {value}" for condition, value in cases)
     if not branches:
         return otherwise or "NULL"
     return f"CASE {branches} END" if otherwise is None else f"CASE {branches} ELSE {otherwise} END"
+
+
+_Routes = Mapping[str, Sequence[Route]]  # the routes of messages of each type
+_STREAM = ("handler", "business_id", "spread")
+SHARES = 1_000_000
+
+# As one text, it costs the driver a few calls into Java, where columns take some for each of them. Partitioned by the
+# columns of the shuffle and one more, the window needs no shuffle of its own. Business ids come first: Spark compares
+# eight bytes of the first column without a look at the row, and those of handlers hardly differ.
+_GROUPED = """
+SELECT {columns} FROM (
+    SELECT *, first(sequence) OVER copies AS position, first(enqueued_at) OVER copies AS position_time
+    FROM (SELECT /*+ REPARTITION({partitions}, {stream}) */ * FROM {{routed}})
+    WINDOW copies AS (
+        PARTITION BY business_id, message_id, handler, spread ORDER BY sequence NULLS LAST, enqueued_at NULLS LAST
+        ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
+    )
+    SORT BY
+        business_id, handler, spread, position NULLS LAST, position_time NULLS LAST,
+        message_id, sequence NULLS LAST, enqueued_at NULLS LAST, type, body, headers, given
+)
+"""
+
+
+FOLD_COLUMNS = (
+    *("handler", "business_id", "message_id", "type", "body", "sequence", "enqueued_at"),
+    *("headers", "given", "problem", "line"),
+)
+"""The columns that the fold reads, in this order.
+
+`business_id` is the one that a delivery is routed by, `given` the one that the log names. `headers` are JSON text.
+"""
+
+Place = tuple[str, ...]  # the names of the fields from the body down to the business id
+_BODY_OPTIONS = {"allowSingleQuotes": "false", "allowUnquotedFieldNames": "false", "maxNumLen": "1000000000"}
+
+# Repetitions are possessive: others overflow Java's stack with a long body.
+_BLANK = r"[ \t\r\n]*+"
+_CHARACTER = r'[^"\\\x00-\x1f]'
+_NAME = rf'"{_CHARACTER}{{0,99}}+"'
+_ESCAPE = r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})'
+_TEXT_IN_JSON = rf'"{_CHARACTER}{{0,9999}}+(?:{_ESCAPE}{_CHARACTER}{{0,9999}}+){{0,999}}+"'
+_NUMBER_IN_JSON = r"-?+(?:0|[1-9][0-9]{0,17}+)(?:\.[0-9]{1,17}+)?+(?:[eE][-+]?+[0-9]{1,2}+)?+"
+_SCALAR = rf"(?:{_TEXT_IN_JSON}|{_NUMBER_IN_JSON}|true|false|null)"
+_END_OF_ITEM = rf"{_BLANK}(?:,{_BLANK}(?![\]}}])|(?=[\]}}]))"
+_NESTING = 3  # how deep values beside the business id may be nested
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A share of all streams: the same ones in every run and on every machine with the same seed."""
+
+    share: float
+    seed: int = 0
+
+    def takes(self) -> Column:
+        """Return whether a row's stream is in the sample."""
+        hash_ = sf.xxhash64(sf.lit(self.seed), *(sf.coalesce(sf.col(name), sf.lit("")) for name in _STREAM))
+        return sf.pmod(hash_, sf.lit(SHARES)) < sf.lit(round(self.share * SHARES))
+
+
+def route(
+    messages: DataFrame,
+    app: App,
+    partitions: int,
+    sample: Sample | None = None,
+    types: Collection[str] | None = None,
+) -> DataFrame:
+    """Give each message a row for each handler that takes it, grouped and sorted by stream.
+
+    A message for which the log names a handler goes to that one alone; if it does not take the type, in a row without a
+    business id. Messages that no handler takes, with a problem, or of other types than `types`, keep one row without a
+    handler. A business id is canonical text, null where there is none. With a sample, the messages of other streams are
+    dropped before the shuffle.
+    """
+    routed = find_routes(messages, app, types)
+    if sample is not None:
+        routed = routed.where(sample.takes())
+    return group(routed, partitions)
+
+
+def group(routed: DataFrame, partitions: int) -> DataFrame:
+    """Shuffle rows that have their routes to the partitions of their streams, and sort them there."""
+    columns, stream = ", ".join(FOLD_COLUMNS), ", ".join(_STREAM)
+    text_ = _GROUPED.format(columns=columns, partitions=partitions, stream=stream)
+    return routed.sparkSession.sql(text_, routed=routed)
+
+
+def find_routes(messages: DataFrame, app: App, types: Collection[str] | None = None) -> DataFrame:
+    """Give each message its rows, row by row: also of a stream of Spark."""
+    taken = [name for name in app.message_types if types is None or name in types]
+    routes = {name: app.routes(name) for name in taken}
+    places: dict[Place, list[str]] = {}
+    for name, found in routes.items():
+        for place in dict.fromkeys(each.wire_path for each in found):
+            places.setdefault(place, []).append(name)
+    return (
+        _with_keys(messages.withColumnsRenamed({"business_id": "given", "handler": "wanted"}), places)
+        .selectExpr("*", f"explode({_handlers(routes)}) AS handler", "to_json(headers) AS headers_text")
+        .selectExpr("*", f"{_business_id(routes, list(places))} AS business_id")
+        .selectExpr(
+            *(name for name in FOLD_COLUMNS if name != "headers"),
+            "headers_text AS headers",
+            # Without a stream, a row may be folded anywhere: its id spreads such rows.
+            "CASE WHEN business_id IS NULL THEN coalesce(message_id, line) END AS spread",
+        )
+    )
+
+
+def _handlers(routes: _Routes) -> str:
+    """Return the handlers of a message, or the one that the log names; null for a message with a problem."""
+    types: dict[tuple[str, ...], list[str]] = {}
+    for name, found in routes.items():
+        types.setdefault(tuple(route.handler for route in found), []).append(name)
+    cases = [
+        (f"problem IS NULL AND wanted IS NULL AND type IN ({texts(names)})", f"array({texts(all_of_type)})")
+        for all_of_type, names in types.items()
+    ]
+    return first_of(cases, "array(CASE WHEN problem IS NULL THEN wanted END)")
+
+
+def _business_id(routes: _Routes, places: Sequence[Place]) -> str:
+    """Return the business id that a handler takes a message for; null where it takes none, and for an empty one."""
+    types: dict[tuple[Place, KeyKind], dict[str, list[str]]] = {}
+    for name, found in routes.items():
+        for route in found:
+            takers = types.setdefault((route.wire_path, route.key_kind), {})
+            takers.setdefault(route.handler, []).append(name)
+    cases = []
+    # Spelled once for all handlers that read it in the same way: it is much code of Spark's.
+    for (place, kind), takers in types.items():
+        key = _key_name(places.index(place))
+        takes = " OR ".join(
+            f"(handler = {text(handler)} AND type IN ({texts(names)}))" for handler, names in takers.items()
+        )
+        cases.append((f"{key} != '' AND ({takes})", canonical(key) if kind is KeyKind.UUID else key))
+    return first_of(cases, "CAST(NULL AS STRING)")
+
+
+def _with_keys(messages: DataFrame, types: Mapping[Place, Collection[str]]) -> DataFrame:
+    """Add a column for each place: the business id that the sender names, unless it is empty, or that of the body.
+
+    The columns are null for types without a business id in that place.
+    """
+    given = "nullif(given, '')"
+    if isinstance(messages.schema["body"].dataType, BinaryType):
+        return messages.selectExpr("*", *(f"{given} AS {_key_name(number)}" for number in range(len(types))))
+    # `quick` is used twice, so it is a column of its own, or Spark would search for each use.
+    quick, keys = [], []
+    for number, (place, names) in enumerate(types.items()):
+        is_one, found = f"type IN ({texts(names)})", f"quick_{number}"
+        quick.append(sf.when(sf.expr(f"{given} IS NULL AND {is_one}"), find(place)).alias(found))
+        found_or_read = sf.when(sf.expr(f"{found} != ''"), sf.col(found)).otherwise(read(place))
+        key = sf.when(sf.expr(is_one), sf.coalesce(sf.expr(given), found_or_read))
+        keys.append(key.alias(_key_name(number)))
+    return messages.select("*", *quick).select("*", *keys)
+
+
+def _key_name(number: int) -> str:
+    return f"key_{number}"
+
+
+def find(place: Place) -> Column:
+    """Return the business ids that a regular expression recognises, an empty text for all others."""
+    return sf.regexp_extract("body", rf"^{_object_with(place)}{_BLANK}\z", 1)
+
+
+def read(place: Place) -> Column:
+    """Return the business ids that Spark's parser finds, as JSON text where they are no texts, else null."""
+    schema = "string"
+    for name in reversed(place):
+        schema = f"struct<`{name}`:{schema}>"
+    column = sf.from_json(sf.col("body"), schema, _BODY_OPTIONS)
+    for name in place:
+        column = column.getField(name)
+    return column
+
+
+def _object_with(place: Place) -> str:
+    """Return the pattern of a JSON object whose group is the business id in a place."""
+    name = re.escape(place[0])
+    value = _object_with(place[1:]) if place[1:] else rf'"({_CHARACTER}*+)"'
+    other = rf'(?!"{name}"){_NAME}{_BLANK}:{_BLANK}{_value(_NESTING)}{_BLANK}'
+    before, after = rf"(?:{other},{_BLANK})*+", rf"(?:,{_BLANK}{other})*+"
+    return rf'\{{{_BLANK}{before}"{name}"{_BLANK}:{_BLANK}{value}{_BLANK}{after}\}}'
+
+
+def _value(nesting: int) -> str:
+    if nesting == 0:
+        return _SCALAR
+    inner = _value(nesting - 1)
+    items = rf"\[{_BLANK}(?:{inner}{_END_OF_ITEM})*+\]"
+    fields = rf"\{{{_BLANK}(?:{_NAME}{_BLANK}:{_BLANK}{inner}{_END_OF_ITEM})*+\}}"
+    return rf"(?:{_SCALAR}|{items}|{fields})"

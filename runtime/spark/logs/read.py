@@ -1,8 +1,7 @@
 """Message logs as they are given: paths, DataFrames, and tables of pandas, Arrow, or whatever else Arrow reads.
 
-Files on the disks of this machine are looked at by this process, before Spark is started: a path that is missing, empty
-or of another format is refused at once, and what Spark passes over is told. All other files are listed by Spark, which
-has the credentials.
+This process lists files on the disks of this machine, before Spark is started: a path that is missing, empty or of
+another format is refused, and hidden files are counted. Spark, which has the credentials, lists all other files.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegralType, Map
 
 from runtime.errors import LogError, UsageError
 from runtime.file_systems import open_folder
-from runtime.spark.logs.normalise import lacks
-from runtime.spark.schemas import ARROW_OUTPUT, OPTIONAL, REQUIRED
+from runtime.spark.logs.normalise import OPTIONAL, REQUIRED, lacks
 from runtime.spark.session import explain, failing_as, is_local, is_of_spark, master_of, unless_gone
+from runtime.spark.worker.outcomes import ARROW_OUTPUT
 
 _OUTPUT = list(ARROW_OUTPUT)
 _SCHEMA = pa.schema([*_OUTPUT[:3], ("business_id", pa.string()), *_OUTPUT[3:], ("handler", pa.string())])
@@ -43,10 +42,9 @@ LogRow = Mapping[str, Any]
 
 
 def write_log(rows: Iterable[LogRow], path: Path) -> int:
-    """Write messages to a file, without a session of Spark, and return how many there were.
+    """Write messages to a file, atomically and without Spark, and return how many there were.
 
-    The name says the format: JSON lines for `.jsonl`, `.json` and `.ndjson`, Parquet for all others. The file is there
-    only when it is whole; one that was there is replaced. Columns that the first row lacks are left out of Parquet.
+    JSON lines for `.jsonl`, `.json` and `.ndjson`, else Parquet, with the columns of the first row.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"_{path.name}.unfinished")
@@ -75,23 +73,16 @@ def write_log(rows: Iterable[LogRow], path: Path) -> int:
 Log = DataFrame | str | Path | Sequence[str | Path] | Any
 """A path, a list of paths, a DataFrame of Spark or of pandas, or a table that Arrow can read."""
 
-MOST_BYTES = 4 * 2**30
-"""How much is digested by this process; more is left to Spark's workers."""
-
-_MOST_FILES = 100
-"""How many files are opened to learn what they are."""
-
+MOST_BYTES = 4 * 2**30  # how much is digested by this process; more is left to Spark's workers
+_MOST_FILES = 100  # how many files are opened to learn what they are
 _SUFFIXES = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet", ".pq": "parquet"}
 _COMPRESSED = re.compile(r"\.(gz|gzip|bz2|zst|zstd|lz4|snappy|deflate)\Z")
-_NO_LOG = re.compile(r"\.(csv|tsv|xlsx?|py|ipynb|db|sqlite3?|avro|orc|xml|pkl|zip)(\.gz)?\Z", re.IGNORECASE)
 _NAMED_BY_SPARK = re.compile(
     r"_SUCCESS|_metadata|_common_metadata|_spark_metadata|_started_\d+|_committed_\d+|\..*\.crc"
 )
 _TABLES = {"_delta_log": "Delta", ".hoodie": "Hudi"}
-"""Tables whose folders have rows that were deleted, by what they have in their folders."""
+"""Tables whose folders hold deleted rows too, by a name in them."""
 
-_GZIP = b"\x1f\x8b"
-_MAGIC = (b"PAR1", b"PARE")
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]*:(//[^/]*)?")
 _PATTERN = re.compile(r"[*?\[\]{}]")
 _SHOWN = 3
@@ -103,8 +94,8 @@ _LINES = 100
 class LogFiles:
     """The files of a log, and how Spark is to read them.
 
-    `paths` are what Spark is given. `within` has for each file the names of the folders between the log and the file.
-    With `is_partitioned` these are columns, such as dt=2026-01-01. `skipped` says what Spark passes over.
+    `within` has for each file the names of the folders between the log and the file. With `is_partitioned` these are
+    columns, such as dt=2026-01-01. `skipped` counts the hidden files.
     """
 
     format: str
@@ -117,7 +108,7 @@ class LogFiles:
 
 
 class OpenedLog(NamedTuple):
-    """A log as a DataFrame, as it was given; of one that was given by paths, the files there."""
+    """A log as a DataFrame; with its files, if it was given by paths."""
 
     rows: DataFrame
     where: str = ""
@@ -125,7 +116,7 @@ class OpenedLog(NamedTuple):
 
 
 class Input(NamedTuple):
-    """What tells a log from others: how many messages it has, and what names them whatever their order."""
+    """What identifies a log: the number of its messages, and a digest that does not depend on their order."""
 
     messages: int
     name: str
@@ -135,13 +126,14 @@ class Input(NamedTuple):
 
 
 def is_on_disk(path: str, master: str) -> bool:
-    """Return whether a path certainly names one file or folder on the disks of this machine, for Spark too.
+    """Return whether a path names one file or folder on the disks of this machine, for Spark too.
 
-    What is there under a name is meant by it, also where the name would be a pattern.
+    The name of a file that exists is no pattern.
     """
+    if "HADOOP_CONF_DIR" in os.environ or not is_local(master):
+        return False
     is_one = not _PATTERN.search(path) and (path.startswith("file:") or not _SCHEME.match(path))
-    is_ours = "HADOOP_CONF_DIR" not in os.environ and is_local(master)
-    return is_ours and (is_one or os.path.exists(_here(path)))  # noqa: PTH110 - of any text
+    return is_one or os.path.exists(_here(path))  # noqa: PTH110 - of any text
 
 
 def _here(path: str) -> Path:
@@ -149,7 +141,7 @@ def _here(path: str) -> Path:
 
 
 def find_on_disk(paths: Sequence[str], format_: str | None = None, *, may_be_empty: bool = False) -> LogFiles:
-    """Look at the files of a log on the disks of this machine. That of a stream may have none yet.
+    """List the files of a log on the disks of this machine. That of a stream may have none yet.
 
     Raises `LogError` for a path that is missing, empty, or of another format.
     """
@@ -158,7 +150,7 @@ def find_on_disk(paths: Sequence[str], format_: str | None = None, *, may_be_emp
     skipped: list[str] = []
     for path, root in zip(paths, roots, strict=True):
         if not Path(root).exists():
-            raise LogError(f"There is no log at {path}.{_beside(root)}")
+            raise LogError(f"There is no log at {path}.")
         found += [(root, name) for name in _walk(root, skipped)]
     where, remark = ", ".join(paths), None
     if skipped:
@@ -182,37 +174,27 @@ def find_on_disk(paths: Sequence[str], format_: str | None = None, *, may_be_emp
 
 
 def _check_files(files: LogFiles) -> None:
-    """Raise `LogError` for what Spark would read wrongly, or not at all: by name, by kind, and by the first bytes."""
-    colon = [file for file in files.files if ":" in os.path.basename(file)]  # noqa: PTH119 - there may be many
-    if colon:
-        raise LogError(f"{colon[0]} has a colon in its name, which Spark does not read: rename it.")
-    if odd := next((file for file in files.files if not os.path.isfile(file)), None):  # noqa: PTH113 - as above
-        raise LogError(f"{odd} cannot be read: it is a broken link, or not a regular file.")
-    if odd := next(
-        (file for file in files.files if file.encode(errors="replace") != os.fsencode(file)), None
-    ):
-        raise LogError(f"{odd!a} has a name that is not UTF-8, which Java does not read: rename it.")
+    """Raise `LogError` for files that Spark would read wrongly, or not at all."""
+    for file in files.files:
+        if ":" in os.path.basename(file):  # noqa: PTH119 - there may be many
+            raise LogError(f"{file} has a colon in its name, which Spark does not read: rename it.")
+        if not os.path.isfile(file):  # noqa: PTH113 - as above
+            raise LogError(f"{file} cannot be read: it is a broken link, or not a regular file.")
+        if file.encode(errors="replace") != os.fsencode(file):
+            raise LogError(f"{file!a} has a name that is not UTF-8, which Java does not read: rename it.")
     for file in files.files[:_MOST_FILES]:
         with Path(file).open("rb") as opened:
-            begin = opened.read(len(_MAGIC[0]))
-        is_parquet = begin in _MAGIC
-        if file.endswith(".gz") and begin and begin[:2] != _GZIP:
-            raise LogError(f"{file} has the suffix .gz, but is not gzip.")
-        if is_parquet != (files.format == "parquet"):
-            raise LogError(
-                f"{file} is Parquet: leave out --format, or say --format parquet."
-                if is_parquet
-                else f"{file} is no Parquet. If it holds JSON lines, say --format json."
-            )
+            is_parquet = opened.read(4) in (b"PAR1", b"PARE")
+        if is_parquet and files.format == "json":
+            raise LogError(f"{file} is Parquet: leave out --format, or say --format parquet.")
+        if not is_parquet and files.format == "parquet":
+            raise LogError(f"{file} is no Parquet. If it holds JSON lines, say --format json.")
 
 
 def open_log(
     spark: SparkSession, log: Log, format_: str | None = None, say: Callable[[str], None] = lambda _: None
 ) -> OpenedLog:
-    """Open a log in whatever form it is given; `say` is told what is not read of it.
-
-    Raises `LogError` when it cannot be read, and `UsageError` for what is no log at all.
-    """
+    """Open a log in any form; `say` is told what is not read of it. Raises `LogError`, and `UsageError` for no log."""
     if isinstance(log, str | Path):
         log = [log]
     if isinstance(log, DataFrame):
@@ -272,7 +254,7 @@ _IN_SPARK = {
 
 
 def _type_in_spark(found: pa.DataType) -> pa.DataType:
-    """Return a type that Spark has, to which what fits is cast without a loss, at any depth."""
+    """Return the type of Spark to which values that fit are cast without loss, at any depth."""
     if pa.types.is_timestamp(found):
         return pa.timestamp("us", found.tz)
     if pa.types.is_struct(found):
@@ -288,20 +270,17 @@ def _type_in_spark(found: pa.DataType) -> pa.DataType:
 
 
 def describe_input(log: OpenedLog) -> Input:
-    """Return what tells a log from others. Reads the log once.
+    """Return what identifies a log. Reads it once.
 
-    Files on the disks of this machine are known by a digest of their bytes, which takes a tenth of the time of a job;
-    all others by their messages. Raises `LogError` for a log without messages, or whose files are damaged.
+    Files on the disks of this machine are identified by their bytes, which takes a tenth of the time of a job, all
+    others by their messages. Raises `LogError` for a log without messages, or with damaged files.
     """
     found = None if log.files is None else _digest(log.files)
     return describe_messages(log) if found is None else _unless_empty(log, found)
 
 
 def describe_messages(log: OpenedLog) -> Input:
-    """Return what tells a log from others that hold other messages, whatever files they are in. Costs a Spark job.
-
-    Raises `LogError` as `describe_input` does.
-    """
+    """Return what identifies the messages of a log, whatever files they are in. Costs a job. Raises `LogError`."""
     columns = [
         sf.to_json(column) if isinstance(field.dataType, MapType | ArrayType | StructType) else column
         for field in log.rows.schema
@@ -314,12 +293,12 @@ def describe_messages(log: OpenedLog) -> Input:
 
 
 def lines_of(text: DataFrame) -> DataFrame:
-    """Return the lines of text files as a log: those that are not blank."""
+    """Return the lines of text files, but for blank ones, as a log."""
     return text.where("trim(BOTH ' \t' FROM value) != ''").select(sf.col("value").alias("line"))
 
 
 def _check_is_no_table(where: str, folders: Iterable[str], has: Callable[[str, str], bool]) -> None:
-    """Raise `LogError` for files of a table, whose folder has deleted rows too, at one of these levels."""
+    """Raise `LogError` for the files of a Delta or Hudi table: its folder holds deleted rows too."""
     for (name, kind), folder in product(_TABLES.items(), folders):
         if has(folder, name):
             raise LogError(
@@ -329,7 +308,7 @@ def _check_is_no_table(where: str, folders: Iterable[str], has: Callable[[str, s
 
 
 def _check_lines(log: OpenedLog) -> None:
-    """Raise `LogError` when all lines at the beginning of a log lack what Parquet would be refused for."""
+    """Raise `LogError` when each of the first lines lacks the same required field."""
     lacking, names = set(REQUIRED), None
     for line in islice(filter(bytes.strip, _first_lines(log)), _LINES):
         try:
@@ -357,7 +336,7 @@ def _first_lines(log: OpenedLog) -> Iterator[bytes]:
 
 
 def _walk(root: str, skipped: list[str]) -> Iterator[str]:
-    """Yield the paths of the files at a root, but for what Spark passes over, which is added to a list."""
+    """Yield the paths of the files at a root. Hidden files, which Spark passes over, are added to `skipped`."""
     parent = os.path.dirname(root)  # noqa: PTH120 - os.walk has texts
     if Path(root).is_file():
         levels: Iterable[tuple[str, list[str], list[str]]] = [(parent, [], [Path(root).name])]
@@ -378,22 +357,12 @@ def _walk(root: str, skipped: list[str]) -> Iterator[str]:
         yield from (os.path.join(folder, name) for name in files)  # noqa: PTH118
 
 
-def _beside(root: str) -> str:
-    """Return the logs in the folder in which something is missing, or the first folder that is."""
-    folder = Path(root).parent
-    if not folder.is_dir():
-        missing = next(each for each in (*reversed(folder.parents), folder) if not each.is_dir())
-        return f" There is no folder {missing}."
-    logs = sorted(each.name for each in folder.iterdir() if _format_of(each.name))
-    return f" {folder} has {', '.join(logs[:_SHOWN])}{', ...' if len(logs) > _SHOWN else ''}." if logs else ""
-
-
 def _is_hidden(name: str) -> bool:
     return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
 
 
 def _find_with_spark(spark: SparkSession, paths: Sequence[str], format_: str | None) -> LogFiles:
-    """List the files of a log as Spark sees them; it does not tell which it passes over. Starts no job."""
+    """List the files of a log with Spark, which does not tell of hidden ones. Starts no job."""
     where, master = ", ".join(paths), master_of(spark)
     given = [literal(str(_here(path))) if is_on_disk(path, master) else path for path in paths]
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
@@ -433,22 +402,14 @@ def _log_files(
     is_on_disk: bool,
     remark: str | None = None,
 ) -> LogFiles:
-    """Return the files that were found, each with the path that it was found at."""
+    """Return the files, each given with the path that it was found at."""
     files = [file for _, file in found]
-    foreign = next((file for file in files if format_ is None and _NO_LOG.search(file)), None)
-    if foreign is not None:
-        makes = (
-            f": pandas.read_csv({foreign!r}).to_parquet('log.parquet') makes one"
-            if "csv" in foreign[-7:]
-            else ""
-        )
+    formats = set(filter(None, map(_format_of, paths))) or {_format_of(name) or "parquet" for name in files}
+    if format_ is None and len(formats) > 1:
         raise LogError(
-            f"{foreign} is no log, which is Parquet or JSON lines{makes}.{_beside(foreign) if is_on_disk else ''}"
+            f"The log at {where} has JSON lines and other files: run each by itself, or say --format."
         )
-    said = {_format_of(name) for name in paths} - {None} or {_format_of(name) for name in files} - {None}
-    if format_ is None and len(said) > 1:
-        raise LogError(f"The log at {where} has JSON lines and Parquet: run each by itself, or say --format.")
-    chosen = format_ or next(iter(said), None) or "parquet"
+    chosen = format_ or next(iter(formats), "parquet")
     if not files:
         passed_over = f" Spark passes over {remark}." if remark else ""
         raise LogError(f"The log at {where} holds no {chosen} files.{passed_over}")
@@ -462,7 +423,7 @@ def _log_files(
 
 
 def _format_of(name: str) -> str | None:
-    """Return the format that a name says, whatever the file is compressed with."""
+    """Return the format that the suffix of a name says, before that of a compression."""
     stem = _COMPRESSED.sub("", name.rstrip("/").lower())
     return _SUFFIXES.get(os.path.splitext(stem)[1])  # noqa: PTH122 - of any file system
 
@@ -496,8 +457,7 @@ def _read_parquet(
 ) -> DataFrame:
     """Return the rows of Parquet files, with the union of their columns. Raises `LogError` when these contradict.
 
-    Files on this machine are read in one relation for each set of columns, as Spark would read all of them with the
-    columns of one. All others are merged by Spark, which costs a job.
+    Files on this machine are read in one relation for each set of columns. Spark merges all others, which costs a job.
     """
     groups: dict[tuple[tuple[str, pa.DataType], ...], list[str]] = {}
     untyped: set[str] = set()
@@ -534,7 +494,7 @@ def _read_parquet(
 
 
 def _agree(one: DataType, other: DataType) -> bool:
-    """Return whether two files may have a column in these types: those of a struct may have other fields."""
+    """Return whether two files may have a column in these types. Structs may have other fields."""
     if isinstance(one, StructType) and isinstance(other, StructType):
         return all(
             _agree(one[name].dataType, other[name].dataType) for name in set(one.names) & set(other.names)
@@ -544,28 +504,23 @@ def _agree(one: DataType, other: DataType) -> bool:
 
 
 def literal(path: str) -> str:
-    """Return a path as Spark reads it, with no sign that is one of a pattern."""
+    """Return a path with the signs of a pattern escaped."""
     return re.sub(r"([*?\[\]{}\\])", r"\\\1", path)
 
 
 def with_later_columns(schema: StructType) -> StructType:
-    """Return the columns of a log to which files will be added, with the optional ones that none of them has yet."""
-    has = {name.lower(): field.dataType for name, field in zip(schema.names, schema, strict=True)}
+    """Add the optional columns, which files to come may have, to the columns of a log."""
+    has = {field.name.lower(): field.dataType for field in schema}
     if has.get("body") == BinaryType():
         has.setdefault("business_id", StringType())  # which such a log may not lack
-    return StructType(
-        [
-            *schema,
-            *(each for each in from_arrow_schema(_SCHEMA) if each.name in OPTIONAL and each.name not in has),
-        ]
-    )
+    added = [each for each in from_arrow_schema(_SCHEMA) if each.name in OPTIONAL and each.name not in has]
+    return StructType([*schema, *added])
 
 
 def _schema_of(columns: Sequence[tuple[str, pa.DataType]], files: LogFiles) -> StructType | None:
     """Return the schema of Parquet files on this machine, for which Spark would start a job; None leaves it to Spark.
 
-    Spark is to look at bytes, which a setting of the session may make text, and at times that it may not be able to
-    read.
+    Spark looks at bytes, which a setting of the session may make text, and at times that it may be unable to read.
     """
     schema = pa.schema(columns)
     is_plain = not re.search(r"binary|timestamp\[(ns|us\]|ms\])", str(schema))
@@ -577,10 +532,9 @@ def _schema_of(columns: Sequence[tuple[str, pa.DataType]], files: LogFiles) -> S
 
 
 def _digest(files: LogFiles) -> Input | None:
-    """Return the number of messages in files on this machine and a digest of their bytes, whatever their order.
+    """Return the number of messages in files on this machine and a digest of their bytes.
 
-    Returns None where Spark is to read them: more than `MOST_BYTES`, compressed lines, and what is damaged, as Spark
-    says what is wrong.
+    Returns None for more than `MOST_BYTES`, for compressed lines, and for damaged files, as Spark says what is wrong.
     """
     paths = [Path(file) for file in files.files]
     if not files.is_on_disk or any(_COMPRESSED.search(path.name.lower()) for path in paths):
@@ -604,7 +558,7 @@ def _digest(files: LogFiles) -> Input | None:
 
 
 def _count_lines(path: Path) -> int:
-    """Return the number of lines that are not blank, whatever ends them, as Spark counts them."""
+    """Count the lines that are not blank, with any line ends, as Spark does."""
     lines, has_text = 0, False
     with path.open("rb") as file:
         if file.read(3) != b"\xef\xbb\xbf":
@@ -624,7 +578,7 @@ def _unless_empty(log: OpenedLog, found: Input) -> Input:
 
 
 def _of_pandas(log: Any) -> pa.Table:  # noqa: ANN401 - pandas may not be there
-    """Return a DataFrame of pandas as Arrow's: missing values are null, and dicts are JSON text with all they hold."""
+    """Convert a DataFrame of pandas: missing values become null, and dicts JSON text."""
 
     def as_json(value: object) -> object:
         return json.dumps(value, ensure_ascii=False, default=_in_json) if isinstance(value, dict) else value
@@ -639,7 +593,7 @@ def _of_pandas(log: Any) -> pa.Table:  # noqa: ANN401 - pandas may not be there
 
 
 def _in_json(value: Any) -> object:  # noqa: ANN401 - also of numpy and pandas
-    """Return what JSON has for a value, as pydantic reads it: to the nanosecond, and to the last digit."""
+    """Return a value as pydantic reads it from JSON: to the nanosecond, and to the last digit."""
     if hasattr(value, "isoformat"):
         return None if value != value else value.isoformat()  # noqa: PLR0124 - so is a time that is missing
     kind = value.dtype.kind if hasattr(value, "dtype") else ""

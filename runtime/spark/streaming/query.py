@@ -1,19 +1,29 @@
-"""Streams: run the handlers of an app over a streaming DataFrame, micro-batch by micro-batch."""
+"""Streams: run the handlers of an app over a streaming DataFrame, micro-batch by micro-batch.
+
+Spark hands an epoch over again if it died before it noted the end, with the same offsets. An epoch that the ledger has
+with the same content is resumed or, if it is published, skipped. Any other difference is refused: the checkpoint was
+deleted, restored from a backup, or belongs to another query or table. Spark would skip messages then, or reuse the
+number of an epoch that is done.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property, partial
+from hashlib import sha256
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 from pyarrow import parquet
@@ -21,34 +31,285 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
+from eventstore import connect
+from eventstore.connect import portable_url
 from handlers import App
 from runtime.batch_options import BatchOptions, Step, TablePlace, check_app, remark
 from runtime.errors import BatchFailedError, BatchRefusedError, LogError, UsageError
-from runtime.file_systems import Folder, open_folder, within
-from runtime.ledger.ledger import HIDDEN_EPOCHS, BatchRecord, BatchStatus, Ledger, check_id
+from runtime.file_systems import Folder, open_folder, path_and_options, within
+from runtime.ledger.ledger import EPOCH, HIDDEN_EPOCHS, BatchRecord, BatchStatus, Ledger, check_id
 from runtime.options import given
+from runtime.spark import session
+from runtime.spark.batch import Rounds, Work
 from runtime.spark.commit import absolute_folder
-from runtime.spark.logs.normalise import normalise, tell_of_struct
+from runtime.spark.logs.normalise import find_routes, group, normalise, tell_of_struct
 from runtime.spark.logs.read import find_on_disk, is_on_disk, lines_of, literal, open_log, with_later_columns
-from runtime.spark.logs.route import find_routes, group
-from runtime.spark.rounds import Rounds, Work
-from runtime.spark.schemas import ARROW_OUTCOME, OUTCOMES
-from runtime.spark.session import (
-    cores_of,
-    explain,
-    failing_as,
-    is_connect,
-    job_settings,
-    keep_job_settings,
-    master_of,
-    unless_gone,
-)
-from runtime.spark.streaming.admission import Admission, Checkpoint, Owner
-from runtime.spark.worker.connection import Connection, check_reach, open_table
-from runtime.spark.worker.outcomes import SUFFIX, PartFile
+from runtime.spark.worker.connection import Connection, open_table
+from runtime.spark.worker.outcomes import ARROW_OUTCOME, OUTCOMES, SUFFIX, PartFile
 
 if TYPE_CHECKING:
     from runtime.spark.publishing import PublishTo
+
+_VERSION = "v1"
+_NOTHING_READ = "-"
+_COMPACT = ".compact"
+_OWNER = "consistent-query.json"
+
+WHAT_TO_DO = (
+    "Nothing was handled. Go on with the checkpoint that the query had, or give query and checkpoint new names: "
+    "messages that were handled before are duplicates then, and change nothing."
+)
+"""Ends what is said of a checkpoint with which a query cannot go on."""
+
+
+class Planned(NamedTuple):
+    """A micro-batch that Spark has planned, identified by the id of its checkpoint and a digest of its offsets.
+
+    `files` are the urls of its files, if any, with their modification times in milliseconds, as Spark has noted them.
+    """
+
+    checkpoint: str
+    offsets: str
+    files: Mapping[str, int]
+
+
+class Owner(NamedTuple):
+    """The query of a checkpoint, and its table."""
+
+    query: str
+    store: str
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Spark's checkpoint of a query.
+
+    Before Spark hands over an epoch, it writes `offsets/EPOCH`: a line with the version of the format, one with
+    settings, and one with the offset of each source. The micro-batch lies between the offsets of the epoch before and
+    these. The offset of a source of files counts lists of files. A list is in `sources/SOURCE/NUMBER`; every tenth is
+    `NUMBER.compact`, which repeats all lists before it. `metadata` has an id, drawn when the checkpoint is made.
+    """
+
+    url: str
+
+    def planned(self, epoch: int) -> Planned:
+        """Return the planned micro-batch of an epoch, without reading messages.
+
+        Raises `UsageError` for an unknown format, and `BatchRefusedError` for an incomplete checkpoint.
+        """
+        after = self._offsets(epoch)
+        before = self._offsets(epoch - 1) if epoch else [_NOTHING_READ] * len(after)
+        before += [_NOTHING_READ] * (len(after) - len(before))
+        ends = enumerate(zip(before, after, strict=False))
+        files = [sorted(self._files(source, *both)) for source, both in ends]
+        digest = sha256(json.dumps([before, after, files]).encode()).hexdigest()[:32]
+        id_ = str(json.loads(self._read("metadata"))["id"])
+        return Planned(id_, digest, dict(file for each in files for file in each))
+
+    def changed(self, files: Mapping[str, int]) -> list[tuple[str, bool]]:
+        """Return the files that are gone or have another time, and whether they are gone.
+
+        Costs a request for each on an object store. Only the disks of this machine and the file system of the
+        checkpoint are compared: Spark may have other credentials for others.
+        """
+        path, options = path_and_options(self.url)
+        options_of = {"": "", "file": "", urlsplit(path).scheme: options}
+        times_in: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        for file, modified in files.items():
+            scheme, host, name, *_ = urlsplit(file)
+            if scheme in options_of:
+                times_in[f"{scheme or 'file'}://{host}"][unquote(name).lstrip("/")] = modified
+        changed = []
+        for root, times in times_in.items():
+            folder = open_folder(root + options_of[urlsplit(root).scheme])
+            unit = 1 if folder.is_local else 1000  # elsewhere Spark and pyarrow agree on seconds only
+            for name, now in zip(times, folder.times(list(times)), strict=True):
+                if now is None or (now >= 0 and now // unit != times[name] // unit):
+                    changed.append((f"{root}/{name}", now is None))
+        return changed
+
+    def owner(self) -> Owner | None:
+        """Return the query that has claimed the checkpoint, if any."""
+        folder = self._folder()
+        if _OWNER not in folder.sizes():
+            return None
+        try:
+            return Owner(**json.loads(_read(folder, _OWNER)))
+        except (ValueError, TypeError) as error:
+            raise self._lacks(f"Its {_OWNER} cannot be read.") from error
+
+    def claim(self, owner: Owner) -> None:
+        """Record the query of the checkpoint in a file that Spark ignores."""
+        aside = self._folder().sub(f"_claimed-{uuid4().hex}")
+        aside.create()
+        aside.put(_OWNER, json.dumps(owner._asdict()).encode())
+        aside.move_file(_OWNER, self._folder())
+        aside.delete()
+
+    def _folder(self) -> Folder:
+        return open_folder(self.url)
+
+    def _read(self, *names: str) -> str:
+        folder = self._folder()
+        for name in names[:-1]:
+            folder = folder.sub(name)
+        try:
+            return _read(folder, names[-1])
+        except FileNotFoundError as error:
+            raise self._lacks(f"It lacks {'/'.join(names)}.") from error
+
+    def _lacks(self, problem: str) -> BatchRefusedError:
+        return BatchRefusedError(
+            f"The checkpoint {self.url} was deleted or restored in part, or is damaged. {problem} {WHAT_TO_DO}"
+        )
+
+    def _offsets(self, epoch: int) -> list[str]:
+        version, _, *sources = self._read("offsets", str(epoch)).splitlines()
+        if version != _VERSION:
+            raise UsageError(
+                f"The checkpoint {self.url} has offsets in the form {version}, of which only {_VERSION} is known: run "
+                f"the query with the version of Spark that began it."
+            )
+        return sources
+
+    def _files(self, source: int, before: str, after: str) -> Iterator[tuple[str, int]]:
+        """Yield path and time of each file between two offsets of a source; none if it is no source of files."""
+        last, first = _number(after), _number(before)
+        if last is None:
+            return
+        lists = self._folder().sub("sources").sub(str(source))
+        for number in range(0 if first is None else first + 1, last + 1):
+            has_number = f'"batchId":{number}'  # few lines of a compacted list are parsed
+            for line in self._list(lists, source, number):
+                file = json.loads(line) if has_number in line else {}
+                if file.get("batchId") == number:
+                    yield file["path"], file["timestamp"]
+
+    def _list(self, lists: Folder, source: int, number: int) -> Sequence[str]:
+        """Return the lines of a list or, if Spark has deleted it, of the first compacted one that has it."""
+        for name in (str(number), f"{number}{_COMPACT}"):
+            if lists.sub(name).exists():
+                return _read(lists, name).splitlines()
+        compacted = (name.removesuffix(_COMPACT) for name in lists.names() if name.endswith(_COMPACT))
+        later = [int(name) for name in compacted if name.isdecimal() and int(name) > number]
+        if not later:
+            raise self._lacks(f"It lacks sources/{source}/{number}, a list of files.")
+        return _read(lists, f"{min(later)}{_COMPACT}").splitlines()
+
+
+def _number(offset: str) -> int | None:
+    """Return the number of a list of files; None for the offset of another source."""
+    try:
+        found: Any = json.loads(offset)
+    except ValueError:  # nothing is read, or the source writes other text than JSON
+        return None
+    return found["logOffset"] if isinstance(found, Mapping) and set(found) == {"logOffset"} else None
+
+
+def _read(folder: Folder, name: str) -> str:
+    with folder.read(name) as file:
+        return str(file.read().decode())
+
+
+@dataclass
+class Admission:
+    """Checks each epoch of a query before it is run, from a start of the query to its end."""
+
+    query: str
+    checkpoint: Checkpoint
+    _follows: bool = field(default=False, init=False)
+
+    def batch_id(self, epoch: int) -> str:
+        """Return the id of the batch of an epoch."""
+        return f"{self.query}-{epoch}"
+
+    def what(self, epoch: int, planned: Planned) -> str:
+        """Return the input of an epoch in the ledger."""
+        content = f"checkpoint {planned.checkpoint} with offsets {planned.offsets}"
+        return f"{EPOCH}{epoch} of the query {self.query}, {content}"
+
+    def check_start(self, us: Owner, find: Callable[[str], BatchRecord | None]) -> None:
+        """Check the checkpoint before Spark opens it, which would stop the query that it belongs to.
+
+        `find` looks for a batch in our ledger. Raises `BatchRefusedError` if the checkpoint is of another query or
+        table, or incomplete, and `UsageError` if it is no folder.
+        """
+        folder = open_folder(self.checkpoint.url)
+        if folder.exists() and not folder.is_folder():
+            raise UsageError(
+                f"The checkpoint {self.checkpoint.url} is a file: it is to be a folder, of this query alone."
+            )
+        owner = self._owner()
+        planned = [int(name) for name in folder.sub("offsets").names() if name.isdecimal()]
+        if planned:
+            last = max(planned)
+            self.checkpoint.planned(last)
+            known = any(find(self.batch_id(each)) for each in range(max(0, last - 1), last + 1))
+            if owner not in (None, us) and not known:
+                raise self._not_ours(f"has epochs that the table {us.table} of this store does not know")
+
+    def check_files(self, epoch: int, planned: Planned) -> None:
+        """Raise `BatchRefusedError` if files of an epoch are gone or replaced: Spark would ignore that silently."""
+        changed = self.checkpoint.changed(planned.files)
+        if changed:
+            path, is_gone = changed[0]
+            others = f", and {len(changed) - 1:,} others are gone or were too" if len(changed) > 1 else ""
+            raise BatchRefusedError(
+                f"Epoch {epoch} of the query {self.query} reads files that are not there as Spark has found them: "
+                f"{path} {'is gone' if is_gone else 'was written again'}{others}. Nothing of the epoch is published. "
+                f"Put back what was there with the time that it had (touch -d TIME FILE), and start the query again; a "
+                f"file of that name and time without messages gives up those that were in it. Or abandon the epoch "
+                f"(consistent batches --abandon {self.batch_id(epoch)}), and give query and checkpoint new names: then "
+                f"what is there now is handled."
+            )
+
+    def find(self, rounds: Rounds, epoch: int, planned: Planned) -> BatchRecord | None:
+        """Return the record of an epoch, None if it may begin. Raises `BatchRefusedError`.
+
+        Costs a request; the first epoch after a start costs two more.
+        """
+        found, now = rounds.find(self.batch_id(epoch)), self.what(epoch, planned)
+        if found is None and not self._follows:
+            self._check_follows(rounds, epoch, planned)
+            self._follows = True
+        if found is not None and not found.input.startswith(f"{now}; "):
+            raise BatchRefusedError(
+                f"Epoch {epoch} of the query {self.query} had other content before: its checkpoint "
+                f"{self.checkpoint.url} was deleted, restored from a backup, or is that of another query. "
+                f"{WHAT_TO_DO} The ledger has: {found.input}. Now it is: {now}."
+            )
+        return found
+
+    def _check_follows(self, rounds: Rounds, epoch: int, planned: Planned) -> None:
+        """Raise `BatchRefusedError` if a new epoch does not follow the last one of this query in this table."""
+        us = Owner(self.query, connect(rounds.place.store).url, rounds.place.table)
+        owner = self._owner()
+        if epoch:
+            before = rounds.find(self.batch_id(epoch - 1))
+            if before is None:
+                # It was pruned, if the table is not a new one.
+                if owner != us or rounds.connection.run(rounds.ledger.algorithm()) is None:
+                    raise self._not_ours(f"has epochs that the table {us.table} does not know", epoch)
+            elif f"checkpoint {planned.checkpoint} " not in before.input:
+                raise self._not_ours("is not the one with which the epoch before was run", epoch)
+        if owner != us:
+            self.checkpoint.claim(us)
+
+    def _owner(self) -> Owner | None:
+        """Return the owner of the checkpoint. Raises `BatchRefusedError` for another query."""
+        owner = self.checkpoint.owner()
+        if owner is None:
+            return None
+        if owner.query != self.query:
+            raise self._not_ours(f"is that of the query {owner.query}")
+        return owner._replace(store=portable_url(owner.store))  # the recorded path may be relative
+
+    def _not_ours(self, why: str, epoch: int | None = None) -> BatchRefusedError:
+        where = "" if epoch is None else f" with epoch {epoch}"
+        return BatchRefusedError(
+            f"The query {self.query} cannot go on{where}: its checkpoint {self.checkpoint.url} {why}. {WHAT_TO_DO}"
+        )
 
 
 _MERGED = "_batch-merged"
@@ -56,14 +317,14 @@ _MERGED = "_batch-merged"
 
 @dataclass
 class EpochPlaces:
-    """Where the outcomes of a query's epochs lie: hidden while an epoch is in process, and then in `out` as a whole.
+    """The folders of the outcomes of a query's epochs.
 
     A micro-batch writes to `OUT/_epochs`, which readers ignore. When it is published, the folder with all of its rounds
-    is moved into `OUT` at once. So whoever reads `OUT`, also as a stream, sees whole epochs only.
+    is moved into `OUT` atomically: readers of `OUT`, also streams, see whole epochs only.
 
-    Small files are compacted before anyone has seen them: with `compact_after`, that many epochs wait in the hidden
-    folder until the outcomes of all are merged into one folder, `OUT/batch_id=QUERY-FIRST..LAST`, which is moved into
-    `OUT`. What is in `OUT` never changes, and so no reader sees a row twice or misses one.
+    Small files are compacted before they are visible: with `compact_after`, that many epochs wait in the hidden folder,
+    and are merged into one, `OUT/batch_id=QUERY-FIRST..LAST`. Nothing in `OUT` ever changes: no reader sees a row twice
+    or misses one.
     """
 
     out: str
@@ -81,11 +342,11 @@ class EpochPlaces:
 
     @property
     def working(self) -> str:
-        """Where micro-batches write: OUT itself on an object store, which cannot move a folder."""
+        """The folder of micro-batches in process: OUT itself on an object store, which cannot move a folder."""
         return f"{self.out}/{HIDDEN_EPOCHS}" if self._moves_whole else self.out
 
     def check_unused(self, epoch: int) -> None:
-        """Raise `BatchRefusedError` when OUT has outcomes of an epoch that the ledger does not have."""
+        """Raise `BatchRefusedError` if OUT has outcomes of an epoch that the ledger does not have."""
         batch_id = f"{self.query}-{epoch}"
         folders = [within(folder, f"batch_id={batch_id}") for folder in {self.out, self.working}]
         if self._is_merged(epoch) or any(open_folder(folder).names() for folder in folders):
@@ -96,29 +357,21 @@ class EpochPlaces:
             )
 
     def place_of(self, epoch: int) -> str | None:
-        """Return the folder that has those of an epoch: OUT, once they were put there; None when they were merged."""
+        """Return the folder of the outcomes of an epoch; None if they were merged."""
         if self._folder().sub(f"batch_id={self.query}-{epoch}").exists():
             return self.working
         return None if self._is_merged(epoch) else self.out
 
-    def where(self, working: str) -> EpochPlaces | None:
-        """Return the places of the query in another OUT, where its epochs were written before; None when it is this."""
-        out = working.removesuffix(f"/{HIDDEN_EPOCHS}")
-        return None if out in (working, self.out) else EpochPlaces(out, self.query)
-
     def show(self, epoch: int) -> None:
-        """Put the outcomes of a published epoch in OUT, with those of the epochs before it, when enough wait."""
-        self._show(lambda each: each <= epoch, self.compact_after)
+        """Move the outcomes of a published epoch and those before it into OUT, when enough wait."""
+        self.show_all(lambda each: each <= epoch, self.compact_after)
 
-    def show_all(self, is_published: Callable[[int], bool]) -> None:
-        """Put the outcomes of all published epochs in OUT, however few wait, once the query has ended by itself."""
-        self._show(is_published, 1)
-
-    def _show(self, may_be_shown: Callable[[int], bool], fewest: int) -> None:
+    def show_all(self, is_published: Callable[[int], bool], fewest: int = 1) -> None:
+        """Move the outcomes of all published epochs into OUT, if so many wait."""
         if not self._moves_whole:
             return
         self._tidy_once()
-        waiting = [each for each in self._waiting() if may_be_shown(each[0])]
+        waiting = [each for each in self._waiting() if is_published(each[0])]
         if len(waiting) < fewest:
             return
         out, (first, folder), (last, _) = open_folder(self.out), waiting[0], waiting[-1]
@@ -132,7 +385,7 @@ class EpochPlaces:
         out.flush()
 
     def _merged(self, waiting: Sequence[Folder]) -> Folder:
-        """Write the outcomes of epochs, which may have other rounds, to a hidden folder: one file for each round."""
+        """Write the outcomes of epochs to a hidden folder: one file for each round."""
         made = self._folder().sub(f"_merging-{self.query}-{uuid4().hex}")
         for name in sorted({name for each in waiting for name in each.names() if name[0] != "_"}):
             folder = made.sub(name)
@@ -150,7 +403,7 @@ class EpochPlaces:
         return made
 
     def _tidy_once(self) -> None:
-        """Delete what a driver that was killed has left: epochs that are in OUT merged, and what it did not merge."""
+        """Delete what a killed driver has left: epochs that are merged in OUT, and unfinished merges."""
         if self._is_tidy:
             return
         self._is_tidy = True
@@ -162,14 +415,14 @@ class EpochPlaces:
             self._folder().sub(name).delete()
 
     def _waiting(self) -> list[tuple[int, Folder]]:
-        """Return the epochs that are not in OUT with their folders, in their order."""
+        """Return the epochs that are not in OUT, with their folders, in order."""
         pattern = re.compile(rf"batch_id={re.escape(self.query)}-(\d+)")
         folder = self._folder()
         found = ((pattern.fullmatch(name), folder.sub(name)) for name in folder.names())
         return sorted(((int(match[1]), each) for match, each in found if match), key=lambda each: each[0])
 
     def _is_merged(self, epoch: int) -> bool:
-        """Return whether a driver before this one has put an epoch in OUT in a merged folder."""
+        """Return whether an earlier driver has merged an epoch into OUT."""
         return any(epoch in span for span in self._merged_before)
 
     @cached_property
@@ -183,7 +436,7 @@ class EpochPlaces:
 
 
 def _move(folder: Folder, target: Folder) -> None:
-    """Move a folder as a whole, unless another driver of the same epoch was faster."""
+    """Move a folder, unless another driver of the same epoch was faster."""
     try:
         folder.move_to(target)
     except OSError:
@@ -198,11 +451,10 @@ _START_AGAIN = "start the query again"
 PublishEpoch = Callable[[SparkSession, str, str], object]
 """Publishes what is unpublished of a batch whose outcomes are in a folder."""
 
-
 AVAILABLE_NOW = "available-now"
 
 Trigger = timedelta | Literal["available-now"] | None
-"""How often micro-batches begin: at this interval, one after another, or until all that is there is handled."""
+"""Micro-batches begin at this interval, until all input is handled, or one after another."""
 
 _LOOK_EVERY_SECONDS = 0.2
 
@@ -223,22 +475,20 @@ def run_stream(
 ) -> StreamingQuery:
     """Start a query that runs each micro-batch of a streaming DataFrame as a batch, and return it.
 
-    `df` has the columns of a log (see `run_batch`). The batch of an epoch has the id `QUERY-EPOCH`, and its outcomes
-    are in `out` as those of any batch, from the moment when it is published. With `compact_after`, the outcomes of that
-    many epochs are merged into one folder, and are in `out` from the moment when the last of them is published. With
-    `publish`, the outputs of each epoch are sent to a target, before they are in `out` and the next epoch begins.
-    `options` are the fields of `BatchOptions`.
+    `df` has the columns of a log (see `run_batch`). The batch of an epoch has the id `QUERY-EPOCH`. Its outcomes are in
+    `out` once it is published; with `compact_after`, once so many epochs are published, in one folder. With `publish`,
+    the outputs of each epoch are sent to a target, before they are in `out` and the next epoch begins. `options` are
+    the fields of `BatchOptions`.
 
-    A query that stopped goes on where it was when it is started again with its name and checkpoint: with other handlers
-    of the same names, other parallelism or another session too. Costs a micro-batch what it costs a batch.
+    A query that is started again with its name and checkpoint continues, also with other handlers of the same names,
+    other parallelism or another session. A micro-batch costs what a batch does.
 
     Raises `UsageError` for what cannot be run, as on a session of Spark Connect, and `BatchRefusedError` for the
     checkpoint of another query. Spark reports what stops the query later: `query.exception()`.
     """
     place, send = TablePlace(store, table).for_workers(), None
     if publish is not None:
-        # It needs an event loop, which workers that load this module do without.
-        from runtime.spark.publishing import PublishTo  # noqa: PLC0415 - see above
+        from runtime.spark.publishing import PublishTo  # noqa: PLC0415 - its event loop takes time to import
 
         to = PublishTo(publish) if isinstance(publish, str) else publish
         to.check()
@@ -253,9 +503,8 @@ def run_stream(
 class Stream:
     """A query over one app and one table, whose micro-batches are batches with the ids QUERY-EPOCH.
 
-    `publish` is called with each epoch that is committed, once more when Spark hands that over again. `done` is called
-    with what the ledger has of an epoch that is done, `say` with what the user should know of the log. `failure` is
-    what stopped the query: Spark has only its text.
+    `publish` is called for each committed epoch, again if Spark hands it over again. `done` is called with the record
+    of each epoch, `say` with remarks on the log. `failure` has stopped the query: Spark has only its text.
     """
 
     app: App
@@ -288,7 +537,7 @@ class Stream:
     def start(self, df: DataFrame, trigger: Trigger = None) -> StreamingQuery:
         """Start the query. Raises `UsageError` for what is no stream, and `LogError` for what is no log."""
         spark = df.sparkSession
-        if is_connect(spark):
+        if session.is_connect(spark):
             raise UsageError(
                 "Micro-batches are run by the process that has the session, and Spark Connect would run them on its "
                 "server: start the stream in a session of this process, such as that of --master or spark-submit."
@@ -298,16 +547,13 @@ class Stream:
                 "This DataFrame is no stream: make it with spark.readStream, or run it as a batch."
             )
         when = _triggered(trigger)
-        connection = self._open()
-        check_reach(connection, spark)
+        connection = self._open(spark)
         find = Ledger(connection.table, self.options.clock).find
         us = Owner(self.query, connection.store.url, self.place.table)
         self.admission.check_start(us, lambda batch_id: connection.run(find(batch_id)))
-        with job_settings(spark):  # of which the query has a copy
-            log, types = (
-                normalise(df, self.options.source, self.options.limits),
-                self.options.types_of(self.app),
-            )
+        with session.job_settings(spark):  # of which the query has a copy
+            log = normalise(df, self.options.source, self.options.limits)
+            types = self.options.types_of(self.app)
             tell_of_struct(df, self.app, types, self.say)
             routed = find_routes(log, self.app, types)
             checkpoint = self.admission.checkpoint.url
@@ -318,26 +564,23 @@ class Stream:
             return RunningStream(writer.start(), self.show_rest if trigger == AVAILABLE_NOW else None)
 
     def run(self, df: DataFrame, trigger: Trigger = None) -> None:
-        """Start the query, wait until it ends, and stop it when something else ends the waiting, such as Ctrl-C.
-
-        Raises what stopped it.
-        """
+        """Run the query to its end, or until Ctrl-C. Raises what stopped it."""
         query = self.start(df, trigger)
         try:
-            with failing_as(BatchFailedError, f"Nothing is lost: {_START_AGAIN}."):
-                while query.isActive:  # Ctrl-C is seen in the sleep at once, and not in a call into Java
+            with session.failing_as(BatchFailedError, f"Nothing is lost: {_START_AGAIN}."):
+                while query.isActive:  # Ctrl-C interrupts a sleep, but no call into Java
                     time.sleep(_LOOK_EVERY_SECONDS)
         finally:
-            with unless_gone():
+            with session.unless_gone():
                 query.stop()
         if self.failure is not None:
             raise self.failure
         failure = query.exception()
         if failure is not None:
-            raise BatchFailedError(f"The query {self.query} was stopped: {explain(failure)}")
+            raise BatchFailedError(f"The query {self.query} was stopped: {session.explain(failure)}")
 
     def __call__(self, messages: DataFrame, epoch: int) -> None:
-        """Run the micro-batch of an epoch to its end, unless it is published, and put its outcomes in place."""
+        """Run the micro-batch of an epoch."""
         try:
             self._run(messages, epoch)
         except Exception as error:
@@ -345,19 +588,20 @@ class Stream:
             raise
 
     def show_rest(self) -> None:
-        """Put in OUT the published epochs that wait to be merged: once the query has ended, no others will come."""
+        """Move the published epochs that wait to be merged into OUT, when the query has ended."""
         self._show_all(self.places)
 
     def _show_all(self, places: EpochPlaces, end: float = math.inf) -> None:
         ledger = Ledger(self._open().table, self.options.clock)
-        places.show_all(lambda epoch: epoch < end and self._is_published(ledger, epoch))
 
-    def _is_published(self, ledger: Ledger, epoch: int) -> bool:
-        found = self._open().run(ledger.find(self.admission.batch_id(epoch)))
-        return found is None or found.status is BatchStatus.PUBLISHED  # one that is not there was pruned
+        def is_published(epoch: int) -> bool:
+            found = self._open().run(ledger.find(self.admission.batch_id(epoch)))
+            return found is None or found.status is BatchStatus.PUBLISHED  # a missing one was pruned
 
-    def _open(self) -> Connection:
-        return open_table(self.place.store, self.place.table, self.options.other_table)
+        places.show_all(lambda epoch: epoch < end and is_published(epoch))
+
+    def _open(self, spark: SparkSession | None = None) -> Connection:
+        return open_table(self.place.store, self.place.table, self.options.other_table, spark=spark)
 
     def _run(self, messages: DataFrame, epoch: int) -> None:
         rounds = self._rounds(messages)
@@ -367,7 +611,7 @@ class Stream:
         if record is None:
             self.places.check_unused(epoch)
         elif record.status is BatchStatus.ABANDONED:
-            self.show_rest()  # nothing comes after it that would
+            self.show_rest()  # no later epoch will
         check = partial(self.admission.check_files, epoch, planned)
         if record is None or not (record.is_finished or record.rounds):
             check()
@@ -382,23 +626,23 @@ class Stream:
         self.done(record)
 
     def _prepare_once(self, rounds: Rounds, epoch: int) -> None:
-        """Check, before the first epoch after a start, what is the same for all others."""
+        """Check, before the first epoch after a start, what all epochs have in common."""
         if self._is_prepared:
             return
-        keep_job_settings(rounds.spark)
+        session.keep_job_settings(rounds.spark)
         rounds.check_table()
         rounds.check_place()
-        # What waits to be merged in the OUT that the query had before this start, if it had another, is put there.
+        # Epochs that wait to be merged in another OUT, before this start, are moved there.
         before = rounds.find(self.admission.batch_id(epoch - 1)) if epoch else None
-        places = None if before is None else self.places.where(before.out)
-        if places is not None:
-            self._show_all(places, epoch)
+        out = "" if before is None else before.out.removesuffix(f"/{HIDDEN_EPOCHS}")
+        if before is not None and out not in (before.out, self.places.out):
+            self._show_all(EpochPlaces(out, self.query), epoch)
         self._is_prepared = True
 
     def _rounds(self, messages: DataFrame) -> Rounds:
         spark = messages.sparkSession
-        # A task costs more than the few messages of a micro-batch: each core has one of them.
-        self._partitions = self._partitions or self.options.partitions or cores_of(spark)
+        # One task for each core: it costs more than the few messages of a micro-batch.
+        self._partitions = self._partitions or self.options.partitions or session.cores_of(spark)
         options = replace(self.options, partitions=self._partitions)
         return Rounds(
             spark, self.app, self.place, self.places.working, options, self._open(), again=_START_AGAIN
@@ -406,10 +650,7 @@ class Stream:
 
 
 class RunningStream(StreamingQuery):
-    """Spark's query, which does something more when it has ended by itself: before anyone is told that it has.
-
-    With the trigger `"available-now"` what waits to be merged is put in OUT then, as no others will come.
-    """
+    """Spark's query, which calls `at_end` before it says that it has ended by itself."""
 
     def __init__(self, query: StreamingQuery, at_end: Callable[[], None] | None) -> None:
         vars(self).update(vars(query))
@@ -422,7 +663,7 @@ class RunningStream(StreamingQuery):
         return super().isActive or self._end()
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802 - the name is Spark's
-        """Wait until the query has ended, or for so many seconds; return whether it has, if a time is given."""
+        """Wait until the query has ended, or the time-out; then return whether it has."""
         has_ended = super().awaitTermination(timeout)
         if has_ended is not False:
             self._end()
@@ -437,7 +678,7 @@ class RunningStream(StreamingQuery):
 
 
 def _triggered(trigger: Trigger) -> Mapping[str, Any]:
-    """Return what Spark is told of a trigger. Raises `UsageError` for what is none."""
+    """Return the arguments of Spark's trigger. Raises `UsageError`."""
     if trigger is None:
         return {}
     if trigger == AVAILABLE_NOW:
@@ -448,15 +689,15 @@ def _triggered(trigger: Trigger) -> Mapping[str, Any]:
 
 
 _ANY_AGE = "36500d"
-"""Spark never reads files that are older than this beside the newest one: by default a week, and without a word."""
+"""Spark silently skips files that are so much older than the newest one: by default a week."""
 
 SourceFormat = Literal["json", "parquet", "outcomes"]
 
 
 def published_outputs(outcomes: DataFrame) -> DataFrame:
-    """Return what was published, as a message log, row by row: also of a stream that reads the OUT of another one.
+    """Return the published outputs as a message log, row by row: also of a stream that reads the OUT of another.
 
-    The outputs of a message that was redelivered in a later epoch are there again, with their ids.
+    The outputs of a message that was redelivered in a later epoch are repeated, with their ids.
     """
     return outcomes.select(sf.explode("outputs").alias("output")).select("output.*")
 
@@ -468,14 +709,13 @@ def open_source(
     max_files: int | None = None,
     say: Step = warnings.warn,
 ) -> DataFrame:
-    """Return the messages of the files that come into a folder, or into folders in it.
+    """Return the messages of the files of any age that come into a folder, or into folders in it.
 
-    They are JSON lines, Parquet, or outcomes of another stream, whatever their age.
-    `max_files` is how many files a micro-batch takes at most. Raises `LogError` for what `open_log` refuses; Parquet
-    needs a file, whose columns have the types of all. Files to come may have optional columns that none has yet.
+    They are JSON lines, Parquet, or outcomes of another stream. A micro-batch takes at most `max_files`. Parquet needs
+    a file, whose columns have the types of all; later files may have more optional columns. Raises `LogError`.
     """
     path, files = folder, None
-    if is_on_disk(folder, master_of(spark)):
+    if is_on_disk(folder, session.master_of(spark)):
         as_ = "json" if format_ == "json" else "parquet"
         files = find_on_disk([folder], as_, may_be_empty=format_ != "parquet")
         path = literal(files.paths[0])
@@ -485,7 +725,7 @@ def open_source(
     if max_files is not None:
         reader = reader.option("maxFilesPerTrigger", max_files)
     where = f"The folder {folder} cannot be read as a stream of {format_} files"
-    with failing_as(lambda sentence: LogError(f"{where}: {sentence}")):
+    with session.failing_as(lambda sentence: LogError(f"{where}: {sentence}")):
         if format_ == "outcomes":
             return published_outputs(reader.schema(OUTCOMES).parquet(path))
         if format_ == "json":

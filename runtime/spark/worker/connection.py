@@ -1,4 +1,4 @@
-"""Connections of Spark's Python processes: one for each store, table and thread, kept as long as the process lives."""
+"""Connections of Spark's Python processes, one for each store, table and thread; and how a worker runs its streams."""
 
 from __future__ import annotations
 
@@ -7,16 +7,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import (
-    Awaitable,
-    Callable,
-    Collection,
-    Coroutine,
-    Generator,
-    Iterable,
-    Iterator,
-    Sequence,
-)
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from enum import Enum
@@ -46,38 +37,29 @@ if TYPE_CHECKING:
 
 FEWEST = 2
 _FIRST = 8
-_WINDOW = 16
-"""How many answers are averaged at least before the number changes."""
-
-_TOLERANCE = 2.0
-"""How much longer than at its best a call may take."""
-
+_WINDOW = 16  # the least number of answers that are averaged
+_TOLERANCE = 2.0  # the time that a call may take, in times of the best one
 _WINDOWS = 100
-"""After how many windows it begins anew, so that a store that became slower for good is not compared with its past."""
+"""The number of windows after which the best time is forgotten, as a store may become slower for good."""
 
 T = TypeVar("T")
 Work = Coroutine[Any, Any, T]
 
 
 class Wait(Enum):
-    """Stands between pieces of work: those after it begin later."""
+    """Stands between pieces of work. Those after it begin later."""
 
-    FOR_ONE = "one"
-    """When one of those before it has ended."""
-
-    FOR_ALL = "all"
-    """When all of those before it have ended."""
-
+    FOR_ONE = "one"  # when one of those before it has ended
+    FOR_ALL = "all"  # when all of those before it have ended
     FOR_NEXT = "next"
-    """When the next one has ended: it does not wait for a commit with others. Without meaning on the network."""
+    """When the next one has ended, which waits for no common commit. A no-op on the network."""
 
 
 class ConcurrencyLimit:
-    """The number of streams to work on at once, from `FEWEST` to `most`: as many as the store answers without delay.
+    """The number of streams in flight, from `FEWEST` to `most`: back-pressure, after Netflix's concurrency-limits.
 
-    While calls take about as long as at the store's best, one more stream is let in now and then. When they take
-    longer, there are fewer; after a failure half as many. So a slow store is not flooded, and the messages that wait
-    stay in the log instead of in memory. After TCP Vegas and Netflix's concurrency-limits.
+    It rises while calls take about the store's best time, falls when they take longer, and is halved by a failure.
+    Messages that wait stay in the log, not in memory.
     """
 
     def __init__(self, most: int) -> None:
@@ -91,11 +73,11 @@ class ConcurrencyLimit:
 
     @property
     def limit(self) -> int:
-        """How many streams may be in flight now."""
+        """The number of streams that may be in flight now."""
         return int(self._limit)
 
     def answered(self, seconds: float) -> None:
-        """Record that a call took so long."""
+        """Record the time of a call."""
         self._sum += seconds
         self._count += 1
         if self._count < max(_WINDOW, self.limit):
@@ -113,7 +95,7 @@ class ConcurrencyLimit:
             self._change(self._limit * _TOLERANCE * self._best / average)
 
     def failed(self) -> None:
-        """Record that the service did not answer, or refused because it is busy."""
+        """Record that the service did not answer, or is busy."""
         self._sum, self._count = 0.0, 0
         self._change(self._limit / 2)
 
@@ -122,7 +104,7 @@ class ConcurrencyLimit:
 
 
 class MeasuredTable(InterceptedTable):
-    """A table that tells a limit how long its calls take."""
+    """A table that reports the times of its calls to a limit."""
 
     def __init__(self, table: Table, concurrency: ConcurrencyLimit) -> None:
         super().__init__(table)
@@ -139,40 +121,8 @@ class MeasuredTable(InterceptedTable):
         return result
 
 
-MAX_BUFFERED_BYTES = 128 * 2**20
-"""How much the groups in process may take together; one that takes more is processed alone."""
-
-LARGE_BYTES = 2**20
-"""A group that takes more is not held in memory until others come to the commit that they would share."""
-
-
-class Buffer:
-    """Counts the bytes of the groups in process.
-
-    A group is released when it ends. Its outcomes are taken before the next group is admitted, so they need no count.
-    """
-
-    def __init__(self) -> None:
-        self._held = 0
-
-    def admit(self, size: int) -> Iterator[Wait]:
-        """Give waits until a group has room, or is alone; count it from then on."""
-        while self._held and self._held + size > MAX_BUFFERED_BYTES:
-            yield Wait.FOR_ONE
-        self._held += size
-        if size > LARGE_BYTES:
-            yield Wait.FOR_NEXT
-
-    def release(self, size: int) -> None:
-        """Count a group no more."""
-        self._held -= size
-
-
 class EventLoop:
-    """Runs coroutines of one thread, one by one or several at once.
-
-    asyncio takes a worker some time to import, which a store of its machine does not need.
-    """
+    """Runs coroutines of one thread. Only a store on the network needs asyncio, which takes some time to import."""
 
     def __init__(self) -> None:
         import asyncio  # noqa: PLC0415 - see above
@@ -184,7 +134,7 @@ class EventLoop:
         """Run one coroutine to its end. Ctrl-C cancels it."""
         if self._asyncio._get_running_loop() is None:  # noqa: SLF001 - asks without raising
             return self._run(coroutine)
-        with ThreadPoolExecutor(1) as thread:  # a notebook has a loop of its own under way
+        with ThreadPoolExecutor(1) as thread:  # a notebook runs a loop of its own
             return thread.submit(self._run, coroutine).result()
 
     def run_all(self, work: Iterable[Work[T] | Wait], concurrency: ConcurrencyLimit) -> Iterator[T]:
@@ -204,10 +154,10 @@ class EventLoop:
             while running:
                 running = yield from self._take_finished(running)
         finally:
-            self._cancel(running)
+            self._cancel(*running)
 
     def close(self) -> None:
-        """End it."""
+        """Close the loop."""
         self._loop.close()
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -216,11 +166,11 @@ class EventLoop:
             return self._loop.run_until_complete(task)
         except BaseException:
             if not task.done():
-                self._cancel([task])
+                self._cancel(task)
             raise
 
-    def _cancel(self, tasks: Collection[asyncio.Task[Any]]) -> None:
-        """End tasks that nobody waits for any more: one left pending would go on when the loop runs again."""
+    def _cancel(self, *tasks: asyncio.Task[Any]) -> None:
+        """Cancel tasks, or they would continue when the loop runs again."""
         for task in tasks:
             task.cancel()
         if tasks:
@@ -236,7 +186,7 @@ class EventLoop:
 
 
 class Pending:
-    """A transaction that waits for a commit. Awaiting it gives what `transact` gives."""
+    """A transaction that waits for a commit. Await it for the result of `transact`."""
 
     __slots__ = ("table", "transaction")
 
@@ -249,26 +199,24 @@ class Pending:
 
 
 class GroupCommit:
-    """Runs coroutines whose transactions are committed together; those of all others are committed at once.
+    """Runs coroutines whose transactions are committed together: a commit costs a file more than the writes in it.
 
-    What an append to a file of this machine costs is mostly the transaction of the file around it. So each stream is
-    processed until it would write, and then waits. When enough of them wait, or nothing else can go on, one commit has
-    all their transactions, and only then do they get their answers. Each transaction is carried out or refused by
-    itself. Nothing is locked while handlers run.
+    Each stream is processed until it would write, and waits. When enough of them wait, or no other can continue, one
+    commit has all their transactions. Each is carried out or refused by itself. Nothing is locked while handlers run.
 
-    When the commit itself fails, each of its streams gets that error, as after a lost answer, and from then on goes on
-    alone: a store that stays unavailable is given up as soon as if there were one stream.
+    If the commit fails, each of its streams gets that error, as after a lost answer, and continues alone: a store that
+    stays unavailable is given up as soon as for one stream.
     """
 
     def __init__(self) -> None:
         self.is_collecting = False
 
     def around(self, table: Table) -> Table:
-        """Return a table whose transactions wait for a commit, when they are those of coroutines that run here."""
+        """Return a table whose transactions wait for a commit, if they are of coroutines that run here."""
         return _CollectedTable(table, table, self) if isinstance(table, CommitsTogether) else table
 
     def run_all(self, work: Iterable[Work[T] | Wait], most: int) -> Iterator[T]:
-        """Run coroutines as `Connection.run_all` does, at most so many at once."""
+        """Run coroutines as `Connection.run_all` does, at most `most` at once."""
         streams: _Streams[T] = _Streams(self)
         may_wait = most
         try:
@@ -303,14 +251,14 @@ class GroupCommit:
 
 
 class _Streams(Generic[T]):
-    """The coroutines that wait for a commit, in the order in which they came to it."""
+    """The coroutines that wait for a commit, in their order."""
 
     def __init__(self, group: GroupCommit) -> None:
         self._group = group
         self.waiting: deque[tuple[Work[T], Pending]] = deque()
 
     def go_on(self, work: Work[T], answer: TransactionResult | None) -> Iterator[T]:
-        """Run a coroutine until it waits; after a failed commit to its end, alone. Yield its result."""
+        """Run a coroutine until it waits, after a failed commit to its end. Yield its result."""
         ended: list[T] = []
         is_alone = isinstance(answer, StoreUnavailableError)
         try:
@@ -322,22 +270,22 @@ class _Streams(Generic[T]):
         except StopIteration as end:
             ended.append(end.value)
         while ended:
-            yield ended.pop()  # nothing of it is held here
+            yield ended.pop()  # frees its memory
 
     def commit(self) -> Iterator[T]:
-        """Commit all that is pending, and let each go on that waited for it."""
+        """Commit all pending transactions, and continue their coroutines."""
         for answer in _commit([pending for _, pending in self.waiting]):
             work, _ = self.waiting.popleft()
             yield from self.go_on(work, answer)
 
     def until_fewer_wait(self, number: int) -> Iterator[T]:
-        """Commit, again if need be, until fewer than so many wait."""
+        """Commit until fewer than `number` wait."""
         while len(self.waiting) >= number:
             yield from self.commit()
 
 
 def _commit(waiting: Sequence[Pending]) -> list[TransactionResult]:
-    """Return what became of each transaction, after one commit for each table."""
+    """Return the result of each transaction, after one commit for each table."""
     answers: dict[Pending, TransactionResult] = {}
     for table in dict.fromkeys(pending.table for pending in waiting):
         together = [pending for pending in waiting if pending.table is table]
@@ -350,8 +298,6 @@ def _commit(waiting: Sequence[Pending]) -> list[TransactionResult]:
 
 
 class _CollectedTable(InterceptedTable):
-    """A table whose transactions wait for a commit while they are collected."""
-
     def __init__(self, table: Table, commits: CommitsTogether, group: GroupCommit) -> None:
         super().__init__(table)
         self._commits = commits
@@ -367,29 +313,28 @@ _connections: dict[tuple[int, int, TablePlace, TablePlace | None], Connection] =
 
 
 class Connection:
-    """A table, and the way to await its calls; and a second table, the same one unless another place is given.
+    """A table and a second one, by default the same, and how their calls are awaited.
 
-    A store of this machine needs no event loop: its coroutines wait for nothing but the commit that they share. For a
-    store on the network one loop lives as long as the process, and several coroutines are under way at once.
+    The coroutines of a store of this machine wait only for a common commit, without an event loop. A store on the
+    network has a loop as long as the process lives.
     """
 
     def __init__(self, place: TablePlace, other: TablePlace | None = None, *, make: bool = True) -> None:
         self.store = connect(place.store)
         self.stores = [self.store] if other is None else [self.store, connect(other.store)]
         is_remote = any(store.scope == "network" for store in self.stores)
-        self.scope: Scope = "network" if is_remote else self.store.scope
         self._loop = EventLoop() if is_remote else None
         self._group = GroupCommit()
         try:
             self.table = self._open(self.store, place.table, make=make)
             self.other = self.table if other is None else self._open(self.stores[1], other.table, make=make)
         except BaseException:
-            self.close()  # nobody else can: the error is all that is left of it
+            self.close()
             raise
 
     @property
     def is_replaced(self) -> bool:
-        """Whether a store is a file that was deleted, or made anew, since it was opened."""
+        """Whether a store is a file that was deleted or replaced since it was opened."""
         return any(isinstance(store, MayBeReplaced) and store.is_replaced() for store in self.stores)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -397,22 +342,22 @@ class Connection:
         return drive(coroutine) if self._loop is None else self._loop.run(coroutine)
 
     def close(self) -> None:
-        """Give back the stores' connections."""
+        """Close the stores."""
         for store in self.stores:
             self.run(store.close())
         if self._loop is not None:
             self._loop.close()
 
     def measured(self, table: Table, concurrency: ConcurrencyLimit, wrap: Wrap | None = None) -> Table:
-        """Return a table with a wrap around it, and with its calls measured where several may be in flight."""
+        """Return a wrapped table, with its calls measured where several may be in flight."""
         table = table if wrap is None else wrap(table)
         return table if self._loop is None else MeasuredTable(table, concurrency)
 
     def run_all(self, work: Iterable[Work[T] | Wait], concurrency: ConcurrencyLimit) -> Iterator[T]:
-        """Run coroutines, as many at once as `concurrency` allows, and give their results as they end.
+        """Run coroutines, as many at once as `concurrency` allows, and yield their results as they end.
 
-        The next coroutine is asked for only when there is room for it, and when a `Wait` before it has ended. When one
-        raises, the others are cancelled.
+        The next coroutine is taken when there is room for it, and a `Wait` before it has ended. When one raises, the
+        others are cancelled.
         """
         if self._loop is None:
             yield from self._group.run_all(work, concurrency.most)
@@ -432,10 +377,9 @@ def open_table(
     make: bool = True,
     spark: SparkSession | None = None,
 ) -> Connection:
-    """Return this thread's connection to a table, and to a second one: an event loop belongs to one thread.
+    """Return this thread's connection to a table, and to a second one.
 
-    With `make=False` a table that is not there is not made: raises `TableNotFoundError`. With a session, raises
-    `UsageError` as `check_reach` does.
+    Raises `TableNotFoundError` with `make=False`, and `UsageError` if the workers of a session would not see the store.
     """
     # A relative path, or the name of a variable, may mean another store than it did when it was opened.
     place, other = TablePlace(store_url, table_name).for_workers(), other and other.for_workers()
@@ -445,27 +389,26 @@ def open_table(
     if key not in _connections:
         _connections[key] = Connection(TablePlace(store_url, table_name), key[-1], make=make)
     if spark is not None:
-        check_reach(_connections[key], spark)
+        for store in _connections[key].stores:
+            check_scope(store.scope, master_of(spark))
     return _connections[key]
+
+
+def reach(app: object, place: TablePlace, other: TablePlace | None = None) -> None:  # noqa: ARG001 - see below
+    """Open the tables on a worker, which has loaded the app, or a sender, with the task."""
+    open_table(place.store, place.table, other, make=False)
 
 
 @atexit.register
 def _close_all() -> None:
-    """Close the connections of this process; those inherited from a parent are left alone."""
     for (process, *_), connection in _connections.items():
-        if process == os.getpid():
+        if process == os.getpid():  # not inherited from a parent
             connection.close()
     _connections.clear()
 
 
-def check_reach(connection: Connection, spark: SparkSession) -> None:
-    """Raise `UsageError` when the workers of a session would not see the same store as the driver."""
-    for store in connection.stores:
-        check_scope(store.scope, master_of(spark))
-
-
 def check_scope(scope: Scope, master: str) -> None:
-    """Raise `UsageError` when the workers of a master would not see a store of this scope as the driver does."""
+    """Raise `UsageError` if the workers of a master would not see a store of this scope."""
     if scope == "process":
         raise UsageError(
             "A memory: store is seen by one process only, and Spark has several: use sqlite:///FILE."

@@ -1,8 +1,4 @@
-"""What the workers of a batch are told, and the fold of one partition that they run.
-
-Everything here is pickled and sent to Spark's Python workers. A worker keeps one connection to the store, and for a
-store on the network one event loop, as long as it lives.
-"""
+"""The job of a worker of a batch: it folds one partition of deliveries. Jobs are pickled and sent to the workers."""
 
 from __future__ import annotations
 
@@ -10,11 +6,11 @@ import gc
 import json
 import os
 import threading
-from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,33 +24,34 @@ from runtime.dead_letters import TableLetters
 from runtime.documents.store import open_documents
 from runtime.errors import StoredDataError
 from runtime.ledger.batch import NOTHING, BatchContext, Seen
-from runtime.messages.envelope import Envelope, Envelopes, id_key, unpack_envelope
-from runtime.messages.limits import size_of, size_of_headers
-from runtime.messages.outcome import Outcome, Outcomes, Output, Reason, dead_letter
-from runtime.messages.parsing import not_allowed, prepare_all, unroutable
-from runtime.spark.worker.connection import Buffer, ConcurrencyLimit, Connection, Wait, open_table
-from runtime.spark.worker.outcomes import OutcomeWriter, to_arrow
+from runtime.messages.envelope import Envelopes, id_key, unpack_envelope
+from runtime.messages.limits import MessageLimits, size_of, size_of_headers
+from runtime.messages.outcome import Outcome, Outcomes, Reason, dead_letter
+from runtime.messages.parsing import Deliveries, not_allowed, prepare_all, unroutable
+from runtime.spark.worker.connection import ConcurrencyLimit, Connection, Wait, open_table
+from runtime.spark.worker.outcomes import OutcomeWriter, rows_of, to_arrow
 from runtime.supervision import Watch, bounded_memory, supervised
 from runtime.versions.properties import placed
 from runtime.versions.stream import is_key
 
+S = TypeVar("S")
+R = TypeVar("R")
+
 MAX_DELIVERIES = 49_152
 MAX_TEXT_BYTES = 32 * 2**20
-DELIVERY_BYTES = 2048
-"""What a delivery takes in memory beside its text, from when it is read until its outcome is written; measured."""
-
-HARD_LIMIT = 2
-"""How many times as large copies of its last message may make a group."""
+MAX_BUFFERED_BYTES = 128 * 2**20  # the bytes of all groups in process; a larger group is processed alone
+LARGE_BYTES = 2**20  # a larger group does not wait for a common commit
+DELIVERY_BYTES = 2048  # memory of a delivery without its text, until its outcome is written; measured
+HARD_LIMIT = 2  # a group may exceed its limits by this factor to keep copies of a message together
 
 
 @dataclass(slots=True)
 class Group:
-    """Deliveries of one stream in their order, each with what is wrong with its envelope, if anything is.
+    """Deliveries of one stream in their order, each with the problem of its envelope, if any.
 
-    `business_id` is the one that they were routed by; their envelopes have what the log names, if it does.
-
-    A stream that is too long for one group makes several: `follows` says that the group before was of the same stream,
-    `is_followed` that the next one is. In a redrive, `letters` are the numbers of the letters that the deliveries are.
+    `business_id` is the one that they were routed by; their envelopes have the one that the log names. A long stream
+    makes several groups: `follows` says that the group before was of the same stream, `is_followed` that the next one
+    is. In a redrive, `letters` are the numbers of the letters.
     """
 
     handler: str | None
@@ -68,15 +65,15 @@ class Group:
 
     @property
     def size(self) -> int:
-        """How many bytes it takes in memory, about."""
+        """The estimated bytes in memory."""
         return self.text_bytes + DELIVERY_BYTES * len(self.problems)
 
     def has_room(self, deliveries: int, text: int) -> bool:
-        """Return whether so many more deliveries may be added, with so many bytes of text, one at a time."""
+        """Return whether deliveries with so many bytes of text may be added."""
         return len(self.problems) + deliveries <= MAX_DELIVERIES and self.text_bytes + text <= MAX_TEXT_BYTES
 
     def has_room_for(self, message_id: str) -> bool:
-        """Return whether another delivery may be added. Copies of a message stay together as far as that goes."""
+        """Return whether a delivery may be added, up to `HARD_LIMIT` if it is a copy of the last one."""
         is_copy = self.envelopes.message_ids[-1:] == [message_id]
         times = HARD_LIMIT if is_copy else 1
         return len(self.problems) < times * MAX_DELIVERIES and self.text_bytes < times * MAX_TEXT_BYTES
@@ -92,7 +89,7 @@ class Group:
 
 
 def groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Group]:
-    """Cut the sorted rows of a partition into groups; a stream that is very long gives several."""
+    """Cut the sorted rows of a partition into groups."""
     group: Group | None = None
     for batch in batches:
         envelopes, problems, text_before = _deliveries(batch)
@@ -117,11 +114,10 @@ def groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Group]:
 
 
 def _deliveries(batch: pa.RecordBatch) -> tuple[Envelopes, list[str | None], list[int]]:
-    """Return the deliveries of a batch, what is wrong with each, and the bytes of text before each and in all."""
+    """Return the deliveries of a batch, their problems, and the bytes of text before each and in total."""
     lines, bodies, types = batch.column("line"), batch.column("body"), batch.column("type")
     headers, texts = batch.column("headers"), bodies.to_pylist()
-    if lines.null_count < len(lines):
-        # What is no message keeps its line in place of a body: text, whatever the bodies are.
+    if lines.null_count < len(lines):  # a row that is no message has its line as body
         texts = [body if line is None else line for line, body in zip(lines.to_pylist(), texts, strict=True)]
     if not types.null_count:  # equal types are one object, made and hashed once
         types = types.dictionary_encode()
@@ -144,7 +140,7 @@ def _deliveries(batch: pa.RecordBatch) -> tuple[Envelopes, list[str | None], lis
 
 
 def _stretches(batch: pa.RecordBatch) -> Iterator[tuple[int, int, str | None, str | None]]:
-    """Yield the first row of each stretch of one stream, the row after its last, handler and business id."""
+    """Yield for the rows of each stream the first one, the end, handler and business id."""
     if not len(batch):
         return
     handlers, business_ids = batch.column("handler"), batch.column("business_id")
@@ -155,29 +151,23 @@ def _stretches(batch: pa.RecordBatch) -> Iterator[tuple[int, int, str | None, st
 
 
 def _differ_from_next(column: pa.Array) -> pa.Array:
-    """Return for each value but the last whether the next one differs; null is a value here."""
+    """Return for each value but the last whether the next one differs. Null is a value."""
     these, following = column[:-1], column[1:]
     differ = pc.fill_null(pc.not_equal(these, following), False)
     return pc.or_(differ, pc.xor(pc.is_null(these), pc.is_null(following))) if column.null_count else differ
 
 
 def _texts(column: pa.Array) -> list[str | None]:
-    """Return the values of a column that is empty in most logs."""
     return [None] * len(column) if column.null_count == len(column) else column.to_pylist()
 
 
-def text_bytes(message: Envelope | Output) -> int:
-    """Return the bytes of body and headers."""
-    return size_of(message.body) + size_of_headers(message.headers)
-
-
 def letter_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Group]:
-    """Cut the sorted letters of a redrive, each the delivery as it was, into groups of one stream each."""
+    """Cut the sorted letters of a redrive into groups."""
     group: Group | None = None
     letters: list[int] = []
-    for row in (row for batch in batches for row in batch.to_pylist()):
+    for row in rows_of(batches):
         envelope = unpack_envelope(row["delivery"])
-        size = text_bytes(envelope)
+        size = size_of(envelope.body) + size_of_headers(envelope.headers)
         stream = (row["handler"], row["business_id"])
         follows = group is not None and (group.handler, group.business_id) == stream
         if group is None or not follows or not group.has_room(1, size):
@@ -191,18 +181,63 @@ def letter_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Group]:
         yield group
 
 
-_NEW_OBJECTS = 50_000
-"""How many new objects there are before the collector looks at them; Python's default is 700."""
+def by_stream(
+    given: Iterable[Group], begin: Callable[[], S], work: Callable[[Group, S], Coroutine[Any, Any, R]]
+) -> Iterator[Coroutine[Any, Any, R] | Wait]:
+    """Yield the work on each group, within the bounds of memory.
 
+    The groups of one stream wait for each other, and share what `begin` returns.
+    """
+    held = 0
+
+    async def within_bounds(group: Group, stream: S) -> R:
+        nonlocal held
+        result = await work(group, stream)
+        held -= group.size  # its result is taken before the next group is admitted
+        return result
+
+    stream = begin()
+    for group in given:
+        if group.follows:
+            yield Wait.FOR_ALL
+        else:
+            stream = begin()
+        while held and held + group.size > MAX_BUFFERED_BYTES:
+            yield Wait.FOR_ONE
+        held += group.size
+        if group.size > LARGE_BYTES:
+            yield Wait.FOR_NEXT
+        yield within_bounds(group, stream)
+        del group  # frees memory before the next one is read
+
+
+def prepared(
+    group: Group, app: App, limits: MessageLimits, types: Collection[str] | None = None
+) -> Deliveries | list[Outcome]:
+    """Return deliveries ready to be handled, or the dead letters that deliveries of no stream are.
+
+    `types` are those that the log may hold, None for all.
+    """
+    handler = app.handlers.get(group.handler or "")
+    if handler is None:
+        rows = zip(group.envelopes, group.problems, strict=True)
+        return [unroutable(*row, group.handler, types) for row in rows]
+    deliveries = prepare_all(handler, group.business_id, group.envelopes, limits, letters=group.letters)
+    if group.business_id is not None:
+        return deliveries
+    refused = (each for each in deliveries.messages if isinstance(each, Outcome))
+    return [not_allowed(each.envelope, handler.name, types) or each for each in refused]
+
+
+_NEW_OBJECTS = 50_000  # the number of new objects before a garbage collection; Python's default is 700
 _frozen: set[int] = set()
 
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Let Python's garbage collector run rarely, and never over objects older than the first use in a process.
+    """Run Python's garbage collector rarely, and never over objects older than the first use in a process.
 
-    Handling messages makes no cycles, but many objects that live for a while. To traverse them and all modules again
-    and again takes a tenth of the time. The collector still runs, in case a handler makes cycles.
+    Messages make many objects, and no cycles: to traverse them all the time takes a tenth of the time.
     """
     if os.getpid() not in _frozen:
         gc.collect()
@@ -218,7 +253,7 @@ def rare_collections() -> Iterator[None]:
 
 @contextmanager
 def supervising(app: App, options: BatchOptions) -> Iterator[App]:
-    """Yield the app with its handlers under supervision, in a worker, which may be ended: its task is tried again."""
+    """Yield the app under supervision, in a worker, which may be ended: Spark retries its task."""
     if threading.current_thread() is not threading.main_thread():
         yield app
         return
@@ -231,7 +266,7 @@ def supervising(app: App, options: BatchOptions) -> Iterator[App]:
 
 @dataclass(frozen=True)
 class FoldJob:
-    """All that a worker needs to fold a partition of deliveries."""
+    """Folds a partition of deliveries on a worker."""
 
     app: App
     store: str = field(repr=False)
@@ -245,10 +280,7 @@ class FoldJob:
     """Whether the time and memory of handlers are bounded."""
 
     def open(self, app: App | None = None) -> tuple[Connection, ConcurrencyLimit, Dependencies]:
-        """Return this worker's connection, how many streams may be in flight, and what algorithms are made of.
-
-        `app` is the one under supervision.
-        """
+        """Return this worker's connection, its limit, and the dependencies of algorithms, with an app supervised."""
         options = self.options
         connection = open_table(self.store, self.table, options.other_table)
         concurrency = ConcurrencyLimit(options.in_flight)
@@ -273,117 +305,71 @@ class FoldJob:
         return self._fold(letter_groups(batches))
 
     def finish(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Finish the messages of each entity that comes in: the second pass. Yield the number of entities."""
+        """Finish the messages of each entity: the second pass. Yield the number of entities."""
         connection, concurrency, dependencies = self.open()
-        algorithms = make_outboxes(self.options.algorithm, dependencies)
-        work = (
-            algorithms[row["handler"]].finish(
-                row["business_id"], list(map(id_key, sorted(row["message_ids"])))
-            )
-            for batch in batches
-            for row in batch.to_pylist()
-        )
+        outboxes = make_outboxes(self.options.algorithm, dependencies)
+        ids = ((row, list(map(id_key, sorted(row["message_ids"])))) for row in rows_of(batches))
+        work = (outboxes[row["handler"]].finish(row["business_id"], keys) for row, keys in ids)
         finished = sum(1 for _ in connection.run_all(work, concurrency))
         yield pa.RecordBatch.from_pydict({"entities": pa.array([finished], pa.int64())})
 
     def sweep(self, latest: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the outcomes of the unfinished messages of each entity that comes in.
+        """Yield the outcomes of the unfinished messages of each entity.
 
         Single messages count when they were handled at `latest`, in microseconds, or before.
         """
         connection, concurrency, dependencies = self.open()
-        algorithms = make_outboxes(self.options.algorithm, dependencies)
-        work = (
-            algorithms[row["handler"]].unfinished(row["business_id"], latest)
-            for batch in batches
-            for row in batch.to_pylist()
-        )
+        outboxes = make_outboxes(self.options.algorithm, dependencies)
+        work = (outboxes[row["handler"]].unfinished(row["business_id"], latest) for row in rows_of(batches))
         for outcomes in connection.run_all(work, concurrency):
             yield to_arrow([Outcomes.of(outcomes)])
 
     def _fold(self, given: Iterable[Group]) -> Iterator[pa.RecordBatch]:
         with supervising(self.app, self.options) if self.is_supervised else nullcontext(self.app) as app:
             connection, concurrency, dependencies = self.open(app)
-            worker = _Worker(
-                self,
-                app,
-                dependencies.table,
-                make_batch_algorithms(self.options.algorithm, dependencies),
-                TableLetters(dependencies.table, self.batch, dependencies.clock, dependencies.retries),
-                Buffer(),
-            )
+            algorithms = make_batch_algorithms(self.options.algorithm, dependencies)
+            letters = TableLetters(dependencies.table, self.batch, dependencies.clock, dependencies.retries)
+
+            async def handle(group: Group, stream: _Stream) -> Outcomes:
+                outcomes = await self._outcomes(group, app, dependencies.table, algorithms, stream.seen)
+                key = f"{group.handler}-{group.business_id}"
+                if outcomes.refused and (None in (group.handler, group.business_id) or not is_key(key)):
+                    await letters.keep(list(outcomes.refused.values()))  # no stream keeps them
+                if group.is_followed:
+                    stream.seen = stream.seen.between_groups(outcomes)
+                return outcomes
+
             writer = OutcomeWriter()
             with rare_collections():
-                for outcomes in connection.run_all(worker.work(given), concurrency):
+                for outcomes in connection.run_all(by_stream(given, _Stream, handle), concurrency):
                     writer.add(outcomes)
-                    del outcomes  # or they would be kept while the next group is handled
+                    del outcomes  # frees memory before the next group is handled
                     while writer.is_full:
                         yield writer.flush()
                 yield writer.flush()
 
-
-@dataclass(slots=True)
-class _Stream:
-    """What was seen in the groups before of one stream."""
-
-    seen: Seen = NOTHING
-
-
-class _Worker(NamedTuple):
-    """Handles the groups of a partition."""
-
-    job: FoldJob
-    app: App
-    table: Table
-    algorithms: Mapping[str, BatchAlgorithm]
-    letters: TableLetters
-    buffer: Buffer
-
-    def work(self, given: Iterable[Group]) -> Iterator[Coroutine[Any, Any, Outcomes] | Wait]:
-        """Yield the work on each group. One that goes on with the stream of the group before waits for it."""
-        stream = _Stream()
-        for group in given:
-            if group.follows:
-                yield Wait.FOR_ALL
-            else:
-                stream = _Stream()
-            yield from self.buffer.admit(group.size)
-            yield self._process(group, stream)
-            del group  # or it would be kept while the next one is read
-
-    async def _process(self, group: Group, stream: _Stream) -> Outcomes:
-        outcomes = await self._outcomes(group, stream.seen)
-        if outcomes.refused and (
-            group.handler is None
-            or group.business_id is None
-            or not is_key(f"{group.handler}-{group.business_id}")
-        ):
-            await self.letters.keep(list(outcomes.refused.values()))  # no stream keeps them
-        if group.is_followed:
-            stream.seen = stream.seen.between_groups(outcomes)
-        self.buffer.release(group.size)
-        return outcomes
-
-    async def _outcomes(self, group: Group, seen: Seen) -> Outcomes:
-        handler, types = self.app.handlers.get(group.handler or ""), self.job.types
-        if handler is None:
-            rows = zip(group.envelopes, group.problems, strict=True)
-            return Outcomes.of([unroutable(*row, group.handler, types) for row in rows])
-        business_id, limits = group.business_id, self.job.batch.limits
-        deliveries = prepare_all(handler, business_id, group.envelopes, limits, letters=group.letters)
-        if business_id is None:
-            refused = (each for each in deliveries.messages if isinstance(each, Outcome))
-            return Outcomes.of([not_allowed(each.envelope, handler.name, types) or each for each in refused])
+    async def _outcomes(
+        self, group: Group, app: App, table: Table, algorithms: Mapping[str, BatchAlgorithm], seen: Seen
+    ) -> Outcomes:
+        deliveries = prepared(group, app, self.batch.limits, self.types)
+        if not isinstance(deliveries, Deliveries):
+            return Outcomes.of(deliveries)
+        handler, business_id = str(group.handler), str(group.business_id)
         try:
-            with placed(self.table):
-                process = self.algorithms[handler.name].process
-                return Outcomes.of(await process(business_id, deliveries, seen))
+            with placed(table):
+                return Outcomes.of(await algorithms[handler].process(business_id, deliveries, seen))
         except StoredDataError as error:
             # The letters of a stream that cannot be read are in the outcomes only.
-            why = (Reason.STREAM_DAMAGED, str(error), handler.name)
+            why = (Reason.STREAM_DAMAGED, str(error), handler)
             return Outcomes.of(
                 [
                     each if isinstance(each, Outcome) else dead_letter(each.envelope, *why, each.business_id)
                     for each in deliveries
                 ]
             )
+
+
+@dataclass(slots=True)
+class _Stream:
+    seen: Seen = NOTHING
+    """The messages of the groups before."""

@@ -1,8 +1,8 @@
-"""Outcomes on their way out of a worker: as Arrow batches, and then in a Parquet file for each attempt at a task.
+"""Outcomes: their columns, and how a worker writes them: as Arrow batches, in a Parquet file for each task attempt.
 
-A file counts only if the row that says what it holds reaches the driver. The row exists once the file is closed and on
-disk, and Spark takes the row of one attempt at each task. So no row names a file of an attempt that failed, was killed
-or came too late. It is in a hidden folder, which the attempt does not create, and so cannot bring back.
+A file counts only if the row that describes it reaches the driver. The row exists once the file is closed and fsynced,
+and Spark takes the row of one attempt at each task, so no row names a file of an attempt that failed, was killed or was
+too late. The attempt does not create its hidden folder, and so cannot bring it back.
 """
 
 from __future__ import annotations
@@ -23,36 +23,70 @@ from runtime.errors import BatchFailedError
 from runtime.file_systems import Folder, open_folder
 from runtime.messages.limits import is_note, kept_as_json, size_of, size_of_headers
 from runtime.messages.outcome import Outcome, Outcomes, Outputs, Reason, Status
-from runtime.spark.schemas import ARROW_OUTCOME, ARROW_OUTPUT
+
+_TEXT, _NUMBER = pa.string(), pa.int64()
+
+ARROW_OUTPUT = pa.struct(
+    [
+        ("message_id", _TEXT),
+        ("type", _TEXT),
+        ("body", _TEXT),
+        ("sequence", _NUMBER),
+        ("enqueued_at", pa.timestamp("us", tz="UTC")),
+        ("headers", pa.map_(_TEXT, _TEXT)),
+    ]
+)
+"""One output; also the columns of a message log."""
+
+ARROW_OUTCOME = pa.schema(
+    [
+        *((name, _TEXT) for name in ("message_id", "type", "handler", "business_id")),
+        *((name, _TEXT) for name in ("status", "reason", "error")),
+        ("version", _NUMBER),
+        ("outputs", pa.list_(ARROW_OUTPUT)),
+        ("delivery", _TEXT),
+    ]
+)
+"""`delivery` was not handled: the delivery as JSON with its handler, or the line of the log."""
+
+_ROUND = pa.field("round", pa.int32())
+
+OUTPUT = from_arrow_schema(pa.schema(list(ARROW_OUTPUT)))
+OUTCOME = from_arrow_schema(ARROW_OUTCOME)
+
+STORED_OUTCOME = from_arrow_schema(ARROW_OUTCOME.append(_ROUND))
+
+OUTCOMES = from_arrow_schema(ARROW_OUTCOME.append(pa.field("batch_id", _TEXT)).append(_ROUND))
+"""The outcomes of all batches in a folder: the schema of a stream that reads them."""
 
 MAX_ROWS = 8192
 MAX_BYTES = 8 * 2**20
-OUTPUT_BYTES = 512
-"""What an output takes in memory beside its text."""
-
-MAX_PART_ROWS = 65_536
-"""When a row group is written; with the batch that makes it full, about twice as much is held."""
-
+OUTPUT_BYTES = 512  # memory of an output without its text
+MAX_PART_ROWS = 65_536  # the size of a row group; about twice as much is held
 SUFFIX = ".parquet"
 
 Fold = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """Yields the outcomes of a partition, in the columns of `ARROW_OUTCOME`."""
 
-_STRING = pa.string()
 _PART = pa.schema(
     [
-        ("name", _STRING),
-        ("size", pa.int64()),
-        ("statuses", pa.map_(_STRING, pa.int64())),
-        ("outputs", pa.int64()),
-        ("routable", pa.int64()),
+        ("name", _TEXT),
+        ("size", _NUMBER),
+        ("statuses", pa.map_(_TEXT, _NUMBER)),
+        ("outputs", _NUMBER),
+        ("routable", _NUMBER),
     ]
 )
 PART = from_arrow_schema(_PART)
 
 
+def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of batches."""
+    return (row for batch in batches for row in batch.to_pylist())
+
+
 class _Piece(NamedTuple):
-    """Outcomes of one stream: how many outputs each has, and all of them; and the bytes that they take in memory."""
+    """Outcomes of one stream, the number of the outputs of each, all outputs, and their bytes in memory."""
 
     outcomes: Outcomes
     counts: Sequence[int]
@@ -98,7 +132,7 @@ class OutcomeWriter:
 
 
 def to_arrow(collected: Sequence[Outcomes]) -> pa.RecordBatch:
-    """Return outcomes in the columns of `OUTCOME`."""
+    """Return outcomes as Arrow."""
     return _to_arrow([_piece(outcomes) for outcomes in collected])
 
 
@@ -152,20 +186,20 @@ def _piece(outcomes: Outcomes) -> _Piece:
 
 
 def outputs_bytes(outputs: Outputs) -> int:
-    """Return how many bytes outputs take in memory, about."""
+    """Estimate the bytes of outputs in memory."""
     text = sum(map(len, outputs.bodies)) + sum(map(size_of_headers, filter(None, outputs.headers)))
     return OUTPUT_BYTES * len(outputs) + text
 
 
 def outputs_array(counts: Sequence[int], outputs: Outputs) -> pa.ListArray:
-    """Return a column of lists of outputs; `counts` tells how many each list has."""
+    """Return a column of lists of outputs, with the length of each."""
     columns = outputs.columns()
     arrays = [pa.array(column, item.type) for column, item in zip(columns[:-1], ARROW_OUTPUT, strict=False)]
     if any(outputs.headers):
         items = [list(headers.items()) for headers in outputs.headers]
         arrays.append(pa.array(items, ARROW_OUTPUT.field("headers").type))
     else:
-        nothing = pa.array([], _STRING)
+        nothing = pa.array([], _TEXT)
         offsets = pa.array([0] * (len(outputs) + 1), pa.int32())
         arrays.append(pa.MapArray.from_arrays(offsets, nothing, nothing))
     flat = pa.StructArray.from_arrays(arrays, fields=list(ARROW_OUTPUT))
@@ -184,10 +218,7 @@ def _delivery(outcome: Outcome) -> str | None:
 
 
 class Part(NamedTuple):
-    """A file of outcomes: its name and size, and how many outcomes of each status and how many outputs it has.
-
-    `routable` counts the outputs of types that a handler of the app takes.
-    """
+    """A file of outcomes, and its counts. `routable` outputs are of types that a handler of the app takes."""
 
     name: str
     size: int
@@ -197,7 +228,7 @@ class Part(NamedTuple):
 
 
 def totals(parts: Iterable[Part]) -> tuple[Mapping[str, int], int]:
-    """Return what files hold together: the outcomes by status and `outputs`, and the routable outputs."""
+    """Return the sums of files: the outcomes by status and `outputs`, and the routable outputs."""
     counts: Counter[str] = Counter(outputs=0)
     routable = 0
     for part in parts:
@@ -208,7 +239,7 @@ def totals(parts: Iterable[Part]) -> tuple[Mapping[str, int], int]:
 
 
 def written(folder: str, names: Iterable[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the outcomes in some files of a folder, in place of a fold; the rows that come in only make the task."""
+    """Yield the outcomes in files of a folder, as a fold that ignores its rows."""
     from pyarrow import parquet  # noqa: PLC0415 - as in `PartFile.open`
 
     for _ in batches:
@@ -225,7 +256,7 @@ def written(folder: str, names: Iterable[str], batches: Iterable[pa.RecordBatch]
 
 @dataclass(frozen=True)
 class PartJob:
-    """Folds a partition, and writes its outcomes to a file in a folder, given by its url."""
+    """Folds a partition, and writes its outcomes to a file in a folder."""
 
     fold: Fold
     folder: str
@@ -250,12 +281,12 @@ class PartJob:
 
 
 class PartFile:
-    """A Parquet file in the making, with a name of its own, in row groups of bounded size."""
+    """A Parquet file of outcomes that is being written, in row groups of bounded size."""
 
     def __init__(self, folder: Folder, types: Collection[str]) -> None:
         self._folder = folder
         self._name = f"part-{uuid.uuid4().hex}{SUFFIX}"
-        self._types = pa.array(sorted(types), _STRING)
+        self._types = pa.array(sorted(types), _TEXT)
         self._statuses: Counter[str] = Counter()
         self._outputs = self._routable = 0
         self._held: list[pa.RecordBatch] = []
@@ -274,13 +305,13 @@ class PartFile:
             self._stream = self._folder.write(self._name)
         except FileNotFoundError as error:
             raise self._gone() from error
-        # Without Arrow's own schema the file has what Spark would have written, and is read alike by all.
+        # Without Arrow's own schema, all readers see what Spark would have written.
         self._writer = parquet.ParquetWriter(
             self._stream, ARROW_OUTCOME, compression="zstd", write_page_checksum=True, store_schema=False
         )
 
     def add(self, outcomes: pa.RecordBatch) -> None:
-        """Count outcomes, and write them when there are enough for a row group."""
+        """Add outcomes, and write a row group when it is full."""
         if not self.is_open:
             self.open()
         for row in pc.value_counts(outcomes.column("status")).to_pylist():
@@ -294,10 +325,7 @@ class PartFile:
             self._write()
 
     def close(self) -> Part:
-        """Write what is held, and return what the file has when it is on disk.
-
-        Raises `BatchFailedError` when its folder is gone.
-        """
+        """Finish and fsync the file, and return what it has. Raises `BatchFailedError` when its folder is gone."""
         self._write()
         self._writer.close()
         self._stream.close()
@@ -309,7 +337,7 @@ class PartFile:
         return Part(self._name, size, dict(self._statuses), self._outputs, self._routable)
 
     def discard(self) -> None:
-        """Delete what was written, as far as that is possible: no driver reads it."""
+        """Delete the file, if possible: no driver reads it."""
         if self.is_open:
             with suppress(OSError, pa.ArrowException):
                 self._writer.close()

@@ -103,7 +103,7 @@ def test_nothing_of_an_open_transaction_is_there_and_who_waits_goes_on(start, pa
     assert log.stat().st_size > length or last == 0
     waiting = start(SAYS_ITS_STATEMENTS, url)
     assert waiting.line() == "BEGIN IMMEDIATE"
-    assert rows_of(partition.table, "p") == before
+    assert rows_of(partition.table, "p") == before  # a read does not wait for the open transaction
 
     # When the first is killed
     victim.kill()

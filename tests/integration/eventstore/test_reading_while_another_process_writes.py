@@ -1,4 +1,7 @@
-"""A read sees what one transaction left, never a part of the next one, and waits for no writer."""
+"""A read sees what one transaction left, never a part of the next one.
+
+That it waits for no writer is seen where one is stopped and killed.
+"""
 
 from __future__ import annotations
 
@@ -43,43 +46,6 @@ while seen < last:
         print(seen, flush=True)
 """
 
-STOPS_IN_A_TRANSACTION = """
-import sys
-from eventstore import EventData, Partition, Stream, connect, drive
-from eventstore.backends.sqlite import Changes
-
-change = Changes._change
-
-def change_and_stop(changes, index, *operation):
-    etag = change(changes, index, *operation)
-    print("stopped", flush=True)
-    sys.stdin.readline()
-    return etag
-
-store = connect(sys.argv[1])
-stream = drive(Stream.open(Partition(drive(store.table("games")), "p")))
-# What it changes is written before it commits, as in a transaction that is larger than the cache.
-store._file.connection().execute("PRAGMA cache_size=1")
-Changes._change = change_and_stop
-event = EventData({"N": 2, "Data": bytes(60_000)})
-drive(Stream.write(stream, event, properties={"Total": 3, "Large": bytes([2]) * 60_000}))
-"""
-
-READS_WITHOUT_WAITING = """
-import sys
-from eventstore import Partition, Stream, connect, drive
-from eventstore.backends import sqlite as sqlite_file
-
-sqlite_file.BUSY_SECONDS = 0
-table = drive(connect(sys.argv[1]).table("games"))
-whole = drive(Stream.read(Partition(table, "p")))
-part = drive(Stream.read(Partition(table, "p"), select=["N"], header=["Total", "Large"]))
-heads = drive(table.scan("SS-HEAD")).rows
-assert whole.stream.properties == part.stream.properties
-assert heads[0].properties["Version"] == whole.stream.version == part.stream.version
-print(whole.stream.version, whole.stream.properties["Total"])
-"""
-
 
 @pytest.fixture
 def partition(table):
@@ -105,14 +71,3 @@ def test_each_read_agrees_with_itself_and_versions_never_go_back(start, url, par
     assert writer.end() == []
     for reader in readers:
         assert reader.end() == []
-
-
-def test_a_read_does_not_wait_for_an_open_transaction(start, url, partition):
-    writer = start(STOPS_IN_A_TRANSACTION, url)
-    for _header_and_event in range(2):
-        assert writer.line() == "stopped"
-        assert start(READS_WITHOUT_WAITING, url).end() == ["1 1"]
-        writer.tell("go on")
-
-    writer.end()
-    assert start(READS_WITHOUT_WAITING, url).end() == ["2 3"]

@@ -65,8 +65,8 @@ def test_a_key_is_put_once(keys, run):
     assert first._replace(etag="") == lock
 
 
-def test_keys_of_other_customers_and_messages_are_others(keys, run):
-    names = (
+def test_keys_of_other_customers_and_messages_are_others_and_sealed_ones_without_an_end_are_listed(keys, run):
+    names = [
         ("17", "m-1"),
         ("18", "m-1"),
         ("17", "m-2"),
@@ -74,9 +74,11 @@ def test_keys_of_other_customers_and_messages_are_others(keys, run):
         ("a", "b:c"),
         ("a%3Ab", "c"),
         ("a/b", "c"),
-    )
+    ]
 
     stored = {each: run(keys.put(DeliveryKey.of(*each), sealed("".join(each)))) for each in names}
+    run(keys.put(DeliveryKey.of("18", "m-2"), sealed("a", "sent")))
+    run(keys.put(DeliveryKey.of("18", "m-3"), locked("a")))
 
     async def listed():
         return [each async for each in keys.unended()]
@@ -86,7 +88,7 @@ def test_keys_of_other_customers_and_messages_are_others(keys, run):
     assert sorted(run(listed())) == sorted(names)
 
 
-def test_the_holder_seals_and_its_end_is_there(keys, run):
+def test_the_holder_seals_and_its_end_is_there_or_unlocks(keys, run):
     lock = run(keys.put(KEY, locked("a")))
     seal = sealed("a", "not_sent", 'ValueError: "ü" is no number')
 
@@ -95,13 +97,9 @@ def test_the_holder_seals_and_its_end_is_there(keys, run):
     assert stored._replace(etag="") == seal
     assert run(keys.get(KEY)) == stored
 
-
-def test_the_holder_unlocks(keys, run):
-    lock = run(keys.put(KEY, locked("a")))
-
-    run(keys.delete(KEY, lock))
-
-    assert run(keys.get(KEY)) is None
+    other = DeliveryKey.of("18", "m-1")
+    run(keys.delete(other, run(keys.put(other, locked("a")))))
+    assert run(keys.get(other)) is None
 
 
 def test_who_no_longer_holds_the_lock_neither_seals_nor_unlocks_nor_locks(keys, run):
@@ -115,46 +113,30 @@ def test_who_no_longer_holds_the_lock_neither_seals_nor_unlocks_nor_locks(keys, 
     assert run(keys.get(KEY)) == other
 
 
-def test_sealed_keys_that_say_no_end_are_listed(keys, run):
-    run(keys.put(KEY, sealed("a")))
-    run(keys.put(DeliveryKey.of("18", "m-2"), sealed("a", "sent")))
-    run(keys.put(DeliveryKey.of("18", "m-3"), locked("a")))
-
-    async def listed():
-        return [each async for each in keys.unended()]
-
-    assert run(listed()) == [("17", "m-1")]
-
-
 @pytest.mark.thorough
-def test_a_redis_drops_a_key_that_has_expired(redis_server, run):
-    async def expired():
-        async with open_keys(redis_server.url, new_name()) as keys:
-            await keys.put(KEY, locked("a")._replace(expires_at=system_clock() + SECOND // 10))
-            await asyncio.sleep(0.3)
-            return await keys.get(KEY)
-
-    assert run(expired()) is None
-
-
-@pytest.mark.thorough
-def test_a_redis_that_is_killed_keeps_what_it_appended_to_its_log(redis_server, run):
+def test_a_redis_that_is_killed_keeps_what_it_appended_to_its_log_and_one_that_is_gone_is_told(
+    redis_server, run
+):
     name = new_name()
 
-    async def put():
+    async def on_keys(method, *arguments):
         async with open_keys(redis_server.url, name) as keys:
-            return await keys.put(KEY, sealed("a"))
+            return await getattr(keys, method)(*arguments)
 
-    async def get():
-        async with open_keys(redis_server.url, name) as keys:
-            return await keys.get(KEY)
-
-    stored = run(put())
+    stored = run(on_keys("put", KEY, sealed("a")))
     redis_server.kill()
+    with pytest.raises(UsageError, match=r"No Redis answers at 127.0.0.1:\d+: start one \(redis-server "):
+        run(weaknesses(redis_server.url, name))
     redis_server.start()
 
-    assert run(get()) == stored
+    assert run(on_keys("get", KEY)) == stored
     assert run(weaknesses(redis_server.url, name)) == []
+
+    # ... but not one that has expired
+    other = DeliveryKey.of("18", "m-2")
+    run(on_keys("put", other, locked("a")._replace(expires_at=system_clock() + SECOND // 10)))
+    run(asyncio.sleep(0.3))
+    assert run(on_keys("get", other)) is None
 
 
 @pytest.mark.thorough
@@ -162,11 +144,3 @@ def test_a_redis_that_keeps_all_in_memory_says_so(forgetful_redis, run):
     (remark,) = run(weaknesses(forgetful_redis.url, "keys"))
 
     assert "keys in memory (appendonly is off): when it dies, what it had sealed may be sent again" in remark
-
-
-@pytest.mark.thorough
-def test_where_no_redis_is_a_sentence_says_how_to_start_one(redis_server, run):
-    redis_server.kill()
-
-    with pytest.raises(UsageError, match=r"No Redis answers at 127.0.0.1:\d+: start one \(redis-server "):
-        run(weaknesses(redis_server.url, "keys"))

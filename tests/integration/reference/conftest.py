@@ -10,14 +10,14 @@ import pytest
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(params=["memory", "sqlite", "azurite"])
+@pytest.fixture(params=["memory", "sqlite", pytest.param("azurite", marks=pytest.mark.thorough)])
 def store_url(request, tmp_path):
     if request.param == "azurite":
         return request.getfixturevalue("azurite_url")
     return {"memory": f"memory:{tmp_path.name}", "sqlite": f"sqlite:///{tmp_path}/store.db"}[request.param]
 
 
-@pytest.fixture(params=[pytest.param("sqlite", marks=pytest.mark.thorough), "azurite"])
+@pytest.fixture(params=["sqlite", pytest.param("azurite", marks=pytest.mark.thorough)])
 def shared_url(request, tmp_path):
     """Give the url of a store that several processes can use."""
     return (

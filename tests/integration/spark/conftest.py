@@ -18,7 +18,7 @@ from runtime.clock import system_clock
 from runtime.file_systems import open_folder
 from runtime.ledger.ledger import BatchRecord, Ledger
 from runtime.spark import run_batch
-from runtime.spark.tokens import Issued, issue_tokens
+from runtime.spark.outbox import Issued, issue_tokens
 from runtime.spark.worker.connection import open_table
 from samples.shooting_range import app as shooting_range
 from tests.support.clocks import FrozenClock

@@ -7,7 +7,7 @@ import json
 import os
 import signal
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
@@ -16,15 +16,13 @@ from typing import Any
 
 import pytest
 from pyarrow import dataset, fs
-from pyspark.sql import DataFrame
 
 from eventstore import Operation, connect
 from eventstore.port import Verb
 from runtime import Output, Processor, UsageError
 from runtime.documents.protocol import PREFIX
 from runtime.file_systems import open_folder, within
-from runtime.spark import run_batch, run_stream
-from runtime.spark.streaming.query import open_source
+from runtime.spark import run_batch
 from samples.invoices import app
 from samples.invoices.handlers import InvoiceIssued
 from tests.support.faults import DieOnceAfter
@@ -67,19 +65,23 @@ def orders(folder: Path) -> str:
     return str(log)
 
 
-def announced(outcomes: DataFrame) -> list[InvoiceIssued]:
-    outputs = [output for row in outcomes.collect() for output in row.outputs]
-    return [InvoiceIssued.model_validate_json(output.body) for output in outputs]
+def announced(bodies: Iterable[str]) -> dict[str, str]:
+    """Return the SHA-256 of each document that is told of, by its name."""
+    issued = map(InvoiceIssued.model_validate_json, bodies)
+    return {each.document.name: each.document.sha256 for each in issued}
 
 
-def files(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each document by its name."""
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): sha256(path.read_bytes()).hexdigest() for path in found}
-
-
-def counted(**statuses: int) -> dict[tuple[str, str], int]:
-    return {("Invoices", status): count for status, count in statuses.items()}
+def stored(documents: str) -> dict[str, str]:
+    """Return the SHA-256 of each document in a folder of any store by its name."""
+    folder = open_folder(documents)
+    found = folder.files.get_file_info(fs.FileSelector(folder.path, recursive=True))
+    return {
+        each.path.removeprefix(f"{folder.path}/"): sha256(
+            folder.files.open_input_file(each.path).read()
+        ).hexdigest()
+        for each in found
+        if each.is_file
+    }
 
 
 def sweep(place, documents: Path) -> int:
@@ -103,57 +105,18 @@ def test_a_killed_worker_leaves_nothing_wrong_and_a_sweep_leaves_nothing_over(pl
     outcomes = place.run(log, app=app, documents=str(documents), wrap=KillOnceAfter(str(marker), sign))
 
     assert marker.exists()
-    assert by_status(outcomes) == counted(processed=ORDERS, duplicate=ORDERS // 3)
+    assert by_status(outcomes) == {("Invoices", "processed"): ORDERS, ("Invoices", "duplicate"): ORDERS // 3}
     assert sweep(place, documents) >= least
-    told = {issued.document.name: issued.document.sha256 for issued in announced(outcomes)}
-    assert len(told) == ORDERS
-    assert files(documents) == told
-
-
-@pytest.mark.thorough
-def test_another_batch_with_the_same_messages_announces_the_same_documents(place):
-    documents, log = place.folder / "documents", orders(place.folder)
-    first = place.run(log, app=app, documents=str(documents))
-    before = files(documents)
-
-    again = place.run(log, app=app, documents=str(documents))
-
-    assert by_status(again) == counted(duplicate=ORDERS + ORDERS // 3)
-    assert announced(again) == announced(first)
-    assert files(documents) == before
-
-
-@pytest.mark.thorough
-def test_the_micro_batches_of_a_stream_store_documents_too(place):
-    documents, incoming = place.folder / "documents", place.folder / "incoming"
-    incoming.mkdir()
-    lines = Path(orders(place.folder)).read_text().splitlines(keepends=True)
-    for number in range(2):
-        (incoming / f"{number}.jsonl").write_text("".join(lines[number::2]))
-
-    query = run_stream(
-        open_source(place.spark, str(incoming), "json", max_files=1), app=app, store=place.store, table=place.table,
-        out=place.out, query="orders", checkpoint=str(place.folder / "checkpoint"), trigger="available-now",
-        partitions=2, documents=str(documents),
-    )  # fmt: skip
-    query.awaitTermination()
-
-    told = {
-        each.document.name: each.document.sha256 for each in announced(place.spark.read.parquet(place.out))
-    }
-    assert len(told) == ORDERS
-    assert files(documents) == told
+    bodies = [output.body for row in outcomes.collect() for output in row.outputs]
+    assert len(bodies) == ORDERS
+    assert stored(str(documents)) == announced(bodies)
 
 
 @pytest.mark.thorough
 def test_a_stream_stores_documents_beside_its_outcomes_on_an_object_store(place, object_store):
     # Given two files of orders, and a query whose OUT and documents are on an object store
-    incoming, out, documents = (
-        place.folder / "incoming",
-        within(object_store, "out"),
-        within(object_store, "docs"),
-    )
-    incoming.mkdir()
+    out, documents = within(object_store, "out"), within(object_store, "docs")
+    (incoming := place.folder / "incoming").mkdir()
     lines = Path(orders(place.folder)).read_text().splitlines(keepends=True)
     for number in range(2):
         put(incoming, number, "".join(lines[number::2]))
@@ -168,23 +131,9 @@ def test_a_stream_stores_documents_beside_its_outcomes_on_an_object_store(place,
     rows = dataset.dataset(folder.path, filesystem=folder.files, partitioning="hive").to_table().to_pylist()
     assert {row["batch_id"] for row in rows} == {"shots-0", "shots-1"}
     assert Counter(row["status"] for row in rows) == {"processed": ORDERS, "duplicate": ORDERS // 3}
-    bodies = (output["body"] for row in rows for output in row["outputs"])
-    told = {each.document for each in map(InvoiceIssued.model_validate_json, bodies)}
+    told = announced(output["body"] for row in rows for output in row["outputs"])
     assert len(told) == ORDERS
-    assert stored(documents) == {each.name: each.sha256 for each in told}
-
-
-def stored(documents: str) -> dict[str, str]:
-    """Return the SHA-256 of each document in a folder of any store by its name."""
-    found = open_folder(documents)
-    all_of_it = fs.FileSelector(found.path, recursive=True)
-    files = [each for each in found.files.get_file_info(all_of_it) if each.type is fs.FileType.File]
-    return {
-        each.path.removeprefix(f"{found.path}/"): sha256(
-            found.files.open_input_file(each.path).read()
-        ).hexdigest()
-        for each in files
-    }
+    assert stored(documents) == told
 
 
 def test_an_outbox_takes_no_store_of_documents(place):

@@ -5,15 +5,11 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
-import textwrap
 
 import pytest
 
 from runtime import UsageError
-from runtime.clock import system_clock
-from runtime.ledger.ledger import Ledger
 from runtime.spark import build_session
-from runtime.spark.worker.connection import open_table
 from tests.integration.cli.folder import APP, REPOSITORY
 from tests.support.logs import fire, start, write_lines
 from tests.support.outcomes import by_status
@@ -30,12 +26,6 @@ ODD = {
     "spark.sql.optimizer.disableHints": "true",
     "spark.sql.requireAllClusterKeysForDistribution": "true",
 }
-
-
-def begun(place):
-    """Return the batches of the place's table; there may be no such table."""
-    connection = open_table(place.store, place.table)
-    return connection.run(Ledger(connection.table, system_clock).batches(9))
 
 
 def own_app(folder, monkeypatch, name):
@@ -73,14 +63,13 @@ def test_other_settings_make_no_difference_and_stay(place):
 
 
 def test_a_failed_batch_leaves_the_settings_as_they_were(place):
-    session = place.spark.newSession()
-    session.conf.set("spark.sql.session.timeZone", "America/New_York")
-    place.spark = session
+    place.spark = place.spark.newSession()
+    place.spark.conf.set("spark.sql.session.timeZone", "America/New_York")
 
     with pytest.raises(UsageError):
         place.run(str(place.folder / "nowhere.jsonl"))
 
-    assert session.conf.get("spark.sql.session.timeZone") == "America/New_York"
+    assert place.spark.conf.get("spark.sql.session.timeZone") == "America/New_York"
 
 
 def test_a_session_that_runs_is_returned_as_it_is(spark):
@@ -108,13 +97,10 @@ def test_an_app_that_cannot_be_sent(place, tmp_path, monkeypatch):
     place.app = own_app(tmp_path, monkeypatch, "of_no_file")
     (tmp_path / "of_no_file.py").unlink()
 
-    with pytest.raises(UsageError) as raised:
+    with pytest.raises(UsageError, match="of_no_file of the app: ship it with --py-files"):
         place.run(write_lines(place.folder / "log.jsonl", [DEPOSITED]))
 
-    assert str(raised.value).startswith(
-        "The workers of this session do not find the module of_no_file of the app: ship it with --py-files"
-    )
-    assert begun(place) == []
+    assert place.batches() == []
 
 
 @pytest.mark.thorough
@@ -133,21 +119,18 @@ def test_workers_without_this_package(tmp_path):
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nPYTHONPATH= exec {sys.executable} -S "$@"\n')
     python.chmod(0o755)
-    program = textwrap.dedent(
-        f"""
-        import sys
-        from pyspark.sql import SparkSession
-        from runtime.spark import run_batch
-        from samples.shooting_range import app
+    program = f"""
+from pyspark.sql import SparkSession
+from runtime.spark import run_batch
+from samples.shooting_range import app
 
-        spark = SparkSession.builder.master("local[1]").config("spark.pyspark.python", {str(python)!r}).getOrCreate()
-        log = spark.sql("select 'a' as message_id, 'Other' as type, '{{}}' as body")
-        try:
-            run_batch(spark, log, app, store="sqlite:///store.db", table="games", out="out")
-        except Exception as error:
-            print(type(error).__name__, error)
-        """
-    )
+spark = SparkSession.builder.master("local[1]").config("spark.pyspark.python", {str(python)!r}).getOrCreate()
+log = spark.sql("select 'a' as message_id, 'Other' as type, '{{}}' as body")
+try:
+    run_batch(spark, log, app, store="sqlite:///store.db", table="games", out="out")
+except Exception as error:
+    print(type(error).__name__, error)
+"""
 
     done = subprocess.run(
         [sys.executable, "-c", program],

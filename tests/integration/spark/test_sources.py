@@ -90,27 +90,30 @@ def test_states_are_read_as_of_a_time(spark, diaries):
 @pytest.mark.thorough
 def test_all_columns_of_each_format_are_those_that_are_read_without_spark(spark, diaries):
     register_data_sources(spark, push_filters=False)
+    readers: dict[str, Any] = {
+        "state": read_state,
+        "versions": read_versions,
+        "batches": read_batches,
+        "letters": read_letters,
+    }
 
-    for name, read in (
-        ("state", read_state),
-        ("versions", read_versions),
-        ("batches", read_batches),
-        ("letters", read_letters),
-    ):
-        found = load(spark, name, diaries).toArrow()
-        expected = read(diaries, "states")
+    for name, read in readers.items():
+        found, expected = load(spark, name, diaries).toArrow(), read(diaries, "states")
         assert found.column_names == expected.column_names
         assert sorted(map(str, found.to_pylist())) == sorted(map(str, expected.to_pylist()))
 
 
-def test_ranges_of_a_table_hold_each_version_once(diaries):
+def test_ranges_of_a_table_hold_each_version_once_and_a_stream_is_one_partition(diaries):
     read = reader(diaries, Kind.VERSIONS, numPartitions="3")
-
     parts = [list(read.read(part)) for part in read.partitions()]
 
     assert len(parts) == 3
     found = [each for part in parts for batch in part for each in batch["business_id"].to_pylist()]
     assert sorted(found) == sorted(f"d-{number}" for number in range(5) for _ in range(3))
+
+    list(read.pushFilters([EqualTo(("handler",), "Diary"), EqualTo(("business_id",), "d-1")]))
+    (part,) = read.partitions()
+    assert sum(batch.num_rows for batch in read.read(part)) == 3
 
 
 @pytest.mark.parametrize(
@@ -132,36 +135,20 @@ def test_conditions_narrow_what_is_read_and_spark_checks_them_again(diaries, kin
     assert replace(read._request.wanted, columns=None) == wanted
 
 
-def test_a_stream_is_one_partition(diaries):
-    read = reader(diaries, Kind.VERSIONS)
-    list(read.pushFilters([EqualTo(("handler",), "Diary"), EqualTo(("business_id",), "d-1")]))
-
-    (part,) = read.partitions()
-
-    assert sum(batch.num_rows for batch in read.read(part)) == 3
-
-
 def test_without_pushed_filters_there_is_nothing_that_spark_refuses(diaries):
     read = reader(diaries, Kind.STATE, pushes=False)
 
     assert type(read).pushFilters is DataSourceReader.pushFilters
 
 
-def test_columns_that_the_schema_leaves_out_are_not_read(diaries):
-    made = source(diaries, Kind.VERSIONS)
-
-    read: Any = made.reader(StructType([made.schema()["handler"]]))
-
-    assert [batch.schema.names for batch in read.read(read.partitions()[0])] == [["handler"]]
-
-
-def test_columns_that_the_option_leaves_out_are_not_read(diaries):
-    made = source(diaries, Kind.VERSIONS, columns="version, handler")
-
-    read: Any = made.reader(made.schema())
-
-    assert made.schema().fieldNames() == ["version", "handler"]
-    assert [batch.schema.names for batch in read.read(read.partitions()[0])] == [["version", "handler"]]
+def test_columns_that_the_schema_or_the_option_leaves_out_are_not_read(diaries):
+    whole, option = source(diaries, Kind.VERSIONS), source(diaries, Kind.VERSIONS, columns="version, handler")
+    for made, schema, names in [
+        (whole, StructType([whole.schema()["handler"]]), ["handler"]),
+        (option, option.schema(), ["version", "handler"]),
+    ]:
+        read: Any = made.reader(schema)
+        assert [batch.schema.names for batch in read.read(read.partitions()[0])] == [names]
 
 
 def test_a_secret_is_resolved_where_the_reader_is_made_and_not_shown(monkeypatch):

@@ -27,17 +27,14 @@ MARCH = FrozenClock.at("2026-03-10T00:00:00")
 
 
 def batches(place):
-    """Run a batch in January and one in February, each with three messages; return their logs."""
-    logs = []
+    """Run a batch in January and one in February, each with three messages; return their logs and outcomes."""
+    made = []
     for month, clock in ((1, JANUARY), (2, FEBRUARY)):
         at = f"2026-0{month}-05T00:00:00Z"
-        rows = [
-            start(10 * month, 5, enqueued_at=at),
-            *(fire(10 * month + n, 5, enqueued_at=at) for n in (1, 2)),
-        ]
-        logs.append(write_lines(place.folder / f"{month}.jsonl", rows))
-        place.run(logs[-1], clock=clock)
-    return logs
+        shots = [fire(10 * month + n, 5, enqueued_at=at) for n in (1, 2)]
+        log = write_lines(place.folder / f"{month}.jsonl", [start(10 * month, 5, enqueued_at=at), *shots])
+        made.append((log, place.run(log, clock=clock)))
+    return made
 
 
 def cut(place, **options):
@@ -52,8 +49,7 @@ def versions_cut(place, **options):
 def test_old_versions_go_and_their_messages_are_too_late(any_place):
     place = any_place
     # Given a stream with a run of January and one of February
-    january, february = batches(place)
-    outputs = published(place.run(february, clock=MARCH))
+    (january, _), (february, outcomes) = batches(place)
     before = heads(place.store, place.table)
 
     # When it is truncated in March
@@ -70,13 +66,13 @@ def test_old_versions_go_and_their_messages_are_too_late(any_place):
 
     # ... the ledger has forgotten the batch of January, and a dry run would not have made it do so
     connection = open_table(place.store, place.table)
-    assert [record.number for record in connection.run(Ledger(connection.table, MARCH).batches(9))] == [3, 2]
+    assert [record.number for record in connection.run(Ledger(connection.table, MARCH).batches(9))] == [2]
 
     # ... the messages of January are refused, and those of February are still replayed
     assert by_status(place.run(january, clock=MARCH)) == {("ShootingRange", "too_late"): 3}
     again = place.run(february, clock=MARCH)
     assert by_status(again) == {("ShootingRange", "duplicate"): 3}
-    assert published(again) == outputs
+    assert published(again) == published(outcomes)
 
     # ... unless they are processed on purpose
     assert by_status(place.run(january, clock=MARCH, late="process")) == {("ShootingRange", "processed"): 3}
@@ -87,7 +83,7 @@ def test_old_versions_go_and_their_messages_are_too_late(any_place):
 
 @pytest.mark.thorough
 def test_a_dry_run_says_what_would_go_and_cuts_nothing(place):
-    january, _ = batches(place)
+    (january, _), _ = batches(place)
     told = cut(place, older_than=30 * DAY, dry_run=True)
     assert [count.versions for count in told.counts] == [3]
     assert by_status(place.run(january, clock=MARCH)) == {("ShootingRange", "duplicate"): 3}
@@ -117,13 +113,10 @@ def test_versions_of_a_batch_that_is_not_published_stay(place):
     assert versions_cut(place, older_than=DAY, allow_undated=True) == 2
 
 
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [({"allow_undated": True}, "Say what may be cut"), ({"older_than": DAY - 1}, "younger than 24h")],
-)
-def test_rules_that_make_no_sense_are_refused(place, options, problem):
-    with pytest.raises(UsageError, match=problem):
-        cut(place, **options)
+def test_rules_that_make_no_sense_are_refused(place):
+    for options in ({"allow_undated": True}, {"older_than": DAY - 1}):
+        with pytest.raises(UsageError):
+            cut(place, **options)
 
 
 @pytest.mark.thorough
@@ -167,7 +160,7 @@ def test_what_is_cut_is_exported_first(place, tmp_path):
 
 @pytest.mark.thorough
 def test_the_whole_history_of_a_table_that_was_cut_is_verified_with_its_export(place, tmp_path):
-    logs = batches(place)
+    logs = [log for log, _ in batches(place)]
     truncate_options = {"older_than": 30 * DAY, "export": str(tmp_path / "export")}
     assert versions_cut(place, **truncate_options) == 3
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections import Counter
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,32 +59,21 @@ def test_a_key_is_taken_if_it_has_at_most_512_units_once_escaped(key):
             escape(key)
 
 
-@pytest.mark.parametrize("key", ["\ud800", "a\udfff", "x" * 300 + "\ud800"])
-@pytest.mark.parametrize("stored", [escape, escape_bound])
-def test_half_a_character_is_refused(key, stored):
-    with pytest.raises(InvalidKeyError, match="half a character"):
-        stored(key)
-
-
-def test_an_empty_key_is_refused_but_a_range_may_begin_at_one():
-    with pytest.raises(InvalidKeyError, match="empty"):
-        escape("")
-    assert escape_bound("") == ""
-
-
-def test_a_long_key_is_shown_shortened():
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [("\ud800", "half a character"), ("a\udfff", "half a"), ("x" * 300 + "\ud800", "half a"), ("", "empty")],
+)
+def test_half_a_character_and_an_empty_key_are_refused_but_a_range_may_begin_at_one(key, told):
+    with pytest.raises(InvalidKeyError, match=told):
+        escape(key)
+    if not key:
+        assert escape_bound("") == ""
+    else:
+        with pytest.raises(InvalidKeyError, match=told):
+            escape_bound(key)
     with pytest.raises(InvalidKeyError) as raised:
-        escape("x" * 10_000)
-
-    assert len(str(raised.value)) < 200
-
-
-def test_keys_are_spread_evenly():
-    """100,000 keys over 10 shards, to one per cent."""
-    counts = Counter(Shard.resolve(str(number), 10) for number in range(1, 100_001))
-
-    assert set(counts) == set(range(10))
-    assert all(abs(count - 10_000) <= 100 for count in counts.values())
+        escape("x" * 10_000 + key)
+    assert len(str(raised.value)) < 200  # a long one is shown shortened
 
 
 @pytest.mark.parametrize(
@@ -98,11 +83,21 @@ def test_keys_are_spread_evenly():
         ("shard-test-1", [0, 8, 78, 810]),
         ("shard-test-2", [1, 6, 60, 442]),
         ("Größe", [1, 2, 54, 123]),
+        ("Größe".encode("utf-16-le"), [1, 2, 54, 123]),
         ("6f9619ff-8b86-d011-b42d-00cf4fc964ff", [1, 6, 41, 41]),
     ],
 )
 def test_a_key_keeps_its_shards(key, shards):
     assert [Shard.resolve(key, total) for total in (2, 10, 100, 1000)] == shards
+
+
+def test_the_published_values_of_the_jump_hash_are_met_and_there_is_at_least_one_shard():
+    assert [Shard.resolve(number, 1) for number in (0, 1, 2**64 - 1)] == [0, 0, 0]
+    assert Shard.resolve(1, 57) == Shard.resolve(1 + 2**64, 57)
+    assert [Shard.resolve(10863919174838991, 11), Shard.resolve(2016238256797177309, 11)] == [6, 3]
+    for total in (0, -1):
+        with pytest.raises(ValueError, match="at least one shard"):
+            Shard.resolve("key", total)
 
 
 def test_one_more_shard_moves_only_keys_that_move_to_it():
@@ -114,35 +109,3 @@ def test_one_more_shard_moves_only_keys_that_move_to_it():
         assert after in (before, 10)
 
     assert 20_000 / 11 * 0.9 < moved < 20_000 / 11 * 1.1
-
-
-def test_the_published_values_of_the_jump_hash_are_met():
-    assert [Shard.resolve(number, 1) for number in (0, 1, 2**64 - 1)] == [0, 0, 0]
-    assert Shard.resolve(1, 57) == Shard.resolve(1 + 2**64, 57)
-    assert [Shard.resolve(10863919174838991, 11), Shard.resolve(2016238256797177309, 11)] == [6, 3]
-
-
-def test_a_key_has_the_same_shard_in_every_process():
-    program = "from eventstore import Shard; print([Shard.resolve(f'k{n}', 100) for n in range(50)])"
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={"PYTHONHASHSEED": seed},
-            capture_output=True,
-            check=True,
-            text=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
-
-    assert outputs == {f"{[Shard.resolve(f'k{n}', 100) for n in range(50)]}\n"}
-
-
-def test_text_and_its_bytes_in_utf_16_are_one_key():
-    assert Shard.resolve("Größe", 1000) == Shard.resolve("Größe".encode("utf-16-le"), 1000)
-
-
-@pytest.mark.parametrize("total", [0, -1])
-def test_there_is_at_least_one_shard(total):
-    with pytest.raises(ValueError, match="at least one shard"):
-        Shard.resolve("key", total)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from itertools import repeat
 
 from hypothesis import given, settings
@@ -18,21 +17,8 @@ from eventstore.limits import (
     prepare_row,
     sent_bytes,
 )
+from tests.support.payloads import KEYS, ROWS
 
-KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)
-NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,9}", fullmatch=True)
-VALUES = st.one_of(
-    st.text(st.characters(exclude_categories=["Cs"]), max_size=60),
-    st.text(st.sampled_from('\x00\x01"\\\u2028é😀'), max_size=30),
-    st.booleans(),
-    st.integers(-(2**31), 2**31 - 1),
-    st.integers(-(2**63), 2**63 - 1).map(Int64),
-    st.floats(),
-    st.datetimes(datetime(1601, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001 - Hypothesis adds the zone
-    st.uuids(),
-    st.binary(max_size=200),
-)
-ROWS = st.dictionaries(NAMES, VALUES, max_size=8)
 LONGEST_ENDPOINT = "https://" + "a" * 24 + ".table.cosmosdb.azure.com"
 LONGEST_URL = f"{LONGEST_ENDPOINT}/{'t' * 63}"
 
@@ -91,12 +77,3 @@ def test_the_size_of_a_row_is_counted_as_documented():
 
     names = sum(8 + 2 * len(name) for name in row)
     assert size == 4 + names + (2 * 4 + 4) + 1 + 4 + 8 + 8 + (4 + 4)
-
-
-def test_a_plain_row_is_copied():
-    row = {"N": 1}
-
-    prepared, _ = prepare_row(row)
-
-    assert prepared == row
-    assert prepared is not row

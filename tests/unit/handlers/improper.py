@@ -47,29 +47,6 @@ class Localises(Handler[Town]):
         return state.model_copy(update={"text": str(message.at.timestamp())})
 
 
-class Counts(Handler[Town]):
-    """Keeps a count in its class."""
-
-    counted: ClassVar[list[int]] = []
-
-    @handles(by="town")
-    def named(self, state: Town, message: Named, context: Context) -> Town:
-        self.counted.append(1)
-        return state.model_copy(update={"count": len(self.counted)})
-
-
-class RemembersTheFirst(Handler[Town]):
-    """Keeps the first town of all in its class."""
-
-    first: ClassVar[list[str]] = []
-
-    @handles(by="town")
-    def named(self, state: Town, message: Named, context: Context) -> Town:
-        if not self.first:
-            self.first.append(message.town)
-        return state.model_copy(update={"text": self.first[0]})
-
-
 class RemembersMessages(Handler[Town]):
     """Keeps the ids of messages in its class, to handle none twice."""
 

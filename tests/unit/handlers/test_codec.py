@@ -145,56 +145,28 @@ def test_what_came_back_is_encoded_to_the_same_bytes(model):
     assert codec.canonical(model, encoded) == (model, encoded)
 
 
-class Measured(State):
+class Odd(State):
     value: float = 0.0
     values: frozenset[float] = frozenset()
-
-
-@pytest.mark.parametrize("infinite", [math.inf, -math.inf])
-def test_infinity_comes_back(infinite):
-    codec = Codec(Measured)
-    model = Measured(value=infinite, values=frozenset({infinite, 1.0}))
-
-    assert codec.reread(codec.encode(model)) == model
-
-
-def test_not_a_number_comes_back():
-    codec = Codec(Measured)
-
-    back = codec.reread(codec.encode(Measured(value=math.nan, values=frozenset({math.nan}))))
-
-    assert math.isnan(back.value)
-    assert all(map(math.isnan, back.values))
-    assert len(back.values) == 1
-
-
-def test_both_zeros_come_back_with_their_sign():
-    codec = Codec(Measured)
-
-    assert math.copysign(1, codec.reread(codec.encode(Measured(value=-0.0))).value) == -1
-
-
-class Recording(State):
     sound: bytes = b""
-
-
-class Recordings(State):
     sounds: frozenset[bytes] = frozenset()
 
 
-@pytest.mark.parametrize("sound", [b"", b"\x00", b"\xff\xfe", b"text", bytes(range(256))])
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan, -0.0])
+def test_infinity_nan_and_both_zeros_come_back_in_a_field_and_in_a_set(number):
+    codec = Codec(Odd)
+
+    back = codec.reread(codec.encode(Odd(value=number, values=frozenset({number}))))
+
+    assert repr((back.value, *back.values)) == repr((number, number))
+
+
+# "YWI=" is the base64 of b"ab": read by another rule than it was written by, one would become the other.
+@pytest.mark.parametrize("sound", [b"", b"YWI=", bytes(range(256))])
 def test_bytes_come_back_in_a_field_and_in_a_set(sound):
-    one, several = Codec(Recording), Codec(Recordings)
+    codec, model = Codec(Odd), Odd(sound=sound, sounds=frozenset({sound}))
 
-    assert one.reread(one.encode(Recording(sound=sound))).sound == sound
-    assert several.reread(several.encode(Recordings(sounds=frozenset({sound})))).sounds == {sound}
-
-
-def test_bytes_that_are_text_are_not_read_as_what_that_text_would_encode():
-    # "YWI=" is the base64 of b"ab": read by another rule than it was written by, one would become the other.
-    codec = Codec(Recording)
-
-    assert codec.reread(codec.encode(Recording(sound=b"YWI="))).sound == b"YWI="
+    assert codec.reread(codec.encode(model)) == model
 
 
 WORDS = ("lime", "pear", "fig", "plum", "kiwi", "date", "quince", "medlar")
@@ -239,13 +211,6 @@ def test_sets_are_encoded_alike_by_processes_with_different_hash_seeds():
     assert len(encoded) == 3
 
 
-@given(st.permutations(WORDS))
-def test_a_set_is_sorted_whatever_the_order_in_which_it_was_filled(words):
-    encoded = Codec(Basket).encode(Basket(fruits=frozenset(words)))
-
-    assert encoded == b'{"fruits":["date","fig","kiwi","lime","medlar","pear","plum","quince"]}'
-
-
 def test_sets_in_nested_models_and_in_sets_are_sorted_too():
     crates = frozenset({frozenset({"b", "a"}), frozenset({"c"}), frozenset({"a", "c"})})
     shop = Shop(shelves=(Shelf(fruitNames=frozenset({"b", "a"})),), crates=crates)
@@ -261,6 +226,10 @@ KEY = UUID("7d444840-9dc0-11d1-b245-5ffdce74fad2")
 def settled(model):
     codec = Codec(type(model))
     return codec.canonical(model, codec.write(model))
+
+
+class Peal(Message):
+    times: tuple[int, ...]
 
 
 class Nested(BaseModel):
@@ -283,22 +252,10 @@ class DataWithSet(State):
     names: frozenset[str] = frozenset()
 
 
-def test_a_list_in_a_tuple_field_comes_back_as_a_tuple():
-    back, _ = settled(Data().model_copy(update={"notes": ["a", "b"]}))
-
-    assert back.notes == ("a", "b")
-
-
-def test_a_list_in_a_set_field_comes_back_as_a_sorted_set():
-    back, encoded = settled(DataWithSet().model_copy(update={"names": ["b", "a", "b"]}))
-
-    assert back.names == {"a", "b"}
-    assert encoded == b'{"nested":{"name":""},"names":["a","b"]}'
-
-
 @pytest.mark.parametrize(
     ("update", "field", "value"),
     [
+        ({"notes": ["a", "b"]}, "notes", ("a", "b")),
         ({"rings": 1.0}, "rings", 1),
         ({"rings": "7"}, "rings", 7),
         ({"rings": True}, "rings", 1),
@@ -318,69 +275,53 @@ def test_a_related_value_comes_back_as_the_type_of_its_field(update, field, valu
     assert Codec(Data).encode(back) == encoded
 
 
+def test_a_list_in_a_set_field_comes_back_as_a_sorted_set():
+    back, encoded = settled(DataWithSet().model_copy(update={"names": ["b", "a", "b"]}))
+
+    assert (back.names, encoded) == ({"a", "b"}, b'{"nested":{"name":""},"names":["a","b"]}')
+
+
+class Growing(State):
+    rings: int = 0
+
+    @field_validator("rings")
+    @classmethod
+    def one_more(cls, value: int) -> int:
+        return value + 1
+
+
+class Derived(Data):
+    more: int = 0
+
+
 @pytest.mark.parametrize(
-    "update", [{"rings": 1.5}, {"rings": "many"}, {"notes": [1]}, {"key": "x"}, {"rings": None}]
+    ("model_type", "model", "sentence"),
+    [
+        *[
+            (Data, Data().model_copy(update=update), "Data holds a value that its type does not allow: ")
+            for update in ({"rings": 1.5}, {"rings": "many"}, {"notes": [1]}, {"key": "x"}, {"rings": None})
+        ],
+        *[
+            (Data, Data().model_copy(update={"notes": (note,)}), r"Data\.\w+ cannot be encoded: ")
+            for note in (object(), lambda: 0, "half \ud800")
+        ],
+        (Data, Data().model_copy(update={"ring": 1}), "Data has no field ring.$"),
+        (Data, Derived(), "Expected Data, got Derived.$"),
+        (DataWithSet, DataWithSet().model_copy(update={"ring": 1}), "DataWithSet has no field ring.$"),
+        (
+            DataWithSet,
+            DataWithSet(nested=Nested().model_copy(update={"nmae": "x"})),
+            "DataWithSet.nested would change",
+        ),
+        (Peal, Peal.model_construct(), "Peal lacks times.$"),  # type: ignore[call-arg]
+        (Growing, Growing(rings=1), "Growing.rings would change"),
+    ],
 )
-def test_a_value_that_the_field_cannot_hold_is_refused(update):
-    with pytest.raises(CodecError, match=r"^Data holds a value that its type does not allow: "):
-        settled(Data().model_copy(update=update))
+def test_what_does_not_fit_its_type_or_comes_back_otherwise_is_refused(model_type, model, sentence):
+    codec = Codec(model_type)
 
-
-@pytest.mark.parametrize("value", [object(), lambda: 0])
-def test_a_value_that_cannot_be_written_is_refused(value):
-    with pytest.raises(CodecError, match=r"^Data\.\w+ cannot be encoded: "):
-        settled(Data().model_copy(update={"notes": (value,)}))
-
-
-def test_a_text_that_is_no_valid_unicode_is_refused():
-    with pytest.raises(CodecError, match=r"^Data\.\w+ cannot be encoded: "):
-        settled(Data().model_copy(update={"notes": ("\ud800",)}))
-
-
-def test_an_unknown_field_is_refused():
-    with pytest.raises(CodecError, match=r"^Data has no field ring.$"):
-        Codec(Data).encode(Data().model_copy(update={"ring": 1}))
-
-
-def test_an_unknown_field_is_refused_in_a_model_with_sets():
-    with pytest.raises(CodecError, match=r"^DataWithSet has no field ring.$"):
-        Codec(DataWithSet).encode(DataWithSet().model_copy(update={"ring": 1}))
-
-
-def test_an_unknown_field_in_a_nested_model_of_one_with_sets_is_refused():
-    nested = Nested().model_copy(update={"nmae": "x"})
-
-    with pytest.raises(CodecError, match=r"^DataWithSet.nested would change"):
-        Codec(DataWithSet).encode(DataWithSet(nested=nested))
-
-
-def test_a_lacking_field_is_refused():
-    class Rang(Message):
-        tower: str
-
-    with pytest.raises(CodecError, match=r"^Rang lacks tower.$"):
-        Codec(Rang).encode(Rang.model_construct())  # type: ignore[call-arg]
-
-
-def test_a_model_of_another_type_is_refused():
-    class Derived(Data):
-        more: int = 0
-
-    with pytest.raises(CodecError, match=r"^Expected Data, got Derived.$"):
-        Codec(Data).encode(Derived())
-
-
-def test_a_model_that_comes_back_as_something_else_each_time_is_refused():
-    class Growing(State):
-        rings: int = 0
-
-        @field_validator("rings")
-        @classmethod
-        def one_more(cls, value: int) -> int:
-            return value + 1
-
-    with pytest.raises(CodecError, match=r"^Growing.rings would change"):
-        settled(Growing(rings=1))
+    with pytest.raises(CodecError, match=f"^{sentence}"):
+        codec.canonical(model, codec.encode(model))
 
 
 class Longer(Nested):
@@ -399,7 +340,7 @@ class Seconds(RootModel[int]):
     model_config = ConfigDict(frozen=True)
 
 
-class Odd(Enum):
+class Pair(Enum):
     PAIR = (1, 2)
 
 
@@ -440,7 +381,7 @@ CHANGED: list[tuple[Any, Any]] = [
     (Written, Written(share=math.nan)),
     (Written, Written(number=1)),
     (Written, Written(rounded=0.25)),
-    (Odd, Odd.PAIR),
+    (Pair, Pair.PAIR),
 ]
 KEPT: list[tuple[Any, Any]] = [
     (date | datetime, datetime(2026, 1, 1)),  # noqa: DTZ001 - on purpose
@@ -537,70 +478,54 @@ class RangForSome(Message):
     listeners: frozenset[str] = Field(default=frozenset(), alias="heardBy")
 
 
-def test_a_field_stands_under_its_alias():
-    assert Codec(Rang).encode(Rang(towerId="east")) == b'{"towerId":"east","times":1}'
+class HeardFar(Message):
+    model_config = ConfigDict(alias_generator=to_camel)
+
+    tower_id: str = ""
+    heard_by: frozenset[str] = frozenset()  # type: ignore[pydantic-alias]
 
 
-def test_a_field_stands_under_its_alias_in_a_model_with_sets():
-    rang = RangForSome(towerId="east", heardBy=frozenset({"b", "a"}))
-
-    assert Codec(RangForSome).encode(rang) == b'{"towerId":"east","heardBy":["a","b"]}'
+class Renamed(Message):
+    tower: str = Field(default="", validation_alias=NAMES)  # type: ignore[pydantic-alias]
 
 
 @pytest.mark.parametrize(
-    "model", [Rang(towerId="east", times=2), RangForSome(towerId="e", heardBy=frozenset("ab"))]
+    ("model", "encoded"),
+    [
+        (Rang(towerId="east"), b'{"towerId":"east","times":1}'),
+        (
+            RangForSome(towerId="east", heardBy=frozenset({"b", "a"})),
+            b'{"towerId":"east","heardBy":["a","b"]}',
+        ),
+        (HeardFar(towerId="east", heardBy=frozenset("ab")), b'{"towerId":"east","heardBy":["a","b"]}'),
+        (Renamed.model_validate({"steeple": "east"}), b'{"tower":"east"}'),
+    ],
 )
-def test_a_model_with_aliases_comes_back(model):
+def test_a_field_stands_under_its_alias_and_comes_back(model, encoded):
     codec = Codec(type(model))
 
-    assert codec.reread(codec.encode(model)) == model
+    assert codec.encode(model) == encoded
+    assert codec.reread(encoded) == model
 
 
-def test_generated_aliases_come_back():
-    class HeardFar(Message):
-        model_config = ConfigDict(alias_generator=to_camel)
-
-        tower_id: str = ""
-        heard_by: frozenset[str] = frozenset()  # type: ignore[pydantic-alias]
-
-    codec = Codec(HeardFar)
-    model = HeardFar(towerId="east", heardBy=frozenset({"b", "a"}))
-
-    assert codec.encode(model) == b'{"towerId":"east","heardBy":["a","b"]}'
-    assert codec.reread(codec.encode(model)) == model
+@pytest.mark.parametrize("more", ['"colour":"red"', '"towerId":"east"'])
+def test_unknown_fields_are_ignored_and_the_last_of_two_equal_keys_counts(more):
+    assert Codec(Rang).decode(f'{{"towerId":"west",{more},"towerId":"east"}}') == Rang(towerId="east")
 
 
-def test_one_of_several_names_that_are_read_is_written():
-    class Renamed(Message):
-        tower: str = Field(default="", validation_alias=NAMES)  # type: ignore[pydantic-alias]
-
-    codec = Codec(Renamed)
-
-    written = codec.encode(codec.decode('{"steeple":"east"}'))
-
-    assert written == b'{"tower":"east"}'
-    assert codec.decode(written).tower == "east"
-
-
-class Peal(Message):
-    times: tuple[int, ...]
-
-
-def test_unknown_fields_are_ignored_when_a_message_is_read():
-    assert Codec(Rang).decode('{"towerId":"east","colour":"red"}') == Rang(towerId="east")
-
-
-def test_the_last_of_two_equal_keys_counts():
-    assert Codec(Rang).decode('{"towerId":"east","towerId":"west"}') == Rang(towerId="west")
-
-
-def test_all_problems_of_a_body_are_told_in_one_line():
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ('{"times":"many"}', "towerId: Field required; times: Input should be a valid integer, unable to"),
+        ("{", "Invalid JSON: EOF while parsing"),
+    ],
+)
+def test_all_problems_of_a_body_are_told_in_one_line(body, told):
     with pytest.raises(ValidationError) as invalid:
-        Codec(Rang).decode('{"times":"many"}')
+        Codec(Rang).decode(body)
 
-    assert all_problems(invalid.value) == (
-        "towerId: Field required; times: Input should be a valid integer, unable to parse string as an integer"
-    )
+    assert all_problems(invalid.value).startswith(told)
+    assert "\n" not in all_problems(invalid.value)
 
 
 def test_of_very_many_problems_the_first_are_told():
@@ -610,10 +535,3 @@ def test_of_very_many_problems_the_first_are_told():
     told = all_problems(invalid.value).split("; ")
     assert told[:2] == [f"times.{number}: Input should be a valid integer" for number in (0, 1)]
     assert (len(told), told[-1]) == (21, "and 3 more")
-
-
-def test_what_is_no_json_is_told_in_one_line():
-    with pytest.raises(ValidationError) as invalid:
-        Codec(Rang).decode("{")
-
-    assert all_problems(invalid.value).startswith("Invalid JSON: EOF while parsing")

@@ -1,5 +1,6 @@
 """An app refuses what could change after it was stored, and what would not come back: by field, with what to do."""
 
+from contextlib import nullcontext
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -22,6 +23,28 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     name: str = ""
+
+
+class Branch(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    branches: tuple["Branch", ...] = ()
+
+
+class Noted(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    notes: list[str] = []
+
+
+class Recording(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    sound: bytes = b""
+
+
+class Packed(Recording):
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
 
 class Thawed(BaseModel):
@@ -65,6 +88,8 @@ def state_with(annotation: Any, default: Any = None) -> type[State]:
         (Annotated[tuple[Annotated[str, Field(max_length=3)], ...], Field(max_length=2)], ()),
         (Loudness, Loudness(0)),
         (Frozen, Frozen()),
+        (Branch, Branch()),
+        (Packed, Packed()),
     ],
 )
 def test_immutable_types_are_taken(annotation, default):
@@ -98,34 +123,14 @@ def test_mutable_types_are_refused_with_what_to_use_instead(annotation, shown, h
     assert hint in sentence
 
 
-def test_mutable_types_are_refused_in_messages_too():
+def test_mutable_types_are_refused_in_messages_and_nested_models_too():
     class Rang(Message):
         tower: str
         notes: list[str]
 
-    with pytest.raises(AppError, match=r"^Rang.notes is of type list.*: use tuple\[..., ...\].$"):
-        App(bell(Rang))
-
-
-def test_mutable_types_are_refused_in_nested_models():
-    class Nested(BaseModel):
-        model_config = ConfigDict(frozen=True)
-
-        notes: list[str] = []
-
-    with pytest.raises(AppError, match=r"^Nested.notes is of type list"):
-        App(bell(state=state_with(tuple[Nested, ...], ())))
-
-
-def test_a_model_that_holds_itself_is_taken():
-    class Branch(BaseModel):
-        model_config = ConfigDict(frozen=True)
-
-        branches: tuple["Branch", ...] = ()
-
-    Branch.model_rebuild(_types_namespace={"Branch": Branch})
-
-    App(bell(state=state_with(Branch, Branch())))
+    for handler in (bell(Rang), bell(state=state_with(tuple[Noted, ...], ()))):
+        with pytest.raises(AppError, match=r"^(Rang|Noted).notes is of type list.*: use tuple\[..., ...\].$"):
+            App(handler)
 
 
 class Unfrozen(State, frozen=False):
@@ -162,6 +167,11 @@ class Unresolved(State):
             state_with(Thawed, Thawed()),
             r"^Thawed is not frozen: set model_config = ConfigDict\(frozen=True\).$",
         ),
+        # Pydantic reads and writes bytes as UTF-8 unless it is told otherwise, in each model for itself.
+        (
+            state_with(Recording, Recording()),
+            "^Recording.sound is bytes: add ser_json_bytes='base64' and val_j",
+        ),
         (Unfrozen, "^Unfrozen is not frozen"),
         (Open, "^Open allows extra fields: declare each field"),
         (Private, "^Private has the private attribute _cache, which is not stored: make it a field.$"),
@@ -176,55 +186,20 @@ def test_what_would_change_or_not_come_back_is_refused(state, sentence):
 
 
 @pytest.mark.parametrize(
-    "field",
+    ("field", "is_taken"),
     [
-        Field(default=0, serialization_alias="ringCount"),
-        Field(default=0, validation_alias="ringCount"),
-        Field(default=0, validation_alias=AliasChoices("ringCount", "count")),
+        (Field(default=0, serialization_alias="ringCount"), False),
+        (Field(default=0, validation_alias="ringCount"), False),
+        (Field(default=0, validation_alias=AliasChoices("ringCount", "count")), False),
+        (Field(default=0, alias="ringCount"), True),
+        (Field(default=0, validation_alias=AliasChoices("rings", "ringCount")), True),
+        (Field(default=0, validation_alias=AliasChoices("old", "new"), serialization_alias="new"), True),
     ],
 )
-def test_a_field_that_is_written_under_one_name_and_read_under_another_is_refused(field):
+def test_a_field_is_read_under_the_name_that_it_is_written_under(field, is_taken):
     class Data(State):
         rings: int = field
 
-    with pytest.raises(
-        AppError,
-        match=r"^Data.rings is stored as '.*' and read by another name: give it one alias for both.$",
-    ):
+    sentence = "^Data.rings is stored as '.*' and read by another name: give it one alias for both.$"
+    with nullcontext() if is_taken else pytest.raises(AppError, match=sentence):
         App(bell(state=Data))
-
-
-@pytest.mark.parametrize(
-    "field",
-    [
-        Field(default=0, alias="ringCount"),
-        Field(default=0, validation_alias=AliasChoices("rings", "ringCount")),
-        Field(default=0, validation_alias=AliasChoices("old", "new"), serialization_alias="new"),
-    ],
-)
-def test_a_field_that_is_read_under_the_name_that_it_is_written_under_is_taken(field):
-    class Data(State):
-        rings: int = field
-
-    App(bell(state=Data))
-
-
-def test_bytes_in_a_nested_model_must_be_written_as_they_are_read():
-    # Pydantic reads and writes bytes as UTF-8 unless it is told otherwise, in each model for itself.
-    class Recording(BaseModel):
-        model_config = ConfigDict(frozen=True)
-
-        sound: bytes = b""
-
-    expected = "^Recording.sound is bytes: add ser_json_bytes='base64' and val_json_bytes='base64' to its model_config"
-    with pytest.raises(AppError, match=expected):
-        App(bell(state=state_with(Recording, Recording())))
-
-
-def test_bytes_in_a_nested_model_that_writes_base64_are_taken():
-    class Recording(BaseModel):
-        model_config = ConfigDict(frozen=True, ser_json_bytes="base64", val_json_bytes="base64")
-
-        sound: bytes = b""
-
-    App(bell(state=state_with(Recording, Recording())))

@@ -37,42 +37,18 @@ def module(monkeypatch: pytest.MonkeyPatch, name: str, file: str, **names: objec
     return made
 
 
-def bind() -> None:
+def test_modules_of_the_user_are_bound_and_a_library_is_not(monkeypatch):
+    draw = PYTHONS_OWN["uuid4"]
+    users = module(monkeypatch, "made_by_the_user", "/home/user/made_by_the_user.py", shy=Shy(), draw=draw)
+    library = module(monkeypatch, "a_library_of_others", f"/usr/lib/{LIBRARY}", draw=draw)
+
     Bindings([Onlooker], [Onlooker.look]).rebind()
 
-
-def test_the_handlers_module_and_those_that_it_uses_are_bound():
-    bind()
-
-    assert vars(onlooker)["uuid4"] is not PYTHONS_OWN["uuid4"]
+    assert vars(onlooker)["uuid4"] is not draw
     assert vars(helper)["datetime"].__module__ == "handlers.guard_patches"
-
-
-def test_a_module_of_the_user_is_bound_and_a_library_is_not(monkeypatch):
-    users = module(
-        monkeypatch, "made_by_the_user", "/home/user/made_by_the_user.py", draw=PYTHONS_OWN["uuid4"]
-    )
-    library = module(monkeypatch, "a_library_of_others", f"/usr/lib/{LIBRARY}", draw=PYTHONS_OWN["uuid4"])
-
-    bind()
-
-    assert users.draw is not PYTHONS_OWN["uuid4"]
+    assert users.draw is not draw
     assert isinstance(users.draw(), UUID)
-    assert library.draw is PYTHONS_OWN["uuid4"]
-
-
-def test_values_that_raise_when_they_are_asked_do_no_harm(monkeypatch):
-    users = module(
-        monkeypatch,
-        "made_by_the_user",
-        "/home/user/made_by_the_user.py",
-        shy=Shy(),
-        draw=PYTHONS_OWN["uuid4"],
-    )
-
-    bind()
-
-    assert users.draw is not PYTHONS_OWN["uuid4"]
+    assert library.draw is draw
 
 
 def test_a_module_that_is_imported_later_is_bound_before_the_next_message(monkeypatch):

@@ -21,6 +21,7 @@ from pydantic import (
     PrivateAttr,
     StrictInt,
     computed_field,
+    create_model,
     field_serializer,
     field_validator,
     model_serializer,
@@ -43,14 +44,6 @@ class Scalars(State):
     note: str | None = None
 
 
-class Inherited(Scalars):
-    more: int = 1
-
-
-class Required(BaseModel):
-    count: int
-
-
 class Validated(State):
     count: int = 0
 
@@ -68,20 +61,12 @@ class ValidatedWhole(State):
         return self
 
 
-class ValidatedByAnnotation(State):
-    count: Annotated[int, AfterValidator(abs)] = 0
-
-
 class Serialized(State):
     count: int = 0
 
     @field_serializer("count")
     def _doubled(self, value: int) -> int:
         return 2 * value
-
-
-class SerializedByAnnotation(State):
-    count: Annotated[int, PlainSerializer(lambda value: -value)] = 0
 
 
 class SerializedWhole(State):
@@ -120,44 +105,17 @@ class WithPrivateAttribute(State):
     _seen: list[int] = PrivateAttr(default_factory=list)
 
 
-class Aliased(State):
-    count: int = Field(0, alias="n")
-
-
-class AliasedInSchema(State):
-    count: int = Field(0, validation_alias=AliasChoices("n", "m"))  # type: ignore[pydantic-alias] # on purpose
-
-
-class Stripped(State):
-    model_config = ConfigDict(str_strip_whitespace=True)
-    name: str = ""
-
-
-class StrictModel(State):
-    model_config = ConfigDict(strict=True)
-    count: int = 0
-
-
-class Excluded(State):
-    count: int = Field(0, exclude=True)
-
-
 NOT_PLAIN: list[type[BaseModel]] = [
     Validated,
     ValidatedWhole,
-    ValidatedByAnnotation,
     Serialized,
-    SerializedByAnnotation,
     SerializedWhole,
     Computed,
     Initialised,
     PostInitialised,
     WithPrivateAttribute,
-    Aliased,
-    AliasedInSchema,
-    Stripped,
-    StrictModel,
-    Excluded,
+    create_model("Stripped", __config__=ConfigDict(str_strip_whitespace=True), name=(str, "")),
+    create_model("StrictModel", __config__=ConfigDict(strict=True), count=(int, 0)),
 ]
 
 
@@ -170,19 +128,14 @@ def plain_of(model_type: type[BaseModel]) -> Plain:
 
 def state_of(annotation: Any, default: Any) -> type[State]:
     """Return a state with one field of a type."""
-    return type(
-        "Odd", (State,), {"__annotations__": {"value": annotation}, "value": default, "__module__": __name__}
-    )
-
-
-@pytest.mark.parametrize("model_type", [Scalars, Inherited, Required])
-def test_a_flat_model_of_scalars_is_plain(model_type):
-    assert find_plain(model_type) is not None
+    return create_model("Odd", __base__=State, value=(annotation, default))
 
 
 @pytest.mark.parametrize("model_type", NOT_PLAIN)
-def test_a_model_with_a_rule_of_its_own_is_not_plain(model_type):
+def test_a_model_with_a_rule_of_its_own_is_not_plain_and_a_flat_one_of_scalars_is(model_type):
     assert find_plain(model_type) is None
+    for plain in (Scalars, create_model("More", __base__=Scalars, more=(int, 1)), state_of(int, ...)):
+        assert find_plain(plain) is not None
 
 
 @pytest.mark.parametrize(
@@ -190,6 +143,11 @@ def test_a_model_with_a_rule_of_its_own_is_not_plain(model_type):
     [
         (StrictInt, 0),
         (Annotated[int, Field(ge=0)], 0),
+        (Annotated[int, AfterValidator(abs)], 0),
+        (Annotated[int, PlainSerializer(lambda value: -value)], 0),
+        (int, Field(0, alias="n")),
+        (int, Field(0, validation_alias=AliasChoices("n", "m"))),
+        (int, Field(0, exclude=True)),
         (Annotated[str, Field(max_length=3)], ""),
         (Annotated[float, Field(allow_inf_nan=False)], 0.0),
         (int, Field(default_factory=int)),
@@ -237,6 +195,9 @@ def test_what_survives_comes_back_as_the_same_values_and_bytes(update, how):
     except CodecError:
         return
     if not plain_of(codec.model_type).survives(model, encoded):
+        assert how != "copied" or any(
+            type(value) is not type(whole.__dict__[name]) for name, value in update.items()
+        )
         return
 
     decoded, again = codec.canonical(model, encoded)
@@ -247,22 +208,10 @@ def test_what_survives_comes_back_as_the_same_values_and_bytes(update, how):
     assert decoded.model_fields_set == model.model_fields_set
 
 
-@given(
-    st.builds(
-        Scalars,
-        count=st.integers(-(2**70), 2**70),
-        share=st.floats(),
-        name=st.text(),
-        is_open=st.booleans(),
-        most=st.none() | st.integers(),
-        note=st.none() | st.text(),
-    )
-)
-def test_nearly_all_states_survive(state):
-    codec = Codec(Scalars)
-    whole = codec.decode(codec.encode(state))
-
-    assert plain_of(codec.model_type).survives(whole, codec.encode(whole))
+class WithCache(Scalars):
+    @cached_property
+    def double(self) -> int:
+        return 2 * self.count
 
 
 @pytest.mark.parametrize(
@@ -276,29 +225,15 @@ def test_nearly_all_states_survive(state):
         lambda state: state.__dict__.update(count=state.__dict__.pop("count")),
         lambda state: object.__setattr__(state, "count", 7),
         lambda state: setattr(state, "_hidden", []),
+        lambda state: state.double,
     ],
 )
-def test_each_change_of_a_state_is_seen(change):
-    codec = Codec(Scalars)
-    state = codec.decode(codec.encode(Scalars(count=1)))
+def test_each_change_of_a_state_is_seen_and_so_is_a_cached_property(change):
+    codec = Codec(WithCache)
+    state = codec.decode(codec.encode(WithCache(count=1)))
     values = list(state.__dict__.values())
     assert plain_of(codec.model_type).is_unchanged(state, values)
 
     change(state)
 
     assert not plain_of(codec.model_type).is_unchanged(state, values)
-
-
-def test_a_cached_property_is_seen_as_a_change():
-    class WithCache(State):
-        count: int = 0
-
-        @cached_property
-        def double(self) -> int:
-            return 2 * self.count
-
-    codec = Codec(WithCache)
-    state = codec.decode(codec.encode(WithCache()))
-    values = list(state.__dict__.values())
-
-    assert (state.double, plain_of(codec.model_type).is_unchanged(state, values)) == (0, False)

@@ -1,7 +1,5 @@
 """A state that an older version of the code stored is brought to today's schema, step by step."""
 
-import json
-
 import pytest
 
 from handlers import App, AppError, CodecError, State
@@ -22,53 +20,49 @@ class Data(State, version=3, upcasters={1: rename_count, 2: add_name}):
     name: str = ""
 
 
-def test_a_state_goes_through_every_upcaster_from_its_version_on():
-    codec = StateCodec(Data)
-
-    assert codec.upcast(b'{"count":7}', 1) == b'{"rings":7,"name":"unnamed"}'
-    assert codec.upcast(b'{"rings":7}', 2) == b'{"rings":7,"name":"unnamed"}'
+class Weighed(State, version=2, upcasters={1: lambda fields: {"weight": 5, "left": True, **fields}}):
+    weight: float = 0.0
 
 
-def test_a_state_of_todays_version_is_left_as_it_is():
-    stored = b'{"rings":7,"name":"Emmanuel"}'
-
-    assert StateCodec(Data).upcast(stored, 3) is stored
+class Recent(State, version=4, upcasters={2: add_name, 3: add_name}):
+    name: str = ""
 
 
-def test_what_upcasters_give_is_put_in_the_form_in_which_it_would_be_stored():
-    class Weighed(State, version=2, upcasters={1: lambda fields: {"weight": 5, "left": True, **fields}}):
-        weight: float = 0.0
-
-    assert StateCodec(Weighed).upcast(b"{}", 1) == b'{"weight":5.0}'
-
-
-def test_a_state_stored_by_newer_code_is_refused():
-    with pytest.raises(
-        CodecError,
-        match=r"^Data was stored in schema version 4; this code knows versions up to 3: deploy newer code.$",
-    ):
-        StateCodec(Data).upcast(b"{}", 4)
+@pytest.mark.parametrize(
+    ("state", "version", "stored", "upcast"),
+    [
+        (Data, 1, b'{"count":7}', b'{"rings":7,"name":"unnamed"}'),
+        (Data, 2, b'{"rings":7}', b'{"rings":7,"name":"unnamed"}'),
+        (Data, 3, b'{"rings":7,"name":"Emmanuel"}', b'{"rings":7,"name":"Emmanuel"}'),
+        (Weighed, 1, b"{}", b'{"weight":5.0}'),
+    ],
+)
+def test_a_state_goes_through_every_upcaster_from_its_version_on(state, version, stored, upcast):
+    assert StateCodec(state).upcast(stored, version) == upcast
 
 
-def test_a_state_older_than_the_oldest_upcaster_is_refused():
-    class Recent(State, version=3, upcasters={2: add_name}):
-        name: str = ""
-
-    with pytest.raises(
-        CodecError,
-        match=r"^Recent was stored in schema version 1, and there is no upcaster from version 1: bring it back.$",
-    ):
-        StateCodec(Recent).upcast(b"{}", 1)
-
-
-def test_an_upcaster_that_fails_is_named():
-    with pytest.raises(CodecError, match=r"^The upcaster of Data from version 1 failed: KeyError: 'count'$"):
-        StateCodec(Data).upcast(b"{}", 1)
-
-
-def test_an_upcaster_that_gives_no_valid_state_is_refused():
-    with pytest.raises(CodecError, match=r"^Data holds a value that its type does not allow: rings: "):
-        StateCodec(Data).upcast(json.dumps({"count": "many"}).encode(), 1)
+@pytest.mark.parametrize(
+    ("state", "version", "stored", "sentence"),
+    [
+        (
+            Data,
+            4,
+            b"{}",
+            "Data was stored in schema version 4; this code knows versions up to 3: deploy newer",
+        ),
+        (
+            Recent,
+            1,
+            b"{}",
+            "Recent was stored in schema version 1, and there is no upcaster from version 1: ",
+        ),
+        (Data, 1, b"{}", "The upcaster of Data from version 1 failed: KeyError: 'count'$"),
+        (Data, 1, b'{"count": "many"}', "Data holds a value that its type does not allow: rings: "),
+    ],
+)
+def test_a_state_that_cannot_be_brought_to_todays_schema_is_refused(state, version, stored, sentence):
+    with pytest.raises(CodecError, match=f"^{sentence}"):
+        StateCodec(state).upcast(stored, version)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +86,4 @@ def test_a_gap_between_schema_versions_is_refused(version, upcasters, steps):
 
 
 def test_old_upcasters_may_be_dropped_from_the_oldest_on():
-    class Recent(State, version=4, upcasters={2: add_name, 3: add_name}):
-        name: str = ""
-
     App(bell(state=Recent))

@@ -3,7 +3,9 @@
 import pytest
 from hypothesis import settings
 
+from eventstore import Table
 from runtime.versions import limits
+from tests.unit.runtime.tables import memory_table
 
 settings.register_profile("without a deadline", deadline=None)
 settings.load_profile("without a deadline")
@@ -13,3 +15,8 @@ settings.load_profile("without a deadline")
 def no_tail(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each commit become a run of its own, however few versions it has."""
     monkeypatch.setattr(limits, "MAX_SEGMENT_BYTES", 0)
+
+
+@pytest.fixture
+def table() -> Table:
+    return memory_table()

@@ -8,16 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventstore import InterceptedTable, StoreUnavailableError, drive
+from eventstore import StoreUnavailableError, drive
 from runtime.errors import LeaseHeldError, LeaseLostError
 from runtime.leases import LENGTH, SECOND, Lease, Leases
-from tests.unit.runtime.tables import memory_table, rows
+from tests.unit.runtime.tables import disturbed, lose_answer, memory_table, rows
 from tests.unit.runtime.worker import ToldClock
-
-
-@pytest.fixture
-def table():
-    return memory_table()
 
 
 @pytest.fixture
@@ -33,9 +28,7 @@ def leases(table, clock):
 def test_a_second_one_is_refused_and_told_who_holds_it_and_until_when(leases):
     drive(leases.take("ada on a (process 1)"))
 
-    with pytest.raises(
-        LeaseHeldError, match=r"by ada on a \(process 1\) until 2026-01-01T00:01:00.*--take-over"
-    ):
+    with pytest.raises(LeaseHeldError, match=r"by ada on a \(process 1\) until 2026-01-01T00:01:00.*--take"):
         drive(leases.take("grace on b (process 2)"))
     with pytest.raises(LeaseHeldError, match="ada"):
         drive(leases.check_free())
@@ -80,18 +73,13 @@ def test_whoever_lost_it_to_another_is_told_when_renewing_and_workers_when_they_
     drive(leases.check(taken.token))
 
 
-def test_workers_stop_when_nobody_renews_it(leases, clock):
+def test_workers_stop_when_nobody_renews_it_or_it_was_released(leases, clock):
     lease = drive(leases.take("ada"))
     clock.now += LENGTH
 
     with pytest.raises(LeaseLostError, match="its lease has expired"):
         drive(leases.check(lease.token))
-
-
-def test_workers_stop_when_it_was_released(leases):
-    lease = drive(leases.take("ada"))
     drive(leases.release(lease))
-
     with pytest.raises(LeaseLostError):
         drive(leases.check(lease.token))
 
@@ -103,30 +91,21 @@ def test_of_two_who_take_it_at_once_one_is_refused(table, clock, held):
         drive(others.take("somebody"))
         clock.now += LENGTH
 
-    def someone_is_faster(name, *_):
-        if name == "transact":
-            drive(others.take("grace"))
-
     with pytest.raises(LeaseHeldError, match="Somebody else has just begun"):
-        drive(Leases(InterceptedTable(table, someone_is_faster), clock).take("ada"))
+        drive(Leases(disturbed(table, lambda: others.take("grace")), clock).take("ada"))
     assert _holder(others) == "grace"
-
-
-def _lose_answer(name: str, *_: object) -> None:
-    if name == "transact":
-        raise StoreUnavailableError("The answer was lost.")
 
 
 def test_a_renewal_whose_answer_was_lost_is_no_loss(table, clock, leases):
     lease = drive(leases.take("ada"))
     with pytest.raises(StoreUnavailableError):
-        drive(Leases(InterceptedTable(table, after=_lose_answer), clock).renew(lease))
+        drive(Leases(disturbed(table, lose_answer, after=True), clock).renew(lease))
 
     renewed = drive(leases.renew(lease))
 
     assert (renewed.holder, renewed.token) == ("ada", lease.token)
     with pytest.raises(StoreUnavailableError):
-        drive(Leases(InterceptedTable(table, after=_lose_answer), clock).renew(renewed))
+        drive(Leases(disturbed(table, lose_answer, after=True), clock).renew(renewed))
     drive(leases.release(renewed))
     assert rows(table) == {}
 

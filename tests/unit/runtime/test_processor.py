@@ -147,9 +147,7 @@ def test_a_dead_letter_in_one_handler_leaves_the_other_alone():
     assert log.entries == ["bell", "bell again"]
 
 
-def test_a_message_that_no_handler_takes_is_a_dead_letter_of_none():
-    table = memory_table()
-
+def test_a_message_that_no_handler_takes_is_a_dead_letter_of_none(table):
     (outcome,) = process(App(Bell), table, delivery("m-1", "Heard", {"by": "x"}))
 
     assert ends([outcome]) == ["unknown_type"]
@@ -203,9 +201,7 @@ def test_json_in_bytes_is_told_from_msgpack(begin):
         assert "these are JSON" in (outcome.error or "")
 
 
-def test_the_business_id_is_read_from_the_body_when_the_sender_does_not_name_it():
-    table = memory_table()
-
+def test_the_business_id_is_read_from_the_body_when_the_sender_does_not_name_it(table):
     process(diary.app, table, write("a"))
     process(diary.app, table, write("b", business_id="d-1"))
     process(diary.app, table, write("c", business_id=""))  # names none
@@ -214,8 +210,7 @@ def test_the_business_id_is_read_from_the_body_when_the_sender_does_not_name_it(
 
 
 @pytest.mark.parametrize("spelling", [str(GAME).upper(), GAME.hex, f"{{{GAME}}}", GAME.urn, str(GAME)])
-def test_a_uuid_for_a_business_id_is_one_game_however_it_is_spelled(spelling):
-    table = memory_table()
+def test_a_uuid_for_a_business_id_is_one_game_however_it_is_spelled(table, spelling):
     body = {"game_id": spelling, "position": 1}
 
     outcomes = [
@@ -228,8 +223,7 @@ def test_a_uuid_for_a_business_id_is_one_game_however_it_is_spelled(spelling):
     assert made_by(table, "ShootingRange", str(GAME)) == ["m-1", "m-2", "m-3"]
 
 
-def test_a_text_for_a_business_id_is_taken_to_the_letter():
-    table = memory_table()
+def test_a_text_for_a_business_id_is_taken_to_the_letter(table):
     body = {"diary": str(GAME).upper()}
 
     (outcome,) = process(diary.app, table, delivery("m-1", "Ponder", body, business_id=str(GAME).upper()))
@@ -238,8 +232,7 @@ def test_a_text_for_a_business_id_is_taken_to_the_letter():
     assert ends([outcome, other]) == ["processed", "business_id_mismatch"]
 
 
-def test_a_packed_body_is_the_same_message_as_its_json():
-    table = memory_table()
+def test_a_packed_body_is_the_same_message_as_its_json(table):
     packed = delivery("a", "Write", msgpack.packb({"line": "a", "diary": "d-1"}))
 
     (first,) = process(diary.app, table, packed)

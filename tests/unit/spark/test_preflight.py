@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from runtime.spark.preflight import ship
+from runtime.spark.session import ship
 
 
 class Session:

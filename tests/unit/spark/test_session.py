@@ -28,7 +28,7 @@ from runtime.spark.session import (
     with_retries,
 )
 from runtime.spark.streaming.query import run_stream
-from runtime.spark.worker.connection import check_reach
+from runtime.spark.worker.connection import check_scope
 from samples.shooting_range import app
 
 PLAN = "== Physical Plan ==\n*(1) Range (0, 1, step=1, splits=12)\n"
@@ -53,46 +53,38 @@ def of_connect(host: str, **settings: str) -> Any:
     return made
 
 
-@pytest.mark.parametrize(
-    ("settings", "cores"),
-    [
-        ({"spark_master": "local"}, 1),
-        ({"spark_master": "local[3]"}, 3),
-        ({"spark_master": "local[3,4]"}, 3),
-        ({"spark_master": "local[3]", "spark_default_parallelism": "7"}, 7),
-    ],
-)
-def test_settings_say_how_many_tasks_there_are(settings, cores):
-    session: Any = Session(**settings)
-    assert (cores_of(session), session.asked) == (cores, [])
-
-
-def test_of_a_cluster_and_of_all_cores_a_plan_says_it():
-    for master in ("spark://host:7077", "local[*,4]"):
-        session: Any = Session(spark_master=master)
-        assert (cores_of(session), len(session.asked)) == (12, 1)
+def test_settings_say_how_many_tasks_there_are_and_of_a_cluster_and_of_all_cores_a_plan():
+    for settings, cores, asked in [
+        ({"spark_master": "local"}, 1, 0),
+        ({"spark_master": "local[3]"}, 3, 0),
+        ({"spark_master": "local[3,4]"}, 3, 0),
+        ({"spark_master": "local[3]", "spark_default_parallelism": "7"}, 7, 0),
+        ({"spark_master": "spark://host:7077"}, 12, 1),
+        ({"spark_master": "local[*,4]"}, 12, 1),
+    ]:
+        session: Any = Session(**settings)
+        assert (cores_of(session), len(session.asked)) == (cores, asked)
 
 
 def test_a_server_of_another_machine_does_not_see_the_files_of_this_one():
     assert master_of(of_connect("localhost", spark_master="local[2]")) == "local[2]"
     assert master_of(of_connect("far.away", spark_master="local[2]")) == "sc://far.away"
-    store = SimpleNamespace(stores=[SimpleNamespace(scope="machine")])
     with pytest.raises(UsageError, match=r"the workers of sc://far\.away may run on others"):
-        check_reach(store, of_connect("far.away", spark_master="local[2]"))  # type: ignore[arg-type]
+        check_scope("machine", "sc://far.away")
 
 
-@pytest.mark.parametrize(
-    ("place", "may_be"),
-    [
-        ("local[2]", True),
-        ("sc://localhost:15002", True),
-        ("sc://127.0.0.1/;token=x", True),
-        ("sc://far.away:15002", False),
-        ("spark://localhost:7077", False),
-    ],
-)
-def test_what_may_work_on_this_machine(place, may_be):
-    assert may_be_local(place) is may_be
+def test_what_works_on_this_machine_and_what_may():
+    for place, may_be, certainly in [
+        ("local", True, True),
+        ("local[2]", True, True),
+        ("local[*,4]", True, True),
+        ("local-cluster[2,1,1024]", False, False),
+        ("spark://localhost:7077", False, False),
+        ("sc://localhost:15002", True, False),
+        ("sc://127.0.0.1/;token=x", True, False),
+        ("sc://far.away:15002", False, False),
+    ]:
+        assert (may_be_local(place), is_local(place)) == (may_be, certainly)
 
 
 def test_a_platform_that_does_not_tell_its_settings():
@@ -135,14 +127,6 @@ def test_a_stream_is_refused_where_its_micro_batches_would_run_elsewhere(tmp_pat
 )
 def test_a_local_master_tries_a_failed_task_again(given, used):
     assert with_retries(given) == used
-
-
-@pytest.mark.parametrize(
-    ("master", "local"),
-    [("local", True), ("local[*,4]", True), ("local-cluster[2,1,1024]", False), ("spark://host:7077", False)],
-)
-def test_only_local_masters_share_the_files_of_the_driver(master, local):
-    assert is_local(master) is local
 
 
 ZONE = "spark.sql.session.timeZone"

@@ -99,13 +99,12 @@ def test_streams_are_counted_by_what_holds_them_with_the_requests_that_they_took
         watched.append(InterceptedTable(around))
         return watched[-1]
 
-    rows = run(job(place, wrap=watch))
+    rows = run(job(place, wrap=watch), KeyRange(before="Diary-04"), KeyRange(first="Diary-04"))
 
     assert kinds(rows) == {("Diary", "given", "open_batch"): 12}
-    (of_streams,) = [row for row in rows if row["handler"]]
-    assert (of_streams["cut"], of_streams["versions"], of_streams["rows"]) == (12, 12, 12)
-    assert of_streams["bytes"] > 0
-    assert sum(row["requests"] for row in rows) == watched[0].calls
+    sums = {name: sum(row[name] for row in rows) for name in ("cut", "versions", "rows", "bytes", "requests")}
+    assert (sums["cut"], sums["versions"], sums["rows"], sums["bytes"] > 0) == (12, 12, 12, True)
+    assert sums["requests"] == sum(each.calls for each in watched)
 
 
 def test_a_row_for_each_stream_is_given_where_that_is_asked_for(place, table):
@@ -165,12 +164,6 @@ def test_keys_are_read_page_by_page_while_streams_are_cut(place, table, monkeypa
     assert calls.index("transact") < max(number for number, name in enumerate(calls) if name == "scan")
 
 
-def test_each_stream_is_in_one_of_its_ranges(place, table):
-    rows = run(job(place), KeyRange(before="Diary-04"), KeyRange(first="Diary-04"))
-
-    assert kinds(rows) == {("Diary", "given", "open_batch"): 12}
-
-
 def test_a_worker_whose_lease_was_taken_over_stops_before_its_next_streams(place, table, monkeypatch):
     # Given a worker that looks at the lease before each stream
     monkeypatch.setattr(truncation, "RENEW_SECONDS", 0)
@@ -193,20 +186,16 @@ def test_a_worker_whose_lease_was_taken_over_stops_before_its_next_streams(place
     assert len(cut_streams(table)) == 12
 
 
-def test_a_worker_that_comes_late_does_not_begin(place, table):
-    drive(Leases(table, CLOCK).take("grace"))
+def test_a_lease_of_another_one_or_that_nobody_renews_stops_workers_before_they_begin(place, table):
+    early = FrozenClock(NOW - lease_module.LENGTH)
+    lease = drive(Leases(table, early).take("ada"))
+    with pytest.raises(LeaseLostError, match="has expired"):
+        run(job(place, token=lease.token))
 
+    drive(Leases(table, CLOCK).take("grace"))
     with pytest.raises(LeaseLostError):
         run(job(place, token="another"))
     assert cut_streams(table) == set()
-
-
-def test_a_lease_that_nobody_renews_stops_its_workers(place, table):
-    early = FrozenClock(NOW - lease_module.LENGTH)
-    lease = drive(Leases(table, early).take("ada"))
-
-    with pytest.raises(LeaseLostError, match="has expired"):
-        run(job(place, token=lease.token))
 
 
 def test_a_stream_that_cannot_be_read_costs_no_other_one_its_truncation(place, table, tmp_path):
@@ -247,12 +236,14 @@ def found(empty_place: TablePlace) -> Lease | None:
 
 
 @pytest.mark.usefixtures("_quick")
-def test_it_is_held_in_the_block_and_given_back_after_it(empty_place):
-    with holding(empty_place, system_clock, take_over=False) as token:
+@pytest.mark.parametrize("take_over", [False, True])
+def test_it_is_held_in_the_block_and_given_back_after_it(empty_place, take_over):
+    if take_over:
+        drive(leases(empty_place).take("ada"))
+    with holding(empty_place, system_clock, take_over=take_over) as token:
         held = found(empty_place)
         assert held is not None
-        assert held.token == token
-        assert "(process " in held.holder
+        assert (held.token, "(process " in held.holder) == (token, True)
         with pytest.raises(LeaseHeldError), holding(empty_place, system_clock, take_over=False):
             pytest.fail("It was taken twice.")
 
@@ -305,16 +296,6 @@ def test_whoever_it_is_taken_from_is_told_and_leaves_it_to_the_other(empty_place
     held = found(empty_place)
     assert held is not None
     assert held.holder == "grace"
-
-
-@pytest.mark.usefixtures("_quick")
-def test_it_is_taken_over_on_demand(empty_place):
-    drive(leases(empty_place).take("ada"))
-
-    with holding(empty_place, system_clock, take_over=True) as token:
-        held = found(empty_place)
-        assert held is not None
-        assert held.token == token
 
 
 DIARIES = ("d-1", "d-2", "d-3")
@@ -467,35 +448,21 @@ def test_in_no_second_is_more_than_one_token_more_taken_than_the_pace(per_second
         assert len(within) <= per_second + 1
 
 
-def test_what_was_not_taken_is_not_saved_up():
+def test_what_was_not_taken_is_not_saved_up_and_those_who_ask_at_once_wait_one_after_another():
     time = Time()
     pace = Pace(10, time)
     time.now += 60
 
-    assert [pace.take() for _ in range(3)] == pytest.approx([0, 0.1, 0.2])
+    assert [pace.take() for _ in range(4)] == pytest.approx([0, 0.1, 0.2, 0.3])
 
 
-def test_those_who_ask_at_once_wait_one_after_another():
-    pace = Pace(4, Time())
+def test_each_call_of_a_table_waits_for_its_turn_where_there_is_a_pace_and_is_counted():
+    for pace, seconds in [(2, 1.0), (None, 0.0)]:
+        time, table = Time(), memory_table()
+        paced = PacedTable(table, Pace(pace, time) if pace else None, time.sleep)
 
-    assert [pace.take() for _ in range(4)] == [0, 0.25, 0.5, 0.75]
+        drive(paced.transact("a", [Operation.insert("1", {}), Operation.insert("2", {})]))
+        drive(paced.get("a", "1"))
+        drive(paced.query("a", "1", "2"))
 
-
-def test_each_call_of_a_table_waits_for_its_turn_and_is_counted():
-    time, table = Time(), memory_table()
-    paced = PacedTable(table, Pace(2, time), time.sleep)
-
-    drive(paced.transact("a", [Operation.insert("1", {}), Operation.insert("2", {})]))
-    drive(paced.get("a", "1"))
-    drive(paced.query("a", "1", "2"))
-
-    assert time.now == 1001.0
-    assert paced.calls == 3
-
-
-def test_without_a_pace_calls_are_only_counted():
-    paced = PacedTable(memory_table())
-
-    drive(paced.get("a", "1"))
-
-    assert paced.calls == 1
+        assert (time.now, paced.calls) == (1000.0 + seconds, 3)

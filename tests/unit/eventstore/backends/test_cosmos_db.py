@@ -153,7 +153,7 @@ def test_a_refusal_says_what_it_means_for_the_stream(run, service, table):
             run(Stream.write(stream, EventData({}, id="first")))
 
 
-def test_a_missing_table_is_no_missing_row(run, service, table):
+def test_a_missing_table_is_no_missing_row(run, service, table, monkeypatch):
     # Of a row in a transaction the message begins with the operation's number, of the table it does not.
     service.answers = [refused(404, "ResourceNotFound", MISSING), error(404, "ResourceNotFound", MISSING)]
     # Of a row that is read and of a table the same is said: it is asked for once more in its table.
@@ -168,14 +168,10 @@ def test_a_missing_table_is_no_missing_row(run, service, table):
     with pytest.raises(TableNotFoundError):
         run(table.get("p", "r"))
 
-
-def test_in_azure_storage_a_missing_row_need_not_be_numbered(run, service, table, monkeypatch):
-    monkeypatch.setattr(Account, "is_cosmos", False)
+    monkeypatch.setattr(Account, "is_cosmos", False)  # in Azure Storage a row need not be numbered
     service.answers = [refused(404, "ResourceNotFound", MISSING)]
-
     with pytest.raises(RowNotFoundError) as raised:
         write(run, table, Operation.delete("a"))
-
     assert (raised.value.row_key, raised.value.index) == ("a", 0)
 
 
@@ -228,40 +224,19 @@ def test_other_refusals_are_said_to_be(run, service, table, inside, status, code
     assert type(raised.value) is kind
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        (
-            201,
-            JSON,
-            b'{"TableName":"games","odata.metadata":"https://acct.table.cosmos.azure.com/$metadata"}',
-        ),
-        error(409, "TableAlreadyExists", "The specified table already exists."),
-    ],
-)
-def test_a_table_is_opened(run, service, table, answer):
-    service.answers = [answer]
-
-    run(table._store.table("games"))
-
-
-def test_rows_of_a_page_are_put_in_the_order_of_their_keys(run, service, table):
+def test_a_page_is_put_in_the_order_of_its_keys_and_its_continuation_comes_back_as_it_was_given(
+    run, service, table
+):
     keys = ["SS-SE-0000000002", "SS-HEAD", "SS-SE-0000000001"]
-    service.answers = [page(*keys), page(*keys)]
-
-    assert [row.row_key for row in read(run, table).rows] == sorted(keys)
-    assert [event.version for event in run(Stream.read(Partition(table, "p"))).events] == [1, 2]
-
-
-def test_a_continuation_comes_back_as_it_was_given(run, service, table):
     token = '[{"token":"jHoxAKfRfT4CAA+/AA==","range":{"min":"","max":"FF"}}]'
-    service.answers = [page("a", continuation=token), page("b")]
+    service.answers = [page(*keys, continuation=token), page(*keys), page(*keys)]
 
     first = read(run, table)
     second = run(table.query("p", "a", "z", continuation=first.continuation))
 
-    assert (second.rows[0].row_key, second.continuation) == ("b", None)
-    _, path, _ = service.requests[1][0].split(" ")
-    query = parse_qs(urlsplit(path).query)
+    assert [row.row_key for row in first.rows] == sorted(keys)
+    assert second.continuation is None
+    query = parse_qs(urlsplit(service.requests[1][0].split(" ")[1]).query)
     assert (query["NextPartitionKey"], query["NextRowKey"]) == ([token], ["NA"])
     assert query["$filter"] == ["PartitionKey eq 'p' and RowKey ge 'a' and RowKey le 'z'"]
+    assert [event.version for event in run(Stream.read(Partition(table, "p"))).events] == [1, 2]

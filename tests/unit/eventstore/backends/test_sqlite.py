@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
@@ -15,16 +16,13 @@ import pytest
 from eventstore import (
     ANY_ETAG,
     DamagedRowError,
-    EventData,
     Int64,
     InvalidKeyError,
     Operation,
-    Partition,
     PayloadTooLargeError,
     RowError,
     StoreUnavailableError,
     StoreUrlError,
-    Stream,
     TableNotFoundError,
     Value,
     connect,
@@ -98,92 +96,67 @@ def test_rows_are_there_after_the_store_was_closed(opened, store, table, path):
     assert row.properties == {"V": 1}
 
 
-def test_calls_never_suspend(table):
-    partition = Partition(table, "p")
-    stream = drive(Stream.write(partition, EventData({"N": 1}), expected_version=0)).stream
-    drive(Stream.truncate(stream, 2))
-    drive(table.scan("SS-HEAD"))
-    drive(table.barrier())
-
-    assert drive(Stream.read(partition)).stream.first_version == 2
+def a_later_format(path):
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("PRAGMA user_version=2")
 
 
-@pytest.mark.parametrize("make", [Path.mkdir, lambda path: path.write_bytes(b"no database at all" * 100)])
-def test_what_is_no_database_file_cannot_be_used(path, make):
+@pytest.mark.parametrize(
+    ("make", "name", "told"),
+    [
+        (Path.mkdir, "", r"store\.db cannot be used"),
+        (lambda path: path.write_bytes(b"no database at all" * 100), "", r"store\.db cannot be used"),
+        (lambda path: path.write_text("a file"), "/store.db", "folder"),
+        (a_later_format, "", "format 2"),
+    ],
+)
+def test_what_is_no_database_file_of_this_format_cannot_be_used(path, make, name, told):
     make(path)
 
-    with pytest.raises(StoreUrlError, match=r"store\.db cannot be used"):
-        drive(connect(f"sqlite:///{path}").table("games"))
+    with pytest.raises(StoreUrlError, match=told):
+        drive(connect(f"sqlite:///{path}{name}").table("games"))
 
 
-def test_a_folder_that_is_a_file_cannot_be_used(path):
-    path.write_text("a file")
+class AmidRecovery:
+    """Answers as SQLite does while others read the log that a killed process has left, or without shared memory."""
 
-    with pytest.raises(StoreUrlError, match="folder"):
-        drive(connect(f"sqlite:///{path}/store.db").table("games"))
-
-
-def test_a_file_of_a_later_format_cannot_be_used(store, table, path):
-    drive(store.close())
-    with sqlite3.connect(path) as other:
-        other.execute("PRAGMA user_version=2")
-    other.close()
-
-    with pytest.raises(StoreUrlError, match="format 2"):
-        drive(connect(f"sqlite:///{path}").table("games"))
-
-
-class WithoutWal:
-    """Answers as SQLite does on a file system without shared memory."""
+    def __init__(self, refusals=0, code=0, mode="wal"):
+        self.refusals, self._code, self._mode = refusals, code, mode
 
     def execute(self, statement):
         assert statement == "PRAGMA journal_mode=WAL"
-        return self
-
-    def fetchone(self):
-        return ("delete",)
-
-
-def test_a_file_system_without_a_write_ahead_log_is_refused(path):
-    with pytest.raises(StoreUrlError, match=r"write-ahead log.*'delete'"):
-        SqliteFile(path)._switch_to_wal(cast("sqlite3.Connection", WithoutWal()))
-
-
-class AmidRecovery(WithoutWal):
-    """Answers as SQLite does while others read the log that a killed process has left."""
-
-    def __init__(self, refusals, code):
-        self.refusals = refusals
-        self._code = code
-
-    def execute(self, statement):
         if self.refusals:
             self.refusals -= 1
             error = sqlite3.OperationalError("locking protocol")
             error.sqlite_errorcode = self._code
             raise error
-        return super().execute(statement)
+        return self
 
     def fetchone(self):
-        return ("wal",)
+        return (self._mode,)
+
+    def switch(self, path):
+        SqliteFile(path)._switch_to_wal(cast("sqlite3.Connection", self))
+
+
+def test_a_file_system_without_a_write_ahead_log_is_refused(path):
+    with pytest.raises(StoreUrlError, match=r"write-ahead log.*'delete'"):
+        AmidRecovery(mode="delete").switch(path)
 
 
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_BUSY_RECOVERY])
-def test_a_log_that_others_recover_is_waited_for(path, monkeypatch, code):
+def test_a_log_that_others_recover_is_waited_for_and_not_without_end(path, monkeypatch, code):
     monkeypatch.setattr(sqlite, "_WAL_PAUSE_SECONDS", 0)
     connection = AmidRecovery(3, code)
 
-    SqliteFile(path)._switch_to_wal(cast("sqlite3.Connection", connection))
+    connection.switch(path)
 
     assert connection.refusals == 0
-
-
-@pytest.mark.parametrize("code", [sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_IOERR])
-def test_a_log_is_not_waited_for_without_end(path, monkeypatch, code):
-    monkeypatch.setattr(sqlite, "_WAL_SECONDS", -1)
-
     with pytest.raises(sqlite3.OperationalError, match="locking protocol"):
-        SqliteFile(path)._switch_to_wal(cast("sqlite3.Connection", AmidRecovery(1, code)))
+        AmidRecovery(1, sqlite3.SQLITE_IOERR).switch(path)
+    monkeypatch.setattr(sqlite, "_WAL_SECONDS", -1)
+    with pytest.raises(sqlite3.OperationalError, match="locking protocol"):
+        AmidRecovery(1, code).switch(path)
 
 
 def test_a_file_that_is_not_there_is_not_made_to_look_for_a_table(opened, tmp_path):
@@ -195,12 +168,8 @@ def test_a_file_that_is_not_there_is_not_made_to_look_for_a_table(opened, tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_store_of_a_file_may_be_replaced(store):
-    assert isinstance(store, MayBeReplaced)
-    assert not isinstance(connect("memory:"), MayBeReplaced)
-
-
 def test_a_file_that_was_deleted_or_made_anew_is_told_from_the_one_that_is_open(opened, store, path):
+    assert [isinstance(each, MayBeReplaced) for each in (store, connect("memory:"))] == [True, False]
     assert not store.is_replaced()
     drive(store.table("states"))
     assert not store.is_replaced()
@@ -459,16 +428,6 @@ SMALL: dict[str, Value] = {
 LARGE: dict[str, Value] = {"Long": b"l" * 3000, "Middle": b"m" * 2000, "Short": b"s" * (LARGE_BYTES + 1)}
 
 
-def test_large_properties_stand_apart_the_shortest_first():
-    small, large = pack(packer(), {**SMALL, **LARGE})
-
-    assert large == b"s" * (LARGE_BYTES + 1) + b"m" * 2000 + b"l" * 3000
-    assert len(small) < 1000
-    assert unpack(small, large) == {**SMALL, **LARGE}
-    assert pack(packer(), SMALL)[1] is None
-    assert unpack(*pack(packer(), SMALL)) == SMALL
-
-
 @pytest.mark.parametrize(
     ("select", "needed"),
     [
@@ -480,10 +439,18 @@ def test_large_properties_stand_apart_the_shortest_first():
         (["Long", "Short"], 5513),
     ],
 )
-def test_a_selection_needs_only_the_beginning_of_the_large_part(select, needed):
+def test_large_properties_stand_apart_the_shortest_first_and_a_selection_reads_their_beginning(
+    select, needed
+):
     row = {**SMALL, **LARGE}
     small, large = pack(packer(), row)
-    assert large is not None
+    assert large == b"s" * (LARGE_BYTES + 1) + b"m" * 2000 + b"l" * 3000
+    assert unpack(small, large) == row
+    assert pack(packer(), SMALL)[1] is None
+    assert unpack(*pack(packer(), SMALL)) == SMALL
+    for cut in (large[:-1], None):
+        with pytest.raises(ValueError, match="cut short"):
+            unpack(small, cut)
     lengths = []
 
     def read_large(_, length):
@@ -494,16 +461,6 @@ def test_a_selection_needs_only_the_beginning_of_the_large_part(select, needed):
 
     assert selected == {name: row[name] for name in select if name in row}
     assert sum(lengths) == needed
-
-
-def test_a_large_part_that_is_cut_short_is_an_error():
-    small, large = pack(packer(), LARGE)
-    assert large is not None
-
-    with pytest.raises(ValueError, match="cut short"):
-        unpack(small, large[:-1])
-    with pytest.raises(ValueError, match="cut short"):
-        unpack(small, None)
 
 
 @pytest.mark.parametrize(
@@ -517,15 +474,11 @@ def test_a_large_part_that_is_cut_short_is_an_error():
         msgpack.packb({"A": b"x" * 65537}),
         msgpack.packb({1: 2}),
         msgpack.packb({"A": 1}) + b"more",
-        *OF_ANOTHER_SHAPE.values(),
     ],
 )
-def test_damaged_bytes_are_an_error(damaged):
+def test_damaged_bytes_and_a_type_without_a_form_are_an_error(damaged):
     with pytest.raises((ValueError, TypeError, msgpack.exceptions.UnpackException)):
         unpack(damaged, None)
-
-
-def test_a_type_that_has_no_form_is_an_error():
     with pytest.raises(TypeError, match="complex"):
         pack(packer(), {"A": 1j})  # type: ignore[dict-item]
 
@@ -556,6 +509,8 @@ def traces(path):
 
 @pytest.mark.parametrize("checkpointed", [False, True])
 def test_no_file_holds_a_trace(path, table, checkpointed):
+    in_memory = drive(connect("memory:").table("games"))
+    assert [isinstance(each, LeavesTraces) for each in (table, in_memory)] == [True, False]
     write_and_delete(table)
     if checkpointed:
         table._file.connection().execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -565,11 +520,6 @@ def test_no_file_holds_a_trace(path, table, checkpointed):
 
     assert traces(path) == set()
     assert {row.properties["Text"] for row in drive(table.query("q", "", "~")).rows} == {"silence"}
-
-
-def test_a_table_says_that_its_store_leaves_traces(table):
-    assert isinstance(table, LeavesTraces)
-    assert not isinstance(drive(connect("memory:").table("games")), LeavesTraces)
 
 
 @pytest.mark.parametrize("reads", [False, True])

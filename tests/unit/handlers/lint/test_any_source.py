@@ -9,7 +9,7 @@ import pytest
 from handlers.lint import SourceError, Target, check
 from handlers.lint.interpreter import Interpreter
 from handlers.lint.source import FunctionNode
-from handlers.lint.values import Arguments, Checker, Function, FunctionDefinition, Object
+from handlers.lint.values import OPEN, Checker, Function, instance
 from tests.unit.handlers.lint.conftest import codes
 
 LARGE = [
@@ -129,20 +129,21 @@ def test_a_class_that_is_not_in_the_source(tmp_path):
 
 def follow_all(module, checker):
     """Follow each function of a module with unknown arguments, and return how many there are."""
-    followed = 0
-    for definition in definitions(module, checker):
-        me = Object(definition.owner) if definition.owner else None
-        definition.scope.call(Function(definition, me), Arguments(is_open=True), definition.node)
-        followed += 1
-    return followed
+    top = checker.top(module)
+    classes = [top.class_of(node) for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef)]
+    functions = [
+        *(
+            each.function(node, instance(each))
+            for each in classes
+            for node in each.node.body
+            if is_function(node)
+        ),
+        *(Function(node, top) for node in module.tree.body if is_function(node)),
+    ]
+    for function in functions:
+        top.call((function,), OPEN, function.node)
+    return len(functions)
 
 
-def definitions(module, checker):
-    scope = checker.top(module)
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.ClassDef):
-            owner = scope.class_of(node)
-            yield from (owner.function(each) for each in node.body if isinstance(each, FunctionNode))
-    yield from (
-        FunctionDefinition(node, scope) for node in module.tree.body if isinstance(node, FunctionNode)
-    )
+def is_function(node):
+    return isinstance(node, FunctionNode)

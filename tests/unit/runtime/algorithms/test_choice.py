@@ -32,8 +32,7 @@ def test_a_store_that_the_algorithm_does_not_use_is_refused(store, user):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_the_ids_and_tokens_may_stand_beside_the_states(algorithm):
-    table = memory_table()
+def test_the_ids_and_tokens_may_stand_beside_the_states(table, algorithm):
     world = World(algorithm, diary.app, states=table, other=table)
 
     outcomes = world.deliver(write("a"), write("a"), write("b"))

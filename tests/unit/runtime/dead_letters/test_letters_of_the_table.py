@@ -21,7 +21,7 @@ from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.versions import limits
 from tests.unit.runtime.dead_letters.post import ALL, PostOffice, parcel
 from tests.unit.runtime.patience import PATIENCE
-from tests.unit.runtime.tables import memory_table, rows
+from tests.unit.runtime.tables import rows
 from tests.unit.runtime.worker import ToldClock
 
 STRANGE = Envelope("m-1", "Strange", "{}", enqueued_at=7, headers={"a": "b"})
@@ -42,8 +42,7 @@ def found(table, selection: Selection = ALL) -> list[FoundLetter]:
     return drive(read())
 
 
-def test_it_is_the_delivery_as_it_was():
-    table = memory_table()
+def test_it_is_the_delivery_as_it_was(table):
     keep(table, refused())
 
     (letter,) = found(table)
@@ -54,8 +53,7 @@ def test_it_is_the_delivery_as_it_was():
     assert (letter.letter.batch, letter.letter.tries) == ("batch-1", 1)
 
 
-def test_copies_and_other_attempts_add_nothing():
-    table = memory_table()
+def test_copies_and_other_attempts_add_nothing(table):
     keep(table, refused(), refused())
     before = rows(table)
 
@@ -68,16 +66,13 @@ def test_copies_and_other_attempts_add_nothing():
     assert [each.handler for each in found(table, Selection(handler="Boxes"))] == ["Boxes"]
 
 
-def test_an_outcome_that_is_no_dead_letter_is_not_kept():
-    table = memory_table()
-
+def test_an_outcome_that_is_no_dead_letter_is_not_kept(table):
     keep(table, *PostOffice().batch(parcel("a")))
 
     assert found(table) == []
 
 
-def test_a_redrive_that_refuses_it_again_counts_its_tries_once():
-    table = memory_table()
+def test_a_redrive_that_refuses_it_again_counts_its_tries_once(table):
     keep(table, refused())
     redrive = BatchContext("redrive", is_redrive=True, number=2)
 
@@ -87,8 +82,7 @@ def test_a_redrive_that_refuses_it_again_counts_its_tries_once():
     assert [(each.letter.tries, each.letter.batch) for each in found(table)] == [(2, "redrive")]
 
 
-def test_a_letter_that_was_refused_again_is_not_removed():
-    table = memory_table()
+def test_a_letter_that_was_refused_again_is_not_removed(table):
     keep(table, refused())
     (before,) = found(table)
     assert before.row == row_key(None, STRANGE)
@@ -101,9 +95,8 @@ def test_a_letter_that_was_refused_again_is_not_removed():
     assert found(table) == []
 
 
-def test_a_task_adds_no_more_than_its_limit(monkeypatch: pytest.MonkeyPatch):
+def test_a_task_adds_no_more_than_its_limit(table, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(limits, "MAX_TASK_LETTERS", 120)
-    table = memory_table()
     many = [refused(STRANGE._replace(message_id=f"m-{number}")) for number in range(200)]
 
     keep(table, *many)
@@ -113,16 +106,13 @@ def test_a_task_adds_no_more_than_its_limit(monkeypatch: pytest.MonkeyPatch):
     assert len(found(table)) == 200
 
 
-def test_one_that_is_too_large_for_a_row_is_in_the_outcomes_only():
-    table = memory_table()
-
+def test_one_that_is_too_large_for_a_row_is_in_the_outcomes_only(table):
     keep(table, refused(STRANGE._replace(body="x" * limits.MAX_LETTER_BYTES)), refused())
 
     assert len(found(table)) == 1
 
 
-def test_large_ones_are_kept_in_several_transactions():
-    table = memory_table()
+def test_large_ones_are_kept_in_several_transactions(table):
     large = [refused(STRANGE._replace(body=f"{number}" + "x" * 600_000)) for number in range(12)]
 
     keep(table, *large)
@@ -139,9 +129,7 @@ def test_large_ones_are_kept_in_several_transactions():
         (parcel("m", "x" * 600), "key_too_long"),
     ],
 )
-def test_a_single_message_that_reaches_no_stream_is_one_too(message: Envelope, reason: str):
-    table = memory_table()
-
+def test_a_single_message_that_reaches_no_stream_is_one_too(table, message: Envelope, reason: str):
     for _ in range(2):
         (outcome,) = drive(PostOffice(table=table).processor().process(message))
 
@@ -151,8 +139,7 @@ def test_a_single_message_that_reaches_no_stream_is_one_too(message: Envelope, r
     assert {partition for partition, _ in rows(table)} == {PARTITION}
 
 
-def test_a_redriven_message_is_a_letter_no_more():
-    table = memory_table()
+def test_a_redriven_message_is_a_letter_no_more(table):
     a, b = parcel("a"), parcel("b")
     letters = [refused(a), refused(a, "Boxes"), refused(a, "Others"), refused(b)]
     keep(table, *letters, batch=BatchContext())
@@ -162,8 +149,7 @@ def test_a_redriven_message_is_a_letter_no_more():
     assert {(each.letter.message_id, each.handler) for each in found(table)} == {("a", "Others"), ("b", None)}
 
 
-def test_a_mended_message_is_the_first_letter_of_its_id():
-    table = memory_table()
+def test_a_mended_message_is_the_first_letter_of_its_id(table):
     broken, reused = (Envelope("m", "Parcel", body) for body in ("{", "]"))
     for message in (broken, reused):
         drive(PostOffice(table=table).processor().process(message))
@@ -174,8 +160,7 @@ def test_a_mended_message_is_the_first_letter_of_its_id():
     assert [each.letter.envelope for each in found(table)] == [reused]
 
 
-def test_one_that_is_refused_again_stays_a_letter():
-    table = memory_table()
+def test_one_that_is_refused_again_stays_a_letter(table):
     for _ in range(2):
         drive(PostOffice(table=table).processor().process(STRANGE))
 
@@ -185,8 +170,7 @@ def test_one_that_is_refused_again_stays_a_letter():
     assert [each.letter.envelope for each in found(table)] == [STRANGE._replace(type="Stranger")]
 
 
-def test_the_letter_of_an_open_batch_waits_until_it_has_ended():
-    table = memory_table()
+def test_the_letter_of_an_open_batch_waits_until_it_has_ended(table):
     ledger = Ledger(table, ToldClock(), PATIENCE)
     drive(ledger.begin("batch-1", "log", "out", "state-based"))
     keep(table, refused(parcel("a")))

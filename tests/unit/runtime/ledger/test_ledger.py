@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Container, Coroutine, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain, islice, repeat
@@ -31,7 +31,7 @@ from runtime.ledger.ledger import (
 from runtime.messages.parsing import prepare
 from tests.unit.runtime.diary import DIARY, SKY, app, misbehave, write
 from tests.unit.runtime.patience import PATIENCE
-from tests.unit.runtime.tables import contents, memory_table, rows
+from tests.unit.runtime.tables import contents, disturbed, lose_answer, memory_table, rows
 from tests.unit.runtime.worker import DAY, HOUR, NOW, SECOND, ToldClock, Worker, ends, made_by, stored
 
 # The ledger: a batch begins once, its rounds are committed once, and what is published stays as it is.
@@ -44,6 +44,7 @@ class Driver:
     """Keeps the ledger of a table, as the driver of a batch does."""
 
     def __init__(self, table: Table) -> None:
+        self.table = table
         self.clock = ToldClock()
         self.ledger = Ledger(table, self.clock)
 
@@ -69,100 +70,74 @@ class Driver:
 
 
 @pytest.fixture
-def table() -> Table:
-    return memory_table()
-
-
-@pytest.fixture
 def driver(table: Table) -> Driver:
     return Driver(table)
 
 
-def test_a_batch_that_begins_is_started_and_has_no_rounds(driver: Driver):
+def beside(driver: Driver, action: Callable[[], Awaitable[object]], numbers: Container[int] = (1,)) -> Ledger:
+    """Return the ledger of another driver, before whose transactions something is done."""
+    return Ledger(disturbed(driver.table, action, numbers=numbers), driver.clock, PATIENCE)
+
+
+def test_a_batch_that_begins_is_started_has_no_rounds_and_is_found_when_it_begins_again(driver: Driver):
     record = driver.begin()
-
-    assert (record.batch_id, record.input, record.out) == ("batch-1", INPUT, OUT)
-    assert (record.status, record.rounds, record.counts, record.last_routable) == (
-        BatchStatus.STARTED,
-        0,
-        {},
-        0,
-    )
-    assert record.started_at == record.updated_at == datetime(2026, 1, 1, tzinfo=UTC)
-    assert not record.is_finished
-    assert record == driver.get()
-
-
-def test_a_batch_begun_again_with_the_same_input_is_the_same(driver: Driver):
-    first = driver.begin()
     driver.clock.now += SECOND
 
-    assert driver.begin() == first
+    assert (record.batch_id, record.input, record.out) == ("batch-1", INPUT, OUT)
+    assert (record.status, record.rounds, record.counts) == (BatchStatus.STARTED, 0, {})
+    assert record.started_at == record.updated_at == datetime(2026, 1, 1, tzinfo=UTC)
+    assert not record.is_finished
+    assert record == driver.get() == driver.begin()
+    assert driver.begin("batch-2").token != record.token
 
-
-def test_each_batch_has_a_token_of_its_own(driver: Driver):
-    assert driver.begin("batch-1").token != driver.begin("batch-2").token
+    published = driver.publish(driver.commit(record, 0, processed=3))
+    assert published.is_finished
+    assert driver.begin() == published
 
 
 @pytest.mark.parametrize(
     ("step", "begin", "problem"),
     [
-        (None, {"input_": "99 messages"}, f"begun with other input: {INPUT}. Now it is: 99 messages. Give"),
+        ("begin", {"input_": "99 messages"}, f"begun with other input: {INPUT}. Now it is: 99 messages."),
         ("publish", {"input_": "99 messages"}, "was begun with other input"),
-        (
-            "commit",
-            {"out": "/elsewhere"},
-            "has outcomes in /out: run it again with --batch-id batch-1 --out /out.",
-        ),
+        ("commit", {"out": "/elsewhere"}, "has outcomes in /out: run it again with --batch-id batch-1"),
         ("abandon", {}, "Batch batch-1 was abandoned: run its messages under a new id."),
     ],
 )
 def test_a_batch_is_refused_that_was_begun_otherwise(driver: Driver, step, begin, problem):
     record = driver.begin()
-    if step == "publish":
-        driver.publish(record)
-    elif step == "commit":
-        driver.commit(record, 0)
-    elif step == "abandon":
-        driver.abandon()
+    match step:
+        case "publish":
+            driver.publish(record)
+        case "commit":
+            driver.commit(record, 0)
+        case "abandon":
+            driver.abandon()
 
     with pytest.raises(BatchRefusedError, match=re.escape(problem)):
         driver.begin(**begin)
 
 
-def test_a_batch_without_a_committed_round_takes_another_folder(driver: Driver):
-    driver.begin()
+def test_a_batch_without_a_committed_round_takes_another_folder_and_is_undecided(driver: Driver):
+    driver.decide(driver.begin(), "first")
 
-    assert driver.begin(out="/elsewhere").out == "/elsewhere"
-    assert driver.begin(out="/elsewhere").rounds == 0
+    moved = driver.begin(out="/elsewhere")
 
-
-def test_a_published_batch_begun_again_is_found_published(driver: Driver):
-    published = driver.publish(driver.commit(driver.begin(), 0, processed=3))
-
-    assert driver.begin() == published
-    assert published.is_finished
+    assert (moved.out, moved.rounds, moved.attempt) == ("/elsewhere", 0, "")
 
 
 @pytest.mark.parametrize("batch_id", ["", "-a", ".a", "a b", "a/b", "ä", "a" * 65, "a\n"])
 def test_an_id_that_could_not_name_a_folder_is_refused(driver: Driver, table: Table, batch_id):
-    with pytest.raises(
-        BatchRefusedError, match=r"is not usable: up to 64 letters, digits, '.', '_' and '-'.$"
-    ):
+    with pytest.raises(BatchRefusedError, match="is not usable: up to 64 letters"):
         driver.begin(batch_id)
 
     assert contents(table) == {}
-
-
-@pytest.mark.parametrize("batch_id", ["a", "2026-01-01T00.00", "A_b-c.d", "a" * 64, "SS-HEAD"])
-def test_other_ids_are_taken(driver: Driver, batch_id):
-    assert driver.begin(batch_id) == driver.get(batch_id)
+    for usable in ("a", "2026-01-01T00.00", "A_b-c.d", "a" * 64, "SS-HEAD"):
+        assert driver.begin(usable) == driver.get(usable)
 
 
 def test_a_batch_that_is_not_there_is_told(driver: Driver):
-    with pytest.raises(
-        BatchRefusedError, match=r"^There is no batch batch-9: `consistent batches` lists those"
-    ):
+    with pytest.raises(BatchRefusedError, match="There is no batch batch-9"):
         driver.get("batch-9")
 
 
@@ -172,123 +147,84 @@ def test_rounds_are_counted_and_their_counts_summed(driver: Driver):
 
     record = driver.commit(record, 1, routable=0, processed=5, too_late=1)
 
-    assert (record.rounds, record.last_routable) == (2, 0)
+    assert (record.rounds, record.last_routable, record.status) == (2, 0, BatchStatus.STARTED)
     assert record.counts == {"processed": 15, "duplicate": 2, "too_late": 1}
     assert record == driver.get()
-    assert driver.get().status is BatchStatus.STARTED
     assert record.updated_at > record.started_at
 
 
-def test_of_two_drivers_that_commit_a_round_one_does_and_the_other_finds_it_done(
-    driver: Driver, table: Table
-):
-    ours = driver.begin()
-    theirs = Driver(table).begin()
-    committed = Driver(table).commit(theirs, 0, routable=4, processed=3)
+def test_of_two_drivers_that_commit_a_round_one_does_and_the_other_finds_it_done(driver: Driver):
+    ours, theirs = driver.begin(), driver.begin()
+    committed = driver.commit(theirs, 0, routable=4, processed=3)
 
-    found = driver.commit(ours, 0, routable=4, processed=3)
-
-    assert found == committed
+    assert driver.commit(ours, 0, routable=4, processed=3) == committed
     assert driver.get().counts == {"processed": 3}
 
-
-def test_a_driver_that_is_overtaken_by_rounds_finds_them(driver: Driver, table: Table):
-    ours = driver.begin()
-    other = Driver(table)
-    last = other.publish(other.commit(other.commit(other.begin(), 0), 1))
-
-    assert driver.commit(ours, 0) == last
-    assert driver.publish(ours) == last
+    last = driver.publish(driver.commit(committed, 1))
+    assert driver.commit(ours, 0) == driver.publish(ours) == last
 
 
-def test_a_driver_that_is_ahead_of_another_that_changed_the_row_is_refused(driver: Driver, table: Table):
+def test_a_driver_that_is_ahead_of_another_that_changed_the_row_is_refused(driver: Driver):
     ours = driver.commit(driver.begin(), 0)
-    other = Driver(table)
-    other.clock.now += SECOND
-    other.commit(other.begin(), 0)
+    driver.clock.now += SECOND
+    driver.commit(driver.begin(), 0)
 
-    with pytest.raises(
-        BatchRefusedError, match=r"^Batch batch-1 is being run by someone else: run it again with its id"
-    ):
-        driver.commit(ours, 1)
-    with pytest.raises(BatchRefusedError, match="is being run by someone else"):
-        driver.publish(ours)
+    for step in (lambda: driver.commit(ours, 1), lambda: driver.publish(ours)):
+        with pytest.raises(BatchRefusedError, match="Batch batch-1 is being run by someone else"):
+            step()
     assert driver.get().status is BatchStatus.STARTED
 
 
-def test_a_batch_that_is_abandoned_while_it_runs_is_not_published(driver: Driver, table: Table):
+def test_a_batch_that_is_abandoned_while_it_runs_is_not_published(driver: Driver):
     ours = driver.begin()
-    Driver(table).abandon()
+    driver.abandon()
+    assert driver.abandon().status is BatchStatus.ABANDONED
 
-    with pytest.raises(BatchRefusedError, match=r"^Batch batch-1 was abandoned while it ran.$"):
-        driver.commit(ours, 0)
-    with pytest.raises(BatchRefusedError, match=r"^Batch batch-1 was abandoned while it ran.$"):
-        driver.publish(ours)
+    steps = (lambda: driver.commit(ours, 0), lambda: driver.publish(ours), lambda: driver.decide(ours, "one"))
+    for step in steps:
+        with pytest.raises(BatchRefusedError, match="Batch batch-1 was abandoned while it ran"):
+            step()
     assert driver.get().status is BatchStatus.ABANDONED
 
 
-def test_a_batch_that_is_published_while_it_is_being_abandoned_cannot_be(driver: Driver, table: Table):
-    # What is published cannot be taken back, so nobody must believe that it was.
-    record = driver.begin()
+@pytest.mark.parametrize(
+    ("step", "status", "problem"),
+    [
+        # What is published cannot be taken back, so nobody must believe that it was.
+        ("publish", BatchStatus.PUBLISHED, "Batch batch-1 is published and cannot be abandoned."),
+        ("commit_round", BatchStatus.STARTED, "is being run by someone else"),
+    ],
+)
+def test_a_batch_that_goes_on_while_it_is_being_abandoned_is_not(driver: Driver, step, status, problem):
+    arguments = (driver.begin(), 0, {}, 0) if step == "commit_round" else (driver.begin(),)
 
-    def publish(name: str, *_: object):
-        return driver.ledger.publish(record) if name == "transact" else None
+    abandoning = beside(driver, lambda: getattr(driver.ledger, step)(*arguments))
 
-    abandoning = Ledger(InterceptedTable(table, before=publish), driver.clock)
-
-    with pytest.raises(BatchRefusedError, match=r"^Batch batch-1 is published and cannot be abandoned.$"):
+    with pytest.raises(BatchRefusedError, match=problem):
         drive(abandoning.abandon("batch-1"))
-    assert driver.get().status is BatchStatus.PUBLISHED
+    assert driver.get().status is status
 
 
-def test_a_batch_that_goes_on_while_it_is_being_abandoned_is_not(driver: Driver, table: Table):
-    record = driver.begin()
-
-    def commit(name: str, *_: object):
-        return driver.ledger.commit_round(record, 0, {}, 0) if name == "transact" else None
-
-    abandoning = Ledger(InterceptedTable(table, before=commit), driver.clock)
-
-    with pytest.raises(BatchRefusedError, match="is being run by someone else"):
-        drive(abandoning.abandon("batch-1"))
-    assert driver.get().status is BatchStatus.STARTED
-
-
-def test_abandoning_twice_is_abandoning_once(driver: Driver):
-    driver.begin()
-    driver.abandon()
-
-    assert driver.abandon().status is BatchStatus.ABANDONED
-
-
-@pytest.mark.parametrize("step", ["commit", "publish"])
-def test_a_step_whose_answer_was_lost_is_found_done_when_it_is_taken_again(
-    driver: Driver, table: Table, step
-):
-    def lose(name: str, *_: object) -> None:
-        if name == "transact":
-            raise StoreUnavailableError("no answer", outcome_unknown=True)
-
-    losing = Driver(InterceptedTable(table, after=lose))
+@pytest.mark.parametrize(
+    ("step", "counts"),
+    [
+        (lambda each, record: each.commit(record, 0, processed=3), {"processed": 3}),
+        (lambda each, record: each.publish(record), {}),
+    ],
+    ids=["commit", "publish"],
+)
+def test_a_step_whose_answer_was_lost_is_found_done_when_it_is_taken_again(driver: Driver, step, counts):
+    losing = Driver(disturbed(driver.table, lose_answer, numbers=range(99), after=True))
+    with pytest.raises(StoreUnavailableError):
+        losing.begin()
     record = driver.begin()
     with pytest.raises(StoreUnavailableError):
-        losing.commit(record, 0, processed=3) if step == "commit" else losing.publish(record)
+        step(losing, record)
 
-    found = driver.commit(record, 0, processed=3) if step == "commit" else driver.publish(record)
+    found = step(driver, record)
 
     assert found == driver.get()
-    assert found.counts == ({"processed": 3} if step == "commit" else {})
-
-
-def test_beginning_after_a_lost_answer_finds_the_batch(driver: Driver, table: Table):
-    def lose(name: str, *_: object) -> None:
-        if name == "transact":
-            raise StoreUnavailableError("no answer", outcome_unknown=True)
-
-    with pytest.raises(StoreUnavailableError):
-        Driver(InterceptedTable(table, after=lose)).begin()
-
-    assert driver.begin() == driver.get()
+    assert found.counts == counts
 
 
 def test_what_is_committed_or_published_is_made_durable(table: Table):
@@ -312,86 +248,33 @@ def test_batches_are_listed_those_that_have_not_ended_first_and_then_the_last_th
     assert [record.batch_id for record in drive(driver.ledger.batches(9))] == ["a", "b", "y", "x"]
     assert [record.batch_id for record in drive(driver.ledger.batches(3))] == ["a", "b", "y"]
 
-
-def test_the_newest_of_very_many_batches_are_listed(driver: Driver):
-    for number in range(1100):
+    for number in range(5, 1101):
         driver.begin(f"batch-{number}")
-
     assert [record.number for record in drive(driver.ledger.batches(1050))] == list(range(1100, 50, -1))
 
 
-def test_batches_that_will_publish_no_more_are_finished(driver: Driver):
-    begun = [driver.begin(batch_id) for batch_id in ("started", "published", "abandoned", "halfway")]
-    driver.publish(driver.get("published"))
-    driver.abandon("abandoned")
-    driver.commit(driver.get("halfway"), 0)
+def test_a_batch_that_begins_beside_another_takes_the_number_after_it(driver: Driver):
+    late = beside(driver, lambda: driver.ledger.begin("other", INPUT, OUT))
 
-    found = drive(driver.ledger.open_batches())
-
-    finished = [record.batch_id for record in begun if found.is_finished(*record.key)]
-    assert finished == ["published", "abandoned"]
-
-
-def test_each_batch_has_the_next_number_whatever_became_of_the_others(driver: Driver):
-    first = driver.begin("a")
-    driver.abandon("a")
-
-    assert (first.number, driver.begin("b").number, driver.begin("b").number) == (1, 2, 2)
-    assert driver.begin("c").number == 3
-
-
-def test_a_batch_that_begins_beside_another_takes_the_number_after_it(driver: Driver, table: Table):
-    begun: list[str] = []
-
-    def begin_another(name: str, *_: object):
-        if name != "transact" or begun:
-            return None
-        begun.append("other")
-        return driver.ledger.begin("other", INPUT, OUT)
-
-    overtaken = Ledger(InterceptedTable(table, before=begin_another), driver.clock, PATIENCE)
-
-    assert drive(overtaken.begin("late", INPUT, OUT)).number == 2
+    assert drive(late.begin("late", INPUT, OUT)).number == 2
     assert driver.get("other").number == 1
     assert drive(driver.ledger.open_batches()) == OpenBatches(3, frozenset({1, 2}))
 
-
-def test_a_batch_that_loses_each_race_gives_up_and_leaves_nothing(driver: Driver, table: Table):
+    # One that loses each race gives up and leaves nothing
     others = iter(range(1, 100))
-
-    def begin_another(name: str, *_: object):
-        return driver.ledger.begin(f"other-{next(others)}", INPUT, OUT) if name == "transact" else None
-
-    overtaken = Ledger(InterceptedTable(table, before=begin_another), driver.clock, PATIENCE)
-
+    later = beside(driver, lambda: driver.ledger.begin(f"other-{next(others)}", INPUT, OUT), range(100))
     with pytest.raises(RetriesExhaustedError):
-        drive(overtaken.begin("late", INPUT, OUT))
-    assert drive(driver.ledger.find("late")) is None
+        drive(later.begin("later", INPUT, OUT))
+    assert drive(driver.ledger.find("later")) is None
 
 
-def test_two_first_batches_with_different_algorithms_are_not_both_begun(driver: Driver, table: Table):
-    begun: list[str] = []
+def test_two_first_batches_with_different_algorithms_are_not_both_begun(driver: Driver):
+    late = beside(driver, lambda: driver.ledger.begin("other", INPUT, OUT, "outbox in seen of azurite"))
 
-    def begin_another(name: str, *_: object):
-        if name != "transact" or begun:
-            return None
-        begun.append("other")
-        return driver.ledger.begin("other", INPUT, OUT, "outbox")
-
-    overtaken = Ledger(InterceptedTable(table, before=begin_another), driver.clock, PATIENCE)
-
-    with pytest.raises(
-        BatchRefusedError, match=r"the algorithm outbox \(batch other\), and cannot be with tokens"
-    ):
-        drive(overtaken.begin("late", INPUT, OUT, "tokens"))
-
-
-def test_a_table_of_another_algorithm_is_refused(driver: Driver):
-    drive(driver.ledger.begin("batch-1", INPUT, OUT, "tokens in seen of azurite"))
-
-    with pytest.raises(
-        BatchRefusedError, match=r"tokens in seen of azurite \(batch batch-1\), and cannot be with tokens,"
-    ):
+    problem = r"outbox in seen of azurite \(batch other\), and cannot be with tokens"
+    with pytest.raises(BatchRefusedError, match=problem):
+        drive(late.begin("late", INPUT, OUT, "tokens"))
+    with pytest.raises(BatchRefusedError, match=problem):
         drive(driver.ledger.check_table("tokens"))
 
 
@@ -403,45 +286,20 @@ def test_a_ledger_without_batches_is_empty(driver: Driver, table: Table):
     assert contents(table) == {}
 
 
-def test_the_ledger_stands_beside_the_streams_of_its_table(driver: Driver, table: Table):
-    driver.begin("SS-HEAD")
-    Worker(table).process(write("a"))
+def test_of_two_attempts_at_a_round_the_one_that_is_decided_first_counts_and_not_for_the_next(driver: Driver):
+    one, late = driver.begin(), driver.begin()
+    decided = driver.decide(one, "first")
+    assert decided.attempt == driver.decide(late, "second").attempt == driver.begin().attempt == "first"
 
-    assert [record.batch_id for record in drive(driver.ledger.batches(9))] == ["SS-HEAD"]
-    assert {partition for partition, _ in rows(table)} == {PARTITION, "Diary-d-1"}
-
-
-def test_of_two_attempts_at_a_round_the_one_that_is_decided_first_counts(driver: Driver):
-    one, other = driver.begin(), driver.begin()
-
-    assert driver.decide(one, "first").attempt == "first"
-    assert driver.decide(other, "second").attempt == "first"
-    assert driver.get().attempt == driver.begin().attempt == "first"
-
-
-def test_what_is_decided_of_a_round_does_not_count_for_the_next(driver: Driver):
-    late = driver.begin()
-    committed = driver.commit(driver.decide(driver.begin(), "first"), 0)
+    committed = driver.commit(decided, 0)
     assert committed.attempt == driver.get().attempt == ""
 
     # A driver that is too late finds its own round committed, and changes nothing of the next
     following = driver.decide(committed, "of the next round")
-    found = driver.decide(late, "second")
+    found = driver.decide(late, "third")
     assert found.rounds == late.rounds + 1
     assert found == driver.get() == following
     assert driver.commit(late, 0).rounds == 1
-
-
-def test_a_batch_that_goes_to_another_folder_is_undecided(driver: Driver):
-    driver.decide(driver.begin(), "first")
-    assert driver.begin(out="/elsewhere").attempt == ""
-
-
-def test_nothing_is_decided_of_a_batch_that_was_abandoned(driver: Driver):
-    record = driver.begin()
-    driver.abandon()
-    with pytest.raises(BatchRefusedError, match="was abandoned while it ran"):
-        driver.decide(record, "first")
 
 
 # What ended long ago is forgotten, what is open never; an id that was forgotten and is used again is another batch.
@@ -450,8 +308,8 @@ def test_nothing_is_decided_of_a_batch_that_was_abandoned(driver: Driver):
 class Operator:
     """Runs batches of lines, and prunes."""
 
-    def __init__(self, table: Table | None = None) -> None:
-        self.table = table or memory_table()
+    def __init__(self, table: Table) -> None:
+        self.table = table
         self.clock = ToldClock(NOW - 10 * DAY)
         self.ledger = Ledger(self.table, self.clock, PATIENCE)
 
@@ -472,13 +330,18 @@ class Operator:
     def prune(self) -> int:
         return drive(self.ledger.prune(self.clock.now))
 
+    def forget(self) -> None:
+        """Prune what has just ended."""
+        self.clock.now += 1
+        self.prune()
+
     def keys(self) -> list[str]:
         return sorted(key for partition, key in rows(self.table) if partition == PARTITION)
 
 
 @pytest.fixture
-def operator() -> Operator:
-    return Operator()
+def operator(table: Table) -> Operator:
+    return Operator(table)
 
 
 def test_batches_that_ended_before_the_time_are_forgotten_and_all_others_are_kept(operator: Operator):
@@ -498,50 +361,29 @@ def test_batches_that_ended_before_the_time_are_forgotten_and_all_others_are_kep
     operator.clock.now += 1
     assert operator.prune() == 1
     assert operator.keys() == ["!next", "!open-died", "died"]
+    assert drive(operator.ledger.algorithm()) == ("state-based", "died")
 
 
-def test_the_algorithm_of_a_table_is_known_when_all_its_batches_are_forgotten(operator: Operator):
-    operator.begin("night", "tokens")
-    drive(operator.ledger.abandon("night"))
-    operator.clock.now += 1
-    operator.prune()
-
-    found = drive(operator.ledger.algorithm())
-
-    assert found == ("tokens", "night")
-
-
-def test_versions_of_a_forgotten_batch_are_duplicates_for_the_one_that_has_its_id(operator: Operator):
+def test_versions_of_a_forgotten_batch_are_duplicates_for_the_one_that_has_its_id_and_may_be_cut(
+    operator: Operator,
+):
     first = operator.begin()
     assert operator.run(first, "a") == ["processed"]
     operator.publish(first)
-    operator.clock.now += 1
-    operator.prune()
+    operator.forget()
 
     second = operator.begin()
 
     assert (first.number, second.number) == (1, 2)
-    assert operator.run(second, "a", "b") == ["duplicate", "processed"]
-    assert operator.run(second, "a", "b") == ["duplicate", "processed"]
-    assert [(made.batch, made.batch_number) for made in stored(operator.table)] == [
-        ("night", 1),
-        ("night", 2),
-    ]
+    for _ in "ab":
+        assert operator.run(second, "a", "b") == ["duplicate", "processed"]
+    made = [(version.batch, version.batch_number) for version in stored(operator.table)]
+    assert made == [("night", 1), ("night", 2)]
 
-
-def test_they_may_be_cut_while_that_batch_runs_and_its_own_stay(operator: Operator):
-    first = operator.begin()
-    operator.run(first, "a")
-    operator.publish(first)
-    operator.clock.now += 1
-    operator.prune()
-    second = operator.begin()
-    operator.run(second, "b")
+    # They may be cut while that batch runs, and its own stay
     Worker(operator.table).process(write("newest"))
-
     rules = TruncationRules.of(NOW, drive(operator.ledger.open_batches()), older_than=DAY)
     drive(truncate_stream(operator.table, "Diary-d-1", rules, PATIENCE))
-
     assert made_by(operator.table) == ["b", "newest"]
 
 
@@ -550,8 +392,7 @@ def test_only_what_that_batch_has_not_published_fails_it(operator: Operator, mon
     first = operator.begin()
     Worker(operator.table, batch=operator.context(first)).process(bad)
     operator.publish(first)
-    operator.clock.now += 1
-    operator.prune()
+    operator.forget()
     second = operator.begin()
     worker = Worker(operator.table, batch=operator.context(second))
     worse = misbehave("fail under a dark sky", "worse")
@@ -573,8 +414,7 @@ def test_its_entries_in_an_outbox_are_swept_by_it(operator: Operator):
     drive(outbox(first).process(DIARY, lines))
     assert drive(outbox(first).unfinished(DIARY, 0)) == []
     drive(operator.ledger.abandon("night"))
-    operator.clock.now += 1
-    operator.prune()
+    operator.forget()
 
     second = operator.begin(algorithm="outbox")
 
@@ -586,15 +426,12 @@ def test_two_that_prune_at_once_delete_each_batch_once_and_none_that_has_its_id_
     operator.begin()
     drive(operator.ledger.abandon("night"))
     operator.clock.now += 1
-    overtaken: list[str] = []
 
-    async def prune_and_begin(name: str, *_: object) -> None:
-        if name == "transact" and not overtaken:
-            overtaken.append(name)
-            assert await operator.ledger.prune(operator.clock.now) == 1
-            await operator.ledger.begin("night", "a log", "/out")
+    async def prune_and_begin() -> None:
+        assert await operator.ledger.prune(operator.clock.now) == 1
+        await operator.ledger.begin("night", "a log", "/out")
 
-    other = Ledger(InterceptedTable(operator.table, before=prune_and_begin), operator.clock, PATIENCE)
+    other = Ledger(disturbed(operator.table, prune_and_begin), operator.clock, PATIENCE)
 
     assert drive(other.prune(operator.clock.now)) == 0
     assert drive(operator.ledger.get("night")).number == 2
@@ -613,7 +450,7 @@ def test_a_row_that_somebody_else_deleted_ends_in_an_error_not_in_a_loop(operato
 
 def with_finished(count: int) -> Table:
     """Return a table with an open batch, and so many that ended, most rows of which are written directly."""
-    operator = Operator()
+    operator = Operator(memory_table())
     first = operator.begin("first")
     for number in range(count):
         record = replace(first, batch_id=f"batch-{number}", status=BatchStatus.PUBLISHED, number=number + 2)

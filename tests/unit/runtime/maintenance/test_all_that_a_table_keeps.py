@@ -143,14 +143,6 @@ def test_a_sound_table_is_sound_and_read():
     assert [name for name, found in views().items() if found is None] == []
 
 
-@given(st.data())
-@settings(max_examples=15, deadline=None, suppress_health_check=SLOW)
-def test_damage_is_told_or_stands_nowhere_else(data):
-    told_or_harmless(data)
-
-
-@pytest.mark.thorough
-@given(st.data())
-@settings(max_examples=500, deadline=None, suppress_health_check=SLOW)
-def test_much_damage_is_told_or_stands_nowhere_else(data):
-    told_or_harmless(data)
+@pytest.mark.parametrize("examples", [15, pytest.param(500, marks=pytest.mark.thorough)])
+def test_damage_is_told_or_stands_nowhere_else(examples):
+    settings(max_examples=examples, suppress_health_check=SLOW)(given(st.data())(told_or_harmless))()

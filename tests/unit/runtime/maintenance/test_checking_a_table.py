@@ -17,7 +17,6 @@ from eventstore import Int64, Operation, Table, connect, drive
 from eventstore.keys import escape
 from runtime.algorithms.outbox.stores import FIRST_IN_CHAIN as FIRST
 from runtime.algorithms.outbox.stores import Token, TokenStore, first_name
-from runtime.errors import StoredDataError
 from runtime.ledger.batch import BatchContext
 from runtime.maintenance.check import Checked, check_table
 from runtime.versions.index import PREFIX
@@ -199,13 +198,6 @@ def test_the_index_is_rebuilt(name, value):
     assert ends(again.process(*[write(each, diary="d-2") for each in "ab"])) == ["duplicate"] * 2
 
 
-def test_a_tail_with_a_changed_bit_is_read_by_nobody():
-    table = table_of(tail_with(4, lambda count: count + 1))
-
-    with pytest.raises(StoredDataError):
-        Worker(table, batch=BatchContext("later")).process(write("a"))
-
-
 def test_a_used_token_that_no_entity_waits_to_delete_is_reported():
     table = table_of(kept())
     of_another = Token("chain", FIRST, "Bell")  # whose entities are not in the table
@@ -223,9 +215,7 @@ def test_a_used_token_that_no_entity_waits_to_delete_is_reported():
 
 
 @given(st.data())
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_whatever_a_reader_stumbles_over_is_a_fault(data):
     base, readers = data.draw(st.sampled_from([(sound(), READERS), (with_an_outbox(), READERS_OF_ENTITIES)]))
     found = data.draw(damage(base))
@@ -236,14 +226,12 @@ def test_whatever_a_reader_stumbles_over_is_a_fault(data):
     assert streams <= {stream for stream, _ in faults(found)}
 
 
-def test_streams_that_are_written_to_and_truncated_have_no_faults():
+def test_streams_that_are_written_to_have_no_faults():
     table = table_of(sound())
     with small_segments():
         Worker(table, business_id="d-2").process(*[write(each, diary="d-2") for each in "tuvwx"])
-
-    assert drive(check_table(table)).faults == []
-    assert rows(table)
     drive(table.transact("other", [Operation.insert("row", {})]))
+
     assert drive(check_table(table)).faults == []
 
 
@@ -276,14 +264,11 @@ def test_a_row_that_cannot_be_decoded_is_a_fault_and_the_others_are_read(tmp_pat
     assert (told.rows, told.repaired) == (len(EVERY), [])
 
 
-def test_all_rows_that_cannot_be_decoded_are_faults(tmp_path):
+def test_all_rows_that_cannot_be_decoded_are_faults_and_those_of_the_index_are_rebuilt(tmp_path):
     told = drive(check_table(spoilt(tmp_path, EVERY, *EVERY)))
-
     assert {(each.stream, each.row) for each in told.faults} == set(EVERY)
 
-
-def test_rows_of_the_index_that_cannot_be_decoded_are_rebuilt(tmp_path):
-    table = spoilt(tmp_path, sound(), INDEX)
-
+    (tmp_path / "index").mkdir()
+    table = spoilt(tmp_path / "index", sound(), INDEX)
     assert [each.row for each in drive(check_table(table, repair=True)).repaired] == [INDEX[1]]
     assert drive(check_table(table)).faults == []

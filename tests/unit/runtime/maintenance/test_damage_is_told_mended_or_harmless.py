@@ -25,9 +25,9 @@ from tests.unit.runtime.tables import rows
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 
-@pytest.mark.parametrize("seed", range(WORLDS))
-def test_sound_tables_have_no_faults(seed):
-    assert drive(check_table(table_of(world(seed)))).faults == []
+def test_sound_tables_have_no_faults():
+    for seed in range(WORLDS):
+        assert drive(check_table(table_of(world(seed)))).faults == []
 
 
 def told_mended_or_harmless(data: st.DataObject) -> None:
@@ -66,14 +66,6 @@ def only_errors_that_name_the_place(found, seed) -> None:
     assert all(named), named
 
 
-@given(st.data())
-@settings(max_examples=50, deadline=None, suppress_health_check=SLOW)
-def test_damage_is_told_mended_or_harmless(data):
-    told_mended_or_harmless(data)
-
-
-@pytest.mark.thorough
-@given(st.data())
-@settings(max_examples=800, deadline=None, suppress_health_check=SLOW)
-def test_much_damage_is_told_mended_or_harmless(data):
-    told_mended_or_harmless(data)
+@pytest.mark.parametrize("examples", [50, pytest.param(800, marks=pytest.mark.thorough)])
+def test_damage_is_told_mended_or_harmless(examples):
+    settings(max_examples=examples, suppress_health_check=SLOW)(given(st.data())(told_mended_or_harmless))()

@@ -130,43 +130,27 @@ def test_an_object_that_refuses_takes_no_new_message(algorithm):
     erase(world)
 
     outcomes = world.deliver(fire(3, enqueued_at=NOW + HOUR), fire(4))
+    outcomes += Batch(world).run(fire(3, enqueued_at=NOW + HOUR))
 
-    assert ends(outcomes) == ["forgotten", "forgotten"]
+    assert ends(outcomes) == ["forgotten"] * 3
     assert [row for row in of_the_object(world) if row[0] == "ENTITY"] == tombstone(algorithm)
 
 
 @pytest.mark.parametrize("algorithm", WITH_OUTBOX)
-def test_batches_refuse_too(algorithm):
-    world = played(algorithm)
-    erase(world)
-
-    assert ends(Batch(world).run(fire(3, enqueued_at=NOW + HOUR))) == ["forgotten"]
-
-
-@pytest.mark.parametrize("algorithm", WITH_OUTBOX)
-def test_a_message_from_before_is_not_processed_again(algorithm):
+def test_an_object_that_begins_anew_takes_what_is_enqueued_later_and_no_message_from_before(algorithm):
     world = played(algorithm)
     published = len(world.published)
     erase(world, restart=True)
 
-    outcomes = world.deliver(start(1), fire(1), fire(2))
-
-    assert set(ends(outcomes)) <= {"too_late", "duplicate"}
+    before = world.deliver(start(1), fire(1), fire(2))
+    assert set(ends(before)) <= {"too_late", "duplicate"}
     assert of_the_object(world) == tombstone(algorithm, restart=True)
     assert len(world.published) == published
 
-
-@pytest.mark.parametrize("algorithm", WITH_OUTBOX)
-def test_an_object_that_begins_anew_takes_what_is_enqueued_later(algorithm):
-    world = played(algorithm)
-    erase(world, restart=True)
-
-    first = world.deliver(start(7, enqueued_at=NOW + 1), fire(7, enqueued_at=NOW + 1))
-    again = world.deliver(fire(7, enqueued_at=NOW + 1))
-
-    assert ends(first) == ["processed", "processed"]
-    assert [outcome.version for outcome in first] == [1, 2]
-    assert ends(again) == ["duplicate"]
+    later = [message(7, enqueued_at=NOW + 1) for message in (start, fire, fire)]
+    outcomes = world.deliver(*later)
+    assert ends(outcomes) == ["processed", "processed", "duplicate"]
+    assert [outcome.version for outcome in outcomes[:2]] == [1, 2]
 
 
 @pytest.mark.parametrize("algorithm", WITH_OUTBOX)

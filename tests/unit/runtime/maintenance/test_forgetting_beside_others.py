@@ -266,14 +266,9 @@ def test_one_who_is_overtaken_and_dies_leaves_the_ids_of_a_new_history(later: in
 
     def deliver(states: Table, ids: Table, name: str) -> str:
         processor = Processor(
-            app,
-            states,
-            publish,
-            clock=ToldClock(AFTER + HOUR),
-            retries=PATIENCE,
-            algorithm="deduplication-store",
-            deduplication_store=ids,
-        )
+            app, states, publish, clock=ToldClock(AFTER + HOUR), retries=PATIENCE,
+            algorithm="deduplication-store", deduplication_store=ids,
+        )  # fmt: skip
         (outcome,) = drive(processor.process(sent(name)))
         return str(outcome.status)
 

@@ -11,7 +11,7 @@ from runtime.algorithms.state_based.truncation import PolicyRules
 from runtime.errors import UsageError
 from runtime.maintenance.policies import PARTITION, Decision, Policies, PolicyReader, Scope
 from tests.unit.runtime.patience import PATIENCE
-from tests.unit.runtime.tables import memory_table, rows
+from tests.unit.runtime.tables import disturbed, memory_table, rows
 from tests.unit.runtime.worker import DAY, NOW, ToldClock
 
 TABLE, GAMES, ONE = Scope(), Scope("Game"), Scope("Game", "7")
@@ -30,11 +30,6 @@ changes = st.lists(
     ),
     max_size=12,
 )
-
-
-@pytest.fixture
-def table():
-    return memory_table()
 
 
 @pytest.fixture
@@ -80,22 +75,20 @@ def test_a_hold_counts_whatever_stands_beside_it(table, policies, held):
     assert deciding(table, "Game-7") == (WEEK, False)
 
 
-def test_rules_and_hold_are_removed_apart_and_the_row_with_the_last_of_them(table, policies):
+def test_rules_replace_others_and_are_removed_apart_from_a_hold_and_the_row_with_the_last_of_them(
+    table, policies
+):
+    drive(policies.set_rules(ONE, MONTH))
     drive(policies.set_rules(ONE, WEEK))
     drive(policies.hold(ONE))
+    (policy,) = drive(policies.all())
+    assert (policy.scope, policy.rules, policy.hold, policy.set_at) == (ONE, WEEK, True, NOW)
+    assert {key[0] for key in rows(table)} == {PARTITION}
 
     assert drive(policies.remove_rules(ONE)).hold
     assert deciding(table, "Game-7") == (None, True)
     drive(policies.lift_hold(ONE))
     assert rows(table) == {}
-
-
-def test_rules_replace_those_that_were_there(table, policies):
-    drive(policies.set_rules(GAMES, WEEK))
-    drive(policies.set_rules(GAMES, MONTH))
-
-    (policy,) = drive(policies.all())
-    assert (policy.scope, policy.rules, policy.hold, policy.set_at) == (GAMES, MONTH, False, NOW)
 
 
 @pytest.mark.parametrize("rules", [PolicyRules(), PolicyRules(older_than=DAY - 1)])
@@ -159,19 +152,8 @@ def test_many_streams_near_each_other_take_two_requests_and_later_ones_one(table
 
 def test_one_of_two_who_change_a_policy_at_once_begins_again(table):
     quick = Policies(table, ToldClock(NOW), PATIENCE)
+    overtaken = disturbed(table, lambda: quick.hold(ONE))
 
-    def someone_is_faster(name, _, number):
-        if (name, number) == ("transact", 2):
-            drive(quick.hold(ONE))
-
-    slow = Policies(InterceptedTable(table, someone_is_faster), ToldClock(NOW + DAY), PATIENCE)
-    drive(slow.set_rules(ONE, WEEK))
+    drive(Policies(overtaken, ToldClock(NOW + DAY), PATIENCE).set_rules(ONE, WEEK))
 
     assert deciding(table, "Game-7") == (WEEK, True)
-
-
-def test_the_partition_is_no_streams(table, policies):
-    drive(policies.hold(ONE))
-
-    assert {key[0] for key in rows(table)} == {PARTITION}
-    assert "-" not in PARTITION

@@ -59,24 +59,18 @@ def test_other_spellings_of_one_body_have_one_fingerprint(body, copy):
         (f'{{"a":{2**63}}}', f'{{"a":{-(2**63)}}}'),
         ('{"a":NaN}', '{"a":Infinity}'),
         ('["a"]', '"a"'),
+        # What was sent counts: a class that gets another default must not turn copies into other messages.
+        ('{"position":0}', "{}"),
     ],
 )
 def test_other_bodies_have_other_fingerprints(body, other):
     assert fingerprint("Rang", body) != fingerprint("Rang", other)
 
 
-def test_another_type_has_another_fingerprint():
-    assert fingerprint("Rang", "{}") != fingerprint("Struck", "{}")
-
-
-def test_defaults_are_not_filled_in():
-    # What was sent counts: a class that gets another default must not turn copies into other messages.
-    assert fingerprint("FireAt", '{"position":0}') != fingerprint("FireAt", "{}")
-
-
 def test_a_fingerprint_has_16_bytes_that_never_change():
     assert SIZE == 16
     assert fingerprint("Rang", '{"tower":"east","times":3}').hex() == "54b73fbd87bffba88eb7f51f81207fde"
+    assert fingerprint("Rang", "{}") != fingerprint("Struck", "{}")
 
 
 json_values = st.recursive(
@@ -124,15 +118,13 @@ def test_a_packed_body_has_the_fingerprint_of_its_json():
     assert packed == fingerprint("Rang", json.dumps(body))
 
 
-@pytest.mark.parametrize("body", ["", "{", '{"a":}', "{'a':1}", '{"a":1}}', "[" * 1000 + "]" * 1000])
-def test_a_body_that_is_no_json_is_a_value_error(body):
-    with pytest.raises(ValueError, match=r"."):
-        fingerprint("Rang", body)
-
-
 @pytest.mark.parametrize(
-    "body", [b"", b"\x81", b"\xc1", b"\x81\xa1a\x01\x01", b"\x91" * 600 + b"\xc0", b"\x91" * 3000]
+    "body",
+    [
+        *("", "{", '{"a":}', "{'a':1}", '{"a":1}}', "[" * 1000 + "]" * 1000),
+        *(b"", b"\x81", b"\xc1", b"\x81\xa1a\x01\x01", b"\x91" * 600 + b"\xc0", b"\x91" * 3000),
+    ],
 )
-def test_a_packed_body_that_does_not_parse_or_nests_too_deep_is_a_value_error(body):
+def test_a_body_that_does_not_parse_or_nests_too_deep_is_a_value_error(body):
     with pytest.raises((ValueError, msgpack.UnpackException)):
-        fingerprint("Rang", body, packed=True)
+        fingerprint("Rang", body, packed=isinstance(body, bytes))

@@ -14,9 +14,9 @@ from runtime.maintenance.forget import Tables, forget, look
 from runtime.publishing.publisher import Record, Result
 from runtime.publishing.records import (
     PARTITION,
-    Claim,
     Publication,
     Publications,
+    SliceClaim,
     SliceRecord,
     prune_publications,
 )
@@ -44,7 +44,7 @@ def ended_batch(table: Table, batch_id: str) -> BatchRecord:
 
 def claimed(
     table: Table, batch_id: str, clock: Clock = system_clock, by: str = "ada"
-) -> tuple[Publication, Claim]:
+) -> tuple[Publication, SliceClaim]:
     """Begin to publish a batch, or go on with it, and claim its only slice."""
     publications = Publications(table, clock)
     found = drive(publications.begin(f"{batch_id}-0123456789ab", "post:send", None, 1))

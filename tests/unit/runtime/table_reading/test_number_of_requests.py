@@ -80,8 +80,7 @@ def test_states_as_of_a_time_that_tails_do_not_tell_take_a_request_for_each_such
     assert requests["query"] <= 5
 
 
-def test_many_streams_are_read_with_what_stands_between_them():
-    table = memory_table()
+def test_many_streams_are_read_with_what_stands_between_them(table):
     with small_limits():
         for number in range(20):
             for line in range(12):
@@ -119,8 +118,7 @@ def test_only_the_properties_of_the_columns_are_asked_for(diaries):
     assert not {"Data", "Ids", "State"} & set(names)
 
 
-def test_a_batch_is_bounded_by_the_bytes_of_its_states():
-    table = memory_table()
+def test_a_batch_is_bounded_by_the_bytes_of_its_states(table):
     big = "x" * (limits.MAX_STATE_BYTES // 4)
     worker = Worker(table)
     worker.process(write(big, "big"), *[write(str(number)) for number in range(200)])

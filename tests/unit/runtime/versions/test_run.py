@@ -2,6 +2,7 @@
 
 import dataclasses
 import random
+from contextlib import suppress
 from typing import Any
 
 import msgpack
@@ -10,7 +11,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventstore import EventData, Partition, RecordedEvent, Stream, connect, drive
+from eventstore import EventData, RecordedEvent
 from runtime.errors import StoredDataError
 from runtime.messages.envelope import id_key
 from runtime.versions.columns import StateVersion, VersionColumns
@@ -45,7 +46,7 @@ versions = st.builds(
     revision=st.integers(0, 9),
     outputs_digest=digests,
     state_digest=digests,
-    after=st.none() | st.binary(max_size=60),
+    after=st.none() | st.just(b"") | st.binary(max_size=60),
 )
 
 
@@ -58,13 +59,13 @@ def made_runs(draw: st.DrawFn) -> Run:
     """Draw a run of versions of one or several commits."""
     pieces = draw(st.lists(st.lists(versions, min_size=1, max_size=5), min_size=1, max_size=3))
     commits = [Commit(len(piece), *draw(written)) for piece in pieces]
-    made = [version for piece in pieces for version in piece]
-    return Run(
+    first, schema, before = (
         draw(st.integers(1, 10**15)),
         draw(st.integers(1, 9)),
         draw(st.binary(max_size=60)),
-        VersionColumns.of(made),
-        commits,
+    )
+    return Run(
+        first, schema, before, VersionColumns.of([each for piece in pieces for each in piece]), commits
     )
 
 
@@ -106,21 +107,7 @@ def test_each_version_knows_the_state_it_was_made_on(run):
             assert following == (before if made.after is None else made.after)
 
 
-def test_columns_that_are_empty_for_all_versions_come_back_empty():
-    run = run_of(version(1), version(2))
-
-    back = read_run(stored(run))
-
-    assert [(made.headers, made.captured, made.after) for made in back.versions] == [(None, None, None)] * 2
-
-
-def test_an_empty_state_is_not_no_change():
-    run = run_of(version(1, after=b""), version(2, after=None))
-
-    assert [made.after for made in read_run(stored(run)).versions] == [b"", None]
-
-
-@pytest.mark.parametrize("size", [65_000, 65_536, 65_537, 200_000, 800_000])
+@pytest.mark.parametrize("size", [65_000, 65_537, 800_000])
 def test_what_is_over_64_kib_is_split_and_joined_again(size):
     # Random bytes, so that compression does not make them small.
     run = run_of(version(1, captured={"noise": random.randbytes(size)}))
@@ -152,63 +139,36 @@ def test_what_a_row_cannot_hold_is_refused_rather_than_cut():
             run.event()
 
 
-def test_a_run_can_be_written_as_it_is():
-    table = drive(connect("memory:").table("runs"))
-    run = run_of(
-        version(1, after=random.randbytes(300_000), headers={"trace": "ä"}, enqueued_at=5), before=b"{}"
-    )
-
-    drive(Stream.write(Partition(table, "Bell-east"), run.event(), expected_version=0))
-
-    (event,) = drive(Stream.read(Partition(table, "Bell-east"))).events
-    assert read_run(event) == run
-
-
 # Runs: bytes that are not what was written are told, and are never taken for another run.
 
 
 def altered(event: RecordedEvent, **changes: Any) -> RecordedEvent:
-    properties = {**event.properties, **changes}
-    return dataclasses.replace(
-        event, properties={name: value for name, value in properties.items() if value is not None}
-    )
+    properties = {name: value for name, value in {**event.properties, **changes}.items() if value is not None}
+    return dataclasses.replace(event, properties=properties)
 
 
 EVENT = stored(run_of(version(1, after=b'{"rings":1}', headers={"trace": "t"}), version(2, enqueued_at=9)))
 DATA, IDS = joined(EVENT, ["Data"]), joined(EVENT, ["Ids"])
 
 
-@pytest.mark.parametrize("name", sorted(EVENT.properties.keys() - {"Newest"}))
-def test_a_lacking_property_is_told(name):
-    with pytest.raises(StoredDataError, match="The run in event 1 cannot be read"):
-        read_run(altered(EVENT, **{name: None}))
+def compressed(data: bytes, **options: bool) -> bytes:
+    return zstandard.ZstdCompressor(**options).compress(data)
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"Data": b""},
-        {"Data": b"no zstandard"},
-        {"Data": DATA[:-1]},
-        {"Data": "text"},
-        {"Ids": b""},
-        {"Ids": b"\x02\x05"},
-        {"Ids": b"\x02\xc1"},
-        {"Ids": b"\x02\x92\xa1a"},
-        {"Ids": "text"},
-        {"Count": 3},
-        {"Count": "2"},
-        {"Ids": IDS[:-16]},
-        {"First": "one"},
-        {"Commits": b""},
-        {"Commits": 7},
-        {"Commits": msgpack.packb([(1, None, 7)])},
-        {"Commits": msgpack.packb([(2, 7, 7)])},
-        {"Commits": msgpack.packb([(2, None, "7")])},
-        {"Commits": msgpack.packb([(2, None)])},
-        {"Commits": msgpack.packb([(2, "night", 7, "1")])},
-        {"Commits": msgpack.packb([(2, "night", 7, 1, 1)])},
-        {"Newest": 7},
+        *({name: None} for name in sorted(EVENT.properties.keys() - {"Newest"})),
+        *({"Data": value} for value in (b"", b"no zstandard", DATA[:-1], "text")),
+        *({"Ids": value} for value in (b"", b"\x02\x05", b"\x02\xc1", b"\x02\x92\xa1a", "text", IDS[:-16])),
+        *({"Count": 3}, {"Count": "2"}, {"First": "one"}, {"Commits": b""}, {"Commits": 7}, {"Newest": 7}),
+        *(
+            {"Commits": msgpack.packb([commit])}
+            for commit in [
+                *((1, None, 7), (2, 7, 7), (2, None, "7"), (2, None)),
+                *((2, "night", 7, "1"), (2, "night", 7, 1, 1)),
+            ]
+        ),
     ],
 )
 def test_properties_that_are_not_what_was_written_are_told(changes):
@@ -216,50 +176,34 @@ def test_properties_that_are_not_what_was_written_are_told(changes):
         read_run(altered(EVENT, **changes))
 
 
-@given(st.data())
-def test_a_flipped_bit_never_gives_another_run(data):
+COLUMNS = msgpack.unpackb(zstandard.ZstdDecompressor().decompress(DATA))
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (compressed(msgpack.packb([3, *COLUMNS[1:]])), "format 3 is unknown; this code reads format 2"),
+        (compressed(bytes(65 * 2**20)), "are more than a run can have"),
+        (compressed(bytes(1000), write_content_size=False), "are more than a run can have"),
+        (compressed(b"\xdd\x00\xe0\x00\x00" + b"\x90" * (14 * 2**20)), "max_array_len"),
+    ],
+    ids=["newer code", "a bomb", "a frame that does not say its size", "millions of objects"],
+)
+def test_what_a_small_frame_becomes_is_bounded(data, problem):
+    assert len(data) < 10_000
+    with pytest.raises(StoredDataError, match=problem):
+        read_run(altered(EVENT, Data=data))
+
+
+@given(st.integers(0, len(DATA) * 8 - 1))
+def test_a_flipped_bit_never_gives_another_run(bit):
     damaged = bytearray(DATA)
-    bit = data.draw(st.integers(0, len(damaged) * 8 - 1))
     damaged[bit // 8] ^= 1 << bit % 8
 
-    try:
-        found = read_run(altered(EVENT, Data=bytes(damaged)))
-    except StoredDataError:
-        return
-    assert found == read_run(EVENT)
-
-
-def test_a_format_of_newer_code_is_told():
-    columns = msgpack.unpackb(zstandard.ZstdDecompressor().decompress(DATA))
-    newer = zstandard.ZstdCompressor().compress(msgpack.packb([3, *columns[1:]]))
-
-    with pytest.raises(StoredDataError, match="format 3 is unknown; this code reads format 2"):
-        read_run(altered(EVENT, Data=newer))
-
-
-def test_a_decompression_bomb_is_refused():
-    bomb = zstandard.ZstdCompressor().compress(bytes(65 * 2**20))
-    assert len(bomb) < 10_000
-
-    with pytest.raises(StoredDataError, match="are more than a run can have"):
-        read_run(altered(EVENT, Data=bomb))
-
-
-def test_a_frame_that_does_not_say_its_size_is_refused():
-    silent = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(1000))
-
-    with pytest.raises(StoredDataError, match="are more than a run can have"):
-        read_run(altered(EVENT, Data=silent))
+    with suppress(StoredDataError):
+        assert read_run(altered(EVENT, Data=bytes(damaged))) == read_run(EVENT)
 
 
 def test_an_event_of_someone_else_is_no_run():
     with pytest.raises(StoredDataError, match="The run in event 4 cannot be read"):
         read_index(RecordedEvent(4, EventData({"Hits": 1}).properties))
-
-
-def test_a_small_frame_does_not_become_millions_of_objects():
-    bomb = zstandard.ZstdCompressor().compress(b"\xdd\x00\xe0\x00\x00" + b"\x90" * (14 * 2**20))
-    assert len(bomb) < 2_000
-
-    with pytest.raises(StoredDataError, match="max_array_len"):
-        read_run(altered(EVENT, Data=bomb))

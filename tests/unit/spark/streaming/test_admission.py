@@ -1,7 +1,6 @@
 """An epoch is identified by its checkpoint and by what Spark has planned, and is run where it follows on the last."""
 
 import os
-from dataclasses import replace
 
 import pytest
 
@@ -9,8 +8,8 @@ from eventstore import drive
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.errors import BatchRefusedError, UsageError
 from runtime.ledger.ledger import BatchStatus
-from runtime.spark.rounds import Rounds
-from runtime.spark.streaming.admission import Admission, Owner, Planned
+from runtime.spark.batch import Rounds
+from runtime.spark.streaming.query import Admission, Owner, Planned
 from runtime.spark.worker.connection import Connection
 from samples.shooting_range import app
 from tests.support.checkpoints import TIME, WrittenCheckpoint
@@ -23,10 +22,6 @@ def written(tmp_path):
     return WrittenCheckpoint.begun(tmp_path / "checkpoint")
 
 
-def another(tmp_path, id_="4021d5cb"):
-    return WrittenCheckpoint.begun(tmp_path / "another", id_)
-
-
 def test_an_epoch_that_spark_hands_over_again_is_the_same(written):
     written.plan(0, {"topic": {"0": 10}})
     before = written.read.planned(0)[:2]
@@ -36,46 +31,64 @@ def test_an_epoch_that_spark_hands_over_again_is_the_same(written):
     assert written.read.planned(1)[:2] != before
 
 
-def test_settings_such_as_the_parallelism_do_not_count(written, tmp_path):
-    written.plan(0, {"topic": {"0": 10}}, watermark=1)
-    other = another(tmp_path)
-    other.plan(0, {"topic": {"0": 10}}, watermark=2)
-
-    assert written.read.planned(0)[:2] == other.read.planned(0)[:2]
+def at(end, **settings):
+    return lambda checkpoint: checkpoint.plan(0, end, **settings)
 
 
-@pytest.mark.parametrize("end", [{"topic": {"0": 11}}, "12", "-"])
-def test_other_offsets_are_other_content(written, tmp_path, end):
-    written.plan(0, {"topic": {"0": 10}})
-    other = another(tmp_path)
-    other.plan(0, end)
+def after(begin):
+    """Plan an epoch, which is to be told from others by where it begins: the second one."""
 
-    assert written.read.planned(0)[:2] != other.read.planned(0)[:2]
+    def plan(checkpoint):
+        checkpoint.plan(0, {"topic": {"0": begin}})
+        checkpoint.plan(1, {"topic": {"0": 10}})
 
-
-def test_another_begin_is_other_content(written, tmp_path):
-    other = another(tmp_path)
-    for each, begin in ((written, 5), (other, 6)):
-        each.plan(0, {"topic": {"0": begin}})
-        each.plan(1, {"topic": {"0": 10}})
-
-    assert written.read.planned(1)[:2] != other.read.planned(1)[:2]
+    return plan
 
 
-def test_the_same_offsets_in_a_checkpoint_made_anew_are_other_content(written, tmp_path):
-    other = another(tmp_path, id_="33edb353")
-    for each in (written, other):
-        each.plan(0, {"topic": {"0": 10}})
+def of_lists(first, second):
+    def plan(checkpoint):
+        checkpoint.list_files("0", [(0, first)])
+        checkpoint.list_files("1", [(1, second)])
+        checkpoint.plan(0, {"logOffset": 1})
 
-    assert written.read.planned(0)[:2] != other.read.planned(0)[:2]
+    return plan
 
 
-def test_other_files_under_the_same_number_are_other_content(written, tmp_path):
-    written.plan_files(0, "a.jsonl", "b.jsonl")
-    other = another(tmp_path)
-    other.plan_files(0, "a.jsonl", "c.jsonl")
+TEN = {"topic": {"0": 10}}
 
-    assert written.read.planned(0)[:2] != other.read.planned(0)[:2]
+
+@pytest.mark.parametrize(
+    ("one", "other", "epoch", "id_", "is_same"),
+    [
+        (at(TEN), at(TEN), 0, "4021d5cb", True),
+        (
+            at(TEN, watermark=1),
+            at(TEN, watermark=2),
+            0,
+            "4021d5cb",
+            True,
+        ),  # a setting such as the parallelism
+        (at(TEN), at(TEN), 0, "33edb353", False),  # a checkpoint made anew
+        (at(TEN), at({"topic": {"0": 11}}), 0, "4021d5cb", False),
+        (at(TEN), at("12"), 0, "4021d5cb", False),
+        (at(TEN), at("-"), 0, "4021d5cb", False),
+        (after(5), after(6), 1, "4021d5cb", False),
+        (of_lists("b.jsonl", "a.jsonl"), of_lists("c.jsonl", "a.jsonl"), 0, "4021d5cb", False),
+        (
+            lambda checkpoint: checkpoint.plan_files(0, "a.jsonl", "b.jsonl"),
+            lambda checkpoint: checkpoint.plan_files(0, "a.jsonl", "c.jsonl"),
+            *(0, "4021d5cb", False),
+        ),
+    ],
+)
+def test_the_content_of_an_epoch_is_its_checkpoint_its_offsets_and_its_files(
+    written, tmp_path, one, other, epoch, id_, is_same
+):
+    beside = WrittenCheckpoint.begun(tmp_path / "another", id_)
+    one(written)
+    other(beside)
+
+    assert (written.read.planned(epoch)[:2] == beside.read.planned(epoch)[:2]) is is_same
 
 
 def test_files_that_were_listed_with_those_before_are_the_same(written):
@@ -96,16 +109,6 @@ def test_files_that_were_listed_with_those_before_are_the_same(written):
     assert written.read.planned(2)[:2] == compacted
 
 
-def test_an_epoch_over_several_lists_of_files_has_the_files_of_all(written, tmp_path):
-    other = another(tmp_path)
-    for each, file in ((written, "b.jsonl"), (other, "c.jsonl")):
-        each.list_files("0", [(0, file)])
-        each.list_files("1", [(1, "a.jsonl")])
-        each.plan(0, {"logOffset": 1})
-
-    assert written.read.planned(0)[:2] != other.read.planned(0)[:2]
-
-
 def test_a_form_that_is_not_known_is_refused(written):
     written.plan(0, "{}", version="v2")
 
@@ -123,22 +126,21 @@ def test_a_checkpoint_says_whose_it_is(written):
     assert not list(written.folder.glob("_claimed*"))
 
 
-def test_a_list_of_files_that_is_gone_is_told(written):
-    written.plan_files(0, "a.jsonl")
-    written.unlist_files("0")
-
-    with pytest.raises(BatchRefusedError, match="It lacks sources/0/0, a list of files"):
-        written.read.planned(0)
-
-
-@pytest.mark.parametrize("name", ["metadata", "offsets/0"])
-def test_a_file_of_the_checkpoint_that_is_gone_is_told(written, name):
+@pytest.mark.parametrize(
+    ("name", "epoch", "lacks"),
+    [
+        ("sources/0/0", 0, "sources/0/0, a list of files"),
+        ("metadata", 1, "metadata"),
+        ("offsets/0", 1, "offsets/0"),
+    ],
+)
+def test_a_file_of_the_checkpoint_that_is_gone_is_told(written, name, epoch, lacks):
     written.plan_files(0, "a.jsonl")
     written.plan_files(1, "b.jsonl")
     (written.folder / name).unlink()
 
-    with pytest.raises(BatchRefusedError, match=f"It lacks {name}"):
-        written.read.planned(1)
+    with pytest.raises(BatchRefusedError, match=f"It lacks {lacks}"):
+        written.read.planned(epoch)
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"query": "shots"}'])
@@ -197,12 +199,6 @@ def test_files_that_are_not_those_of_the_epoch_are_told(written, tmp_path, chang
     started(written).check_files(7, planned)
 
 
-def test_the_times_of_files_are_those_that_spark_has_noted(written):
-    written.plan_files(0, "a.jsonl")
-
-    assert written.read.planned(0).files == {"a.jsonl": TIME}
-
-
 OPTIONS = BatchOptions(clock=FrozenClock.at("2026-03-01T12:00:00"))
 
 
@@ -247,8 +243,31 @@ def test_epochs_follow_each_other(written, rounds):
     for epoch in range(3):
         written.plan_files(epoch, f"{epoch}.jsonl")
         assert run(query, rounds, epoch) is None
+    assert written.read.planned(0).files == {"0.jsonl": TIME}
 
     assert {each.batch_id for each in drive(rounds.ledger.batches(5))} == {"shots-0", "shots-1", "shots-2"}
+
+
+def test_an_epoch_is_refused_under_another_name_and_in_another_table_and_store(written, rounds, tmp_path):
+    written.plan_files(0, "a.jsonl")
+    run(started(written), rounds, 0)
+    written.plan_files(1, "b.jsonl")
+
+    assert "is that of the query shots" in refused(started(written, query="others"), rounds, 1)
+    for each in (rounds_in(tmp_path / "anew.db"), rounds_in(tmp_path / "store.db", "others")):
+        assert "has epochs that the table" in refused(started(written), each, 1)
+        each.connection.close()
+
+    # ... and goes on when the ledger has pruned those before it
+    drive(rounds.ledger.prune(OPTIONS.clock() + 1))
+    assert run(started(written), rounds, 1) is None
+
+    # ... but not in a store that was made anew in the same place
+    written.plan_files(2, "c.jsonl")
+    (tmp_path / "store.db").unlink()
+    assert "has epochs that the table games does not know" in refused(
+        started(written), rounds_in(tmp_path / "store.db"), 2
+    )
 
 
 def test_an_epoch_that_is_handed_over_again_is_found(written, rounds):
@@ -287,16 +306,6 @@ def test_a_checkpoint_restored_from_a_backup_is_refused(written, rounds):
     assert "had other content before" in refused(started(written), rounds, 1)
 
 
-def test_a_checkpoint_of_another_query_is_refused(written, rounds):
-    written.plan_files(0, "a.jsonl")
-    run(started(written), rounds, 0)
-    written.plan_files(1, "b.jsonl")
-
-    sentence = refused(started(written, query="others"), rounds, 1)
-    assert "is that of the query shots" in sentence
-    assert run(started(written), rounds, 1) is None
-
-
 def test_two_queries_of_one_name_are_refused(written, rounds, tmp_path):
     # Given two queries with checkpoints of their own, of which the first is at its second epoch
     written.plan_files(0, "a.jsonl")
@@ -307,39 +316,6 @@ def test_two_queries_of_one_name_are_refused(written, rounds, tmp_path):
 
     # Then the other one may not take over under its name
     assert "is not the one with which the epoch before was run" in refused(started(other), rounds, 1)
-
-
-def test_an_epoch_that_another_table_would_miss_is_refused(written, rounds, tmp_path):
-    written.plan_files(0, "a.jsonl")
-    run(started(written), rounds, 0)
-    written.plan_files(1, "b.jsonl")
-    anew = rounds_in(tmp_path / "anew.db")
-    elsewhere = replace(rounds_in(tmp_path / "store.db", "others"))
-
-    for each in (anew, elsewhere):
-        assert "has epochs that the table" in refused(started(written), each, 1)
-        each.connection.close()
-
-
-def test_a_store_made_anew_in_the_same_place_is_refused(written, rounds, tmp_path):
-    written.plan_files(0, "a.jsonl")
-    run(started(written), rounds, 0)
-    written.plan_files(1, "b.jsonl")
-    rounds.connection.close()
-    (tmp_path / "store.db").unlink()
-
-    assert "has epochs that the table games does not know" in refused(
-        started(written), rounds_in(tmp_path / "store.db"), 1
-    )
-
-
-def test_a_query_goes_on_when_its_epochs_were_pruned(written, rounds):
-    written.plan_files(0, "a.jsonl")
-    run(started(written), rounds, 0)
-    drive(rounds.ledger.prune(OPTIONS.clock() + 1))
-    written.plan_files(1, "b.jsonl")
-
-    assert run(started(written), rounds, 1) is None
 
 
 def test_a_checkpoint_that_no_stream_of_ours_began_is_refused(written, rounds):

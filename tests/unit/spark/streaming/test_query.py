@@ -1,6 +1,5 @@
 """Streams: epochs are in OUT all at once, wherever a driver dies, and what cannot begin is refused."""
 
-import itertools
 from contextlib import nullcontext, suppress
 from datetime import timedelta
 from types import SimpleNamespace
@@ -15,8 +14,7 @@ from runtime.publishing.publisher import TargetOptions
 from runtime.publishing.targets.sql import SqliteTarget
 from runtime.spark import redrive, run_batch, run_stream, verify
 from runtime.spark.publishing import PublishTo
-from runtime.spark.streaming.admission import Owner
-from runtime.spark.streaming.query import EpochPlaces, Stream
+from runtime.spark.streaming.query import EpochPlaces, Owner, Stream
 from runtime.spark.worker.outcomes import PartFile
 from samples.shooting_range import app
 from tests.support.checkpoints import WrittenCheckpoint
@@ -58,14 +56,29 @@ def whole(*epochs):
     return dict.fromkeys(epochs, 4)
 
 
-def test_an_epoch_is_hidden_until_it_is_put_in_place(out):
+def test_an_epoch_is_hidden_until_it_is_put_in_place_and_others_that_are_under_way_stay_so(out):
     places = EpochPlaces(out, "shots")
     publish(places, 0)
+    publish(places, 1)
     assert seen(out) == {}
 
     places.show(0)
 
     assert seen(out) == whole(0)
+
+
+def test_epochs_that_wait_are_let_through_by_a_smaller_number_and_at_the_end_but_for_one_that_is_open(out):
+    places = EpochPlaces(out, "shots", compact_after=9)
+    for epoch in range(3):
+        publish(places, epoch)
+    places.show(1)
+    assert seen(out) == {}
+
+    places.show_all(lambda epoch: epoch < 2)
+    assert (seen(out), seen(places.working)) == (whole(0, 1), whole(2))
+
+    EpochPlaces(out, "shots").show(2)
+    assert seen(out) == whole(0, 1, 2)
 
 
 def test_epochs_wait_until_there_are_enough_and_are_one_file_for_each_round(out, tmp_path):
@@ -80,48 +93,19 @@ def test_epochs_wait_until_there_are_enough_and_are_one_file_for_each_round(out,
     assert seen(out) == whole(0, 1, 2, 3)
 
 
-def test_an_epoch_that_is_open_stays_hidden_when_the_others_are_put_in_place(out):
-    places = EpochPlaces(out, "shots", compact_after=9)
-    for epoch in range(3):
-        publish(places, epoch)
-
-    places.show_all(lambda epoch: epoch < 2)
-
-    assert seen(out) == whole(0, 1)
-    assert seen(places.working) == whole(2)
-
-
-def test_what_is_compacted_is_what_was_written(out):
+@pytest.mark.parametrize("rounds", [(1, 1), (1, 3)])
+def test_what_is_compacted_is_what_was_written(out, rounds):
     places = EpochPlaces(out, "shots", compact_after=2)
-    publish(places, 0, rounds=1)
-    publish(places, 1, rounds=1)
-    before = parquet.ParquetDataset(places.working + "/batch_id=shots-0").read().to_pylist()
-    before += parquet.ParquetDataset(places.working + "/batch_id=shots-1").read().to_pylist()
+    before = []
+    for epoch, number in enumerate(rounds):
+        publish(places, epoch, number)
+        before += parquet.ParquetDataset(f"{places.working}/batch_id=shots-{epoch}").read().to_pylist()
 
     places.show(1)
 
     after = parquet.ParquetDataset(f"{out}/batch_id=shots-0..1").read().to_pylist()
     assert sorted(after, key=repr) == sorted(before, key=repr)
-
-
-def test_epochs_with_another_number_of_rounds_are_compacted_together(out):
-    places = EpochPlaces(out, "shots", compact_after=2)
-    publish(places, 0, rounds=1)
-    publish(places, 1, rounds=3)
-
-    places.show(1)
-
-    assert seen(out) == {0: 2, 1: 6}
-
-
-def test_an_epoch_that_is_under_way_is_left_alone(out):
-    places = EpochPlaces(out, "shots")
-    publish(places, 0)
-    publish(places, 1)
-
-    places.show(0)
-
-    assert seen(out) == whole(0)
+    assert len(after) == 2 * sum(rounds)
 
 
 def test_epochs_of_other_queries_are_left_alone(out):
@@ -191,18 +175,6 @@ def look(places, epoch, out, steps, number):
     return (found or [seen(out)])[0]
 
 
-def test_a_smaller_number_lets_all_that_wait_through(out):
-    places = EpochPlaces(out, "shots", compact_after=5)
-    for epoch in range(3):
-        publish(places, epoch)
-        places.show(epoch)
-    assert seen(out) == {}
-
-    EpochPlaces(out, "shots").show(2)
-
-    assert seen(out) == whole(0, 1, 2)
-
-
 @pytest.mark.parametrize("compact_after", [1, 2])
 def test_an_epoch_that_the_ledger_does_not_know_is_refused_a_folder_that_has_its_outcomes(out, compact_after):
     places = EpochPlaces(out, "shots", compact_after)
@@ -235,32 +207,10 @@ def stream(tmp_path, query="shots", **more):
     return Stream(app, place, str(tmp_path / "out"), query, str(tmp_path / "checkpoint"), **more)
 
 
-def test_a_table_that_is_no_stream(tmp_path):
-    with pytest.raises(UsageError, match="This DataFrame is no stream"):
-        stream(tmp_path).start(SimpleNamespace(isStreaming=False, sparkSession=None))
-
-
-def test_a_session_of_spark_connect(tmp_path):
-    df = SimpleNamespace(isStreaming=True, sparkSession=RemoteSession())
-
-    with pytest.raises(UsageError, match="Spark Connect would run them on its server"):
-        stream(tmp_path).start(df)
-
-
 @pytest.mark.parametrize("name", ["", "a b", "shots/../x", "q" * 60])
 def test_a_name_of_which_no_batch_ids_can_be_made(tmp_path, name):
     with pytest.raises(BatchRefusedError, match="is not usable"):
         stream(tmp_path, query=name)
-
-
-def test_no_epochs_to_compact(tmp_path):
-    with pytest.raises(UsageError, match="a number of epochs from 1, not 0"):
-        stream(tmp_path, compact_after=0)
-
-
-def test_a_folder_that_spark_would_read_as_a_pattern(tmp_path):
-    with pytest.raises(UsageError, match="a pattern to Spark"):
-        Stream(app, TablePlace("memory:", "games"), "out[1]", "shots", str(tmp_path / "checkpoint"))
 
 
 @pytest.mark.parametrize("trigger", ["available_now", "5 seconds", 5, timedelta(seconds=-1)])
@@ -269,6 +219,26 @@ def test_a_trigger_that_is_none(tmp_path, trigger):
 
     with pytest.raises(UsageError, match='A trigger is None, a timedelta, or "available-now", not '):
         stream(tmp_path).start(df, trigger)
+
+
+def test_what_is_no_stream_or_cannot_be_one(tmp_path):
+    (tmp_path / "checkpoint").touch()
+    of_connect = SimpleNamespace(isStreaming=True, sparkSession=RemoteSession())
+    for start, sentence in [
+        (
+            lambda: stream(tmp_path).start(SimpleNamespace(isStreaming=False, sparkSession=None)),
+            "is no stream",
+        ),
+        (lambda: stream(tmp_path).start(of_connect), "Spark Connect would run them on its server"),
+        (lambda: stream(tmp_path, compact_after=0), "a number of epochs from 1, not 0"),
+        (lambda: Stream(app, TablePlace("memory:", "games"), "out[1]", "shots", "c"), "a pattern to Spark"),
+        (
+            lambda: stream(tmp_path).admission.check_start(US, lambda _: None),
+            "is a file: it is to be a folder",
+        ),
+    ]:
+        with pytest.raises(UsageError, match=sentence):
+            start()
 
 
 US = Owner("shots", "sqlite:///store.db", "games")
@@ -302,13 +272,6 @@ def test_a_checkpoint_with_which_it_cannot_go_on_is_refused_at_once(
 
     with nullcontext() if problem is None else pytest.raises(BatchRefusedError, match=problem):
         new.admission.check_start(us, lambda batch_id: batch_id in known or None)
-
-
-def test_a_checkpoint_that_is_a_file(tmp_path):
-    (tmp_path / "checkpoint").touch()
-
-    with pytest.raises(UsageError, match="checkpoint is a file: it is to be a folder"):
-        stream(tmp_path).admission.check_start(US, lambda _: None)
 
 
 def test_what_a_stream_is_told_means_the_same_wherever_the_process_goes(tmp_path, monkeypatch):
@@ -361,63 +324,57 @@ def test_java_that_ends_under_a_query_is_told_in_a_sentence(tmp_path, monkeypatc
 
 
 IN_ALL_DOORS = [
-    *(
-        {"sorce": "x"},
-        {"source": 5},
-        {"cascade": "yes"},
-        {"partitions": 0},
-        {"partitions": "2"},
-        {"partitions": True},
-    ),
-    *(
-        {"max_rounds": 1.5},
-        {"max_rounds": None},
-        {"log_format": "csv"},
-        {"limits": {}},
-        {"wrap": 5},
-        {"step": None},
-    ),
+    *[
+        ("sorce", "x"),
+        ("source", 5),
+        ("cascade", "yes"),
+        ("partitions", 0),
+        ("partitions", "2"),
+        ("partitions", True),
+    ],
+    *[
+        ("max_rounds", 1.5),
+        ("max_rounds", None),
+        ("log_format", "csv"),
+        ("limits", {}),
+        ("wrap", 5),
+        ("step", None),
+    ],
 ]
 IN_BATCHES = [
-    *(
-        {"late": "never"},
-        {"algorithm": "magic"},
-        {"types": "Entered"},
-        {"types": [5]},
-        {"in_flight": 0},
-        {"clock": 5},
-    ),
-    *(
-        {"handler_timeout": 5},
-        {"handler_timeout": timedelta()},
-        {"worker_memory": "2G"},
-        {"worker_memory": -1},
-    ),
-    *(
-        {"token_store": "sqlite:///tokens.db"},
-        {"max_dead_letters": 1.5},
-        {"documents": 5},
-    ),
+    *[
+        ("late", "never"),
+        ("algorithm", "magic"),
+        ("types", "Entered"),
+        ("types", [5]),
+        ("in_flight", 0),
+        ("clock", 5),
+    ],
+    *[
+        ("handler_timeout", 5),
+        ("handler_timeout", timedelta()),
+        ("worker_memory", "2G"),
+        ("worker_memory", -1),
+    ],
+    *[("token_store", "sqlite:///tokens.db"), ("max_dead_letters", 1.5), ("documents", 5)],
+    *[("store", None), ("table", 5), ("out", None), ("app", "a:b")],
 ]
+IN_VERIFICATIONS = [("sample", "all"), ("sample", 0), ("seed", 1.5), ("export", 5)]
 
 
 @pytest.mark.parametrize(
-    ("door", "wrong"),
+    ("door", "name", "value"),
     [
-        *itertools.product([run_stream, run_batch, redrive, verify], IN_ALL_DOORS),
-        *itertools.product([run_stream, run_batch, redrive], IN_BATCHES),
-        *itertools.product([verify], [{"sample": "all"}, {"sample": 0}, {"seed": 1.5}, {"export": 5}]),
-        *itertools.product(
-            [run_stream, run_batch, redrive], [{"store": None}, {"table": 5}, {"out": None}, {"app": "a:b"}]
-        ),
+        *((door, *each) for door in (run_stream, run_batch, redrive) for each in IN_ALL_DOORS + IN_BATCHES),
+        *((verify, *each) for each in IN_ALL_DOORS + IN_VERIFICATIONS),
     ],
 )
-def test_an_option_that_there_is_not_or_a_value_that_it_has_not_is_named(tmp_path, door, wrong):
+def test_an_option_that_there_is_not_or_a_value_that_it_has_not_is_named(tmp_path, door, name, value):
     where = {"store": f"sqlite:///{tmp_path}/store.db", "table": "games", "app": app}
     where |= {} if door is verify else {"out": str(tmp_path / "out")}
     where |= {"query": "shots", "checkpoint": str(tmp_path / "c")} if door is run_stream else {}
     positional = {run_stream: (None,), redrive: (None,)}.get(door, (None, None))
 
-    with pytest.raises(UsageError, match=next(iter(wrong)).replace("sorce", "source")):
-        door(*positional, **where | wrong)
+    with pytest.raises(UsageError, match=name.replace("sorce", "source")):
+        door(*positional, **where | {name: value})
     assert not list(tmp_path.iterdir())

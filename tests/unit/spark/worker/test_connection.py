@@ -51,30 +51,37 @@ from tests.unit.runtime.worker import Worker, ends, made_by, stored
 MOST = 64
 
 
-def answer(concurrency: ConcurrencyLimit, seconds: float, times: int = 2_000) -> None:
-    for _ in range(times):
-        concurrency.answered(seconds)
+def limit_after(*answers: tuple[float | None, int], most: int = MOST) -> int:
+    """Return the limit after so many answers in so many seconds each, or failures."""
+    concurrency = ConcurrencyLimit(most)
+    for seconds, times in answers:
+        for _ in range(times):
+            concurrency.failed() if seconds is None else concurrency.answered(seconds)
+    return concurrency.limit
 
 
-def test_a_store_that_answers_as_fast_as_ever_gets_more_streams_up_to_the_bound() -> None:
-    concurrency = ConcurrencyLimit(MOST)
-    first = concurrency.limit
-
-    answer(concurrency, 0.01, times=100)
-    later = concurrency.limit
-    answer(concurrency, 0.01)
-
-    assert first < later
-    assert concurrency.limit == MOST
+AT_REST = (0.01, 2_000)
 
 
-def test_a_store_that_becomes_slow_gets_fewer_at_once() -> None:
-    concurrency = ConcurrencyLimit(MOST)
-    answer(concurrency, 0.01)
-
-    answer(concurrency, 0.1, times=2 * MOST)
-
-    assert concurrency.limit < MOST / 2
+@pytest.mark.parametrize(
+    ("answers", "most", "least", "highest"),
+    [
+        # A store that answers as fast as ever gets more streams, up to the bound, and one that becomes slow gets fewer,
+        ([(0.01, 100)], MOST, ConcurrencyLimit(MOST).limit + 1, MOST),
+        ([AT_REST], MOST, MOST, MOST),
+        ([AT_REST, (0.1, 2 * MOST)], MOST, FEWEST, MOST // 2 - 1),
+        # ... until it is found to be slower for good.
+        ([AT_REST, (0.1, 20_000)], MOST, MOST // 2, MOST),
+        # A failure halves the number, but there is always a stream under way, and there are more again.
+        ([AT_REST, (None, 1)], MOST, MOST // 2, MOST // 2),
+        ([(None, 20)], MOST, FEWEST, FEWEST),
+        ([(None, 20), AT_REST], MOST, MOST, MOST),
+        # A small bound is kept.
+        *(([AT_REST, (None, 1)], most, min(most, FEWEST), min(most, FEWEST)) for most in (1, 2, 3)),
+    ],
+)
+def test_there_are_as_many_streams_at_once_as_a_store_serves(answers, most, least, highest) -> None:
+    assert least <= limit_after(*answers, most=most) <= highest
 
 
 def test_a_store_that_serves_one_call_after_another_gets_no_queue() -> None:
@@ -88,52 +95,10 @@ def test_a_store_that_serves_one_call_after_another_gets_no_queue() -> None:
     assert FEWEST <= max(limits) < MOST / 2
 
 
-def test_a_failure_halves_the_number() -> None:
-    concurrency = ConcurrencyLimit(MOST)
-    answer(concurrency, 0.01)
-
-    concurrency.failed()
-
-    assert concurrency.limit == MOST // 2
-
-
-def test_there_is_always_a_stream_under_way_and_after_failures_there_are_more_again() -> None:
-    concurrency = ConcurrencyLimit(MOST)
-
-    for _ in range(20):
-        concurrency.failed()
-    after_failures = concurrency.limit
-    answer(concurrency, 0.01)
-
-    assert after_failures == FEWEST
-    assert concurrency.limit == MOST
-
-
-def test_a_store_that_is_slower_for_good_gets_its_streams_back() -> None:
-    concurrency = ConcurrencyLimit(MOST)
-    answer(concurrency, 0.01)
-
-    limits = set()
-    for _ in range(20_000):
-        concurrency.answered(0.1)
-        limits.add(concurrency.limit)
-
-    assert MOST in limits
-
-
-@pytest.mark.parametrize("most", [1, 2, 3])
-def test_a_small_bound_is_kept(most: int) -> None:
-    concurrency = ConcurrencyLimit(most)
-
-    answer(concurrency, 0.01)
-    concurrency.failed()
-
-    assert concurrency.limit == min(most, FEWEST)
-
-
 def test_calls_of_a_table_are_taken_note_of_and_failures_too() -> None:
     concurrency = ConcurrencyLimit(MOST)
-    answer(concurrency, 1.0)
+    for _ in range(2_000):
+        concurrency.answered(1.0)
     table = drive(connect("memory:").table("games"))
     measured = MeasuredTable(table, concurrency)
 
@@ -280,40 +245,29 @@ async def process(table: Table, key: str, retries: RetryPolicy | None = None) ->
     return ends(await worker.handle(write("first", diary=key), write("second", diary=key)))
 
 
-def test_what_as_many_streams_append_as_are_under_way_is_one_commit(connection, statements):
-    table = InterceptedTable(connection.table)
+def test_what_as_many_streams_append_as_are_under_way_is_one_commit_that_nobody_hears_of_before(
+    url, connection, elsewhere, statements
+):
     keys = [f"p{number:02}" for number in range(12)]
+    seen: list[int] = []
 
-    done = list(connection.run_all((put(table, key) for key in keys), TOGETHER))
-
-    assert done == keys
-    assert statements.count("COMMIT") == 3
-    assert not statements.count("SAVEPOINT one"), "one operation alone needs none"
-    assert table.counts == {"query": 12, "transact": 12}
-
-
-def test_nothing_is_locked_before_all_have_come_to_their_commit(url, connection):
     def write_elsewhere(name: str, key: str, number: int) -> None:
-        if name == "transact":
+        if name == "transact":  # nothing is locked before all have come to their commit
             with closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=0)) as other:
                 other.execute("BEGIN IMMEDIATE")
 
-    table = InterceptedTable(connection.table, write_elsewhere)
-
-    assert list(connection.run_all((put(table, key) for key in STREAMS), TOGETHER)) == STREAMS
-
-
-def test_nobody_hears_of_a_transaction_before_it_is_committed(connection, elsewhere):
-    seen: list[list[str]] = []
-
     def look(name: str, key: str, number: int, result: object) -> None:
         if name == "transact":
-            seen.append([each for each in STREAMS if drive(elsewhere.get(each, "row"))])
+            seen.append(sum(drive(elsewhere.get(each, "row")) is not None for each in keys))
 
-    table = InterceptedTable(connection.table, after=look)
-    list(connection.run_all((put(table, key) for key in STREAMS), TOGETHER))
+    table = InterceptedTable(connection.table, write_elsewhere, look)
 
-    assert seen == [STREAMS] * len(STREAMS)
+    assert list(connection.run_all((put(table, key) for key in keys), TOGETHER)) == keys
+
+    assert seen == [5] * 5 + [10] * 5 + [12] * 2
+    assert statements.count("COMMIT") == 3
+    assert not statements.count("SAVEPOINT one"), "one operation alone needs none"
+    assert table.counts == {"query": 12, "transact": 12}
 
 
 def test_a_refusal_is_told_to_its_stream_alone(connection, elsewhere):
@@ -328,22 +282,6 @@ def test_a_refusal_is_told_to_its_stream_alone(connection, elsewhere):
 
     assert list(connection.run_all(map(told, STREAMS), TOGETHER)) == ["a", "b", "c 0", "d", "e"]
     assert drive(elsewhere.get("c", "other")) is None
-
-
-def test_a_stream_that_lost_a_race_is_processed_again_and_the_others_are_not(connection, elsewhere):
-    def write_first(name: str, key: str, number: int) -> None:
-        if name == "transact" and key == "Diary-c" and table.counts["transact"] <= len(STREAMS):
-            Worker(elsewhere, business_id="c", batch="day").process(write("second", diary="c"))
-
-    table = InterceptedTable(connection.table, write_first)
-
-    outcomes = list(connection.run_all((process(table, key) for key in STREAMS), TOGETHER))
-
-    # The one that was overtaken ends last.
-    assert outcomes == [["processed", "processed"]] * 4 + [["processed", "duplicate"]]
-    assert table.counts == {"query": 6, "transact": 6}
-    assert made_by(elsewhere, business_id="c") == ["second", "first"]
-    assert made_by(elsewhere, business_id="e") == ["first", "second"]
 
 
 @pytest.mark.parametrize("has_effect", [True, False])
@@ -472,9 +410,10 @@ def test_a_wait_holds_back_what_comes_after_it(connection):
     ]
 
 
-@pytest.mark.parametrize("waits", [[Wait.FOR_ONE], [Wait.FOR_ALL], [Wait.FOR_ONE, Wait.FOR_ALL]])
-def test_a_wait_for_nothing_is_over_at_once(connection, waits):
-    assert list(connection.run_all([*waits, put(connection.table, "a"), *waits], TOGETHER)) == ["a"]
+def test_a_wait_for_nothing_is_over_at_once(connection):
+    for number, waits in enumerate(([Wait.FOR_ONE], [Wait.FOR_ALL], [Wait.FOR_ONE, Wait.FOR_ALL])):
+        key = f"a{number}"
+        assert list(connection.run_all([*waits, put(connection.table, key), *waits], TOGETHER)) == [key]
 
 
 def test_outside_of_such_work_a_transaction_is_committed_at_once(connection, elsewhere, statements):
@@ -484,13 +423,11 @@ def test_outside_of_such_work_a_transaction_is_committed_at_once(connection, els
     connection.run(put(connection.table, "x"))
 
     assert drive(elsewhere.get("x", "row")) is not None
-    assert list(work) == ["b"]
-    assert statements.count("COMMIT") == 3
+    assert (list(work), statements.count("COMMIT")) == (["b"], 3)
 
 
 def test_states_and_another_table_are_committed_each_for_itself(tmp_path, url):
-    other = TablePlace(f"sqlite:///{tmp_path}/other.db", "tokens")
-    connection = Connection(TablePlace(url, "states"), other)
+    connection = Connection(TablePlace(url, "states"), TablePlace(f"sqlite:///{tmp_path}/other.db", "tokens"))
 
     async def put_both(key: str) -> str:
         await put(connection.table, key)
@@ -507,19 +444,17 @@ def test_states_and_another_table_are_committed_each_for_itself(tmp_path, url):
 @pytest.mark.parametrize("name", ["sqlite:///store.db", "env:STORE"])
 @pytest.mark.parametrize("kept", ["states", "other"])
 def test_a_store_is_known_by_what_its_url_means_and_not_by_what_it_says(tmp_path, monkeypatch, name, kept):
-    # Given a connection, opened in a working directory with an environment
+    # Given tables that are opened by the same words, in three working directories with environments of their own
     opened = []
     for folder in (tmp_path / "first", tmp_path / "second", tmp_path / "first"):
         folder.mkdir(exist_ok=True)
         monkeypatch.chdir(folder)
         monkeypatch.setenv("STORE", f"sqlite:///{folder}/store.db")
-
-        # When a table is opened by the same words in another one, then it is that of another store
         states = name if kept == "states" else f"sqlite:///{tmp_path}/states.db"
         opened.append(open_table(states, "games", TablePlace(name, "others")))
         assert (folder / "store.db").exists()
 
-    # And the first one is still open
+    # Then those of two are of two stores, and the first is still open
     assert opened[0] is opened[2]
     assert opened[0] is not opened[1]
     for each in opened[:2]:

@@ -7,6 +7,7 @@ import gc
 import json
 import tracemalloc
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,15 +17,16 @@ from eventstore import InterceptedTable, Table
 from runtime.batch_options import BatchOptions, TablePlace, VerifyOptions
 from runtime.ledger.batch import BatchContext
 from runtime.messages.envelope import Envelope
+from runtime.messages.limits import size_of, size_of_headers
 from runtime.messages.outcome import Outcome, Outcomes, Output, Status
 from runtime.spark.verification import VerifyJob
-from runtime.spark.worker import connection as buffer
 from runtime.spark.worker import job as deliveries
 from runtime.spark.worker import outcomes as writing
-from runtime.spark.worker.job import DELIVERY_BYTES, FoldJob, groups, text_bytes
+from runtime.spark.worker.job import DELIVERY_BYTES, FoldJob, groups
 from runtime.spark.worker.outcomes import OutcomeWriter
 from samples.shooting_range import app
 from tests.support.logs import message_id
+from tests.support.routed import rows_of
 
 LENGTH = 10
 TEXT = 1000
@@ -50,22 +52,10 @@ def log(*lengths: int) -> list[pa.RecordBatch]:
 
 def batches(games: list[str], bodies: list[str], headers: list[str] | list[None]) -> list[pa.RecordBatch]:
     count = len(games)
-    nothing = [None] * count
-    columns = {
-        "handler": ["ShootingRange"] * count,
-        "business_id": games,
-        "message_id": [message_id(number) for number in range(count)],
-        "type": ["FireAt"] * count,
-        "body": bodies,
-        "sequence": pa.array(range(count), pa.int64()),
-        "enqueued_at": pa.array(nothing, pa.timestamp("us", tz="UTC")),
-        "headers": pa.array(headers, pa.string()),
-        "given": pa.array(nothing, pa.string()),
-        "problem": pa.array(nothing, pa.string()),
-        "line": pa.array(nothing, pa.string()),
-    }
-    given: list[pa.RecordBatch] = pa.table(columns).to_batches()
-    return given
+    ids = map(message_id, range(count))
+    return rows_of(
+        "ShootingRange", games, message_id=ids, type=["FireAt"] * count, body=bodies, headers=headers
+    )
 
 
 class SlowTable:
@@ -110,10 +100,13 @@ def sizes(*lengths: int) -> dict[str, int]:
     return {stream(number): length * SIZE // LENGTH for number, length in enumerate(lengths)}
 
 
+def job(url: str, **options: Any) -> FoldJob:
+    return FoldJob(app, url, "games", BatchContext("night"), BatchOptions(**options))
+
+
 def fold(url: str, slow: SlowTable, given: Iterable[pa.RecordBatch]) -> list[str]:
-    job = FoldJob(app, url, "games", BatchContext("night"), BatchOptions(wrap=slow.around))
     statuses = []
-    for batch in job.fold(given):
+    for batch in job(url, wrap=slow.around).fold(given):
         statuses += batch.column("status").to_pylist()
         for game in set(batch.column("business_id").to_pylist()):
             slow.release(game)
@@ -121,45 +114,44 @@ def fold(url: str, slow: SlowTable, given: Iterable[pa.RecordBatch]) -> list[str
 
 
 @pytest.fixture
+def url(tmp_path) -> str:
+    """Give the url of a store in a file."""
+    return f"sqlite:///{tmp_path}/store.db"
+
+
+@pytest.fixture
 def _three_streams_fit(monkeypatch):
-    monkeypatch.setattr(buffer, "MAX_BUFFERED_BYTES", 3 * SIZE + SIZE // 2)
+    monkeypatch.setattr(deliveries, "MAX_BUFFERED_BYTES", 3 * SIZE + SIZE // 2)
     monkeypatch.setattr(writing, "MAX_ROWS", LENGTH)
 
 
 @pytest.mark.usefixtures("_three_streams_fit")
-def test_a_group_begins_only_when_it_has_room(network_store):
-    lengths = [LENGTH] * 12
+@pytest.mark.parametrize(
+    ("lengths", "peak"),
+    [([LENGTH] * 12, 3), ([LENGTH, LENGTH, 5 * LENGTH, LENGTH, LENGTH], 5)],
+    ids=["begins only when it has room", "is processed alone when it is larger than all the room"],
+)
+def test_a_group(network_store, lengths, peak):
     slow = SlowTable(sizes(*lengths))
 
     assert fold(network_store, slow, log(*lengths)) == ["processed"] * sum(lengths)
+
+    assert slow.peak == peak * SIZE
+    assert peak == 3 or slow.ended[2] == stream(2)
+
+
+@pytest.mark.usefixtures("_three_streams_fit")
+def test_groups_on_a_file_wait_for_a_commit_while_they_have_room(url):
+    slow = SlowTable(sizes(*[LENGTH] * 12), turns=0)
+
+    assert fold(url, slow, log(*[LENGTH] * 12)) == ["processed"] * 12 * LENGTH
 
     assert slow.peak == 3 * SIZE
 
 
 @pytest.mark.usefixtures("_three_streams_fit")
-def test_a_group_larger_than_all_the_room_is_processed_alone(network_store):
-    lengths = [LENGTH, LENGTH, 5 * LENGTH, LENGTH, LENGTH]
-    slow = SlowTable(sizes(*lengths))
-
-    assert fold(network_store, slow, log(*lengths)) == ["processed"] * sum(lengths)
-
-    assert slow.peak == 5 * SIZE
-    assert slow.ended[2] == stream(2)
-
-
-@pytest.mark.usefixtures("_three_streams_fit")
-def test_groups_on_a_file_wait_for_a_commit_while_they_have_room(tmp_path):
-    lengths = [LENGTH] * 12
-    slow = SlowTable(sizes(*lengths), turns=0)
-
-    assert fold(f"sqlite:///{tmp_path}/store.db", slow, log(*lengths)) == ["processed"] * sum(lengths)
-
-    assert slow.peak == 3 * SIZE
-
-
-@pytest.mark.usefixtures("_three_streams_fit")
-def test_a_large_group_on_a_file_waits_for_no_commit_with_others(tmp_path, monkeypatch):
-    monkeypatch.setattr(buffer, "LARGE_BYTES", 2 * SIZE)
+def test_a_large_group_on_a_file_waits_for_no_commit_with_others(url, monkeypatch):
+    monkeypatch.setattr(deliveries, "LARGE_BYTES", 2 * SIZE)
     lengths = [LENGTH, 2 * LENGTH, 3 * LENGTH, LENGTH, LENGTH]
     slow = SlowTable(sizes(*lengths), turns=0)
     ended_when_asked_for: list[list[str]] = []
@@ -169,7 +161,7 @@ def test_a_large_group_on_a_file_waits_for_no_commit_with_others(tmp_path, monke
             ended_when_asked_for.append(list(slow.ended))
             yield from log(*[length if n == number else 0 for n, length in enumerate(lengths)])
 
-    assert fold(f"sqlite:///{tmp_path}/store.db", slow, given()) == ["processed"] * sum(lengths)
+    assert fold(url, slow, given()) == ["processed"] * sum(lengths)
 
     # A group is whole when the next stream begins.
     first, second, third = map(stream, range(3))
@@ -194,7 +186,7 @@ def test_a_verification_keeps_to_the_bound_too(network_store):
     [("four", None, 4), ("fünf", None, 5), (b"\xff\xfe", None, 2), (None, {}, 0), ("", {"trace": "ä"}, 7)],
 )
 def test_text_counts_as_the_bytes_that_it_is_sent_as(content, headers, expected):
-    assert text_bytes(Envelope("m-1", "Said", content, headers=headers)) == expected
+    assert size_of(content) + size_of_headers(headers) == expected
 
 
 def test_headers_fill_a_group_as_bodies_do(monkeypatch):
@@ -210,7 +202,7 @@ def test_the_size_of_a_group_is_its_text_and_something_for_each_delivery():
     assert (group.text_bytes, group.size) == (LENGTH * TEXT, SIZE)
 
 
-def test_what_a_delivery_counts_for_is_about_what_it_takes(tmp_path, monkeypatch):
+def test_what_a_delivery_counts_for_is_about_what_it_takes(url, monkeypatch):
     count = 3000
     monkeypatch.setattr(writing, "MAX_ROWS", 2 * count)
     given = routed_batches(by_game([0], range(count)))
@@ -220,16 +212,9 @@ def test_what_a_delivery_counts_for_is_about_what_it_takes(tmp_path, monkeypatch
         if name == "transact":
             taken.append(tracemalloc.get_traced_memory()[0])
 
-    job = FoldJob(
-        app,
-        f"sqlite:///{tmp_path}/store.db",
-        "games",
-        BatchContext("night"),
-        BatchOptions(wrap=lambda table: InterceptedTable(table, before=measure)),
-    )
     tracemalloc.start()
     try:
-        done = list(job.fold(given))
+        done = list(job(url, wrap=lambda table: InterceptedTable(table, before=measure)).fold(given))
     finally:
         tracemalloc.stop()
 
@@ -323,15 +308,8 @@ def statuses(batches: Iterable[pa.RecordBatch]) -> list[str]:
 def test_a_slow_store_holds_up_the_reading_of_the_log(network_store):
     slow = WaitingTable(IN_FLIGHT)
     log = PulledLog(slow)
-    job = FoldJob(
-        app,
-        network_store,
-        "games",
-        BatchContext("night"),
-        BatchOptions(in_flight=IN_FLIGHT, wrap=slow.around),
-    )
 
-    done = statuses(job.fold(log.batches()))
+    done = statuses(job(network_store, in_flight=IN_FLIGHT, wrap=slow.around).fold(log.batches()))
 
     assert done == ["processed"] * (STREAMS * SHOTS)
     assert slow.most_under_way == IN_FLIGHT
@@ -354,21 +332,16 @@ def test_parts_of_one_long_stream_wait_for_each_other(network_store, monkeypatch
         if name == "transact":
             under_way.remove(partition_key)
 
-    job = FoldJob(
-        app,
-        network_store,
-        "games",
-        BatchContext("night"),
-        BatchOptions(in_flight=IN_FLIGHT, wrap=lambda table: InterceptedTable(table, before, after)),
+    folding = job(
+        network_store, in_flight=IN_FLIGHT, wrap=lambda table: InterceptedTable(table, before, after)
     )
-
-    done = statuses(job.fold(in_small_batches(routed_batches(by_game([0], range(100))))))
+    done = statuses(folding.fold(in_small_batches(routed_batches(by_game([0], range(100))))))
 
     assert done == ["processed"] * 100
     assert most == [1] * 10
 
 
-def test_an_embedded_store_holds_up_the_reading_of_the_log_until_a_commit(tmp_path):
+def test_an_embedded_store_holds_up_the_reading_of_the_log_until_a_commit(url):
     under_way: set[str] = set()
     most: list[int] = []
     log = PulledLog()
@@ -385,55 +358,39 @@ def test_an_embedded_store_holds_up_the_reading_of_the_log_until_a_commit(tmp_pa
 
     ended: list[int] = []
     ahead: list[int] = []
-    job = FoldJob(
-        app,
-        f"sqlite:///{tmp_path}/store.db",
-        "games",
-        BatchContext("night"),
-        BatchOptions(in_flight=IN_FLIGHT, wrap=lambda table: InterceptedTable(table, before, after)),
-    )
+    folding = job(url, in_flight=IN_FLIGHT, wrap=lambda table: InterceptedTable(table, before, after))
 
-    assert statuses(job.fold(log.batches())) == ["processed"] * (STREAMS * SHOTS)
+    assert statuses(folding.fold(log.batches())) == ["processed"] * (STREAMS * SHOTS)
     assert max(most) == IN_FLIGHT
     assert len(ahead) == STREAMS
     assert max(ahead) <= IN_FLIGHT * SHOTS + ROWS_IN_A_BATCH
 
 
-def test_outcomes_that_nobody_takes_hold_up_the_reading_of_the_log(tmp_path, monkeypatch):
+def test_outcomes_that_nobody_takes_hold_up_the_reading_of_the_log(url, monkeypatch):
     monkeypatch.setattr(writing, "MAX_ROWS", 20)
     log = PulledLog()
-    job = FoldJob(
-        app,
-        f"sqlite:///{tmp_path}/store.db",
-        "games",
-        BatchContext("night"),
-        BatchOptions(in_flight=IN_FLIGHT),
-    )
 
-    batches = job.fold(log.batches())
     taken = 0
-    for batch in batches:
+    for batch in job(url, in_flight=IN_FLIGHT).fold(log.batches()):
         taken += batch.num_rows
         assert log.pulled <= taken + (IN_FLIGHT + 1) * SHOTS + ROWS_IN_A_BATCH
 
     assert taken == STREAMS * SHOTS
 
 
-def test_a_long_group_gives_its_outcomes_in_several_batches(tmp_path, monkeypatch):
+def test_a_long_group_gives_its_outcomes_in_several_batches(url, monkeypatch):
     monkeypatch.setattr(writing, "MAX_ROWS", 30)
-    job = FoldJob(app, f"sqlite:///{tmp_path}/store.db", "games", BatchContext("night"))
 
-    batches = list(job.fold(routed_batches(by_game([0], range(100)))))
+    batches = list(job(url).fold(routed_batches(by_game([0], range(100)))))
 
     assert [batch.num_rows for batch in batches] == [30, 30, 30, 10]
-    assert [version for batch in batches for version in batch.column("version").to_pylist()] == list(
-        range(1, 101)
-    )
+    versions = [version for batch in batches for version in batch.column("version").to_pylist()]
+    assert versions == list(range(1, 101))
 
 
-def test_nothing_of_a_group_is_kept_when_it_is_done(tmp_path, monkeypatch):
+def test_nothing_of_a_group_is_kept_when_it_is_done(url, monkeypatch):
     monkeypatch.setattr(deliveries, "MAX_DELIVERIES", 20)
-    monkeypatch.setattr(buffer, "LARGE_BYTES", 19 * deliveries.DELIVERY_BYTES)
+    monkeypatch.setattr(deliveries, "LARGE_BYTES", 19 * deliveries.DELIVERY_BYTES)
     monkeypatch.setattr(writing, "MAX_ROWS", 20)
     groups: list[int] = []
     outcomes: list[int] = []
@@ -447,17 +404,11 @@ def test_nothing_of_a_group_is_kept_when_it_is_done(tmp_path, monkeypatch):
         if name == "query":
             outcomes.append(living(Outcome))
 
-    job = FoldJob(
-        app,
-        f"sqlite:///{tmp_path}/store.db",
-        "games",
-        BatchContext("night"),
-        BatchOptions(wrap=lambda table: InterceptedTable(table, before)),
-    )
+    folding = job(url, wrap=lambda table: InterceptedTable(table, before))
     gc.collect()
     gc.freeze()  # what there is already is not counted
     try:
-        assert len(statuses(job.fold(pulled()))) == 100
+        assert len(statuses(folding.fold(pulled()))) == 100
     finally:
         gc.unfreeze()
     # While a group is put together there is no other, and while one is handled there are no outcomes of another.

@@ -14,9 +14,8 @@ from pyarrow import parquet
 
 from runtime.errors import BatchFailedError
 from runtime.messages.outcome import Status
-from runtime.spark.schemas import ARROW_OUTCOME
 from runtime.spark.worker import outcomes as parts
-from runtime.spark.worker.outcomes import Part, PartJob, totals
+from runtime.spark.worker.outcomes import ARROW_OUTCOME, Part, PartJob, totals
 from tests.support.outcome_rows import batch, outcome, output, wide_batch
 
 TYPES = ("Heard", "Seen")

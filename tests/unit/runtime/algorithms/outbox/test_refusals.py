@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import product
 
 import pytest
 
-from eventstore import InterceptedTable, Table, drive
+from eventstore import InterceptedTable, Operation, Table, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime import Envelope, StoredDataError, UsageError
 from runtime.algorithms.choice import AlgorithmName, Dependencies, make_batch_algorithms
@@ -62,62 +63,41 @@ def test_a_dead_letter_has_its_reason_and_changes_no_state_and_its_copies_give_t
     assert ends(world.deliver(write("next"))) == ["processed"]
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_another_message_with_a_known_id_is_told_from_a_duplicate(algorithm):
-    # With tokens, one that comes after the first was processed has no token left: it is a duplicate of it.
-    expected = "duplicate" if algorithm == "tokens" else "id_reused"
-    world = World(algorithm, diary.app)
-    world.deliver(write("a", "m"))
-
-    outcomes = world.deliver(write("b", "m"))
-
-    assert ends(outcomes) == [expected]
-    assert world.state("Diary", DIARY)["lines"] == ["a"]
+def unpublished(world: World, *messages: Envelope) -> None:
+    """Let a worker die before it publishes what each message makes."""
+    for message in messages:
+        with pytest.raises(CrashError):
+            drive(world.process(message, before=lambda call: crash() if call == "publish" else None))
 
 
 @pytest.mark.parametrize("algorithm", WITH_OUTBOX)
-def test_another_message_with_the_id_of_one_that_is_not_finished_is_told_from_it_too(algorithm):
+def test_another_message_with_the_id_of_one_that_is_not_finished_is_told_from_it(algorithm):
     world = World(algorithm, diary.app)
-    with pytest.raises(CrashError):
-        drive(world.process(write("a", "m"), before=lambda call: crash() if call == "publish" else None))
+    unpublished(world, write("a", "m"))
 
-    outcomes = world.deliver(write("b", "m"))
-
-    assert ends(outcomes) == ["id_reused"]
+    assert ends(world.deliver(write("b", "m"))) == ["id_reused"]
     assert world.published == []
-
-
-def full_outbox(algorithm) -> World:
-    """Return a world with an entity whose outbox has unpublished outputs of many messages."""
-    world = World(algorithm, diary.app)
-    for number in range(MAX_OUTBOX_BYTES // 100_000):
-        message = write(str(number) * 50_000, f"m-{number}")
-        with pytest.raises(CrashError):
-            drive(world.process(message, before=lambda call: crash() if call == "publish" else None))
-        world.deliver(misbehave("burn the diary", f"burn-{number}"))
-    return world
 
 
 @pytest.mark.parametrize("algorithm", WITH_OUTBOX)
 def test_an_entry_that_does_not_fit_is_a_dead_letter_until_others_are_finished(algorithm):
-    world = full_outbox(algorithm)
-    assert ends(world.deliver(write("x" * 50_000, "large"))) == ["state_too_large"]
+    # Given an entity whose outbox has unpublished outputs of many messages
+    world, large = World(algorithm, diary.app), write("x" * 50_000, "large")
+    for number in range(MAX_OUTBOX_BYTES // 100_000):
+        unpublished(world, write(str(number) * 50_000, f"m-{number}"))
+        world.deliver(misbehave("burn the diary", f"burn-{number}"))
+    assert ends(world.deliver(large)) == ["state_too_large"]
 
     drive(world.worker().sweep())
 
-    assert ends(world.deliver(write("x" * 50_000, "large"))) == ["state_too_large"]
-    assert ends(world.redrive(write("x" * 50_000, "large"))) == ["processed"]
+    assert ends([*world.deliver(large), *world.redrive(large)]) == ["state_too_large", "processed"]
 
 
 def test_a_message_without_a_token_is_a_dead_letter_that_says_what_to_do():
-    world = World("tokens", diary.app)
-
-    (outcome,) = drive(world.worker().process(write("a")))
+    (outcome,) = drive(World("tokens", diary.app).worker().process(write("a")))
 
     assert ends([outcome]) == ["invalid_envelope"]
-    assert outcome.error == (
-        "It carries no token: issue one before it is sent (`consistent tokens`, `Processor.issue`)."
-    )
+    assert "carries no token: issue one before it is sent" in (outcome.error or "")
 
 
 @pytest.mark.parametrize("algorithm", WITH_OUTBOX)
@@ -132,8 +112,6 @@ def test_a_table_of_another_algorithm_is_refused_with_a_sentence(algorithm):
 
 @pytest.mark.parametrize("damage", [b"", b"\xc1", b"\x92\x09\x90", b"\x92\x01\x91\x91\x01"])
 def test_an_outbox_that_cannot_be_read_is_told(damage):
-    from eventstore import Operation
-
     world = World("outbox", diary.app)
     world.deliver(write("a"))
     drive(world.states.transact("Diary-d-1", [Operation.merge("ENTITY", {"Outbox": damage})]))
@@ -192,53 +170,44 @@ EXPECTED = ["handler_error", "processed", "processed", "handler_error", "handler
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 class TestSingleMessages:
-    def test_a_redelivery_gets_the_refusal_whatever_the_state_is_by_then(self, algorithm: AlgorithmName):
+    def test_a_redelivery_gets_the_refusal_and_a_redrive_handles_it_once(self, algorithm: AlgorithmName):
         world = World(algorithm, app)
 
         outcomes = world.deliver(WITHDRAWAL, DEPOSIT, WITHDRAWAL)
-
         assert ends(outcomes) == ["handler_error", "processed", "handler_error"]
         assert outcomes[2] == outcomes[0]
         assert world.state("Account", ACCOUNT) == {"amount": 30}
 
-    def test_a_redrive_handles_it_and_after_that_it_is_known(self, algorithm: AlgorithmName):
-        world = World(algorithm, app)
-        world.deliver(WITHDRAWAL, DEPOSIT)
-
         assert ends(world.redrive(WITHDRAWAL)) == ["processed"]
-        assert ends(world.deliver(WITHDRAWAL)) == ["duplicate"]
-        assert ends(world.redrive(WITHDRAWAL)) == ["duplicate"]
+        assert ends([*world.deliver(WITHDRAWAL), *world.redrive(WITHDRAWAL)]) == ["duplicate"] * 2
         assert world.state("Account", ACCOUNT) == {"amount": 20}
 
     def test_a_redrive_that_is_refused_again_leaves_a_letter(self, algorithm: AlgorithmName):
         world = World(algorithm, app)
         world.deliver(WITHDRAWAL)
 
-        (again,) = world.redrive(WITHDRAWAL)
+        again = world.redrive(WITHDRAWAL)
         world.deliver(DEPOSIT)
 
-        assert ends([again]) == ["handler_error"]
-        assert ends(world.deliver(WITHDRAWAL)) == ["handler_error"]
+        assert ends([*again, *world.deliver(WITHDRAWAL)]) == ["handler_error"] * 2
         assert ends(world.redrive(WITHDRAWAL)) == ["processed"]
 
     def test_another_message_with_its_id_is_handled(self, algorithm: AlgorithmName):
         world = World(algorithm, app)
         world.deliver(WITHDRAWAL)
 
-        mended = envelope("withdrawal", "Deposited", 5)
+        handled = world.deliver(envelope("withdrawal", "Deposited", 5), WITHDRAWAL)
 
-        assert ends(world.deliver(mended)) == ["processed"]
-        assert ends(world.deliver(WITHDRAWAL)) in (
-            ["id_reused"],
-            ["duplicate"],
-        )  # with tokens its token is gone
+        other = "duplicate" if algorithm == "tokens" else "id_reused"  # its token is gone
+        assert ends(handled) == ["processed", other]
         assert world.state("Account", ACCOUNT) == {"amount": 5}
 
 
 @pytest.mark.parametrize("body", ['{"account": 1.5}', "[]", '{"account": ""}'])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_delivery_that_names_no_stream_costs_those_beside_it_nothing(algorithm: AlgorithmName, body: str):
-    table = memory_table()
+def test_a_delivery_that_names_no_stream_costs_those_beside_it_nothing(
+    table, algorithm: AlgorithmName, body: str
+):
     first, *others = sent(algorithm, table)
     nameless = first._replace(message_id="nameless", body=body)
 
@@ -250,20 +219,17 @@ def test_a_delivery_that_names_no_stream_costs_those_beside_it_nothing(algorithm
 
 @pytest.mark.parametrize("disturbance", [crash, lose_answer])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-class TestBatches:
-    def test_all_attempts_agree_wherever_one_died(self, algorithm: AlgorithmName, disturbance):
-        table = memory_table()
-        undisturbed = process(algorithm, table, sent(algorithm, table))
-        assert ends(undisturbed) == EXPECTED
-        for number in calls(algorithm):
-            for together in (1, 2, len(MESSAGES)):
-                store = memory_table()
-                messages = sent(algorithm, store)
-                with_crash(algorithm, store, messages, At(number, disturbance), together)
+def test_all_attempts_agree_wherever_one_died(table, algorithm: AlgorithmName, disturbance):
+    undisturbed = process(algorithm, table, sent(algorithm, table))
+    assert ends(undisturbed) == EXPECTED
+    for number, together in product(calls(algorithm), (1, 2, len(MESSAGES))):
+        store = memory_table()
+        messages = sent(algorithm, store)
+        with_crash(algorithm, store, messages, At(number, disturbance), together)
 
-                outcomes = process(algorithm, store, messages)
+        outcomes = process(algorithm, store, messages)
 
-                assert outcomes_without_outputs(outcomes) == outcomes_without_outputs(undisturbed)
+        assert outcomes_without_outputs(outcomes) == outcomes_without_outputs(undisturbed)
 
 
 def sent(algorithm: AlgorithmName, table: Table) -> list[Envelope]:
@@ -308,12 +274,11 @@ def with_crash(
             return
 
 
-def calls(algorithm: AlgorithmName) -> Iterator[int]:
-    """Give the numbers of the moments before and after each call of a batch of one message at a time."""
-    counted = At(0, crash)
-    table = memory_table()
+def calls(algorithm: AlgorithmName) -> Sequence[int]:
+    """Return the numbers of the moments before and after each call of a batch of one message at a time."""
+    counted, table = At(0, crash), memory_table()
     with_crash(algorithm, table, sent(algorithm, table), counted, 1)
-    return iter(range(1, counted.count + 1))
+    return range(1, counted.count + 1)
 
 
 def outcomes_without_outputs(outcomes: list[Outcome]) -> list[tuple[object, ...]]:

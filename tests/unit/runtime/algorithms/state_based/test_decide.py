@@ -6,7 +6,6 @@ import msgpack
 import pytest
 
 from eventstore import Table, drive
-from handlers import App, Context, Handler, Message, State, handles
 from runtime import Envelope, Output, Processor
 from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
 from runtime.ledger.batch import BatchContext, OpenBatches, Seen
@@ -67,37 +66,27 @@ BAD: dict[str, tuple[Envelope, str]] = {
     "a state too large": (write("x" * MAX_STATE_BYTES, message_id="m"), "state_too_large"),
 }
 
-BAD_DEEDS = [
-    "set an attribute",
-    "set in the dict",
-    "set and fail",
-    "fail",
-    "fail unspeakably",
-    "exit",
-    "recurse",
-    "return nothing",
-    "return a message",
-    "return a dict",
-    "return a wrong value",
-    "return what does not come back",
-    "return an unknown field",
-    "publish nothing",
-    "publish a number in a header",
-    "capture what is no data",
-    "capture twice",
-]
+BAD_DEEDS = """
+set an attribute, set in the dict, set and fail, fail, fail unspeakably, exit, recurse, return nothing,
+return a message, return a dict, return a wrong value, return what does not come back, return an unknown field,
+publish nothing, publish a number in a header, capture what is no data, capture twice
+"""
 
 
-BAD |= {f"a handler that does: {deed}": (misbehave(deed), "handler_error") for deed in BAD_DEEDS}
+BAD |= {
+    f"a handler that does: {deed}": (misbehave(deed), "handler_error")
+    for deed in " ".join(BAD_DEEDS.split()).split(", ")
+}
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_a_dead_letter_has_its_reason_and_a_sentence_and_is_kept_as_it_was(bad):
+def test_a_dead_letter_has_its_reason_is_kept_once_as_it_was_and_costs_no_other_message_its_outcome(
+    table, bad
+):
     envelope, reason = BAD[bad]
-    table = memory_table()
+    undisturbed = Worker(memory_table()).process(write("a"), write("b"), write("c"))
 
     (outcome,) = Worker(table).process(envelope)
-
     assert ends([outcome]) == [reason]
     assert outcome.error
     assert (outcome.version, outcome.outputs, outcome.envelope) == (None, (), envelope)
@@ -105,40 +94,15 @@ def test_a_dead_letter_has_its_reason_and_a_sentence_and_is_kept_as_it_was(bad):
     assert (letter.envelope, letter.reason, letter.error) == (envelope, reason, outcome.error)
     assert made_by(table) == []
 
-
-@pytest.mark.parametrize("bad", BAD)
-def test_a_dead_letter_in_a_stream_that_is_there_adds_a_letter_and_nothing_else_once(bad):
-    envelope, reason = BAD[bad]
-    table = memory_table()
-    Worker(table).process(write("first"))
-    before = stored(table)
-
-    (outcome,) = Worker(table).process(envelope)
-
-    assert ends([outcome]) == [reason]
-    assert stored(table) == before
-    (letter,) = letters(table)
-    assert letter.version == 1
+    outcomes = Worker(table).process(write("a"), envelope, write("b"), envelope, write("c"))
+    assert outcomes == [undisturbed[0], outcome, undisturbed[1], outcome, undisturbed[2]]
+    assert made_by(table) == ["a", "b", "c"]
     kept = contents(table)
     assert Worker(table).process(envelope) == [outcome]
     assert contents(table) == kept
 
 
-@pytest.mark.parametrize("bad", BAD)
-def test_a_dead_letter_costs_no_other_message_its_outcome(bad):
-    envelope, reason = BAD[bad]
-    undisturbed = Worker(memory_table()).process(write("a"), write("b"), write("c"))
-    table = memory_table()
-
-    outcomes = Worker(table).process(write("a"), envelope, write("b"), envelope, write("c"))
-
-    assert ends(outcomes) == ["processed", reason, "processed", reason, "processed"]
-    assert [outcomes[0], outcomes[2], outcomes[4]] == undisturbed
-    assert made_by(table) == ["a", "b", "c"]
-
-
-def test_a_captured_value_that_is_too_large_is_a_dead_letter(monkeypatch: pytest.MonkeyPatch):
-    table = memory_table()
+def test_a_captured_value_that_is_too_large_is_a_dead_letter(table, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(SKY, "colour", "x" * MAX_STATE_BYTES)
 
     outcomes = Worker(table).process(ponder("p"), write("a"))
@@ -147,63 +111,57 @@ def test_a_captured_value_that_is_too_large_is_a_dead_letter(monkeypatch: pytest
     assert made_by(table) == ["p"]
 
 
-def test_a_message_that_is_exactly_an_hour_ahead_is_handled():
-    (outcome,) = Worker(memory_table()).process(write("x", enqueued_at=NOW + HOUR))
-
-    assert ends([outcome]) == ["processed"]
-
-
-def test_a_known_message_is_replayed_even_when_its_copy_lies_about_its_time():
-    table = memory_table()
-    (first,) = Worker(table).process(write("a"))
-
-    (again,) = Worker(table).process(write("a", enqueued_at=NOW + 2 * HOUR))
-
-    assert ends([again]) == ["duplicate"]
-    assert again.outputs == first.outputs
+REUSED = [
+    (write("a", message_id="m-1"), write("b", message_id="m-1")),
+    (
+        delivery("m-1", "Ponder", {"diary": DIARY, "how": "fail"}),
+        delivery("m-1", "Misbehave", {"diary": DIARY, "how": "fail"}),
+    ),
+]
 
 
-def test_another_message_with_a_known_id_is_told_from_a_duplicate():
-    table = memory_table()
-    Worker(table).process(write("a", message_id="m-1"))
-    before = stored(table)
+@pytest.mark.parametrize(("first", "second"), REUSED, ids=["another body", "another type"])
+def test_another_message_with_a_known_id_or_one_of_the_same_batch_is_told_from_a_duplicate(
+    table, first, second
+):
+    outcomes = Worker(table).process(first, second, write("c"))
+    (again,) = Worker(table).process(second._replace(headers={}))
 
-    (outcome,) = Worker(table).process(write("b", message_id="m-1"))
-
-    assert ends([outcome]) == ["id_reused"]
-    assert outcome.error == "Version 1 was made by another message with the id m-1."
-    assert stored(table) == before
-
-
-def test_another_message_with_an_id_of_the_same_batch_is_told_from_a_duplicate():
-    table = memory_table()
-
-    outcomes = Worker(table).process(write("a", message_id="m-1"), write("b", message_id="m-1"), write("c"))
-
-    assert ends(outcomes) == ["processed", "id_reused", "processed"]
+    assert ends([*outcomes, again]) == ["processed", "id_reused", "processed", "id_reused"]
+    assert "Version 1 was made by another message" in (again.error or "")
     assert made_by(table) == ["m-1", "c"]
 
 
-def test_another_type_with_a_known_id_is_told_from_a_duplicate():
-    table = memory_table()
-    Worker(table).process(delivery("m-1", "Ponder", {"diary": DIARY, "how": "fail"}))
+def test_a_message_from_the_future_is_refused_when_it_is_more_than_an_hour_ahead_and_unknown(table):
+    (first,) = Worker(table, clock=ToldClock(NOW - HOUR)).process(write("a", enqueued_at=NOW))
+    (again,) = Worker(table).process(write("a", enqueued_at=NOW + 2 * HOUR))
 
-    (outcome,) = Worker(table).process(delivery("m-1", "Misbehave", {"diary": DIARY, "how": "fail"}))
+    behind = Worker(table, clock=ToldClock(NOW - 2 * HOUR)).process(write("b", enqueued_at=NOW))
 
-    assert ends([outcome]) == ["id_reused"]
+    assert ends([first, again, *behind]) == ["processed", "duplicate", "enqueued_in_future"]
+    assert again.outputs == first.outputs
 
 
-def test_the_error_of_a_handler_names_the_error_and_its_place():
-    (outcome,) = Worker(memory_table()).process(misbehave("fail"))
+@pytest.mark.parametrize(
+    ("diary", "end"),
+    [
+        ("x" * 506, "processed"),
+        ("x" * 507, "key_too_long"),
+        ("é" * 507, "key_too_long"),
+        ("/" * 169, "key_too_long"),
+    ],
+)
+def test_a_key_that_is_too_long_is_a_dead_letter(table, diary, end):
+    (outcome,) = drive(Processor(diary_app, table, publish).process(write("a", diary=diary)))
 
-    assert outcome.error is not None
-    assert outcome.error.startswith("ValueError: no more ink (diary.py, line ")
+    assert ends([outcome]) == [end]
+    assert {partition == "_letters" for partition, _ in contents(table)} == {end == "key_too_long"}
 
 
 def test_a_message_that_failed_is_handled_by_better_code_when_it_is_redriven_and_not_before(
+    table,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    table = memory_table()
     monkeypatch.setitem(SKY, "colour", "black")
     (failed,) = Worker(table).process(misbehave("fail under a dark sky"))
     monkeypatch.setitem(SKY, "colour", "blue")
@@ -217,97 +175,41 @@ def test_a_message_that_failed_is_handled_by_better_code_when_it_is_redriven_and
     assert letters(table) == ()
 
 
-class Rang(Message):
-    tower: str
-
-
-class Data(State):
-    rings: int = 0
-
-
-class Bell(Handler[Data]):
-    @handles(by="tower")
-    def rang(self, state: Data, message: Rang, context: Context) -> Data:
-        return state
-
-
-@pytest.mark.parametrize("tower", ["x" * 508, "é" * 508, "/" * 170])
-def test_a_key_that_is_too_long_is_a_dead_letter(tower):
-    published: list[Output] = []
-
-    async def publish(output: Output) -> None:
-        published.append(output)
-
-    table = memory_table()
-    (outcome,) = drive(
-        Processor(App(Bell), table, publish).process(delivery("m-1", "Rang", {"tower": tower}))
-    )
-
-    assert ends([outcome]) == ["key_too_long"]
-    assert {partition for partition, _ in contents(table)} == {"_letters"}
-
-
-def test_the_longest_key_is_handled():
-    (outcome,) = Worker(memory_table(), App(Bell), business_id="x" * 507).process(
-        delivery("m-1", "Rang", {"tower": "x" * 507})
-    )
-
-    assert ends([outcome]) == ["processed"]
-
-
-def test_what_was_routed_without_a_business_id_although_it_has_one_is_a_mismatch():
-    outcome = prepare(diary_app.handlers["Diary"], None, write("a"))
-
-    assert ends([outcome]) == ["business_id_mismatch"]  # type: ignore[list-item]
-
-
-def test_a_clock_that_is_behind_refuses_what_seems_to_come_from_the_future():
-    behind = Worker(memory_table(), clock=ToldClock(NOW - 2 * HOUR))
-
-    assert ends(behind.process(write("a", enqueued_at=NOW))) == ["enqueued_in_future"]
-
-
 # With `stop-stream`, new messages after a dead letter wait; known ones do not.
 
 
 STOP = BatchContext("batch-1", on_error="stop-stream")
 
 
-def test_new_messages_after_a_dead_letter_are_held_back():
-    table = memory_table()
+@pytest.mark.parametrize(
+    ("known", "deliveries", "expected"),
+    [
+        (
+            [],
+            [write("a"), misbehave("fail"), write("b"), write("c")],
+            ["processed", "handler_error", "held_back", "held_back"],
+        ),
+        ([], [delivery("m", "Write", {"diary": DIARY}), write("b")], ["invalid_body", "held_back"]),
+        (
+            [write("a"), write("b")],
+            [misbehave("fail"), write("a"), write("c"), write("b")],
+            ["handler_error", "duplicate", "held_back", "duplicate"],
+        ),
+        ([], [write("a"), misbehave("fail"), write("a")], ["processed", "handler_error", "duplicate"]),
+    ],
+)
+def test_new_messages_after_a_dead_letter_are_held_back_and_known_ones_replayed(
+    table, known, deliveries, expected
+):
+    first = Worker(table, batch="batch-0").process(*known)
 
-    outcomes = Worker(table, batch=STOP).process(write("a"), misbehave("fail"), write("b"), write("c"))
+    outcomes = Worker(table, batch=STOP).process(*deliveries)
 
-    assert ends(outcomes) == ["processed", "handler_error", "held_back", "held_back"]
-    assert made_by(table) == ["a"]
-
-
-def test_a_delivery_that_could_not_even_be_read_holds_them_back_too():
-    outcomes = Worker(memory_table(), batch=STOP).process(
-        delivery("m", "Write", {"diary": DIARY}), write("b")
-    )
-
-    assert ends(outcomes) == ["invalid_body", "held_back"]
-
-
-def test_known_messages_are_replayed_all_the_same():
-    table = memory_table()
-    first = Worker(table, batch="batch-0").process(write("a"), write("b"))
-
-    outcomes = Worker(table, batch=STOP).process(misbehave("fail"), write("a"), write("c"), write("b"))
-
-    assert ends(outcomes) == ["handler_error", "duplicate", "held_back", "duplicate"]
-    assert outputs(outcomes) == outputs(first)
-
-
-def test_a_copy_of_a_message_before_the_dead_letter_is_a_duplicate():
-    outcomes = Worker(memory_table(), batch=STOP).process(write("a"), misbehave("fail"), write("a"))
-
-    assert ends(outcomes) == ["processed", "handler_error", "duplicate"]
+    assert ends(outcomes) == expected
+    assert not known or outputs(outcomes) == outputs(first)
 
 
-def test_what_was_held_back_is_a_letter_and_later_messages_are_handled():
-    table = memory_table()
+def test_what_was_held_back_is_a_letter_and_later_messages_are_handled(table):
     Worker(table, batch=STOP).process(misbehave("fail"), write("a"))
 
     assert ends(Worker(table, batch="batch-2").process(write("a"), write("b"))) == ["held_back", "processed"]
@@ -323,12 +225,6 @@ def test_a_stream_that_was_stopped_before_stays_stopped():
     outcomes = drive(worker.algorithm.process(DIARY, deliveries, Seen(dead_letter=True)))
 
     assert ends(outcomes) == ["held_back"]
-
-
-def test_without_the_option_nothing_is_held_back():
-    outcomes = Worker(memory_table(), batch="batch-1").process(misbehave("fail"), write("a"))
-
-    assert ends(outcomes) == ["handler_error", "processed"]
 
 
 # A message that is not newer than the horizon cannot be told from a duplicate: it is too late, and stores nothing.
@@ -351,94 +247,44 @@ def truncated_table(*, undated: bool = False) -> Table:
     return table
 
 
-@pytest.mark.parametrize("enqueued_at", [HORIZON, HORIZON - 1, HORIZON - 99 * DAY])
-def test_an_unknown_message_that_is_not_newer_than_the_horizon_is_too_late(enqueued_at):
-    table = truncated_table()
+@pytest.mark.parametrize(
+    ("undated", "message", "batch", "end"),
+    [
+        (False, write("a", enqueued_at=HORIZON), None, "too_late"),
+        (False, write("a", enqueued_at=HORIZON - 99 * DAY), None, "too_late"),
+        (False, write("cut", enqueued_at=HORIZON), None, "too_late"),
+        (False, write("a", enqueued_at=HORIZON + 1), None, "processed"),
+        (False, write("kept", enqueued_at=HORIZON - DAY), None, "duplicate"),
+        # One without a time is too late only where one without a time was cut.
+        (False, write("a"), None, "processed"),
+        (True, write("a"), None, "too_late"),
+        (True, write("cut"), None, "too_late"),
+        (True, write("a", enqueued_at=1), None, "processed"),
+        (False, write("a", enqueued_at=HORIZON), LATE, "processed"),
+    ],
+)
+def test_an_unknown_message_that_is_not_newer_than_the_horizon_is_too_late(undated, message, batch, end):
+    table = truncated_table(undated=undated)
     before = contents(table)
 
-    (outcome,) = Worker(table).process(write("a", enqueued_at=enqueued_at))
+    outcome, other = Worker(table, batch=batch).process(message, write("kept"))
 
-    assert ends([outcome]) == ["too_late"]
-    assert (outcome.version, outcome.outputs, outcome.reason) == (None, (), None)
-    assert contents(table) == before
-
-
-def test_the_message_that_was_cut_is_not_processed_again():
-    table = truncated_table()
-
-    (outcome,) = Worker(table).process(write("cut", enqueued_at=HORIZON))
-
-    assert ends([outcome]) == ["too_late"]
-    assert made_by(table) == ["kept"]
-
-
-def test_a_message_that_is_newer_than_the_horizon_is_processed():
-    (outcome,) = Worker(truncated_table()).process(write("a", enqueued_at=HORIZON + 1))
-
-    assert ends([outcome]) == ["processed"]
-    assert outcome.version == 3
-
-
-def test_a_known_message_is_replayed_although_it_is_older_than_the_horizon():
-    (outcome,) = Worker(truncated_table()).process(write("kept", enqueued_at=HORIZON - DAY))
-
-    assert ends([outcome]) == ["duplicate"]
-    assert len(outcome.outputs) == 1
-
-
-def test_a_message_without_a_time_is_processed_where_none_without_a_time_was_cut():
-    assert ends(Worker(truncated_table()).process(write("a"))) == ["processed"]
-
-
-def test_a_message_without_a_time_is_too_late_where_one_without_a_time_was_cut():
-    table = truncated_table(undated=True)
-
-    assert ends(Worker(table).process(write("a"), write("cut"), ponder("p"))) == ["too_late"] * 3
-    assert made_by(table) == ["kept"]
-
-
-def test_a_message_with_a_time_is_processed_where_only_ones_without_a_time_were_cut():
-    assert ends(Worker(truncated_table(undated=True)).process(write("a", enqueued_at=1))) == ["processed"]
-
-
-def test_a_late_message_is_processed_when_that_is_asked_for():
-    table = truncated_table()
-
-    outcomes = Worker(table, batch=LATE).process(write("a", enqueued_at=HORIZON), write("kept"))
-
-    assert ends(outcomes) == ["processed", "duplicate"]
-    assert made_by(table) == ["kept", "a"]
-
-
-def test_a_late_message_costs_no_other_message_its_outcome():
-    table = truncated_table()
-
-    outcomes = Worker(table).process(
-        write("a", enqueued_at=HORIZON), write("b", enqueued_at=NOW), write("kept")
-    )
-
-    assert ends(outcomes) == ["too_late", "processed", "duplicate"]
-    assert len(outputs(outcomes)) == 2
+    assert ends([outcome, other]) == [end, "duplicate"]
+    if end == "processed":
+        assert (outcome.version, made_by(table)) == (3, ["kept", "a"])
+    else:
+        assert contents(table) == before
+    if end == "too_late":
+        assert (outcome.version, outcome.outputs, outcome.reason) == (None, (), None)
 
 
 # A handler must return its next state and leave the one it was given alone; what it breaks, it breaks for itself.
 
 
-@pytest.mark.parametrize("deed", ["set an attribute", "set in the dict", "set and fail"])
-def test_a_changed_input_state_is_an_error_and_later_messages_see_the_right_one(deed):
-    outcomes = Worker(memory_table()).process(write("a"), misbehave(deed), write("b"))
+def test_a_changed_input_state_is_told_with_what_to_do():
+    (outcome,) = Worker(memory_table()).process(misbehave("set an attribute"))
 
-    assert ends(outcomes) == ["processed", "handler_error", "processed"]
-    assert Wrote.model_validate_json(outputs(outcomes)[-1].body).on_page == ("a", "b")
-
-
-@pytest.mark.parametrize("deed", ["set an attribute", "set in the dict"])
-def test_a_changed_input_state_is_told_with_what_to_do(deed):
-    (outcome,) = Worker(memory_table()).process(misbehave(deed))
-
-    assert (
-        outcome.error == "Diary mutated its input state: return a changed copy, state.model_copy(update=...)."
-    )
+    assert "Diary mutated its input state: return a changed copy" in (outcome.error or "")
 
 
 def test_a_value_that_was_changed_into_one_that_is_written_alike_is_seen_by_no_later_message():
@@ -457,29 +303,20 @@ def test_a_value_that_was_changed_into_one_that_is_written_alike_is_seen_by_no_l
         ("return a list for a tuple", b'{"lines":["a","listed"],"words":["a"],"weight":0.0}'),
     ],
 )
-def test_an_unvalidated_result_is_stored_as_its_type_and_stops_no_later_message(deed, after):
-    table = memory_table()
-
-    outcomes = Worker(table).process(write("a"), misbehave(deed), write("b"))
+def test_an_unvalidated_result_is_stored_as_its_type_and_stops_no_later_message(table, deed, after):
+    outcomes = Worker(table).process(write("a"), misbehave(deed), misbehave(deed, "m-2"), write("b"))
     later = Worker(table).process(misbehave(deed), write("c"))
 
-    assert ends(outcomes) == ["processed"] * 3
+    assert ends(outcomes) == ["processed"] * 4
     assert ends(later) == ["duplicate", "processed"]
     assert stored(table)[1].after == after
+    # A result that only looks changed is recorded as no change.
+    assert (stored(table)[2].record.after is None) == (deed != "return a list for a tuple")
 
 
-def test_a_result_that_only_looks_changed_is_recorded_as_no_change():
-    table = memory_table()
-    worker = Worker(table)
-    worker.process(misbehave("return a whole number for a real one", message_id="m-1"))
-
-    worker.process(misbehave("return a whole number for a real one", message_id="m-2"))
-
-    assert [version.record.after is None for version in stored(table)] == [False, True]
-
-
-def test_a_handler_that_fails_on_a_replay_only_breaks_nothing_that_is_stored(monkeypatch: pytest.MonkeyPatch):
-    table = memory_table()
+def test_a_handler_that_fails_on_a_replay_only_breaks_nothing_that_is_stored(
+    table, monkeypatch: pytest.MonkeyPatch
+):
     Worker(table).process(misbehave("fail under a dark sky", message_id="m-1"), write("a"))
     before = stored(table)
     monkeypatch.setitem(SKY, "colour", "black")
@@ -501,30 +338,17 @@ def look(how: str) -> Envelope:
 
 
 @pytest.mark.parametrize("how", ["now", "catch now"])
-def test_with_guard_the_message_is_a_dead_letter_that_names_call_line_and_remedy(how):
-    table = memory_table()
+def test_with_guard_the_message_is_a_dead_letter_that_names_call_line_and_remedy(table, how):
     processor = Processor(onlooker.app, table, publish, guard=True)
 
     (outcome,) = drive(processor.process(look(how)))
+    later = [drive(processor.process(look("captured")))[0] for _ in "ab"]
+    unguarded = drive(Processor(onlooker.app, memory_table(), publish).process(look(how)))
 
-    assert ends([outcome]) == ["handler_error"]
+    assert ends([outcome, *later, *unguarded]) == ["handler_error", "processed", "duplicate", "processed"]
     assert (outcome.error or "").startswith("datetime.now() in now (onlooker.py, line ")
     assert (outcome.error or "").endswith("use context.now.")
-    assert not [key for _, key in contents(table) if key.startswith("SS-SE-")]
-
-
-def test_with_guard_the_messages_after_it_are_handled():
-    processor = Processor(onlooker.app, memory_table(), publish, guard=True)
-
-    outcomes = [drive(processor.process(look(how)))[0] for how in ("now", "captured", "captured")]
-
-    assert ends(outcomes) == ["handler_error", "processed", "duplicate"]
-
-
-def test_without_guard_nobody_is_told():
-    processor = Processor(onlooker.app, memory_table(), publish)
-
-    assert ends(drive(processor.process(look("now")))) == ["processed"]
+    assert made_by(table, "Onlooker", "h") == ["look captured"]
 
 
 def test_the_store_the_clock_and_the_publisher_work_beside_a_guarded_handler():

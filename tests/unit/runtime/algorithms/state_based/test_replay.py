@@ -1,6 +1,7 @@
 """Replays: a duplicate gives what its message gave first, or it is told what differs."""
 
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -34,19 +35,25 @@ def told(output: Output) -> Wrote:
     return Wrote.model_validate_json(output.body)
 
 
-def test_a_duplicate_is_told_the_time_of_the_first_handling():
-    table = memory_table()
-    (first,) = outputs(Worker(table, clock=ToldClock(NOW)).process(write("a")))
+def test_a_duplicate_is_told_the_time_the_captured_values_and_the_headers_of_the_first_handling(
+    table, monkeypatch
+):
+    # Brokers stamp headers on each delivery: what the first one had is what the version was made with.
+    headers = MappingProxyType({"attempt": "1"})
+    (first,) = outputs(Worker(table, clock=ToldClock(NOW)).process(write("a", headers=headers)))
+    monkeypatch.setitem(SKY, "colour", "grey")
 
-    (again,) = outputs(Worker(table, clock=ToldClock(NOW + DAY)).process(write("a")))
+    later = Worker(table, clock=ToldClock(NOW + DAY))
+    again, new = outputs(later.process(write("a", headers={"attempt": "2"}), write("b")))
 
-    assert told(again).now == "2026-01-01T00:00:00+00:00"
     assert again == first
+    assert told(again).now == "2026-01-01T00:00:00+00:00"
+    assert told(again).headers == (("attempt", "1"),)
+    assert (told(again).colour, told(new).colour) == ("blue", "grey")
 
 
 def test_a_duplicate_is_told_the_time_of_the_first_handling_by_the_machines_clock():
-    table = memory_table()
-    published: list[Output] = []
+    table, published = memory_table(), list[Output]()
 
     async def publish(output: Output) -> None:
         published.append(output)
@@ -58,55 +65,6 @@ def test_a_duplicate_is_told_the_time_of_the_first_handling_by_the_machines_cloc
     first, again = published
     assert told(first).now == "2026-01-01T00:00:00.000001+00:00"
     assert again == first
-
-
-def test_a_duplicate_gets_the_captured_values_of_the_first_handling(monkeypatch: pytest.MonkeyPatch):
-    table = memory_table()
-    (first,) = outputs(Worker(table).process(write("a")))
-    monkeypatch.setitem(SKY, "colour", "grey")
-
-    (again,) = outputs(Worker(table).process(write("a")))
-    (new,) = outputs(Worker(table).process(write("b")))
-
-    assert told(first).colour == told(again).colour == "blue"
-    assert told(new).colour == "grey"
-    assert again == first
-
-
-def test_a_duplicate_is_told_the_headers_of_the_first_delivery():
-    # Brokers stamp headers on each delivery: what the first one had is what the version was made with.
-    table = memory_table()
-    (first,) = outputs(Worker(table).process(write("a", headers={"attempt": "1"})))
-
-    (again,) = outputs(Worker(table).process(write("a", headers={"attempt": "2"})))
-
-    assert told(again).headers == (("attempt", "1"),)
-    assert again == first
-
-
-def test_a_duplicate_in_the_same_batch_gets_the_same_as_one_in_another():
-    in_one = Worker(memory_table()).process(write("a"), write("b"), write("a"))
-    assert in_one[2].version == 1
-
-    table = memory_table()
-    Worker(table).process(write("a"))
-    Worker(table).process(write("b"))
-    (again,) = Worker(table).process(write("a"))
-
-    assert again.outputs == in_one[0].outputs
-
-
-def test_headers_of_any_mapping_are_recorded():
-    from types import MappingProxyType
-
-    table = memory_table()
-    proxied = write("a", headers=MappingProxyType({"trace": "t-1"}))
-
-    (first,) = outputs(Worker(table).process(proxied))
-    (again,) = outputs(Worker(table).process(proxied))
-
-    assert again == first
-    assert told(again).headers == (("trace", "t-1"),)
 
 
 # What differs in a replay is told field by field, as far as that is known.
@@ -159,15 +117,15 @@ def worker(table, batch=None, using: App = bells) -> Worker:
 def error_of(monkeypatch: pytest.MonkeyPatch, *, at_first: dict | None = None, **changed) -> str:
     """Handle a message, change the rule, handle its copy, and return what is said of it."""
     table = memory_table()
-    for name, value in (at_first or {}).items():
-        monkeypatch.setitem(RULE, name, value)
-    worker(table).process(rang())
-    for name, value in changed.items():
-        monkeypatch.setitem(RULE, name, value)
-    (outcome,) = worker(table).process(rang())
+    with monkeypatch.context() as patched:
+        for name, value in (at_first or {}).items():
+            patched.setitem(RULE, name, value)
+        worker(table).process(rang())
+        for name, value in changed.items():
+            patched.setitem(RULE, name, value)
+        (outcome,) = worker(table).process(rang())
     assert ends([outcome]) == ["nondeterministic"]
-    assert outcome.error is not None
-    return outcome.error
+    return outcome.error or ""
 
 
 def test_each_field_of_the_state_that_differs_is_named_with_both_values(monkeypatch):
@@ -176,36 +134,26 @@ def test_each_field_of_the_state_that_differs_is_named_with_both_values(monkeypa
         "The handler is not deterministic, or was changed without a new revision."
     )
     assert 'inner.last was "ring" and is "ding"' in error_of(monkeypatch, said=0, word="ding")
+    both = error_of(monkeypatch, step=3, said=0)
+    assert "has other outputs and another next state than recorded: rings was 1 and is 3; nothing is" in both
 
 
-def test_long_values_are_cut_short(monkeypatch):
+def test_long_values_are_cut_short_and_of_many_fields_that_differ_a_few_are_named(monkeypatch):
     error = error_of(monkeypatch, many=1000)
-
     assert "many was [] and is [0, 1, 2" in error
     assert len(error) < 350
 
-
-def test_of_many_fields_that_differ_a_few_are_named():
-    found = tuple(Change(f"field{number}", 1, 2) for number in range(9))
-
-    said = str(Difference(3, found, None))
-
+    said = str(Difference(3, tuple(Change(f"field{number}", 1, 2) for number in range(9)), None))
     assert "field4 was 1 and is 2 and 4 fields more" in said
-    assert "field5" not in said
 
 
 @pytest.mark.parametrize(
     ("at_first", "now", "said"),
     [
-        (0, 2, "other outputs than recorded: Heard, Heard are published, and nothing was."),
-        (0, 1, "other outputs than recorded: Heard is published, and nothing was."),
-        (
-            1,
-            3,
-            "other outputs than recorded: Heard, Heard, Heard are published; of what was, only the digest",
-        ),
-        (2, 0, "other outputs than recorded: nothing is published, and something was."),
-        (2, 1, "Heard is published; of what was, only the digest is known."),
+        (0, 2, "Heard, Heard are published, and nothing was."),
+        (0, 1, "Heard is published, and nothing was."),
+        (1, 3, "Heard, Heard, Heard are published; of what was, only the digest"),
+        (2, 0, "nothing is published, and something was."),
         (0, 8, "Heard, Heard, Heard, Heard, Heard and 3 more are published, and nothing was."),
     ],
 )
@@ -213,16 +161,7 @@ def test_of_outputs_known_by_their_digest_it_is_said_what_can_be(monkeypatch, at
     assert said in error_of(monkeypatch, at_first={"said": at_first}, said=now)
 
 
-def test_outputs_and_state_that_differ_are_both_told(monkeypatch):
-    error = error_of(monkeypatch, step=3, said=0)
-
-    assert (
-        "has other outputs and another next state than recorded: rings was 1 and is 3; nothing is pub"
-        in error
-    )
-
-
-def test_a_state_of_an_older_schema_version_is_compared_as_it_is_upcast():
+def test_a_state_of_an_older_schema_version_is_compared_as_it_is_upcast(table):
     class OldData(State):
         count: int = 0
 
@@ -239,7 +178,6 @@ def test_a_state_of_an_older_schema_version_is_compared_as_it_is_upcast():
         def rang(self, state: NewData, message: Rang, context: Context) -> NewData:
             return NewData(rings=state.rings + 5)
 
-    table = memory_table()
     worker(table, using=App(Old)).process(rang())
 
     (outcome,) = worker(table, using=App(New)).process(rang())
@@ -247,23 +185,17 @@ def test_a_state_of_an_older_schema_version_is_compared_as_it_is_upcast():
     assert "rings was 1 and is 5 (compared in schema version 2, upcast from 1)." in str(outcome.error)
 
 
-def test_a_batch_can_be_told_to_fail_on_a_difference(monkeypatch):
-    table = memory_table()
+def test_a_batch_can_be_told_to_fail_on_a_difference(table, monkeypatch):
     worker(table).process(rang())
     before = contents(table)
     monkeypatch.setitem(RULE, "step", 2)
-    strict = BatchContext("night", on_difference="fail")
 
-    with pytest.raises(
-        DifferenceError, match=r"^Message a of Bell-east was redelivered\. The replay of version 1 has"
-    ):
-        worker(table, strict).process(rang("b"), rang("a"))
+    with pytest.raises(DifferenceError, match="Message a of Bell-east was redelivered"):
+        worker(table, BatchContext("night", on_difference="fail")).process(rang("b"), rang("a"))
 
     assert contents(table) == before
-    assert ends(worker(table, BatchContext("night")).process(rang("b"), rang("a"))) == [
-        "processed",
-        "nondeterministic",
-    ]
+    forgiving = worker(table, BatchContext("night")).process(rang("b"), rang("a"))
+    assert ends(forgiving) == ["processed", "nondeterministic"]
 
 
 # Messages replayed in another process, with another hash seed, folder and time zone, give the same bytes.
@@ -303,19 +235,13 @@ def test_a_replay_in_another_process_gives_the_same_bytes(tmp_path: Path):
     surroundings, *first = run_python(PROGRAM, store, "0", hash_seed=1).splitlines()
 
     # When they are redelivered, days later, to processes that differ in all that a handler must not depend on
-    others = [
-        run_python(
-            PROGRAM, store, "3", hash_seed=2, folder=folder, time_zone="Pacific/Auckland"
-        ).splitlines(),
-        run_python(
-            PROGRAM, store, "9", hash_seed=3, folder=tmp_path, time_zone="America/St_Johns"
-        ).splitlines(),
-    ]
+    (other_surroundings, *other) = run_python(
+        PROGRAM, store, "9", hash_seed=3, folder=folder, time_zone="America/St_Johns"
+    ).splitlines()
 
     # Then all outcomes are the same to the byte
-    for other_surroundings, *other in others:
-        assert other_surroundings != surroundings
-        assert other == first
+    assert other_surroundings != surroundings
+    assert other == first
     assert len(first) == 6 + 2 + 33
     assert all(line.startswith("processed ") for line in first)
 
@@ -347,9 +273,8 @@ def shown(message_id: str, value: str):
     [("1.0", b'{"value":1.0}'), ("1", None)],
     ids=["equal and written differently", "the same"],
 )
-def test_a_state_that_is_equal_and_written_differently_was_changed(value, after):
+def test_a_state_that_is_equal_and_written_differently_was_changed(table, value, after):
     assert Reading(value=1.0) == Reading(value=1)
-    table = memory_table()
 
     outcomes = Worker(table, App(Scale), business_id="s").process(shown("a", "1"), shown("b", value))
 
@@ -394,11 +319,11 @@ def test_outputs_ids_and_states_are_the_same(sent):
 
     assert handled.state.model_dump_json() == state
     last = published[len(published) - len(handled.published) :]
-    assert [output.type for output in last] == [type(message).__name__ for message in handled.published]
-    assert [output.body for output in last] == [message.model_dump_json() for message in handled.published]
+    told = [(type(message).__name__, message.model_dump_json()) for message in handled.published]
+    assert [(output.type, output.body) for output in last] == told
 
 
-@pytest.mark.parametrize("how", ["clock", "change the state", "nothing", "1 / 0", "exit()"])
+@pytest.mark.parametrize("how", ["clock", "change the state", "nothing", "exit()"])
 def test_what_the_runtime_refuses_the_kit_refuses_with_the_same_text(how):
     _, outcome, state = process(App(ChurchBell), Drew(tower="east", how=how))
 
@@ -407,13 +332,11 @@ def test_what_the_runtime_refuses_the_kit_refuses_with_the_same_text(how):
 
     assert outcome.reason == "handler_error"
     assert state is None
-    said = str(failed.value).partition("\n  ")[2]
-    assert said.partition(": ")[2] in (outcome.error or "") or said.partition(" (")[0] in (
-        outcome.error or ""
-    )
+    said, error = str(failed.value).partition("\n  ")[2], outcome.error or ""
+    assert said.partition(": ")[2] in error or said.partition(" (")[0] in error
 
 
-@pytest.mark.parametrize("how", ["weigh", "guids", "r.random()", "r.choice('abc')"])
+@pytest.mark.parametrize("how", ["weigh", "guids", "r.choice('abc')"])
 def test_what_the_runtime_stores_the_kit_gives(how):
     published, outcome, state = process(App(ChurchBell), Drew(tower="east", how=how))
 
@@ -421,6 +344,4 @@ def test_what_the_runtime_stores_the_kit_gives(how):
 
     assert outcome.status == "processed"
     assert handled.state.model_dump_json() == state
-    assert [message.model_dump_json() for message in handled.published] == [
-        output.body for output in published
-    ]
+    assert [each.model_dump_json() for each in handled.published] == [each.body for each in published]

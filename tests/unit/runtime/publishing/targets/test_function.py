@@ -206,7 +206,7 @@ def test_a_record_that_was_not_noted_is_that_of_the_key(make, settings, monkeypa
         raise DiedError
 
     with monkeypatch.context() as patch:
-        patch.setattr("runtime.publishing.records.Claim.note", die)
+        patch.setattr("runtime.publishing.records.SliceClaim.note", die)
         with pytest.raises(DiedError):
             batch.publish(TO, send=mailbox.send, settings=settings)
 

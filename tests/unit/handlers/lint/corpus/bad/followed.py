@@ -30,16 +30,27 @@ def recorded(function):
 MARK = random.random()  # expect: CM201
 
 
-class HelperInAModule(Handler[Basket]):
+class Followed(Handler[Basket]):
     @handles(by="shop")
     def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
-        return state.model_copy(update={"note": helpers.pick(state.lines)})
+        helpers.pick(state.lines)
+        str(stamp())
+        Dice(6).roll()
+        MARK
+        lines = [word for word in helpers.words(message.name)]  # expect: CM701
+        def draw():
+            return random.random()  # expect: CM201
 
-
-class HelperByName(Handler[Basket]):
-    @handles(by="shop")
-    def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
-        return state.model_copy(update={"note": str(stamp())})
+        draw()
+        total = context.capture("chance", random.random())  # expect: CM201
+        total
+        helpers.down(message.position)
+        match message.position:
+            case 0:
+                pass
+            case place if (drawn := random.randrange(6)) > place:  # expect: CM201
+                drawn
+        return state
 
 
 class PrivateMethod(Handler[Basket]):
@@ -70,12 +81,6 @@ class Overridden(Common):
         return state.model_copy(update={"count": self.drawn()})
 
 
-class ObjectOfAHelper(Handler[Basket]):
-    @handles(by="shop")
-    def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
-        return state.model_copy(update={"count": Dice(6).roll()})
-
-
 class MixedIn(Timed, Handler[Basket]):
     @handles(by="shop")
     def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
@@ -93,52 +98,6 @@ class DecoratedElsewhere(Handler[Basket]):
     @handles(by="shop")
     @timed
     def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
-        return state
-
-
-class ValueOfAModule(Handler[Basket]):
-    @handles(by="shop")
-    def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
-        return state.model_copy(update={"total": MARK})
-
-
-class SetFromAHelper(Handler[Basket]):
-    @handles(by="shop")
-    def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
-        lines = [word for word in helpers.words(message.name)]  # expect: CM701
-        return state.model_copy(update={"lines": tuple(lines)})
-
-
-class NestedFunction(Handler[Basket]):
-    @handles(by="shop")
-    def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
-        def draw():
-            return random.random()  # expect: CM201
-
-        return state.model_copy(update={"total": draw()})
-
-
-class CalledBeforeCapture(Handler[Basket]):
-    @handles(by="shop")
-    def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
-        total = context.capture("chance", random.random())  # expect: CM201
-        return state.model_copy(update={"total": total})
-
-
-class RecursiveHelper(Handler[Basket]):
-    @handles(by="shop")
-    def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
-        return state.model_copy(update={"count": helpers.down(message.position)})
-
-
-class MatchAndWalrus(Handler[Basket]):
-    @handles(by="shop")
-    def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
-        match message.position:
-            case 0:
-                return state
-            case place if (drawn := random.randrange(6)) > place:  # expect: CM201
-                return state.model_copy(update={"count": drawn})
         return state
 
 

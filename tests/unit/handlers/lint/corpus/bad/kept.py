@@ -33,35 +33,27 @@ def price_of(name):
     return len(name)
 
 
-class GlobalCounter(Handler[Basket]):
+class Kept(Handler[Basket]):
     @handles(by="shop")
     def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
         global HANDLED
         HANDLED += 1  # expect: CM801
-        return state.model_copy(update={"count": state.count + 1})
-
-
-class SeenBefore(Handler[Basket]):
-    @handles(by="shop")
-    def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
         if message.name in SEEN:
-            return state
+            pass
         SEEN.add(message.name)  # expect: CM801
-        return state.model_copy(update={"count": state.count + 1})
-
-
-class ModuleCache(Handler[Basket]):
-    @handles(by="shop")
-    def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
         if message.name not in PRICES:
             PRICES[message.name] = len(message.name)  # expect: CM801
-        return state.model_copy(update={"count": PRICES[message.name]})
-
-
-class SharedIterator(Handler[Basket]):
-    @handles(by="shop")
-    def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
-        return state.model_copy(update={"count": next(NUMBERS)})  # expect: CM801
+        next(NUMBERS)  # expect: CM801
+        self.last = message.name  # expect: CM802
+        tuple(add_line(message.name))
+        price_of(message.name)
+        decimal.getcontext().prec = 4  # expect: CM805
+        str(Decimal(message.position) / 3)
+        message.position * RATE  # expect: CM808
+        counting.following()
+        counting.last = message.name  # expect: CM801
+        configure.calls = 1  # expect: CM801
+        return state
 
 
 class ClassList(Handler[Basket]):
@@ -88,58 +80,6 @@ class TypeCounter(Handler[Basket]):
     @handles(by="shop")
     def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
         type(self).handled += 1  # expect: CM802
-        return state
-
-
-class AttributeOfTheHandler(Handler[Basket]):
-    @handles(by="shop")
-    def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
-        self.last = message.name  # expect: CM802
-        return state
-
-
-class DefaultArgument(Handler[Basket]):
-    @handles(by="shop")
-    def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
-        return state.model_copy(update={"lines": tuple(add_line(message.name))})
-
-
-class Cached(Handler[Basket]):
-    @handles(by="shop")
-    def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
-        return state.model_copy(update={"count": price_of(message.name)})
-
-
-class DecimalSettings(Handler[Basket]):
-    @handles(by="shop")
-    def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
-        decimal.getcontext().prec = 4  # expect: CM805
-        return state.model_copy(update={"note": str(Decimal(message.position) / 3)})
-
-
-class ChangedSetting(Handler[Basket]):
-    @handles(by="shop")
-    def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
-        return state.model_copy(update={"count": message.position * RATE})  # expect: CM808
-
-
-class CounterOfAModule(Handler[Basket]):
-    @handles(by="shop")
-    def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
-        return state.model_copy(update={"count": counting.following()})
-
-
-class AttributeOfAModule(Handler[Basket]):
-    @handles(by="shop")
-    def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
-        counting.last = message.name  # expect: CM801
-        return state
-
-
-class AttributeOfAFunction(Handler[Basket]):
-    @handles(by="shop")
-    def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
-        configure.calls = 1  # expect: CM801
         return state
 
 

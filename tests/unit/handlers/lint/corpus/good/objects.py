@@ -30,27 +30,13 @@ class Points:
         return len(self.names)
 
 
-class AddedPoints(Handler[Basket]):
+class Protocols(Handler[Basket]):
     @handles(by="shop")
     def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
         points = Points(1) + Points(2, state.names)
-        return state.model_copy(update={"note": f"{points}", "count": len(points)})
-
-
-class IteratedPoints(Handler[Basket]):
-    @handles(by="shop")
-    def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
-        return state.model_copy(update={"lines": tuple(Points(1, state.names))})
-
-
-class BestPoints(Handler[Basket]):
-    @handles(by="shop")
-    def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
-        return state.model_copy(update={"count": max(Points(1), Points(2)).count})
-
-
-class LoggedLines(Handler[Basket]):
-    @handles(by="shop")
-    def ordered(self, state: Basket, message: Ordered, context: Context) -> Basket:
+        f"{points}"
+        len(points)
+        tuple(Points(1, state.names))
+        max(Points(1), Points(2)).count
         logging.getLogger(__name__).info("%s", list(state.names))
         return state

@@ -1,14 +1,14 @@
-"""Issuing tokens for the messages of a log that are from outside, once for each log.
+"""Outboxes on Spark: ids are evicted, and the messages of a log from outside are issued tokens, once for each log.
 
-Every token is stored durably before the log that names it is written. Then it is recorded that the tokens of the log
-are issued: whoever issues for the same log again gets the same names, and no token is created a second time, because
-its message may have been processed meanwhile.
+Every token is stored durably before the log that names it is written. A record of the log keeps a second issue from
+creating a token again, whose message may have been processed meanwhile: it gives the same names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from hashlib import sha256
 
@@ -16,11 +16,14 @@ import pyarrow as pa
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as sf
 
-from eventstore import Operation, RowExistsError, Table
+from eventstore import KeyRange, Operation, RowExistsError, Table
+from eventstore.stream import read_range
 from handlers import App
-from runtime.algorithms.choice import handlers_of
+from runtime.algorithms.choice import AlgorithmName, Dependencies, check_stores, handlers_of, make_outboxes
+from runtime.algorithms.outbox.entity import ENTITY
 from runtime.algorithms.outbox.stores import CHAIN_LENGTH, FIRST_IN_CHAIN, HEADER, TokenStore, first_tokens
 from runtime.batch_options import Step, TablePlace
+from runtime.clock import Clock, cut_off, system_clock
 from runtime.errors import BatchFailedError, UsageError
 from runtime.file_systems import open_folder
 from runtime.maintenance.check import ISSUED
@@ -29,14 +32,15 @@ from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.spark.commit import absolute_folder
 from runtime.spark.logs.normalise import normalise
 from runtime.spark.logs.read import Log, describe_messages, open_log
-from runtime.spark.preflight import check_workers
-from runtime.spark.session import failing_as, job_settings
-from runtime.spark.worker.connection import ConcurrencyLimit, open_table
+from runtime.spark.scan import scan_with
+from runtime.spark.session import check_workers, failing_as, job_settings
+from runtime.spark.worker.connection import ConcurrencyLimit, Connection, open_table, reach
+from runtime.spark.worker.outcomes import rows_of
 
 
 @dataclass(frozen=True)
 class Issued:
-    """The log that was written, how many deliveries it has, and how many rows of the given log were no messages."""
+    """The log that was written, the number of its deliveries, and of rows that were no messages."""
 
     out: str
     deliveries: int
@@ -56,18 +60,17 @@ def issue_tokens(
     limits: MessageLimits = USUAL,
     step: Step = lambda _: None,
 ) -> Issued:
-    """Give each message of a log its token, and write the log that names them to a folder, as Parquet.
+    """Issue a token for each message of a log, and write the log that names them to a folder, as Parquet.
 
-    `place` is where the tokens are. What a message names as its token is replaced, as it comes from outside. Rows that
-    are no messages, or beyond `limits`, are written to `OUT.rejected`, with what is wrong. Costs one request for each
-    delivery.
+    `place` is the table of the tokens. A token that a message names is replaced. Rows that are no messages, or beyond
+    `limits`, are written to `OUT.rejected` with their problems. Costs one request for each delivery.
 
-    Never issue for a message that may have been processed, such as one that an earlier log holds too: it would be
-    processed again. Raises `UsageError` when the folder exists.
+    A message that may have been processed, such as one that an earlier log has, would be processed again. Raises
+    `UsageError` when the folder exists.
     """
     with job_settings(spark, messages):
         connection = open_table(place.store, place.table, spark=spark)
-        check_workers(spark, app, place.for_workers())
+        check_workers(spark, partial(reach, app, place.for_workers()))
         given = open_log(spark, messages, log_format, step)
         log = normalise(given.rows, source, limits)
         folder = absolute_folder(out)
@@ -75,7 +78,6 @@ def issue_tokens(
             if open_folder(path).exists():
                 raise UsageError(f"{path} is there already: remove it, or write to another --out.")
         step("Reading the log")
-        # Tokens that are issued again are for messages to be processed again, so the same messages are the same log.
         what = sha256(f"{describe_messages(given)}; source={source}".encode()).hexdigest()[:32]
         was_issued = connection.run(connection.table.get(ISSUED, what)) is not None
         named = log.where(sf.col("problem").isNull()).withColumn("headers", _with_token())
@@ -97,23 +99,20 @@ def issue_tokens(
 
 
 def _issue(app: App, place: TablePlace, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Issue the tokens of all messages of a partition, and yield their number."""
+    """Issue the tokens of a partition, and yield the number of messages."""
     connection = open_table(place.store, place.table)
     concurrency = ConcurrencyLimit(32)
     store = TokenStore(connection.measured(connection.table, concurrency))
     retries = RetryPolicy().beside(connection.table)
-    tokens = (
-        first_tokens(row["message_id"], handlers_of(app, row["type"]))
-        for batch in batches
-        for row in batch.to_pylist()
-    )
+    rows = rows_of(batches)
+    tokens = (first_tokens(row["message_id"], handlers_of(app, row["type"])) for row in rows)
     work = (until_undisturbed(retries, partial(store.add, each)) for each in tokens if each)
     done = sum(1 for _ in connection.run_all(work, concurrency))
     yield pa.RecordBatch.from_pydict({"messages": pa.array([done], pa.int64())})
 
 
 def _with_token() -> Column:
-    """Return the headers with the name of the token, as `first_name` makes it."""
+    """Return the headers with the name of the token, as of `first_tokens`."""
     chain = sf.substring(sf.sha2(sf.encode("message_id", "UTF-8"), 256), 1, CHAIN_LENGTH)
     token = sf.create_map(sf.lit(HEADER), sf.concat(chain, sf.lit(f"/{FIRST_IN_CHAIN}")))
     others = sf.map_filter("headers", lambda name, _: name != HEADER)
@@ -121,10 +120,53 @@ def _with_token() -> Column:
 
 
 async def _note(table: Table, what: str, out: str) -> None:
-    """Record durably that the tokens of a log are issued."""
     try:
         await table.transact(ISSUED, [Operation.insert(what, {"Out": out})])
     except RowExistsError:
         return
     finally:
         await table.barrier()
+
+
+def evict(
+    spark: SparkSession,
+    app: App,
+    place: TablePlace,
+    older_than: timedelta,
+    *,
+    algorithm: AlgorithmName,
+    ids: TablePlace | None = None,
+    dry_run: bool = False,
+    clock: Clock = system_clock,
+) -> int:
+    """Forget the ids of messages that were processed longer ago, as `Processor.evict` does. Return their number.
+
+    `ids` is the place of the de-duplication store, None for the table of the states. Costs what `scan` does, and the
+    requests of `Processor.evict`. Raises `UsageError` for a store that the algorithm does not use, what `scan` raises,
+    after which it can be run again, and when all others are done `StoredDataError` for an entity that cannot be read.
+    """
+    check_stores(algorithm, deduplication_store=ids, token_store=None)
+    open_table(place.store, place.table, ids, make=False, spark=spark)
+    check_workers(spark, partial(reach, app, place.for_workers(), ids and ids.for_workers()))
+    counts: list[int] = []
+    latest = cut_off(clock, older_than)
+
+    def forgotten(connection: Connection, keys: KeyRange) -> int:
+        concurrency = ConcurrencyLimit(32)
+        table = connection.measured(connection.table, concurrency)
+        other = connection.measured(connection.other, concurrency)
+        outboxes = make_outboxes(algorithm, Dependencies(app, table, deduplication_store=other))
+
+        async def entities() -> list[str]:
+            return [row.partition_key async for row in read_range(connection.table, ENTITY, keys, ())]
+
+        found = ((key, outboxes.get(key.partition("-")[0])) for key in connection.run(entities()))
+        work = (
+            until_undisturbed(outbox.retries, partial(outbox.evict_from, key, latest, dry_run=dry_run))
+            for key, outbox in found
+            if outbox is not None
+        )
+        return sum(connection.run_all(work, concurrency))
+
+    scan_with(spark, place, forgotten, counts.append, other=ids)
+    return sum(counts)
