@@ -13,10 +13,12 @@ from eventstore.errors import StoreUrlError
 from eventstore.port import Store
 
 _FILE = "sqlite:///"
+_NAMED = " that the store url names"
 _FORMS = (
     "The store url has none of the forms that are known: sqlite:///relative.db, sqlite:////absolute/path.db, "
     "postgresql://USER@HOST:PORT/DATABASE, azurite, azurite://host:port, https://ACCOUNT.table.core.windows.net, a "
-    "connection string of a storage account, env:NAME for an environment variable that holds one of these, memory:, "
+    "connection string of a storage account, env:NAME or file:PATH for an environment variable or a file that holds one "
+    "of these, memory:, "
     "memory:NAME."
 )
 
@@ -32,12 +34,11 @@ def connect(url: str) -> Store:
     | `azurite`, `azurite://host:port` | the Azure Storage emulator |
     | `https://ACCOUNT.table.core.windows.net` | Azure Storage, signed in with azure-identity |
     | a connection string | Azure Storage or Cosmos DB's Table API |
-    | `env:NAME` | what the environment variable says |
+    | `env:NAME`, `file:PATH` | what the environment variable or the file says |
 
     Raises `StoreUrlError`.
     """
-    if url.startswith("env:"):
-        return connect(_of_environment(url.removeprefix("env:")))
+    url = named(url, _NAMED)
     if url.startswith("sqlite:"):
         from eventstore.backends.sqlite import SqliteStore  # noqa: PLC0415 - loaded when asked for
 
@@ -93,18 +94,28 @@ def portable_url(url: str) -> str:
 
     It names no environment variable and no relative path, and so may hold a secret. Raises `StoreUrlError`.
     """
-    if url.startswith("env:"):
-        url = _of_environment(url.removeprefix("env:"))
+    url = named(url, _NAMED)
     file = url.removeprefix(_FILE)
     return f"{_FILE}{Path(file).absolute()}" if file != url and file else url
 
 
-def _of_environment(name: str) -> str:
-    if not name.isidentifier():  # may be a url, with its key
-        raise StoreUrlError("env: is followed by the name of an environment variable, not by what it holds.")
-    url = os.environ.get(name, "").strip()  # a file of secrets may end its lines
-    if not url:
-        raise StoreUrlError(f"The environment variable {name} that the store url names is not set.")
-    if url.startswith("env:"):
-        raise StoreUrlError(f"The environment variable {name} names another one; it must hold the store url.")
-    return url
+def named(text: str, that: str = "", error: type[Exception] = StoreUrlError) -> str:
+    """Return what an environment variable holds for `env:NAME`, and a file for `file:PATH`; any other text as it is.
+
+    Raises an error of the class given, in which `that` tells what is named so.
+    """
+    scheme, _, name = text.partition(":")
+    if scheme not in ("env", "file") or name.startswith("//"):
+        return text
+    if scheme == "env" and not name.isidentifier():  # may be a url, with its key
+        raise error("env: is followed by the name of an environment variable, not by what it holds.")
+    if scheme == "file" and not Path(name).is_file():
+        raise error(f"There is no file {name}{that}.")
+    # A file of secrets may end its lines.
+    found = (os.environ.get(name, "") if scheme == "env" else Path(name).read_text("utf-8")).strip()
+    source = f"The environment variable {name}{that}" if scheme == "env" else f"The file {name}{that}"
+    if not found:
+        raise error(f"{source} is {'not set' if scheme == 'env' else 'empty'}.")
+    if found.startswith("env:"):
+        raise error(f"{source} names another one; it must hold the value itself.")
+    return found

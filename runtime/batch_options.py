@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 from eventstore import Table
 from eventstore.connect import portable_url
+from eventstore.keys import table_name
 from handlers import App
 from runtime.algorithms import choice
 from runtime.clock import Clock, system_clock
@@ -18,7 +19,7 @@ from runtime.ledger.batch import DeadLetterLimit
 from runtime.ledger.ledger import STATE_BASED
 from runtime.ledger.settings import Claim, Draws, Owner
 from runtime.messages.limits import GIB, USUAL, MessageLimits
-from runtime.options import check_fields, option
+from runtime.options import check_fields, option, option_of
 
 STORE_VARIABLE = "CONSISTENT_STORE"
 TABLE_VARIABLE = "CONSISTENT_TABLE"
@@ -33,6 +34,8 @@ Wrap = Callable[[Table], Table]
 class TablePlace:
     """Where a table is: the url of its store, and its name."""
 
+    GROUP: ClassVar = ""
+
     store: str = option(
         "The store: sqlite:///FILE, azurite, https://ACCOUNT.table.core.windows.net, or env:NAME for a connection "
         "string in an environment variable.",
@@ -41,7 +44,10 @@ class TablePlace:
         metavar="URL",
     )
     table: str = option(
-        "The table of the store: 3 to 63 letters and digits.", envvar=TABLE_VARIABLE, metavar="NAME"
+        "The table of the store: 3 to 63 letters and digits.",
+        envvar=TABLE_VARIABLE,
+        metavar="NAME",
+        check=table_name,
     )
 
     def __post_init__(self) -> None:
@@ -73,8 +79,10 @@ def remark(step: Step, sentence: str) -> None:
 class BatchOptions:
     """How a batch is run. The same for all batches of a table: `algorithm`, the stores and `draws`."""
 
+    GROUP: ClassVar = "batch"
+
     cascade: bool = option(
-        "Handle the outputs too, round by round, until no handler takes any.", default=False
+        "Handle the outputs too, round by round, until no handler takes any.", default=False, is_rare=False
     )
     max_rounds: int = option(
         "Stop a cascade that has not ended after so many.", default=100, metavar="N", min=1
@@ -100,10 +108,16 @@ class BatchOptions:
         default="dead-letter",
     )
     source: str | None = option(
-        "Set the message ids of this log apart from those of other logs.", default=None, metavar="NAME"
+        "Set the message ids of this log apart from those of other logs.",
+        default=None,
+        metavar="NAME",
+        group="log",
     )
     log_format: Literal["parquet", "json"] | None = option(
-        "The log's format; by default what its name says, else Parquet.", default=None, name="--format"
+        "The log's format; by default what its name says, else Parquet.",
+        default=None,
+        name="--format",
+        group="log",
     )
     partitions: int | None = option(
         "Shuffle to so many partitions.", default=None, metavar="N", min=1, show_default="two for each core"
@@ -120,6 +134,8 @@ class BatchOptions:
         "How a message takes effect exactly once; the same for all batches of a table. With tokens, the log comes from "
         "`consistent tokens`.",
         default="state-based",
+        group="",
+        is_rare=True,
     )
     deduplication_store: TablePlace | None = None
     """The table of the ids, None for the table of the states."""
@@ -146,6 +162,7 @@ class BatchOptions:
         "be run with higher limits.",
         default=None,
         metavar="DIR",
+        group="log",
     )
     handler_timeout: timedelta = option(
         "Interrupt a handler that takes longer: its message is a dead letter, handler_timeout.",
@@ -163,12 +180,15 @@ class BatchOptions:
         default=None,
         is_secret=True,
         metavar="URL",
+        group="",
+        is_rare=True,
     )
     types: Collection[str] | None = option(
         "The message types that the log may hold, where its senders may send no others: messages of other types are "
         "dead letters, type_not_allowed. With `cascade`, outputs are of any type.",
         default=None,
         metavar="TYPE,...",
+        group="log",
     )
     draws: Draws | None = option(
         "For a new table: `keyed` gives it a secret, so that no sender can foresee guids, ids of outputs and random "
@@ -176,7 +196,10 @@ class BatchOptions:
         default=None,
     )
     adopt: bool = option(
-        "Take over a table that belongs to another app: from now on it belongs to this one.", default=False
+        "Take over a table that belongs to another app: from now on it belongs to this one.",
+        default=False,
+        group=None,
+        is_rare=True,
     )
 
     def __post_init__(self) -> None:
@@ -253,11 +276,6 @@ class BatchOptions:
         )
 
 
-def _as_in_a_batch(name: str) -> Any:  # noqa: ANN401 - a field
-    known = BatchOptions.__dataclass_fields__[name]
-    return field(default=known.default, metadata=known.metadata)
-
-
 @dataclass(frozen=True)
 class VerifyOptions:
     """How a log is verified."""
@@ -267,15 +285,17 @@ class VerifyOptions:
         default=1.0,
         metavar="SHARE",
     )
-    seed: int = option("Choose other streams for the sample with another number.", default=0, metavar="N")
+    seed: int = option(
+        "Choose other streams for the sample with another number.", default=0, metavar="N", is_rare=True
+    )
     cascade: bool = option(
         "Verify the handlers of what the replays publish too, round by round.", default=False
     )
-    max_rounds: int = _as_in_a_batch("max_rounds")
-    source: str | None = _as_in_a_batch("source")
+    max_rounds: int = option_of(BatchOptions, "max_rounds", is_rare=True)
+    source: str | None = option_of(BatchOptions, "source")
     limits: MessageLimits = USUAL
-    log_format: Literal["parquet", "json"] | None = _as_in_a_batch("log_format")
-    partitions: int | None = _as_in_a_batch("partitions")
+    log_format: Literal["parquet", "json"] | None = option_of(BatchOptions, "log_format")
+    partitions: int | None = option_of(BatchOptions, "partitions", is_rare=True)
     in_flight: int = 32
     wrap: Wrap | None = None
     export: str | None = option(

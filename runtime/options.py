@@ -6,7 +6,6 @@ command line of it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import MISSING, field, fields
 from difflib import get_close_matches
@@ -14,16 +13,26 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
+from eventstore.connect import named
 from runtime.errors import UsageError
 
 T = TypeVar("T")
+
+OWN_DETAILS = frozenset({"name", "parse", "group", "is_rare", "check"})
+"""Details of an option that typer does not know."""
 
 
 def option(text: str, *, default: Any = MISSING, is_secret: bool = False, **details: Any) -> Any:  # noqa: ANN401
     """Return the field of a dataclass that the command line takes too; without a default it must be given.
 
-    `text` is its help. The details are those of `typer.Option`, `name` where the option is not named like the field,
-    `parse="duration"` for an `int` of microseconds, and `parse="size"` for one of bytes.
+    `text` is its help. The details are those of `typer.Option`, and `OWN_DETAILS`:
+
+    - `name` where the option is not named like the field;
+    - `parse="duration"` for an `int` of microseconds, and `parse="size"` for one of bytes;
+    - `group`, the table of the project file that may hold it, empty for its top level. The default is the attribute
+      `GROUP` of the dataclass, without which, or with None, the command line alone has the option;
+    - `check`, which raises an error for a value of the project file that cannot be;
+    - `is_rare`, for an option that `--help` leaves to `--help-all`, by default one in a table of the project file.
     """
     if details.get("parse") == "size":
         details.setdefault("metavar", "SIZE")
@@ -31,6 +40,13 @@ def option(text: str, *, default: Any = MISSING, is_secret: bool = False, **deta
     if default is dict:
         return field(default_factory=dict, repr=not is_secret, metadata=metadata)
     return field(default=default, repr=not is_secret, metadata=metadata)
+
+
+def option_of(kind: Any, name: str, **changed: Any) -> Any:  # noqa: ANN401 - a dataclass, and a field like its own
+    """Return a field that is declared as in a dataclass, but for the details that are given."""
+    known = kind.__dataclass_fields__[name]
+    default = changed.pop("default", known.default)
+    return field(default=default, repr=known.repr, metadata={**known.metadata, **changed})
 
 
 def check_fields(options: Any) -> None:  # noqa: ANN401 - a dataclass of options
@@ -94,13 +110,5 @@ def given(kind: type[T], values: Mapping[str, Any]) -> T:
 
 
 def resolved(text: str, holds: str = "") -> str:
-    """Return the value of an environment variable for `env:NAME`, and any other text unchanged. Raises `UsageError`."""
-    if not text.startswith("env:"):
-        return text
-    name = text.removeprefix("env:")
-    if not name.isidentifier():  # may be a url, with its password
-        raise UsageError("env: is followed by the name of an environment variable, not by what it holds.")
-    found = os.environ.get(name, "").strip()  # a file of secrets may end its lines
-    if not found:
-        raise UsageError(f"The environment variable {name}{holds} is not set.")
-    return found
+    """Return the value that `env:NAME` or `file:PATH` names, and any other text unchanged. Raises `UsageError`."""
+    return named(text, holds, UsageError)

@@ -3,8 +3,9 @@ r"""The linter: finds nondeterministic code in the source of handlers, which it 
     report = check([Target(Path("accounts.py"))])
     print(*report.findings, sep="\n")
 
-`check` begins where the framework calls the user's code, `interpreter` follows statements and calls from there,
-`resolution` finds what names stand for, `library` knows functions of libraries, and `rules` lists what breaks a rule.
+`check` begins where the framework calls the user's code, and `interpreter` follows statements and calls from there.
+`library` knows what functions of libraries do, `values` what names, annotations and attributes stand for, and `source`
+the user's modules. `rules` lists the rules, with the names of libraries that break them.
 """
 
 from handlers.lint.check import Report, Target, check

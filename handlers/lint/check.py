@@ -42,12 +42,8 @@ class Report:
 
     def document(self) -> dict[str, Any]:
         """Return the report as a JSON object."""
-        return {
-            "findings": [finding.document() for finding in self.findings],
-            "notes": [note.document() for note in self.notes],
-            "handlers": self.handlers,
-            "files": self.files,
-        }
+        found, notes = ([each.document() for each in some] for some in (self.findings, self.notes))
+        return {"findings": found, "notes": notes, "handlers": self.handlers, "files": self.files}
 
 
 def check(targets: Iterable[Target]) -> Report:

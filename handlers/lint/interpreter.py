@@ -286,7 +286,7 @@ class Interpreter(values.Scope):
 
     def _match(self, statement: ast.Match) -> None:
         subject = self.evaluate(statement.subject)
-        part = join(*(values.owned((), each.owner) for each in subject))
+        part = join(*(values.owned((), values.owner_of(each)) for each in subject))
         for case in statement.cases:
             for pattern in ast.walk(case.pattern):
                 name = getattr(pattern, "rest", None) or getattr(pattern, "name", None)
@@ -369,7 +369,7 @@ class Interpreter(values.Scope):
         if is_new and checker.counts[contexts] < _MOST_CONTEXTS:
             checker.counts[contexts] += 1
             inside = scope.inside(function=function)
-            with inside.within(function.name, node):
+            with checker.following((function.name, node, inside.module)):
                 try:
                     _bind(node.args, arguments.after(*function.bound), inside)
                     if isinstance(node, ast.Lambda):
@@ -416,7 +416,9 @@ def _bind(parameters: ast.arguments, arguments: Arguments, scope: values.Scope) 
             owner = values.Owner.DEFAULT if isinstance(default, _MADE_ONCE) else None
             value = values.owned(outside.evaluate(default), owner)
         elif not value or all(isinstance(each, Instance) and each.of == "" for each in value):
-            value = values.owned(outside.annotated(parameter.annotation), value[0].owner if value else None)
+            value = values.owned(
+                outside.annotated(parameter.annotation), values.owner_of(value[0]) if value else None
+            )
         scope.names[parameter.arg] = value or ()
     if parameters.vararg:
         scope.names[parameters.vararg.arg] = collection("tuple", join(*given))
@@ -441,7 +443,7 @@ def check_model(class_: Class, given: frozenset[str] = frozenset(), *, nested: b
     annotations: list[tuple[ast.AST, values.Scope]] = []
     for base in class_.users_mro:
         scope = base.body_scope
-        with scope.within(base.name, base.node):
+        with checker.following((base.name, base.node, scope.module)):
             for name, binding in [(name, each) for name, found in base.bindings.items() for each in found]:
                 if isinstance(binding, FunctionNode) and _VALIDATORS.intersection(scope.marks(binding)):
                     method = scope.attribute(values.instance(class_), name, binding)

@@ -41,8 +41,9 @@ def _holds_set(option: values.Option) -> bool:
 def check_changed(value: Value, node: ast.AST, scope: Scope) -> None:
     """Report that a shared value is mutated."""
     for option in value:
-        if option.owner and not values.has_type((option,), "tuple", "frozenset"):
-            scope.report(option.owner.value, node)
+        owner = values.owner_of(option)
+        if owner and not values.has_type((option,), "tuple", "frozenset"):
+            scope.report(owner.value, node)
 
 
 def check_target(target: ast.expr, scope: Scope) -> None:
@@ -61,33 +62,26 @@ def is_indifferent_loop(loop: ast.For | ast.AsyncFor) -> bool:
 
     It adds to sets, counts, or searches for a member, and does not change the names that decide about it.
     """
+    statements = [each for part in loop.body for each in ast.walk(part) if isinstance(each, ast.stmt)]
     changed: set[str] = set()
-    looked_at: list[ast.expr] = []
-
-    def is_indifferent(statement: ast.stmt) -> bool:
+    own: set[ast.AST] = set()  # the names of what is changed, where it is changed
+    for statement in statements:
         match statement:
-            case ast.Pass() | ast.Continue() | ast.Return(value=ast.Constant()):
-                return True
-            case ast.Expr(ast.Call(ast.Attribute(ast.Name(name), "add" | "discard"), [argument], [])):
+            case ast.Pass() | ast.Continue() | ast.If() | ast.Return(value=ast.Constant()):
+                pass
+            case ast.Expr(ast.Call(ast.Attribute(ast.Name(name) as place, "add" | "discard"), [_], [])):
+                own.add(place)
                 changed.add(name)
-                looked_at.append(argument)
-                return True
-            case ast.AugAssign(ast.Name(name), ast.Add() | ast.Sub(), ast.Constant(value=int())):
+            case ast.AugAssign(ast.Name(name) as place, ast.Add() | ast.Sub(), ast.Constant(value=int())):
+                own.add(place)
                 changed.add(name)
-                return True
-            case ast.If(test, body, orelse):
-                looked_at.append(test)
-                return all(map(is_indifferent, [*body, *orelse]))
-        return False
-
-    if loop.orelse or not all(map(is_indifferent, loop.body)):
-        return False
-    returned = {ast.dump(node) for node in ast.walk(loop) if isinstance(node, ast.Return)}
-    return len(returned) <= 1 and not any(
-        isinstance(node, ast.NamedExpr | ast.Await) or (isinstance(node, ast.Name) and node.id in changed)
-        for each in looked_at
-        for node in ast.walk(each)
-    )
+            case _:
+                return False
+    nodes = [node for each in loop.body for node in ast.walk(each)]
+    read = {each.id for each in nodes if isinstance(each, ast.Name) and each not in own}
+    returned = {ast.dump(each) for each in statements if isinstance(each, ast.Return)}
+    is_plain = not loop.orelse and not any(isinstance(each, ast.NamedExpr | ast.Await) for each in nodes)
+    return is_plain and len(returned) <= 1 and changed.isdisjoint(read)
 
 
 # Special methods and callbacks: what operators and functions call of the user's.
@@ -301,7 +295,7 @@ def _changed(name: str, receiver: Value, arguments: Arguments) -> Value:
     owner, _, method = name.rpartition(".")
     if name in _CHANGES_FIRST or (not receiver and owner in _BUILT_IN and method in _MUTATORS):
         return arguments.first
-    shared = tuple(each for each in arguments.first if each.owner in _SHARED)
+    shared = tuple(each for each in arguments.first if values.owner_of(each) in _SHARED)
     return receiver if method in _MUTATORS else shared if name == "builtins.next" else ()
 
 
@@ -317,7 +311,7 @@ def call(callee: External | values.Attribute, arguments: Arguments, node: ast.AS
         scope.report(code, node, name.lstrip("."))
     if code := _broken_order(name, receiver, arguments):
         scope.report(code, node)
-    if owner == "random.Random" and any(each.owner in _SHARED for each in receiver):
+    if owner == "random.Random" and any(values.owner_of(each) in _SHARED for each in receiver):
         scope.report("CM205", node, name)
     for text in _made_text(name, receiver, arguments):
         check_text(text, node, scope)
@@ -339,7 +333,7 @@ def call(callee: External | values.Attribute, arguments: Arguments, node: ast.AS
 
 _INTERPRETED = _WRAPPERS | listed(
     "builtins.{getattr __import__ eval vars globals type super} importlib.import_module functools.partial typing.cast "
-    "operator.{methodcaller methodcaller.call} random.Random"
+    "operator.{attrgetter attrgetter.call methodcaller methodcaller.call} random.Random"
 )
 
 
@@ -352,7 +346,7 @@ def _interpreted(name: str, arguments: Arguments, node: ast.AST, scope: Scope) -
                 return join(scope.attribute(first, text, node), *arguments.positional[2:])
             if any(isinstance(each, External | values.Package) for each in first):
                 scope.report("CM901", node, "getattr() with a name that is computed")
-            return join(*(values.owned((), each.owner) for each in first))
+            return join(*(values.owned((), values.owner_of(each)) for each in first))
         case "__import__" | "importlib.import_module" if text:
             found = scope.checker.modules.find(text)
             return (values.Package(found),) if found else (External(rules.canonical(text)),)
@@ -384,11 +378,11 @@ def _interpreted(name: str, arguments: Arguments, node: ast.AST, scope: Scope) -
             )
         case "typing.cast":
             return arguments.get(1, "val") or ()
-        case "operator.methodcaller":
-            return (External("operator.methodcaller.call", (first,)),)
-        case "operator.methodcaller.call" if text:
-            method = scope.attribute(arguments.get(1, "") or (), text, node)
-            return scope.call(method, Arguments(), node)
+        case "operator.attrgetter" | "operator.methodcaller":
+            return (External(f"{name}.call", (first,)),)
+        case "operator.attrgetter.call" | "operator.methodcaller.call" if text:
+            reached: Value = scope.attribute(arguments.get(1, "") or (), text, node)
+            return reached if name == "operator.attrgetter.call" else scope.call(reached, Arguments(), node)
         case "random.Random":
             return values.instance(name)
         case _ if name in _WRAPPERS:

@@ -211,15 +211,11 @@ class Finding:
     def document(self) -> dict[str, Any]:
         """Return the finding as a JSON object."""
         rule = self.rule
+        place = {"path": shown(self.path), "line": self.line, "column": self.column, "code": self.code}
+        said = {"name": rule.name, "is_note": rule.is_note, "what": self.what, "why": rule.why}
         return {
-            "path": shown(self.path),
-            "line": self.line,
-            "column": self.column,
-            "code": self.code,
-            "name": rule.name,
-            "is_note": rule.is_note,
-            "what": self.what,
-            "why": rule.why,
+            **place,
+            **said,
             "instead": rule.instead,
             "chain": [*self.chain, self.what] if self.chain else [],
         }

@@ -9,7 +9,6 @@ import tokenize
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from handlers.errors import HandlersError
@@ -92,23 +91,14 @@ _PACKAGE = "__init__.py"
 
 @dataclass(eq=False)
 class SourceModule:
-    """A module of the user's: its last name, its file and its syntax tree."""
+    """A module of the user's, with the names at its top, and those that some function declares `global`."""
 
     name: str
     path: Path
     text: str
     tree: ast.Module
-
-    @cached_property
-    def bindings(self) -> Bindings:
-        """The names at the top of the module."""
-        return bindings_of(self.tree.body)
-
-    @cached_property
-    def changed(self) -> frozenset[str]:
-        """The names that some function of the module declares `global`."""
-        found = (node.names for node in ast.walk(self.tree) if isinstance(node, ast.Global))
-        return frozenset(name for names in found for name in names)
+    bindings: Bindings
+    changed: frozenset[str]
 
 
 class Modules:
@@ -130,7 +120,9 @@ class Modules:
             self._roots += [folder for folder in (root, *above) if folder not in self._roots]
             name = path.parent.name if path.name == _PACKAGE else path.stem
             text, tree = _parsed(path) if path.suffix == ".py" else ("", ast.Module([], []))
-            self.opened[path] = SourceModule(name, path, text, tree)
+            declared = (node.names for node in ast.walk(tree) if isinstance(node, ast.Global))
+            changed = frozenset(each for names in declared for each in names)
+            self.opened[path] = SourceModule(name, path, text, tree, bindings_of(tree.body), changed)
         return self.opened[path]
 
     def find(self, name: str) -> SourceModule | None:

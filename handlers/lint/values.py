@@ -33,19 +33,8 @@ class Owner(Enum):
     DEFAULT = "CM803"
 
 
-class Option:
-    """One of the things that may be there. What the call that is followed has created has no `owner`."""
-
-    __slots__ = ()
-
-    @property
-    def owner(self) -> Owner | None:
-        """What it belongs to, if messages share it."""
-        return None
-
-
 @dataclass(frozen=True, slots=True)
-class Instance(Option):
+class Instance:
     """An instance of a class of the user's, or of a library's by its full name; "" when its class is not known.
 
     `element` is what iterating over it yields, `item` what a subscript returns, `parts` the members of a tuple of known
@@ -63,7 +52,7 @@ class Instance(Option):
 
 
 @dataclass(frozen=True, slots=True)
-class External(Option):
+class External:
     """A module, class or function of a library, by its full name; `bound` are its first arguments, as of a partial."""
 
     name: str
@@ -71,15 +60,14 @@ class External(Option):
 
 
 @dataclass(frozen=True, slots=True)
-class Package(Option):
+class Package:
     """A module of the user's."""
 
     module: SourceModule
-    owner = Owner.MODULE
 
 
 @dataclass(frozen=True, slots=True)
-class Function(Option):
+class Function:
     """A function, method or lambda of the user's; `bound` are its first arguments, as the `self` of a method."""
 
     node: FunctionNode
@@ -88,27 +76,17 @@ class Function(Option):
     bound: tuple[Value, ...] = ()
 
     @property
-    def owner(self) -> Owner | None:
-        """All messages share what is defined at the top of a module or class."""
-        return Owner.MODULE if self.scope.function is None and not self.bound else None
-
-    @property
     def name(self) -> str:
         """The name by which a chain of calls shows it."""
         return ".".join(([self.of.name] if self.of else []) + [getattr(self.node, "name", "lambda")])
 
 
 @dataclass(frozen=True, slots=True)
-class Attribute(Option):
+class Attribute:
     """An attribute, most often a method, of something whose class is not the user's."""
 
     receiver: Option
     name: str
-
-    @property
-    def owner(self) -> Owner | None:
-        """That of an object; attributes of classes and functions are most often methods."""
-        return self.receiver.owner if isinstance(self.receiver, Instance) else None
 
 
 MODELS = frozenset({"pydantic.BaseModel", "handlers.State", "handlers.Message", "typing.NamedTuple"})
@@ -116,10 +94,8 @@ MODELS = frozenset({"pydantic.BaseModel", "handlers.State", "handlers.Message", 
 _RECORDS = ("dataclass", "attr.s", "define")
 
 
-class Class(Option):
+class Class:
     """A class of the user's, with the scope that contains it."""
-
-    owner = Owner.CLASS
 
     def __init__(self, node: ast.ClassDef, scope: Scope) -> None:
         self.node, self.scope, self.name = node, scope, node.name
@@ -189,7 +165,7 @@ class Class(Option):
         known, key = self.scope.checker.known, ("assigned", self, name)
         bases = self.users_mro if key not in known else []
         found: list[Value] = [known.setdefault(key, ())]
-        for base, method in [(base, each) for base in bases for each in base.node.body]:
+        for base, method in [(each, node) for each in bases for node in each.node.body]:
             if isinstance(method, ast.FunctionDef):
                 scope = base.scope.inside(function=base.function(method))
                 parameters = [each for each in ast.walk(method.args) if isinstance(each, ast.arg)]
@@ -204,6 +180,7 @@ class Class(Option):
         return known[key]
 
 
+Option = Instance | External | Package | Class | Function | Attribute
 Value = tuple[Option, ...]
 
 NONE = Instance("builtins.NoneType")
@@ -273,6 +250,20 @@ def owned(value: Value, owner: Owner | None) -> Value:
     return (*others, *literals) or (Instance(owner=owner),)
 
 
+def owner_of(option: Option) -> Owner | None:
+    """Return what an option belongs to, None for what the call that is followed has created."""
+    match option:
+        case Package():
+            return Owner.MODULE
+        case Class():
+            return Owner.CLASS
+        case Function(scope=scope, bound=()) if scope.function is None:
+            return Owner.MODULE
+        case Instance(owner=owner) | Attribute(receiver=Instance(owner=owner)):
+            return owner
+    return None
+
+
 def fresh(value: Value) -> Value:
     """Return an unshared value of the same kind, which is no literal."""
     return tuple(replace(it, owner=None, literal=None) if isinstance(it, Instance) else it for it in value)
@@ -310,7 +301,7 @@ def item_of(value: Value) -> Value:
 
 
 def _member(option: Option, name: str) -> Value:
-    return owned(getattr(option, name, ()), option.owner)
+    return owned(getattr(option, name, ()), owner_of(option))
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,17 +335,14 @@ class Arguments:
 OPEN = Arguments(is_open=True)
 
 KINDS = {
-    name: kind
-    for kind, names in {
-        "set": "builtins.set typing.{Set MutableSet}",
-        "frozenset": "builtins.frozenset typing.{AbstractSet FrozenSet}",
-        "list": "builtins.list typing.{List Sequence MutableSequence Collection Deque} collections.deque",
-        "tuple": "builtins.tuple typing.Tuple",
-        "dict": "builtins.dict typing.{Dict Mapping MutableMapping DefaultDict Counter} "
-        "collections.{defaultdict OrderedDict Counter}",
-        "iterator": "typing.{Iterable Iterator Generator}",
-    }.items()
-    for name in listed(names)
+    **dict.fromkeys(listed("builtins.set typing.{Set MutableSet}"), "set"),
+    **dict.fromkeys(listed("builtins.frozenset typing.{AbstractSet FrozenSet}"), "frozenset"),
+    **dict.fromkeys(listed("builtins.list typing.{List Sequence MutableSequence Collection Deque}"), "list"),
+    **dict.fromkeys(listed("builtins.tuple typing.Tuple"), "tuple"),
+    **dict.fromkeys(listed("builtins.dict typing.{Dict Mapping MutableMapping DefaultDict Counter}"), "dict"),
+    **dict.fromkeys(listed("collections.{defaultdict OrderedDict Counter}"), "dict"),
+    **dict.fromkeys(listed("typing.{Iterable Iterator Generator}"), "iterator"),
+    "collections.deque": "list",
 }
 """The generic types of collections."""
 _FIRST = listed("typing.{Annotated Final ClassVar Optional Required NotRequired ReadOnly}")
@@ -377,6 +365,10 @@ _RE_ENTRIES = 2
 _ALLOWED_AT_IMPORT = frozenset({"CM801", "CM802", "CM803", "CM808"})
 
 
+Step = tuple[str, ast.AST, SourceModule]
+"""A function or name that is followed: how the chain of calls shows it, its syntax tree, and where it stands."""
+
+
 @dataclass
 class Checker:
     """What all scopes share: modules, classes, the chain of calls that leads to the present place, findings.
@@ -393,21 +385,27 @@ class Checker:
     classes: dict[ast.ClassDef, Class] = field(default_factory=dict)
     mode: tuple[bool, bool] = (False, False)
     tops: dict[SourceModule, Scope] = field(default_factory=dict)
-    chain: list[tuple[str, ast.AST, SourceModule]] = field(default_factory=list)
+    chain: tuple[Step, ...] = ()
 
     def top(self, module: SourceModule) -> Scope:
         """Return the scope at the top of a module, the same one each time."""
         return self.tops.setdefault(module, self.scopes(self, module))
 
     @contextmanager
-    def following(self, *, quietly: bool = False, importing: bool = False) -> Iterator[None]:
-        """Report nothing within the block, or what may not run while modules are imported; that may change them."""
-        before = self.mode
-        self.mode = (before[0] or quietly, before[1] or importing)
+    def following(
+        self, step: Step | None = None, *, quietly: bool = False, importing: bool = False
+    ) -> Iterator[None]:
+        """Add a function or name to the chain of calls within the block.
+
+        Report nothing, or not what may run while modules are imported: that may change them.
+        """
+        before = self.mode, self.chain
+        self.mode = (self.mode[0] or quietly, self.mode[1] or importing)
+        self.chain = (*self.chain, step) if step else self.chain
         try:
             yield
         finally:
-            self.mode = before
+            self.mode, self.chain = before
 
     def is_too_deep(self, node: ast.AST) -> bool:
         """Return whether a function calls itself again, or the calls go too deep to be followed."""
@@ -444,15 +442,6 @@ class Scope(ABC):
     @abstractmethod
     def call(self, callee: Value, arguments: Arguments, node: ast.AST) -> Value:
         """Return the possible results of a call, and report what is wrong in what is called."""
-
-    @contextmanager
-    def within(self, label: str, node: ast.AST) -> Iterator[None]:
-        """Add a function or name to the chain of calls within the block."""
-        self.checker.chain.append((label, node, self.module))
-        try:
-            yield
-        finally:
-            self.checker.chain.pop()
 
     def quietly(self, node: ast.expr) -> Value:
         """Return the possible values of an expression, and report nothing."""
@@ -562,7 +551,7 @@ class Scope(ABC):
             return (body.function(binding),) if body else self.decorated(Function(binding, self))
         value = self.annotated(binding.annotation)
         if binding.value is not None and not self.checker.is_too_deep(binding.value):
-            with self.within(name, binding.value), self.checker.following(importing=True):
+            with self.checker.following((name, binding.value, self.module), importing=True):
                 given = self.evaluate(binding.value)
             given = element_of(given) if binding.is_part else given
             value = join(*filter(None, (given, value))) if any(map(is_literal, given)) else given or value
@@ -608,7 +597,7 @@ class Scope(ABC):
             if isinstance(option, External) and (code := rules.read(option.name)):
                 self.report(code, node, option.name)
 
-    def _attribute(self, option: Option, name: str, node: ast.AST) -> Value:  # noqa: C901 - one table of cases
+    def _attribute(self, option: Option, name: str, node: ast.AST) -> Value:  # noqa: C901, PLR0912 - one table of cases
         found: Value = (Attribute(option, name),)
         match option:
             case _ if name == "__call__":
@@ -643,7 +632,7 @@ class Scope(ABC):
                 else:
                     found = (External(f"{bases[0]}.{name}"),)
             case Attribute():
-                found = (Attribute(Instance(owner=option.owner), name),)
+                found = (Attribute(Instance(owner=owner_of(option)), name),)
         return found
 
 

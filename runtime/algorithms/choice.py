@@ -135,6 +135,15 @@ def check_documents(name: str, documents: object) -> None:
         )
 
 
+def check_swept(name: str) -> None:
+    """Raise `UsageError` for the algorithm that stores no outputs: none can be left there."""
+    if name == STATE_BASED:
+        raise UsageError(
+            "State-based, no outputs are stored that could be swept: run the messages again, or the batch that died "
+            "with its id."
+        )
+
+
 def check_stores(name: str, *, deduplication_store: object, token_store: object) -> None:
     """Raise `UsageError` when a store is given, other than None, that the algorithm of this name does not use."""
     for given, store, algorithm in (

@@ -4,55 +4,30 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections import Counter
 from collections.abc import Callable
 from importlib import metadata
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
+from runtime.cli.commands.config import config
 from runtime.cli.commands.dead_letters import discard, letters, redrive
 from runtime.cli.commands.demo import demo
 from runtime.cli.commands.export import export, import_
 from runtime.cli.commands.forget import forget
+from runtime.cli.commands.init import init
 from runtime.cli.commands.lint import lint
 from runtime.cli.commands.outcomes import batches, outcomes
 from runtime.cli.commands.publish import publish
 from runtime.cli.commands.run import run, stream, tokens
-from runtime.cli.commands.show import show, streams
-from runtime.cli.commands.stats import sql, stats
-from runtime.cli.commands.sweep import evict, sweep
-from runtime.cli.commands.truncate import list_policies, remove_policy, set_policy, truncate
+from runtime.cli.commands.show import show
+from runtime.cli.commands.sql import sql
+from runtime.cli.commands.truncate import truncate
 from runtime.cli.commands.verify import check, verify
 from runtime.cli.console import results
 from runtime.cli.options import with_options
-
-_WHAT_IS_TAKEN = frozenset({"--messages", "--message", "--stream", "--handler", "--reason", "--id", "--edit"})
-"""Options that choose what is worked on; of others, as everywhere, the last value counts."""
-
-
-class OnceOnly(TyperCommand):
-    """A command in which an option that chooses what is worked on is given once."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer shows no type for it
-        """Refuse what is given twice, and parse the rest as always."""
-        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
-        for option, times in Counter(given).items():
-            name = option.opts[0]
-            if times > 1 and name in _WHAT_IS_TAKEN and not getattr(option, "multiple", False):
-                more = (
-                    " A log may be a folder, or a pattern such as 'logs/*.jsonl'."
-                    if name == "--messages"
-                    else ""
-                )
-                ctx.fail(f"{name} is given {times} times, and takes one value.{more}")
-        try:
-            return super().parse_args(ctx, args)
-        except typer.BadParameter as error:
-            error.message = error.message.removeprefix("Value error, ")  # which pydantic adds
-            raise
-
+from runtime.cli.project import Command
 
 _SETTINGS: dict[str, Any] = {
     "no_args_is_help": True,
@@ -62,7 +37,8 @@ _SETTINGS: dict[str, Any] = {
 }
 _HELP = (
     "Make the effect of each message happen exactly once, however often and late it is delivered.\n\n"
-    "Start with `consistent demo`. Exit code 0: done; 1: failed; 2: asked for wrongly; 3: too many dead letters."
+    "Start with `consistent demo`, or `consistent init NAME`.\n\n"
+    "Exit code 0: done; 1: failed; 2: asked for wrongly; 3: too many dead letters."
 )
 
 
@@ -90,8 +66,8 @@ class Commands(TyperGroup):
     def format_commands(self, _: Any, formatter: Any) -> None:  # noqa: ANN401 - typer shows no types for them
         """Write a section for each panel."""
         width = formatter.width - 6 - max(map(len, self.commands))
-        for panel, names in _PANELS.items():
-            rows = [(name, self.commands[name].get_short_help_str(width)) for name in names]
+        for panel, commands in _PANELS.items():
+            rows = [(name, self.commands[name].get_short_help_str(width)) for name in map(_name, commands)]
             with formatter.section(panel):
                 formatter.write_dl(rows)
 
@@ -121,67 +97,46 @@ def _add(app: typer.Typer, name: str, command: Callable[..., None]) -> None:
     text = inspect.cleandoc(command.__doc__ or "")
     first = text.partition("\n\n")[0].replace("\n", " ")
     marked = re.sub(r"(?<=\n\n)(?=    )", "\b\n", text)
-    app.command(name, cls=OnceOnly, help=marked, short_help=first)(with_options(command))
+    settings = {"ignore_unknown_options": command is config}  # they are those of the command that it shows
+    app.command(name, cls=Command, help=marked, short_help=first, context_settings=settings)(
+        with_options(command)
+    )
 
 
-_COMMANDS = (
-    demo,
-    lint,
-    run,
-    stream,
-    tokens,
-    publish,
-    outcomes,
-    batches,
-    streams,
-    show,
-    stats,
-    sql,
-    verify,
-    check,
-    truncate,
-    sweep,
-    evict,
-    forget,
-    export,
-    import_,
-)
-for _command in _COMMANDS:
-    _add(application, _command.__name__.rstrip("_"), _command)
-
-_GROUPS: tuple[tuple[str, type[TyperGroup], str, dict[str, Callable[..., None]]], ...] = (
-    (
-        "letters",
-        ListFirst,
-        "List dead letters, deliveries that were refused; redrive or discard them.",
-        {"list": letters, "redrive": redrive, "discard": discard},
-    ),
-    (
-        "policy",
-        TyperGroup,
-        "Keep in the table what may be cut of its streams.",
-        {"set": set_policy, "list": list_policies, "remove": remove_policy},
-    ),
-)
-for _group, _kind, _text, _verbs in _GROUPS:
-    _of_group = typer.Typer(help=_text, cls=_kind, **{**_SETTINGS, "no_args_is_help": _kind is not ListFirst})
-    for _name, _verb in _verbs.items():
-        _add(_of_group, _name, _verb)
-    application.add_typer(_of_group, name=_group)
-
-_PANELS = {
-    "Write handlers": ("demo", "lint"),
-    "Run": ("run", "stream", "tokens", "publish"),
-    "Look": ("outcomes", "batches", "letters", "streams", "show", "stats", "sql"),
-    "Check": ("verify", "check"),
-    "Clean up": ("truncate", "policy", "sweep", "evict", "forget"),
-    "Move": ("export", "import"),
+_PANELS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Write handlers": (init, demo, lint, config),
+    "Run": (run, stream, tokens, publish),
+    "Look": (outcomes, batches, letters, show, sql),
+    "Check": (verify, check),
+    "Clean up": (truncate, forget),
+    "Move": (export, import_),
 }
+
+
+def _name(command: Callable[..., None]) -> str:
+    return command.__name__.rstrip("_")
+
+
+for _command in (each for commands in _PANELS.values() for each in commands if each is not letters):
+    _add(application, _name(_command), _command)
+
+_HELP_OF_LETTERS = "List dead letters, deliveries that were refused; redrive or discard them."
+_letters = typer.Typer(help=_HELP_OF_LETTERS, cls=ListFirst, **{**_SETTINGS, "no_args_is_help": False})
+_OF_LETTERS: dict[str, Callable[..., None]] = {"list": letters, "redrive": redrive, "discard": discard}
+for _below, _verb in _OF_LETTERS.items():
+    _add(_letters, _below, _verb)
+application.add_typer(_letters, name="letters", short_help=_HELP_OF_LETTERS)
+
 RENAMED = {
     "deliver": "publish",
     "discard": "letters discard",
+    "evict": "truncate --algorithm outbox",
+    "policy": "truncate --policy",
     "redrive": "letters redrive",
     "sample": "demo --log-only",
+    "stats": "show --stats`, and for queries `consistent sql @stats",
+    "streams": "show",
+    "sweep": "truncate --only documents`, and of outboxes `consistent run --unfinished AGE",
     "window": "sql @window",
 }
 """What to type for commands of earlier versions."""

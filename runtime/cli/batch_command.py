@@ -1,4 +1,4 @@
-"""What commands that are batches (`run`, `stream`, `redrive`, `sweep`) have in common: options, run and report."""
+"""What commands that are batches (`run`, `stream`, `letters redrive`) have in common: options, run and report."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SECRETS = ("accountkey=", "sharedaccesskey=", "sharedaccesssignature=", "sig=",
 _IN_URL = re.compile(r"://[^/@]*:(?!\d*(/|$)).+@", re.DOTALL)
 """A password in the url of a target or of a store for keys."""
 
-_HEADER = re.compile(r"(authorization|api-?key|cookie)=(?!env:)", re.IGNORECASE)
+_HEADER = re.compile(r"(authorization|api-?key|cookie)=(?!env:|file:)", re.IGNORECASE)
 
 
 def remember(arguments: Sequence[str] | None) -> None:
@@ -57,7 +57,7 @@ def holds_secret() -> str:
     for word in _given.get() or ():
         if word.startswith("--"):
             option = word.partition("=")[0]
-        if _is_secret(word):
+        if is_secret(word):
             return option or "an argument"
     return ""
 
@@ -97,13 +97,14 @@ def _without(option: str) -> Iterator[str]:
             yield word
 
 
-def _is_secret(word: str) -> bool:
+def is_secret(word: str) -> bool:
+    """Return whether a word of a command, or a value, holds a secret, and does not only say where one is."""
     named = any(secret in word.lower() for secret in _SECRETS)
     return named or bool(_IN_URL.search(word) or _HEADER.search(word))
 
 
 def _shown(word: str) -> str:
-    if not _is_secret(word):
+    if not is_secret(word):
         return word
     option, equals, _ = word.partition("=")
     return f"{option}=..." if equals and option in _STORES else "..."
@@ -254,7 +255,7 @@ class BatchChoices:
     """Where a batch is run and what it writes to, and its id."""
 
     states: TablePlace
-    out: str = option("Where outcomes are written: DIR/batch_id=ID/round=N.", metavar="DIR")
+    out: str = option("Where outcomes are written: DIR/batch_id=ID/round=N.", metavar="DIR", group="")
     batch_id: str | None = option(
         "Go on with the batch of this id, or begin one under it; by default a new id is made and printed.",
         default=None,

@@ -4,14 +4,7 @@ RuntimeFailure
 ├── NotPossibleError   what was asked for in the right way cannot be done
 └── UnexpectedError    nobody thought of this; the trace is in the log file
 
-| exit code | when |
-|---|---|
-| 0 | done; a batch with dead letters is done too |
-| 1 | failed: no such log, batch or stream, a batch that is refused, a job that stopped, streams that cannot be read |
-| 2 | asked for wrongly: an app, option, duration, store url or table name that cannot be, or options at odds |
-| 3 | a batch has more dead letters than `--max-dead-letters`, or a target refuses outputs |
-| 130 | Ctrl-C |
-| 143 | SIGTERM |
+The exit codes are listed in docs/cli.md.
 """
 
 from __future__ import annotations

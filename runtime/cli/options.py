@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -21,7 +21,8 @@ from runtime.algorithms.choice import check_stores
 from runtime.batch_options import TablePlace
 from runtime.cli.checks import on_table, require_table
 from runtime.cli.sessions import check_place, settings_for, working
-from runtime.options import option
+from runtime.errors import UsageError
+from runtime.options import OWN_DETAILS, option
 
 if TYPE_CHECKING:
     from runtime.cli.sessions import ShownSession
@@ -95,6 +96,96 @@ def only(*names: str) -> Only:
     return Only(names)
 
 
+_NOT_GIVEN = object()
+_PARSERS = {"duration": (parse_duration, duration_text), "size": (parse_size, size_text)}
+
+
+def _keyword(name: str, default: object, annotation: object) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A field as an option of the command line and the environment, and, in its group, of the project file."""
+
+    field: Field[Any]
+    hint: Any
+    group: str | None
+
+    @property
+    def key(self) -> str:
+        """The name in the project file, and without its hyphens on the command line."""
+        own = self.field.name.rstrip("_").replace("_", "-")
+        return str(self.field.metadata.get("name", own)).removeprefix("--")
+
+    @property
+    def name(self) -> str:
+        """The name as a parameter, which is that of the option: two classes may have the same field."""
+        return self.key.replace("-", "_") if "name" in self.field.metadata else self.field.name
+
+    @property
+    def kind(self) -> Any:  # noqa: ANN401 - types
+        """The type without None."""
+        kinds = [each for each in get_args(self.hint) if each is not NoneType]
+        return kinds[0] if len(kinds) < len(get_args(self.hint)) else self.hint
+
+    @property
+    def is_many(self) -> bool:
+        """Whether the option may be repeated."""
+        return get_origin(self.kind) in (Mapping, Collection, Sequence)
+
+    @property
+    def is_rare(self) -> bool:
+        """Whether the option is left to `--help-all`: by default one of a group of its own."""
+        is_required = self.field.default is self.field.default_factory is MISSING
+        return bool(self.field.metadata.get("is_rare", self.group and not is_required))
+
+    @property
+    def variable(self) -> str | None:
+        """The environment variable."""
+        of_key = "_".join(filter(None, ("CONSISTENT", self.group, self.name))).upper()
+        named: str | None = self.field.metadata.get("envvar", None if self.group is None else of_key)
+        return named
+
+    def parameter(self) -> inspect.Parameter:
+        """Return the parameter with the annotation that typer reads."""
+        more = {each: value for each, value in self.field.metadata.items() if each not in OWN_DETAILS}
+        kind, default, is_optional = self.kind, self.field.default, self.kind is not self.hint
+        more.setdefault("show_envvar", "envvar" in more)
+        more["envvar"] = self.variable
+        if default in (MISSING, None, "") or kind is bool:
+            more.setdefault("show_default", False)
+        if "parse" in self.field.metadata:
+            more["parser"], text = _PARSERS[self.field.metadata["parse"]]
+            default = text(default) if isinstance(default, int) else default
+        elif kind is timedelta:
+            more["parser"] = parse_time
+            default = duration_text(default // _MICROSECOND) if isinstance(default, timedelta) else default
+        elif self.is_many:
+            more["parser"] = _pair if get_origin(kind) is Mapping else str
+            kind, default, is_optional = list[str], None, True
+        # A flag that the project file may set can be unset by a word.
+        names = f"--{self.key}" + f"/--no-{self.key}" * (kind is bool and self.group is not None)
+        annotation: Any = Annotated[kind | None if is_optional else kind, typer.Option(names, **more)]
+        default = inspect.Parameter.empty if default is MISSING else default
+        return _keyword(self.name, default, annotation)
+
+    def take(self, given: dict[str, Any]) -> Any:  # noqa: ANN401 - of any option
+        """Take the value of the field: of one that may be repeated, the mapping, or the names between commas."""
+        value = given.pop(self.name)
+        if not self.is_many:
+            return value
+        if not value:
+            return _NOT_GIVEN
+        is_mapping = get_origin(self.kind) is Mapping
+        return dict(value) if is_mapping else [name.strip() for names in value for name in names.split(",")]
+
+
+@functools.cache
+def _hints(of: type) -> dict[str, Any]:
+    return get_type_hints(of, include_extras=True)
+
+
 @dataclass(frozen=True)
 class _Group:
     """The options that a dataclass stands for."""
@@ -110,104 +201,88 @@ class _Group:
             return None
         return cls(kind, next((each for each in get_args(hint) if isinstance(each, Only)), None))
 
-    def members(self) -> Iterator[tuple[Field[Any], Any, _Group | None]]:
-        """Yield the fields that are options or groups of them, with their types."""
-        hints = get_type_hints(self.of, include_extras=True)
+    def members(self) -> Iterator[tuple[str, Declared | _Group]]:
+        """Yield the names of the fields that are options, or groups of them, and these."""
+        hints = _hints(self.of)
         for each in fields(self.of):
             group = self.find(hints[each.name])
             if (group or each.metadata) and (self.chosen is None or each.name in self.chosen):
-                yield each, hints[each.name], group
+                table = each.metadata.get("group", getattr(self.of, "GROUP", None))
+                yield each.name, group or Declared(each, hints[each.name], table)
 
-    def parameters(self) -> Iterator[inspect.Parameter]:
-        """Yield a parameter for each option."""
-        for each, hint, group in self.members():
-            yield from [_parameter(each, hint)] if group is None else group.parameters()
+    def options(self) -> Iterator[Declared]:
+        """Yield each option."""
+        for _, each in self.members():
+            yield from [each] if isinstance(each, Declared) else each.options()
 
-    def make(self, given: dict[str, Any]) -> Any:  # noqa: ANN401 - an instance
+    def take(self, given: dict[str, Any]) -> Any:  # noqa: ANN401 - an instance
         """Take the values of the options out of what was given, and return the instance."""
-        values = {
-            each.name: _take(each, hint, given) if group is None else group.make(given)
-            for each, hint, group in self.members()
-        }
+        values = {name: each.take(given) for name, each in self.members()}
         return self.of(**{name: value for name, value in values.items() if value is not _NOT_GIVEN})
 
 
-_NOT_GIVEN = object()
-_PARSERS = {"duration": (parse_duration, duration_text), "size": (parse_size, size_text)}
+CHOSEN = "CONSISTENT_ENV"
+SHOW_ALL = "consistent.help-all"
+"""Is in the `meta` of the context of a command whose help is to show all options."""
 
 
-def _name(each: Field[Any]) -> str:
-    """Return the name of a field as a parameter, which is that of the option: two classes may have the same field."""
-    return str(each.metadata.get("name", each.name)).lstrip("-").replace("-", "_")
+def _show_all(ctx: typer.Context, is_asked: bool) -> None:
+    if is_asked:
+        ctx.meta[SHOW_ALL] = True
+        print(ctx.get_help())
+        raise typer.Exit
 
 
-def _kind(hint: Any) -> Any:  # noqa: ANN401 - types
-    """Return the type without None."""
-    kinds = [each for each in get_args(hint) if each is not NoneType]
-    return kinds[0] if len(kinds) < len(get_args(hint)) else hint
-
-
-def _parameter(each: Field[Any], hint: Any) -> inspect.Parameter:  # noqa: ANN401 - a type
-    """Return a field as a parameter with the annotation that typer reads."""
-    more = dict(each.metadata)
-    name = more.pop("name", f"--{each.name.rstrip('_').replace('_', '-')}")
-    kind, default, is_optional = _kind(hint), each.default, _kind(hint) is not hint
-    if default in (MISSING, None, ""):
-        more.setdefault("show_default", False)
-    if "parse" in more:
-        more["parser"], text = _PARSERS[more.pop("parse")]
-        default = text(default) if isinstance(default, int) else default
-    elif kind is timedelta:
-        more["parser"] = parse_time
-        default = duration_text(default // _MICROSECOND) if isinstance(default, timedelta) else default
-    elif get_origin(kind) in (Mapping, Collection, Sequence):
-        more["parser"] = _pair if get_origin(kind) is Mapping else str
-        kind, default, is_optional = list[str], None, True
-    annotation: Any = Annotated[kind | None if is_optional else kind, typer.Option(name, **more)]
-    empty = inspect.Parameter.empty if default is MISSING else default
-    return inspect.Parameter(
-        _name(each), inspect.Parameter.KEYWORD_ONLY, default=empty, annotation=annotation
-    )
-
-
-def _take(each: Field[Any], hint: Any, given: dict[str, Any]) -> Any:  # noqa: ANN401 - of any option
-    """Take the value of a field: of an option that may be repeated, the mapping, or the names between commas."""
-    value, kind = given.pop(_name(each)), get_origin(_kind(hint))
-    if kind not in (Mapping, Collection, Sequence):
-        return value
-    if not value:
-        return _NOT_GIVEN
-    return dict(value) if kind is Mapping else [name.strip() for names in value for name in names.split(",")]
+def of_environment() -> Any:  # noqa: ANN401 - a field
+    """Return the option that chooses an environment of the project file."""
+    text = "Take the values of this environment of the project file before the others."
+    chosen = option(text, default=None, name="--env", envvar=CHOSEN, metavar="NAME")
+    chosen.name = "env"
+    return chosen
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command as typer reads it, with an option for each field of the dataclasses that it takes.
 
-    A parameter of its own may have what `option` makes as default. Arguments come first, then options that must be
-    given.
+    A parameter of its own may have what `option` makes as default, or in its annotation. Arguments come first, then
+    options that must be given. What is returned has the options by the names of their parameters, as `declared`.
     """
     hints = get_type_hints(command, include_extras=True)
     takers: dict[str, Callable[[dict[str, Any]], Any]] = {}
     parameters: list[inspect.Parameter] = []
+    declared: dict[str, Declared] = {}
     for name, each in inspect.signature(command).parameters.items():
-        group, own = _Group.find(hints[name]), each.default
-        if group is not None:
-            takers[name] = group.make
-            parameters += group.parameters()
-        elif isinstance(own, Field):
+        hint: Any = hints[name]
+        own = next((one for one in (each.default, *get_args(hint)) if isinstance(one, Field)), None)
+        found: Declared | _Group | None = _Group.find(hint)
+        if own is not None:
             own.name = name
-            takers[name] = partial(_take, own, hints[name])
-            parameters.append(_parameter(own, hints[name]))
-        else:
-            parameters.append(each.replace(annotation=hints[name]))
+            kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+            found = Declared(own, kind, own.metadata.get("group"))
+        if found is None:
+            parameters.append(each.replace(annotation=hint))
+            continue
+        takers[name] = found.take
+        options = [found] if isinstance(found, Declared) else list(found.options())
+        parameters += [one.parameter() for one in options]
+        declared |= {one.name: one for one in options}
+    if any(each.group is not None for each in declared.values()):
+        parameters.append(Declared(of_environment(), str | None, None).parameter())
+    rare = sum(each.is_rare for each in declared.values())
+    if rare:
+        text = f"Show all options, with the {rare} that are seldom needed, and exit."
+        info = typer.Option("--help-all", is_eager=True, callback=_show_all, help=text, show_default=False)
+        parameters.append(_keyword("help_all", default=False, annotation=Annotated[bool, info]))
 
     @functools.wraps(command)
     def flat(**given: Any) -> None:  # noqa: ANN401 - of any type, as options are
-        command(**{name: take(given) for name, take in takers.items()}, **given)
+        values = {name: take(given) for name, take in takers.items()}
+        command(**values, **{name: value for name, value in given.items() if name in hints})
 
     parameters.sort(key=lambda each: (each.kind, each.default is not inspect.Parameter.empty))
     flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # read by `inspect.signature`
     flat.__annotations__ = {each.name: each.annotation for each in parameters}
+    flat.declared = declared  # type: ignore[attr-defined]
     return flat
 
 
@@ -222,21 +297,20 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document in
 Limit = Annotated[int, typer.Option("--limit", metavar="N", min=0, help="Show so many at most; 0 shows all.")]
 AppSpec = Annotated[
     str,
-    typer.Option(
-        "--app",
+    option(
+        "The App with the handlers; its module may be in the working directory, which is searched last.",
         metavar="MODULE:ATTRIBUTE",
-        show_default=False,
-        help="The App with the handlers; its module may be in the working directory, which is searched last.",
+        group="",
     ),
 ]
 Messages = Annotated[
     str,
-    typer.Option(
-        "--messages",
+    option(
+        "The message log: a file or folder with the columns message_id, type, body, and optionally business_id, "
+        "sequence, enqueued_at, headers, handler.",
         metavar="LOG",
-        show_default=False,
-        help="The message log: a file or folder with the columns message_id, type, body, and optionally "
-        "business_id, sequence, enqueued_at, headers, handler.",
+        group="log",
+        is_rare=False,
     ),
 ]
 
@@ -244,6 +318,8 @@ Messages = Annotated[
 @dataclass(frozen=True)
 class OtherStores:
     """Where the de-duplication store and the token store are, as far as it is said."""
+
+    GROUP: ClassVar[str | None] = "stores"
 
     deduplication_store: str | None = option(
         "With --algorithm deduplication-store: the store of the ids, if it is not --store.",
@@ -284,15 +360,20 @@ class OtherStores:
 class SparkOptions:
     """Where Spark works, and what takes its log."""
 
+    GROUP: ClassVar[str | None] = "spark"
+
     master: str | None = option(
         "Where Spark works: local[*,4] means all cores, and four attempts for each task.",
         default=DEFAULT_MASTER,
         metavar="MASTER",
+        check=check_place,
     )
     remote: str | None = option(
         "Work on this server of Spark Connect, whatever --master says; needs the extra `connect`.",
         default=None,
+        is_rare=True,
         metavar="sc://HOST:PORT",
+        check=partial(check_place, None),
     )
     log_file: Path | None = option(
         "Takes what Spark prints, and traces of unexpected errors.",
@@ -300,10 +381,26 @@ class SparkOptions:
         metavar="FILE",
         dir_okay=False,
         show_default=".consistent/consistent.log",
+        is_rare=True,
+    )
+
+    settings: Mapping[str, str] = option(
+        "Start Spark with a setting of its own, such as spark.driver.memory=4g; may be repeated.",
+        default=dict,
+        is_rare=True,
+        metavar="NAME=VALUE",
     )
 
     def __post_init__(self) -> None:
         check_place(self.master, self.remote)  # what cannot be is refused
+        if self.settings and not self.master:
+            raise UsageError("--settings are those of a Spark that is started: say with --master where.")
+        if self.settings and self.remote:
+            raise UsageError(
+                f"--settings cannot be applied to {self.remote}, which runs already: set them there instead."
+            )
+        if "spark.master" in self.settings or "spark.remote" in self.settings:
+            raise UsageError("Where Spark works is said by --master or --remote, and not by --settings.")
 
     @property
     def place(self) -> str:
@@ -324,17 +421,30 @@ class SparkOptions:
 
         `log_bytes` is the size of the log that it is to read, where that is known.
         """
-        return working(self.place, self.log_file, when_stopped=when_stopped, settings=settings_for(log_bytes))
+        if self.settings:
+            from runtime.spark.session import SETTINGS
+
+            taken = sorted(SETTINGS.keys() & self.settings)
+            if taken:
+                raise UsageError(f"A batch sets {taken[0]} itself: leave it out of --settings.")
+        settings = {**settings_for(log_bytes), **self.settings}
+        return working(self.place, self.log_file, when_stopped=when_stopped, settings=settings)
 
 
 @dataclass(frozen=True)
 class ScanOptions(SparkOptions):
-    """Where a table is worked on: in this process, or range by range on the workers of Spark."""
+    """Where a table is worked on: in this process, or range by range on the workers of Spark.
+
+    The project file says nothing of it: a table of usual size takes less time here than Spark to start.
+    """
+
+    GROUP: ClassVar = None
 
     master: str | None = option(
         "Work on Spark there, by parts, as on local[*,4]; without it in this process alone.",
         default=None,
         metavar="MASTER",
+        is_rare=True,
     )
 
     def scan(
@@ -365,7 +475,7 @@ class ScanOptions(SparkOptions):
     def on_spark(self, step: str, stopped: str, *places: TablePlace) -> Iterator[Session]:
         """Start Spark for one step. Raises `UsageError` where workers would not see the same stores."""
         self.check_scope(*places)
-        with working(self.place, self.log_file, when_stopped=stopped) as (spark, progress):
+        with self.working(stopped) as (spark, progress):
             progress.step(step)
             yield spark
             progress.done()

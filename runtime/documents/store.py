@@ -156,7 +156,7 @@ def open_documents(url: str) -> ListedDocuments:
     | `s3://bucket/folder` | Amazon S3, or a service that speaks its protocol, with `?endpoint_override=host:port` |
     | `abfss://container@account.dfs.core.windows.net/folder` | Azure Blob Storage |
     | `azurite://host:port/container/folder` | the blobs of Azure's emulator |
-    | `env:NAME` | what the environment variable says: for a url with a secret in it |
+    | `env:NAME`, `file:PATH` | what the environment variable says: for a url with a secret in it |
 
     Raises `UsageError` for what is none of these, and `MissingExtraError` without pyarrow.
     """

@@ -145,7 +145,9 @@ async def _forget_once(
     if found is None:
         return False
     if await is_held(tables.states, found.key):
-        raise UsageError(f"{found.key} is held by a policy: lift the hold (`consistent policy`) before.")
+        raise UsageError(
+            f"{found.key} is held by a policy: lift it (`truncate --policy remove --hold`) before."
+        )
     try:
         tombstones = _Tombstones(tables.states, found)
         await tombstones.refuse(now)

@@ -28,7 +28,7 @@ PARTITION = "_policies"
 
 NO_RULES = (
     "Say what may be cut: --older-than AGE, --keep-last N, or both. Without rules the policies of the table are "
-    "applied, and it has none: `consistent policy set` sets one."
+    "applied, and it has none: `consistent truncate --policy set` keeps some."
 )
 
 _GENERAL = "!"
@@ -99,7 +99,7 @@ async def existing(table: Table, scope: Scope) -> Scope:
     if scope.handler is None:
         return scope
     owner = (await TableSettings.of(table)).owner
-    prefix, hint = f"{scope.handler}-", "`consistent streams` lists what there is"
+    prefix, hint = f"{scope.handler}-", "`consistent show` lists what there is"
     if "-" not in scope.handler:
         if scope.business_id is not None:
             for spelling in dict.fromkeys((scope.business_id, canonical(scope.business_id))):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgpack
 
@@ -33,6 +33,8 @@ _SIZE = {"parse": "size"}
 @dataclass(frozen=True, slots=True)
 class MessageLimits:
     """The limits of messages, and of the error of a dead letter. Headers count by the bytes of names and values."""
+
+    GROUP: ClassVar = "log"
 
     line: int = _limit(
         "line",

@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import partial, wraps
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import Any, ClassVar, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 from runtime.errors import TargetError, TargetUnavailableError
 from runtime.options import check_fields, option
@@ -156,6 +156,8 @@ def in_thread(work: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P
 class PublishOptions:
     """How a batch is published."""
 
+    GROUP: ClassVar = "publish"
+
     types: Sequence[str] = option(
         "Publish only these message types; may be repeated.", default=(), metavar="TYPE,..."
     )
@@ -184,10 +186,16 @@ class PublishOptions:
         metavar="TIME",
     )
     take_over: bool = option(
-        "Do not wait for claims of a runner that certainly does not run any more.", default=False
+        "Do not wait for claims of a runner that certainly does not run any more.",
+        default=False,
+        group=None,
+        is_rare=True,
     )
     force: bool = option(
-        "Resume although the target may have forgotten what it received before.", default=False
+        "Resume although the target may have forgotten what it received before.",
+        default=False,
+        group=None,
+        is_rare=True,
     )
 
     def __post_init__(self) -> None:
@@ -197,6 +205,8 @@ class PublishOptions:
 @dataclass(frozen=True, kw_only=True)
 class TargetOptions:
     """Options of all targets; each uses those that apply to it."""
+
+    GROUP: ClassVar = "publish"
 
     names: Mapping[str, str] = option(
         "The table, topic or path for a message type; may be repeated. Without it tables and topics have the name of "

@@ -29,7 +29,7 @@ from pyspark.sql import functions as sf
 from handlers import App
 from handlers.guard import guarded
 from runtime.algorithms.algorithm import AT_ONCE
-from runtime.algorithms.choice import make_outboxes
+from runtime.algorithms.choice import check_swept, make_outboxes
 from runtime.batch_options import BatchOptions, TablePlace, check_app, remark
 from runtime.clock import cut_off
 from runtime.errors import BatchFailedError, BatchHeldBackError, BatchRefusedError, UsageError
@@ -119,11 +119,7 @@ class Batch:
         and three for each that has something left. Raises `UsageError` with the state-based algorithm, which stores no
         outputs.
         """
-        if not self.options.has_outbox:
-            raise UsageError(
-                "State-based, no outputs are stored that could be swept: run the messages again, or the batch that "
-                "died with its id."
-            )
+        check_swept(self.options.algorithm)
         latest = cut_off(self.options.clock, older_than)
         with job_settings(self.spark):
             rounds = self.rounds()

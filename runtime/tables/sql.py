@@ -81,11 +81,13 @@ def query(
     table: str,
     statement: str,
     requests: Mapping[Kind, Request],
-    outcomes: TableDataset | None = None,
+    more: Mapping[str, TableDataset] | None = None,
     *,
     allow_files: bool = False,
 ) -> Answer:
     """Return the result of a statement, reading only the tables and columns that it names.
+
+    `more` are further tables by their names; beside `outcomes` there is a view `outputs`.
 
     Raises `UsageError` for a statement that DuckDB refuses, `MissingExtraError` without DuckDB, and errors of reading.
     """
@@ -98,14 +100,13 @@ def query(
         return scan(store, table, request.with_columns(names))
 
     datasets = {kind.value: TableDataset(each.schema, partial(read, each)) for kind, each in requests.items()}
-    if outcomes is not None:
-        datasets["outcomes"] = outcomes
+    datasets |= more or {}
     with duckdb.connect() as connection:
         # Times are in UTC wherever the machine is, and variables of this module are no tables.
         connection.execute("set TimeZone = 'UTC'; set python_enable_replacements = false")
         for name, dataset in datasets.items():
             connection.register(name, dataset)
-        if outcomes is not None:
+        if "outcomes" in datasets:
             connection.execute(_OUTPUTS)
         if not allow_files:  # nor extensions
             connection.execute("set enable_external_access = false; set lock_configuration = true")

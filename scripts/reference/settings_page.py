@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import typer.main
+
 from runtime.batch_options import STORE_VARIABLE, TABLE_VARIABLE
+from runtime.cli.application import application
 from runtime.cli.failures import DEFAULT as LOG_FILE
+from runtime.cli.project import TARGETS, schema
 from runtime.publishing import last_hop as deliveries
 from runtime.spark.session import SETTINGS
 from scripts.reference.markdown import code, page, table
 
 _INTRODUCTION = """\
-There is no file of settings: everything else is an [option of a command](commands.md) or an argument.
+Options of commands may stand in the [project file](../project.md#the-project-file), under the keys below.
 """
 _SPARK = """\
 ## Spark
@@ -47,9 +53,19 @@ def write() -> str:
         table(["variable", "what it sets"], [[_names(name), text] for name, text in _VARIABLES]),
         f"## Files\n\n{code(LOG_FILE)} in the working directory takes what Spark prints and traces of unexpected\n"
         "errors; `--log-file` names another.",
+        "## Keys of the project file",
+        table(["key", "variable", "what it sets"], list(_keys())),
         _SPARK,
         table(["setting", "value"], [[code(name), code(value)] for name, value in SETTINGS.items()]),
     )
+
+
+def _keys() -> Iterator[list[str]]:
+    """Yield the keys of the project file, by their tables."""
+    known = dict(schema(typer.main.get_command(application)))
+    for (group, key), (declared, parameter) in sorted(known.items()):
+        table_of = f"{group}.NAME" if group == TARGETS else group
+        yield [code(".".join(filter(None, (table_of, key)))), code(str(declared.variable)), parameter.help]
 
 
 def _names(text: str) -> str:

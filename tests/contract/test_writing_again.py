@@ -224,16 +224,22 @@ def binaries(number):
         (events_with_ids(1, 49), 1),
         (events(1, 300), 4),
         ([EventData(binaries(15)) for _ in range(7)], 3),  # a row of 960 KiB is sent as 1.25 MiB
+        ([EventData({"N": n}, includes=[Include.insert(f"row-{n}", {"N": n})]) for n in range(1, 121)], 3),
     ],
-    ids=["what fits", "many", "large"],
+    ids=["what fits", "many", "large", "with includes"],
 )
-def test_events_are_as_few_transactions_as_possible(run, watched, place, given, transactions):
+def test_events_are_as_few_transactions_as_possible_and_take_their_includes_with_them(
+    run, table, watched, place, given, transactions
+):
     result = write_parts(run, place, iter(given))
 
     assert watched.counts == {"transact": transactions}
     assert versions(result) == list(range(1, len(given) + 1))
     assert run(Stream.open(place)) == result.stream
     assert [each.properties for each in run(Stream.read(place)).events] == [each.properties for each in given]
+    assert len(result.includes) == sum(len(each.includes) for each in given)
+    for include in result.includes:
+        assert run(table.get("orders-7", include.row_key)).etag == include.etag
 
 
 @pytest.mark.parametrize(
@@ -278,19 +284,6 @@ def test_stream_properties_are_set_with_the_last_part(run, table, partition):
 
     assert seen == [{"Owner": "me"}] * 3
     assert run(Stream.open(partition)) == Stream(partition, result.stream.etag, 100, 1, {"Done": True})
-
-
-def test_events_take_their_includes_with_them(run, partition, table):
-    given = [
-        EventData({"N": number}, includes=[Include.insert(f"row-{number}", {"N": number})])
-        for number in range(1, 121)
-    ]
-
-    result = write_parts(run, partition, given)
-
-    assert len(result.includes) == 120
-    for include in result.includes:
-        assert run(table.get("orders-7", include.row_key)).etag == include.etag
 
 
 @pytest.mark.parametrize("expected", [3, ExpectedVersion.EMPTY])

@@ -49,6 +49,12 @@ def write_files(page: str, folder: Path) -> None:
             (folder / block.argument).write_text(block.text)
 
 
+def write_raffle(folder: Path) -> None:
+    """Write what `consistent init` writes, but for the project file: the pages show all options."""
+    write_files("docs/project.md", folder)
+    (folder / "consistent.toml").unlink()
+
+
 def on_free_ports(commands: str, *ports: int) -> str:
     """Replace the ports that a page names by free ones."""
     for port in ports:

@@ -75,9 +75,9 @@ SENTENCES = [
     ("operations", f"at least {MINIMUM_AGE // HOUR} h unless `--allow-young` is given"),
     ("operations", f"the cut-off is {MINIMUM_AGE // HOUR} h ago"),
     ("operations", {HOUR: "is more than an hour ahead of the clock"}[FUTURE_TOLERANCE]),
-    ("operations", f"The default master is `{DEFAULT_MASTER}`: all cores, four attempts for each task"),
-    ("operations", f"is taken as `{with_retries('local[7]').replace('7', 'N')}`"),
-    ("operations", f"from `{STORE_VARIABLE}` and the table from `{TABLE_VARIABLE}`"),
+    ("cli", f"The default master is `{DEFAULT_MASTER}`: all cores, four attempts for each task"),
+    ("cli", f"is taken as `{with_retries('local[7]').replace('7', 'N')}`"),
+    ("cli", f"from `{STORE_VARIABLE}` and the table from `{TABLE_VARIABLE}`"),
     ("performance", f"up to {MAX_OPERATIONS} rows and {MAX_TRANSACTION_BYTES // MIB} MiB"),
     ("performance", f"up to {MAX_DELIVERIES:,} of them or {mib(MAX_TEXT_BYTES)} of bodies and headers"),
     ("performance", {2: "may extend it, to twice that"}[HARD_LIMIT]),
@@ -104,8 +104,12 @@ def test_its_figure_is_that_of_the_code(page, sentence):
 
 
 def first_column(heading: str) -> list[str]:
-    """Return the first column of a table on the page about operations, without backticks."""
-    table = text("docs/operations.md").partition(f"\n| {heading} |")[2].partition("\n\n")[0]
+    """Return the first column of a table on the pages about operations and commands, without backticks."""
+    table = (
+        (text("docs/operations.md") + text("docs/cli.md"))
+        .partition(f"\n| {heading} |")[2]
+        .partition("\n\n")[0]
+    )
     return re.findall(r"^\| `?(\w+)`? \|", table, re.MULTILINE)
 
 

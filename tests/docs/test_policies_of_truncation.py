@@ -20,8 +20,8 @@ def place(workplace: Workplace) -> Workplace:
 
 @pytest.mark.thorough
 def test_without_rules_and_policies_there_is_nothing_to_apply(place):
-    place.consistent("policy", "remove", *_ON_TABLE)
-    place.consistent("policy", "remove", *_ON_TABLE, "--handler", "LeaderBoard")
+    place.consistent("truncate", "--policy", "remove", *_ON_TABLE)
+    place.consistent("truncate", "--policy", "remove", *_ON_TABLE, "--handler", "LeaderBoard")
 
     done = place.consistent("truncate", *_ON_TABLE)
 
@@ -31,7 +31,7 @@ def test_without_rules_and_policies_there_is_nothing_to_apply(place):
 
 @pytest.mark.thorough
 def test_what_is_held_is_not_cut_by_rules_on_the_command_line(place):
-    assert place.consistent("policy", "set", *_ON_TABLE, "--hold").returncode == 0
+    assert place.consistent("truncate", "--policy", "set", *_ON_TABLE, "--hold").returncode == 0
 
     rules = ["--older-than", "0s", "--allow-young", "--allow-undated"]
     done = place.consistent("truncate", *_ON_TABLE, *rules, "--yes", "--json", "--report", "report")

@@ -18,7 +18,7 @@ from eventstore import connect, drive
 from runtime import Envelope, Output, Processor
 from runtime.cli.checks import load_app
 from tests.docs.pages import PAGES
-from tests.docs.pasting import beside_the_project, paste, statuses, write_files
+from tests.docs.pasting import beside_the_project, paste, statuses, write_files, write_raffle
 from tests.docs.running import Reader, follow
 from tests.plugins.spark import Workplace
 from tests.support.done_batches import games, make_batch
@@ -36,9 +36,9 @@ def played(place: Workplace) -> None:
 
 
 def raffled(place: Workplace) -> None:
-    """Play games, and the raffle of the README message by message."""
+    """Play games, and the raffle of the project message by message."""
     played(place)
-    write_files("README.md", place.path)
+    write_raffle(place.path)
     (place.path / "outcomes").mkdir()
 
     async def publish(_: Output) -> None: ...
@@ -70,12 +70,11 @@ BEFORE: dict[str, Callable[[Workplace], None]] = {
     "docs/publishing.md": batch,
     "docs/streaming.md": lambda place: (place.path / "incoming").mkdir(),
     "docs/tables.md": played,
-    "docs/testing.md": lambda place: write_files("README.md", place.path),
+    "docs/testing.md": lambda place: write_raffle(place.path),
 }
 """What a page takes for granted."""
 
 PRINTED: dict[str, tuple[str, ...]] = {
-    "README.md": (r"published", r"Won"),
     "docs/algorithms.md": (
         r"^processed$",
         r"^0 messages were left unfinished",
@@ -104,6 +103,12 @@ PRINTED: dict[str, tuple[str, ...]] = {
         r" of raffle into raffle, with the digest",
         r"raffle-export/rows-00000\.parquet",
         r"refuses all messages for spring",
+    ),
+    "docs/project.md": (
+        r"published",
+        r"Won",
+        r"^truncate\.older-than +30d +consistent\.toml:11",
+        r"^truncate\.keep-last +5 +command line",
     ),
     "docs/publishing.md": (
         r"is published to sqlite:///",
@@ -149,9 +154,9 @@ def _pass(folder: Path, tests: str, count: int) -> None:
     assert f"{count} passed" in told
 
 
-def _readme(folder: Path) -> None:
+def _project(folder: Path) -> None:
     """Four versions, one winner, and ten duplicates, as the notebook runs the same log again."""
-    _pass(folder, "test_winner.py", 2)
+    _pass(folder, "test_raffle.py", 2)
     assert statuses(folder / "outcomes") == ["duplicate"] * 10 + ["processed"] * 4
     outputs = [each for row in _rows(folder / "outcomes") for each in row["outputs"]]
     assert len({each["message_id"] for each in outputs}) == 1
@@ -181,7 +186,7 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
 
 
 AFTER: dict[str, Callable[[Path], None]] = {
-    "README.md": _readme,
+    "docs/project.md": _project,
     "docs/publishing.md": _publishing,
     "docs/side-effects.md": _side_effects,
     "docs/testing.md": _testing,

@@ -19,6 +19,7 @@ from tests.docs.pasting import (
     paste,
     statuses,
     write_files,
+    write_raffle,
 )
 from tests.docs.test_links_and_names import in_navigation
 from tests.packaging.building import Environment, copy_tree
@@ -83,31 +84,28 @@ def test_what_the_demo_leaves_is_looked_at_in_a_fresh_shell(clone):
     told = paste("make demo", clone, bare_environment())
     assert "The leader board" in told
 
-    (looking,) = marked(README, "clone")
+    (looking,) = marked("docs/installation.md", "clone")
     shown = paste(looking, clone, bare_environment())
 
     assert all(name in shown for name in ("demo-first", "demo-second", "LeaderBoard", "published"))
 
 
-def test_a_project_of_ones_own_is_made_tested_and_run(clone):
-    # Given an environment beside the clone
+def test_the_first_steps_work_in_an_empty_folder(clone):
+    # Given an environment beside the clone, and nothing else
     (making,) = marked(README, "project")
     paste(making, clone, bare_environment())
-    project = clone.parent / "raffle"
-    write_files(README, project)
+    steps = clone.parent / "steps"
 
-    # When its tests and all commands are run in it
-    active = ". .venv/bin/activate\n"
-    tested = paste(active + "pytest", project, bare_environment())
-    run, cut = marked(README, "run")
-    told = paste(active + run, project, bare_environment())
+    # When the commands of the README are typed there
+    (first,) = marked(README, "first")
+    told = paste(". bin/activate\n" + first, steps, bare_environment())
 
     # Then they do what the text says
-    assert "2 passed" in tested
-    assert statuses(project / "outcomes") == ["duplicate"] * 3 + ["processed"] * 4
-    assert "Won" in told
-    kept = paste(active + cut, project, bare_environment())
-    assert ["Raffle", "spring", "4"] in [line.split()[:3] for line in kept.splitlines()]
+    assert "2 passed" in told
+    assert statuses(steps / "raffle" / "outcomes") == ["duplicate"] * 3 + ["processed"] * 4
+    assert [line.split()[0] for line in told.splitlines() if re.match(r" +[1-9] +m\d ", line)] == list("1234")
+    assert "is published to sqlite:///" in told
+    assert (steps / "raffle" / "published.db").is_file()
 
 
 CLUSTER = "docs/spark-cluster.md"
@@ -119,7 +117,7 @@ def folder(tmp_path: Path) -> Path:
     """Give a folder with the files that the README shows."""
     made = tmp_path / "raffle"
     made.mkdir()
-    write_files("README.md", made)
+    write_raffle(made)
     return made
 
 
@@ -211,7 +209,7 @@ def shown(outputs: list[dict[str, object]]) -> str:
 def test_the_cells_of_the_notebook_do_what_the_page_says(python, tmp_path):
     folder = tmp_path / "notebook"
     folder.mkdir()
-    write_files("README.md", folder)
+    write_raffle(folder)
     (folder / "cells.json").write_text(json.dumps(marked("docs/jupyter.md", "cell")))
     (folder / "execute.py").write_text(EXECUTE)
     environment = {**bare_environment(), "HOME": str(tmp_path)}

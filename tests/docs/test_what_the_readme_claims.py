@@ -11,10 +11,12 @@ from eventstore import drive
 from handlers import App
 from runtime import Envelope, Outcome
 from runtime.algorithms.choice import Dependencies, make_batch_algorithms
+from runtime.cli.commands.init import template
 from runtime.messages.parsing import prepare
 from runtime.versions.limits import MAX_STATE_BYTES
 from samples.orders.domain import CustomerTold, OrderPaid, PaymentAsked, PaymentMade, PlaceOrder, TopUp
-from tests.docs.pages import ROOT, blocks, text
+from tests.docs.pages import ROOT, text
+from tests.docs.pasting import blocks
 from tests.unit.runtime.tables import memory_table
 
 README = text("README.md")
@@ -35,8 +37,7 @@ def drawn(left: float) -> list[str]:
 
 def raffle() -> App:
     names: dict[str, App] = {"__name__": "raffle"}  # type: ignore[dict-item] # a module has its name beside its app
-    (code,) = [code for _, code in blocks("README.md") if "app = App(Raffle)" in code]
-    exec(code, names)
+    exec(template("raffle")["raffle.py"], names)
     return names["app"]
 
 
@@ -94,8 +95,7 @@ def test_its_picture_of_orders_names_the_messages_of_the_sample():
 
 
 def test_each_of_its_six_comparisons_says_where_it_can_be_checked():
-    table = README.partition("## Compared with what you may have in mind")[2].partition("## ")[0]
-    rows = [line for line in table.splitlines() if line.startswith("| ")][1:]
+    rows = [line for line in text("docs/comparison.md").splitlines() if line.startswith("| ")][1:]
 
     assert len(rows) == 6
     assert all("](https://" in row.split(" | ")[0] for row in rows)
@@ -107,3 +107,14 @@ def test_its_figures_are_those_of_the_code_and_of_the_benchmarks():
     assert f"objects whose state exceeds {MAX_STATE_BYTES // 1024} KiB" in README
     assert "a core handles some [thirty thousand messages a second]" in README
     assert 24_000 < int(rate.replace(",", "")) / CORES < 36_000
+
+
+def test_it_is_short():
+    assert len(README.splitlines()) <= 120
+
+
+def test_the_page_on_projects_shows_the_files_of_a_new_one():
+    shown = {block.argument: block.text for block in blocks("docs/project.md") if block.mark == "file"}
+
+    assert set(shown) == {"raffle.py", "test_raffle.py", "raffle.jsonl", "consistent.toml"}
+    assert shown == {name: template("raffle")[name] for name in shown}

@@ -183,7 +183,7 @@ def processed(algorithm: str, folder: Path) -> Facts:
     store = f"sqlite:///{folder}/{algorithm}.db"
     found = asyncio.run(_processed(algorithm, store))
     # Counts of objects, not of rows and bytes.
-    stats = command("stats", "--store", store, "--table", TABLE)["printed"]
+    stats = command("show", "--stats", "--store", store, "--table", TABLE)["printed"]
     handlers = [
         {name: each[name] for name in ("handler", "objects", "versions", "letters") if name in each}
         for each in stats.get("handlers", [])
@@ -244,10 +244,10 @@ def forgotten(folder: Path) -> Facts:
     exits = {
         "forget": command("forget", "ShootingRange", game, "--yes", *place)["exit"],
         "forget and restart": command("forget", "Referee", logs.LANE, "--restart", "--yes", *place)["exit"],
-        "set a policy": command("policy", "set", "--keep-last", "5", *place)["exit"],
-        "hold": command("policy", "set", "--handler", "LeaderBoard", "--hold", *place)["exit"],
-        "no such table": command("streams", "--store", store, "--table", "nothing")["exit"],
-        "no such policy": command("policy", "remove", "--handler", "Referee", *place)["exit"],
+        "set a policy": command("truncate", "--policy", "set", "--keep-last", "5", *place)["exit"],
+        "hold": command("truncate", "--policy", "set", "--handler", "LeaderBoard", "--hold", *place)["exit"],
+        "no such table": command("show", "--store", store, "--table", "nothing")["exit"],
+        "no such policy": command("truncate", "--policy", "remove", "--handler", "Referee", *place)["exit"],
         "wrong usage": command("show", "Referee", logs.LANE, "--limit", "-1", *place)["exit"],
     }
     later = [
@@ -257,7 +257,9 @@ def forgotten(folder: Path) -> Facts:
     return {
         "exits": exits,
         "outcomes": asyncio.run(deliver(of_game[0], *later)),
-        "policies": [_timeless(each) for each in command("policy", "list", *place)["printed"]["policies"]],
+        "policies": [
+            _timeless(each) for each in command("truncate", "--policy", "list", *place)["printed"]["policies"]
+        ],
         "states": [_timeless(row) for row in held(store)["states"]],
     }
 

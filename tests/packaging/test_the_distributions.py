@@ -23,7 +23,7 @@ NAME = f"consistent_messaging-{VERSION}"
 def sources() -> set[str]:
     """Return the source files of the packages, as they are in the working tree."""
     found = {path for package in PACKAGES for path in (REPOSITORY / package).rglob("*.py")}
-    typed = {f"{name}/py.typed" for name in PACKAGES}
+    typed = {*(f"{name}/py.typed" for name in PACKAGES), "runtime/cli/commands/project.txt"}
     return {str(path.relative_to(REPOSITORY)) for path in found} | typed
 
 

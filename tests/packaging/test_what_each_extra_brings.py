@@ -104,11 +104,11 @@ def test_commands_that_look_into_a_store_or_into_source_need_no_spark(folder):
         ["--version"],
         ["run", "--help"],
         ["lint", "samples.shooting_range:app"],
-        ["streams", *STORE],
+        ["show", *STORE],
         ["show", *STORE, "ShootingRange", GAME],
         ["batches", *STORE],
-        ["stats", *STORE],
-        ["evict", *STORE, *APP, "--algorithm", "outbox", "--older-than", "7d", "--dry-run"],
+        ["show", "--stats", *STORE],
+        ["truncate", *STORE, *APP, "--algorithm", "outbox", "--older-than", "7d", "--dry-run"],
     )
 
     assert [(code, err) for code, _, err in ended] == [(0, "")] * len(ended)
@@ -139,7 +139,7 @@ def test_commands_that_need_spark_say_so_in_one_sentence(folder):
         ["run", *STORE, *APP, *LOG, "--out", "outcomes"],
         ["verify", *STORE, *APP, *LOG],
         ["truncate", *STORE, "--older-than", "7d", "--yes"],
-        ["sweep", *STORE, *APP, "--algorithm", "outbox", "--out", "outcomes"],
+        ["run", *STORE, *APP, "--algorithm", "outbox", "--unfinished", "1h", "--out", "outcomes"],
         ["tokens", *STORE, *APP, *LOG, "--out", "tokens"],
     )
 
@@ -149,7 +149,7 @@ def test_commands_that_need_spark_say_so_in_one_sentence(folder):
 
 @pytest.mark.thorough
 def test_a_command_on_a_table_service_names_the_extra_too(tmp_path):
-    ended = commands(["sql"], tmp_path, ["streams", "--store", "azurite", "--table", "games"])
+    ended = commands(["sql"], tmp_path, ["show", "--store", "azurite", "--table", "games"])
 
     sentence = "Error: A table service needs aiohttp: pip install 'consistent-messaging[azure]'.\n"
     assert ended == [[2, "", sentence]]

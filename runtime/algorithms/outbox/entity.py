@@ -224,7 +224,7 @@ class Entity:
             return f"{problem} Others wait there to be finished ({waiting}): redrive it when their batch has ended."
         if remembered := len(self.outbox) - 1:
             return (
-                f"{problem} Old ones are remembered there ({remembered}): forget some (`consistent evict`), and "
+                f"{problem} Old ones are remembered there ({remembered}): forget some (`consistent truncate`), and "
                 "redrive it."
             )
         return problem

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from eventstore import Include, Partition, Row, Stream, Table
 from eventstore.header import header_row
@@ -73,11 +73,17 @@ class HeldBy(StrEnum):
 class PolicyRules:
     """What may be cut, as policies say it too. Times are microseconds. A version goes only when every rule lets it."""
 
+    GROUP: ClassVar = "truncate"
+
     older_than: int | None = option(
-        "Cut versions older than 7d, 24h, 2w ...", default=None, parse="duration", metavar="AGE"
+        "Cut versions older than 7d, 24h, 2w ...",
+        default=None,
+        parse="duration",
+        metavar="AGE",
+        is_rare=False,
     )
     keep_last: int | None = option(
-        "Cut all but the newest N versions of each stream.", default=None, metavar="N", min=1
+        "Cut all but the newest N versions of each stream.", default=None, metavar="N", min=1, is_rare=False
     )
     redelivery_window: int = option(
         "How much later than its first copy a broker may stamp another one, for logs whose broker does; moves the "
@@ -140,9 +146,12 @@ class TruncationChoices(PolicyRules):
         metavar="AGE",
     )
 
-    dry_run: bool = option("Write nothing, and say what would be cut.", default=False)
+    dry_run: bool = option("Write nothing, and say what would be cut.", default=False, group=None)
     take_over: bool = option(
-        "Begin although the lease of another clean-up has not expired; that one stops.", default=False
+        "Begin although the lease of another clean-up has not expired; that one stops.",
+        default=False,
+        group=None,
+        is_rare=True,
     )
     max_requests_per_second: float | None = option(
         "All workers together make no more requests.", default=None, metavar="N", min=0.1
@@ -151,12 +160,15 @@ class TruncationChoices(PolicyRules):
         "Write a row for each stream that is cut or held to this new folder, as Parquet.",
         default=None,
         metavar="DIR",
+        group=None,
+        is_rare=True,
     )
     export: Path | None = option(
         "Write versions and letters to files in this folder, and cut them once those were read back.",
         default=None,
         metavar="DIR",
         file_okay=False,
+        is_rare=False,
     )
 
     @property

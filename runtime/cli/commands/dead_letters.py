@@ -261,6 +261,7 @@ def redrive(
         metavar="FILE",
         dir_okay=False,
         exists=True,
+        is_rare=True,
     ),
     dry_run: bool = option("Write nothing, and say what would be redriven.", default=False),
     publish: PublishTo,

@@ -243,7 +243,7 @@ class _Story:
         where, game = f"--store {self.states.store} --table {TABLE}", scores[0]["game"]
         for what, command in (
             ("The batches of this demo", f"consistent batches {where}"),
-            ("Its streams", f"consistent streams {where} --handler ShootingRange --limit 5"),
+            ("Its streams", f"consistent show ShootingRange {where} --limit 5"),
             ("The versions of the best game", f"consistent show {where} LeaderBoard {game} --diff"),
             ("One with all that is recorded", f"consistent show {where} ShootingRange {game} --version 44"),
             ("Your own handlers", "consistent run --help"),

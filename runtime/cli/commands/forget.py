@@ -29,6 +29,26 @@ from runtime.options import option
 from runtime.retries import RetryPolicy
 
 
+@dataclass(frozen=True)
+class FilesLookedAt:
+    """Where files are that may name the objects."""
+
+    out: list[Path] | None = option(
+        "List the files of outcomes below this folder that name the objects; they are not changed.",
+        default=None,
+        metavar="DIR",
+        exists=True,
+        file_okay=False,
+    )
+    export: list[Path] | None = option(
+        "List the files of exports below this folder that name the objects; they are not changed.",
+        default=None,
+        metavar="DIR",
+        exists=True,
+        file_okay=False,
+    )
+
+
 def forget(
     handler: Annotated[
         str, typer.Argument(metavar="HANDLER", show_default=False, help="The name of the handler.")
@@ -46,20 +66,7 @@ def forget(
     ),
     dry_run: bool = option("Write nothing, and say what would be erased.", default=False),
     yes: Yes = False,
-    out: list[Path] | None = option(
-        "List the files of outcomes below this folder that name the objects; they are not changed.",
-        default=None,
-        metavar="DIR",
-        exists=True,
-        file_okay=False,
-    ),
-    export: list[Path] | None = option(
-        "List the files of exports below this folder that name the objects; they are not changed.",
-        default=None,
-        metavar="DIR",
-        exists=True,
-        file_okay=False,
-    ),
+    files: FilesLookedAt,
     documents: str | None = option(
         "Delete the documents of the objects too, which are kept there. Without it those are listed that "
         "versions refer to.",
@@ -84,9 +91,9 @@ def forget(
     spelled = list(dict.fromkeys(each for id_ in business_ids for each in (id_, canonical(id_))))
     stored = existing_documents(documents) if documents is not None else None
     traces, kept = asyncio.run(_look(places, handler, spelled, stored))
-    files = _files_that_name([*(out or ()), *(export or ())], handler, spelled)
+    named = _files_that_name([*(files.out or ()), *(files.export or ())], handler, spelled)
     screen = Screen(as_json)
-    screen.show(*_parts(handler, traces, files, kept, are_deleted=stored is not None))
+    screen.show(*_parts(handler, traces, named, kept, are_deleted=stored is not None))
     missing = [id_ for id_ in business_ids if not {id_, canonical(id_)} & traces.keys()]
     if missing:
         rest = " Nothing was erased: leave them out to erase the others." if traces else ""
@@ -99,22 +106,23 @@ def forget(
         held = [trace.key for trace in traces.values() if trace.held]
         if held:
             raise NotPossibleError(
-                f"A policy holds {', '.join(held)}: lift the hold (`consistent policy`) before."
+                f"A policy holds {', '.join(held)}: lift the hold (`truncate --policy remove --hold`) before."
             )
         confirm(f"Erasing {counted(len(traces), 'object')} of {handler}", yes=yes)
         asyncio.run(_erase(places, handler, list(traces), stored, restart=restart))
         then = "begins a new history" if restart else "refuses all messages"
         screen.note(f"Erased. From now on {handler} {then} for {', '.join(traces)}.")
+    objects = [
+        {"business_id": business_id, **asdict(trace), "forgotten_at": moment(trace.forgotten_at)}
+        for business_id, trace in traces.items()
+    ]
     screen.put(
         {
             "dry_run": dry_run,
             "restart": restart,
             "handler": handler,
-            "objects": [
-                {"business_id": business_id, **asdict(trace), "forgotten_at": moment(trace.forgotten_at)}
-                for business_id, trace in traces.items()
-            ],
-            "files": [{"file": str(path), "rows": rows} for path, rows in files.items()],
+            "objects": objects,
+            "files": [{"file": str(path), "rows": rows} for path, rows in named.items()],
             "documents": {"names": kept, "deleted": stored is not None and not dry_run},
         }
     )

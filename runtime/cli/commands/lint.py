@@ -31,6 +31,12 @@ def lint(
         ),
     ] = None,
     *,
+    app: str = option(
+        "Check the handlers of this App where nothing is named.",
+        default="",
+        metavar="MODULE:ATTRIBUTE",
+        group="",
+    ),
     rules: bool = option("List the rules, and check nothing.", default=False),
     notes: bool = option("Print all notes, also on draws that senders could foresee.", default=False),
     as_json: AsJson = False,
@@ -53,6 +59,7 @@ def lint(
         rows = [{name: getattr(rule, name) for name in columns} for rule in RULES.values()]
         screen.put({"rules": rows}, make_table("Rules", columns, rows))
         return
+    targets = targets or ([app] if app else [])
     if not targets:
         raise UsageError(
             "Name what to check: MODULE:ATTRIBUTE like samples.shooting_range:app, MODULE, or FILE.py."

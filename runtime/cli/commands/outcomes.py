@@ -163,7 +163,7 @@ def _what_is_left(record: BatchRecord) -> str:
     """Return what is to be done about a batch that was given up."""
     if record.algorithm == STATE_BASED:
         return "Its messages can be run under another id."
-    left = "`consistent sweep` publishes what waits in outboxes, and so does another batch with its messages."
+    left = "`consistent run --unfinished` publishes what outboxes have left, as does another batch with its messages."
     if record.rounds == 0:
         return left
     rounds = "its committed round" if record.rounds == 1 else f"its {record.rounds:,} committed rounds"
@@ -385,6 +385,7 @@ def outcomes(
     out: str = option(
         "The folder or url that batches write their outcomes to, or that of one batch in there.",
         metavar="DIR",
+        group="",
     ),
     batch_id: str | None = option("Only outcomes of this batch.", default=None, metavar="ID"),
     wanted: Wanted,

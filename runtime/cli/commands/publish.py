@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 import typer
 from rich.console import RenderableType
@@ -47,6 +47,8 @@ _SHOWN = 10
 class Customers:
     """What is promised to customers."""
 
+    GROUP: ClassVar = "publish"
+
     strategy: Literal["at-most-once", "at-least-once"] | None = option(
         "For a MODULE:FUNCTION: at-most-once rather loses a message than sends it twice, at-least-once rather sends it "
         "twice; without it at-least-once for AT_LEAST_ONCE_SENDING_CUSTOMERS, at-most-once for all others.",
@@ -76,9 +78,11 @@ class PublishTo:
 
     publish: str | None = option(
         "Publish the outputs of the batch, or of each epoch, to this target once it has ended, as `consistent publish "
-        "--to URL` does.",
+        "--to URL` does; by its url, or its name in the project file.",
         default=None,
-        metavar="URL",
+        metavar="URL|NAME",
+        group="batch",
+        is_rare=False,
     )
     target: Annotated[TargetOptions, only("names", "headers", "customer", "keys", "rate")] = field(
         default_factory=TargetOptions
@@ -365,11 +369,13 @@ def publish(
         "Where its outcomes are, if not where the batch wrote them.", default=None, metavar="DIR"
     ),
     to: str = option(
-        "The target: sqlite:///FILE, postgresql://..., http://..., https://..., kafka://HOST:PORT, "
+        "The target, by its name in the project file, or sqlite:///FILE, postgresql://..., http://..., https://..., "
+        "kafka://HOST:PORT, "
         "MODULE:FUNCTION, or env:NAME for one of these or a Service Bus connection string in an environment "
         "variable.",
         envvar=TARGET_VARIABLE,
-        metavar="URL",
+        metavar="URL|NAME",
+        group="publish",
     ),
     target: TargetOptions,
     customers: Customers,
@@ -414,20 +420,7 @@ def publish(
 
     asked = _Asked(out, letters, redrive, screen)
     found = [first] if batch is not None else [find(each) for each in asked.batches(first)]
-    documents, missing, is_refused = [], 0, False
-    is_on_spark = scan.place and found
-    with scan.working(f"Stopped. {_RESUMED}") if is_on_spark else nullcontext() as on_spark:
-        for each in found:
-            try:
-                published, more = asked.work(each, on_spark)
-            except (OutcomesMissingError, BatchRefusedError) as error:
-                if batch is not None:
-                    raise
-                screen.note(f"Batch {each.batch_id} is left out: {error}")
-                missing += 1
-                continue
-            documents.append({**_document(each.batch_id, published), **more})
-            is_refused = is_refused or bool(published.refused)
+    documents, missing, is_refused = _each(asked, found, scan, is_one=batch is not None)
     screen.put(documents[0] if batch is not None else {"batches": documents})
     if missing:
         raise NotPossibleError(
@@ -435,3 +428,23 @@ def publish(
         )
     if is_refused and not letters:
         raise typer.Exit(TOO_MANY_DEAD_LETTERS)
+
+
+def _each(
+    asked: _Asked, found: Sequence[Publishing], scan: ScanOptions, *, is_one: bool
+) -> tuple[list[dict[str, Any]], int, bool]:
+    """Do what is asked for with each batch. Return the documents, how many are missing, and whether any is refused."""
+    documents, missing, is_refused = [], 0, False
+    with scan.working(f"Stopped. {_RESUMED}") if scan.place and found else nullcontext() as on_spark:
+        for each in found:
+            try:
+                published, more = asked.work(each, on_spark)
+            except (OutcomesMissingError, BatchRefusedError) as error:
+                if is_one:
+                    raise
+                asked.screen.note(f"Batch {each.batch_id} is left out: {error}")
+                missing += 1
+                continue
+            documents.append({**_document(each.batch_id, published), **more})
+            is_refused = is_refused or bool(published.refused)
+    return documents, missing, is_refused

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from eventstore import connect
+from runtime.algorithms.choice import check_swept
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.cli.batch_command import (
     OF_ANY_BATCH,
@@ -29,6 +31,7 @@ from runtime.options import option
 
 if TYPE_CHECKING:
     from runtime.ledger.ledger import BatchRecord
+    from runtime.spark.batch import Batch, BatchResult
     from runtime.spark.session import Session
     from runtime.spark.streaming.query import PublishEpoch, Trigger
 
@@ -38,10 +41,18 @@ _OF_STREAM = (*OF_ANY_BATCH, "late", "on_error", "on_difference", "guard", "type
 def run(
     *,
     app: AppSpec,
-    messages: Messages,
+    messages: Messages = "",
+    unfinished: timedelta | None = option(
+        "In place of --messages: publish outputs that outboxes have had for longer than 1h, 24h ..., of single "
+        "messages and of abandoned batches, and whose message will not be redelivered.",
+        default=None,
+        metavar="AGE",
+    ),
     batch: BatchChoices,
     options: Annotated[BatchOptions, only(*_OF_STREAM, "keep_large", "source", "log_format")],
-    must_exist: bool = option("Refuse a table that is not there yet, instead of making it.", default=False),
+    must_exist: bool = option(
+        "Refuse a table that is not there yet, instead of making it.", default=False, is_rare=True
+    ),
     max_dead_letters: DeadLetterLimit | None = option(
         "End with exit code 3 when more deliveries than 10, or than 0.5%, are dead letters.",
         default=None,
@@ -49,7 +60,9 @@ def run(
         parser=DeadLetterLimit.parse,
     ),
     strict: bool = option(
-        "With --max-dead-letters: hold a batch with more of them back, unpublished.", default=False
+        "With --max-dead-letters: hold a batch with more of them back, unpublished.",
+        default=False,
+        is_rare=True,
     ),
     publish: PublishTo,
     as_json: AsJson = False,
@@ -65,17 +78,29 @@ def run(
     A delivery that cannot be handled is a dead letter with its reason: it costs no other message its outcome, and the
     exit code is 0 all the same, or 3 when there are more than --max-dead-letters. A batch that was stopped goes on
     where it was when it is run again with its id, so keep the log until then.
+
+        consistent run --app samples.shooting_range:app --algorithm outbox \
+            --unfinished 1h --cascade --out outcomes \
+            --store sqlite:///store.db --table games
+
+    This finishes what died with its worker. Its outcomes are duplicates with the outputs that were left.
     """
     loaded = load_app(app)
+    if bool(messages) == (unfinished is not None):
+        raise UsageError(
+            "--messages is empty, or there is --unfinished too: name a file or folder, or give the age."
+        )
     if strict and max_dead_letters is None:
         raise UsageError("Say with --max-dead-letters how many dead letters hold the batch back.")
     options = replace(batch.options(options), max_dead_letters=str(max_dead_letters) if strict else None)
     options.types_of(loaded)
     place = batch.spark.place
-    log_bytes = check_log(messages, place, options.log_format, options.source)
+    if unfinished is not None:
+        check_swept(options.algorithm)
+    log_bytes = check_log(messages, place, options.log_format, options.source) if messages else None
     if options.keep_large is not None:
         check_folder(options.keep_large, place, "What is too large", "--keep-large")
-    is_there = batch.check(loaded, options, must_exist=must_exist)
+    is_there = batch.check(loaded, options, must_exist=must_exist or unfinished is not None)
     publish.find("", batch.states)  # what is no target is refused before the batch is announced
     screen = Screen(as_json)
     batch = batch.announced(screen)
@@ -83,28 +108,28 @@ def run(
     if not is_there:
         url = connect(batch.states.store).url
         screen.note(f"New table: there is no {batch.states.table} in {url} yet, and this batch makes it.")
-    work = batch.carried_out(
-        loaded, options, "Reading the log", lambda new, id_: new.run(messages, id_), log_bytes
-    )
-    with work as done:
+    step = "Reading the log" if unfinished is None else "Looking for what is unfinished"
+
+    def work(new: Batch, batch_id: str) -> BatchResult:
+        return new.run(messages, batch_id) if unfinished is None else new.sweep(unfinished, batch_id)
+
+    with batch.carried_out(loaded, options, step, work, log_bytes) as done:
         report = done.report
-        screen.put(report.document(), *report.parts())
-        if report.dead_letters:
-            screen.show(
-                "Dead letters wait in the table. To list them, and once their cause is mended, handle them:",
-                f"  {command_on('letters', batch.states)}",
-                f"  {command_on('letters redrive', batch.states, '--app', app, '--out', batch.out, '--all')}",
-            )
+        nothing = f"Nothing that began {unfinished} ago or before is unfinished."
+        screen.put(report.document(), *(report.parts() if messages or report.counts else [nothing]))
         is_refused = publish_done(target, done, screen)
-    _judge(screen, report, max_dead_letters)
+    redrive = command_on("letters redrive", batch.states, "--app", app, "--out", batch.out, "--all")
+    _judge(screen, report, max_dead_letters, [command_on("letters", batch.states), redrive])
     if is_refused:
         raise typer.Exit(TOO_MANY_DEAD_LETTERS)
 
 
-def _judge(screen: Screen, report: BatchReport, limit: DeadLetterLimit | None) -> None:
+def _judge(screen: Screen, report: BatchReport, limit: DeadLetterLimit | None, then: Sequence[str]) -> None:
     """Say what the dead letters of a batch mean, and exit with 3 when there are too many."""
     if not report.dead_letters:
         return
+    say = "Dead letters wait in the table. To list them, and once their cause is mended, handle them:"
+    screen.show(say, *(f"  {command}" for command in then))
     if report.damaged:
         raise NotPossibleError(
             f"{counted(report.damaged, 'delivery')} met streams that cannot be read (stream_damaged). "
@@ -148,13 +173,19 @@ class StreamChoices:
     )
     available_now: bool = option("Handle what is there, in several micro-batches, and end.", default=False)
     max_files: int | None = option(
-        "Take so many files into a micro-batch.", default=None, metavar="N", min=1, show_default="all"
+        "Take so many files into a micro-batch.",
+        default=None,
+        metavar="N",
+        min=1,
+        show_default="all",
+        is_rare=True,
     )
     compact_after: int = option(
         "Merge the outcomes of N epochs, which are in OUT when the last of them is published.",
         default=1,
         metavar="N",
         min=1,
+        is_rare=True,
     )
 
     def __post_init__(self) -> None:

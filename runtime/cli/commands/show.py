@@ -1,10 +1,11 @@
-"""`consistent show` and `consistent streams`: the versions of one business object, and the objects of a table."""
+"""`consistent show`: the objects of a table, the versions of one of them, and how much there is of all."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,74 +14,126 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from eventstore import Stream, Table
+from eventstore import Stream, Table, connect
+from runtime.algorithms.choice import described_algorithm
+from runtime.algorithms.outbox.stores import TokenStore
 from runtime.batch_options import TablePlace
-from runtime.cli.checks import on_table
-from runtime.cli.console import Cell, Screen, compact_json, iso, make_facts, make_table, moment
+from runtime.cli.checks import on_table, require_table
+from runtime.cli.console import Cell, Screen, compact_json, counted, iso, make_facts, make_table, moment
 from runtime.cli.failures import NotPossibleError, needing
-from runtime.cli.options import AsJson, Limit
-from runtime.clock import shown_time
+from runtime.cli.options import AsJson, Limit, OtherStores, ScanOptions, only
+from runtime.clock import shown_time, system_clock
 from runtime.errors import UsageError
+from runtime.ledger.ledger import Ledger
+from runtime.maintenance.statistics import HandlerCount, TableCount, count_objects, count_rows
 from runtime.messages.envelope import canonical
-from runtime.options import option
+from runtime.options import option, option_of
 from runtime.versions.readable import changes, decode, readable
 from runtime.versions.run import Version
 from runtime.versions.stream import StreamSummary, stream_key, stream_partition, summaries, versions
 from runtime.versions.tail import Head, is_of_state, read_head
 
-_OF_PLACE = {each.name: each.metadata for each in TablePlace.__dataclass_fields__.values()}
+
+@dataclass(frozen=True)
+class VersionOptions:
+    """What is shown of one object."""
+
+    version: int | None = option("Of one object, show all of this version.", default=None, metavar="V", min=1)
+    message: str | None = option(
+        "Of one object, show all of the version that this message made.", default=None, metavar="ID"
+    )
+    diff: bool = option("Show what changed, field by field, in place of whole states.", default=False)
+
+    def __post_init__(self) -> None:
+        if self.version is not None and self.message is not None:
+            raise UsageError("Give --version or --message, not both.")
 
 
 def show(
     handler: Annotated[
-        str, typer.Argument(metavar="HANDLER", show_default=False, help="The name of the handler.")
-    ],
+        str | None,
+        typer.Argument(metavar="HANDLER", show_default=False, help="Only objects of this handler."),
+    ] = None,
     business_id: Annotated[
-        str,
-        typer.Argument(metavar="BUSINESS_ID", show_default=False, help="The id of the business object."),
-    ],
+        str | None,
+        typer.Argument(metavar="BUSINESS_ID", show_default=False, help="The id of one business object."),
+    ] = None,
     *,
-    store: Annotated[str, typer.Option("--store", **_OF_PLACE["store"], show_default=False)] = "",
-    table: Annotated[str, typer.Option("--table", **_OF_PLACE["table"], show_default=False)] = "",
+    store: str = option_of(TablePlace, "store", default="", group=""),
+    table: str = option_of(TablePlace, "table", default="", group=""),
+    prefix: str = option("Of many objects, only business ids that begin so.", default="", metavar="TEXT"),
+    limit: Limit = 20,
     export: Path | None = option(
         "Show what `consistent truncate --export` has written to this folder, in place of a table.",
         default=None,
         metavar="DIR",
         file_okay=False,
     ),
-    version: int | None = option("Show all of this version.", default=None, metavar="V", min=1),
-    message: str | None = option(
-        "Show all of the version that this message made.", default=None, metavar="ID"
+    chosen: VersionOptions,
+    stats: bool = option("Count what the table holds, by handler.", default=False),
+    quick: bool = option(
+        "With --stats: read headers only, and leave out rows, bytes and the oldest version.", default=False
     ),
-    diff: bool = option("Show what changed, field by field, in place of whole states.", default=False),
-    limit: Limit = 20,
+    others: Annotated[OtherStores, only("token_store", "token_table")],
+    scan: ScanOptions,
     as_json: AsJson = False,
 ) -> None:
-    r"""Show the versions of one state stream: which message made each, when, and the state after it.
+    r"""Show the objects of a table, or the versions of one: which message made each, when, and the state after it.
 
-        consistent show --store sqlite:///store.db --table games LeaderBoard \
-            7f0c...e2 --version 3 --diff
+        consistent show LeaderBoard --prefix 7f \
+            --store sqlite:///store.db --table games
+        consistent show LeaderBoard 7f0c...e2 --version 3 --diff \
+            --store sqlite:///store.db --table games
 
-    It reads the whole history that is kept of the stream, with one request for each 1,000 runs. Outputs are not
-    stored and so not shown: they are what handling the message again on the state before it gives.
+    Of many objects the headers are read, 1,000 with one request: with HANDLER and --prefix only those that match. Of
+    one object it is the whole history that is kept, one request for each 1,000 runs. Outputs are not stored and so not
+    shown: they are what handling the message again on the state before it gives.
+
+        consistent show --stats --store sqlite:///store.db --table games
+
+    Unfinished are messages whose outputs may be unpublished: their batch has not ended, or their worker died. The
+    horizon is the newest of all streams; `consistent sql @window` tells more. Bytes are as Azure Table Storage charges
+    them. A live token is a message that was sent and not yet processed, or a dead letter. Everything is read: one
+    request for each 1,000 rows or 4 MiB; with --quick two for each 1,000 objects. --master splits the table by keys.
     """
-    if version is not None and message is not None:
-        raise UsageError("Give --version or --message, not both.")
-    stream_key(handler)
-    if export is not None:
-        business_id, head, kept = _read_export(export, handler, business_id)
+    screen = Screen(as_json)
+    if handler is not None:
+        stream_key(handler)
+    if (handler is None or business_id is None) and chosen != VersionOptions():
+        raise UsageError("--version, --message and --diff are for one object: give HANDLER and BUSINESS_ID.")
+    if stats and handler is not None:
+        raise UsageError("--stats counts a whole table: leave HANDLER out.")
+    if export is not None and handler is not None and business_id is not None:
+        _show_object(screen, handler, _read_export(export, handler, business_id), chosen, limit)
+        return
+    for name, value in (("--store", store), ("--table", table)):
+        if not value:
+            raise UsageError(f"Give {name}, or --export with HANDLER and BUSINESS_ID to look into a folder.")
+    states = TablePlace(store, table)
+    if stats:
+        _show_stats(screen, states, others.tokens(states), scan, quick=quick)
+    elif handler is None or business_id is None:
+        _show_streams(screen, states, handler, prefix, limit)
     else:
-        for option, value in (("--store", store), ("--table", table)):
-            if not value:
-                raise UsageError(f"Give {option}, or --export to look into a folder.")
-        found = on_table(TablePlace(store, table), lambda opened: _read(opened, handler, business_id))
+        found = on_table(states, lambda opened: _read(opened, handler, business_id))
         if found is None:
             raise NotPossibleError(
-                f"There is no stream of {handler} for {business_id}: `consistent streams` lists them."
+                f"There is no stream of {handler} for {business_id}: `consistent show {handler}` lists them."
             )
-        business_id, head, kept = found
-    screen, stream = Screen(as_json), {"handler": handler, "business_id": business_id}
-    if version is None and message is None:
+        _show_object(screen, handler, found, chosen, limit)
+
+
+def _show_object(
+    screen: Screen,
+    handler: str,
+    found: tuple[str, Head, list[Version]],
+    options: VersionOptions,
+    limit: int,
+) -> None:
+    """Show the versions of one stream, or all of one of them."""
+    business_id, head, kept = found
+    stream, diff = {"handler": handler, "business_id": business_id}, options.diff
+    if options.version is None and options.message is None:
         listed = kept[-limit:]
         document = {
             **stream,
@@ -98,7 +151,7 @@ def show(
         }
         screen.put(document, *_parts_of_stream(document, listed, diff=diff))
         return
-    chosen = _find(kept, head, version, message)
+    chosen = _find(kept, head, options.version, options.message)
     title = f"{handler} {business_id}, version {chosen.number}"
     screen.put(
         {**stream, **describe_version(chosen, whole=True, diff=diff)},
@@ -257,25 +310,11 @@ def _parts_of_version(title: str, stored: Version, *, diff: bool) -> Iterator[Re
     yield make_table("Changes of the state", ("field", "before", "after"), rows)
 
 
-# `consistent streams`: which state streams a table has.
+# The objects of a table.
 
 
-def streams(
-    *,
-    states: TablePlace,
-    handler: str | None = option("Only streams of this handler.", default=None, metavar="NAME"),
-    prefix: str = option("Only business ids that begin so.", default="", metavar="TEXT"),
-    limit: Limit = 50,
-    as_json: AsJson = False,
-) -> None:
-    r"""List the state streams of a table, one for each handler and business object.
-
-        consistent streams --store sqlite:///store.db --table games \
-            --handler LeaderBoard --prefix 7f
-
-    It reads the header row of each stream, 1,000 with one request, and no history. With --handler and --prefix
-    together only the streams that match are read; with --prefix alone all headers are.
-    """
+def _show_streams(screen: Screen, states: TablePlace, handler: str | None, prefix: str, limit: int) -> None:
+    """List the state streams of a table, one for each handler and business object."""
     rows: list[dict[str, Any]] = []
 
     async def read(table: Table) -> bool:
@@ -291,8 +330,8 @@ def streams(
     if rows:
         parts = [make_table(f"Streams of {states.table}", tuple(rows[0]), rows)]
     if is_more:
-        parts.append(f"There are more than these {limit}: see --limit, --handler and --prefix.")
-    Screen(as_json).put({"streams": rows, "more": is_more}, *parts)
+        parts.append(f"There are more than these {limit}: see --limit, HANDLER and --prefix.")
+    screen.put({"streams": rows, "more": is_more}, *parts)
 
 
 def _described(summary: StreamSummary) -> dict[str, Any]:
@@ -306,3 +345,74 @@ def _described(summary: StreamSummary) -> dict[str, Any]:
         "newest": moment(head.last_now or None),
         "horizon": moment(head.horizon),
     }
+
+
+# How much a table holds.
+
+
+def count_table(states: TablePlace, scan: ScanOptions, *, quick: bool = False) -> TableCount:
+    """Count what a table holds, by handler."""
+    count = TableCount()
+    scan.scan(states, count_objects if quick else count_rows, count.merge, step="Counting")
+    return count
+
+
+def _show_stats(
+    screen: Screen, states: TablePlace, at: TablePlace, scan: ScanOptions, *, quick: bool
+) -> None:
+    """Show what a table holds, and how many tokens are live in the table that has them."""
+    require_table(states)
+    require_table(at)
+    tokens = asyncio.run(_count_tokens(states, at))
+    count = count_table(states, scan, quick=quick)
+    columns = {name: heading for name, heading in _COLUMNS.items() if not (quick and name in _SLOW)}
+    rows = [{name: _time(each, name) for name in columns} for each in count.handlers]
+    document: dict[str, Any] = {"handlers": rows, "live_tokens": tokens}
+    parts: list[RenderableType] = []
+    if rows:
+        parts.append(make_table(f"What {states.table} holds", columns, rows))
+    parts.append(f"Live tokens: {tokens:,}")
+    if not quick:
+        document["others"] = {"rows": count.others.rows, "bytes": count.others.bytes}
+        parts.append(
+            f"Beside these: {counted(count.others.rows, 'row')} of the ledger, tokens and whatever else, "
+            f"{count.others.bytes:,} bytes"
+        )
+    if not rows and not tokens:
+        parts = [f"The table {states.table} holds no business objects and no tokens."]
+    screen.put(document, *parts)
+
+
+_SLOW = ("oldest", "rows", "bytes")
+_COLUMNS = {
+    "handler": "handler",
+    "algorithm": "algorithm",
+    "objects": "objects",
+    "versions": "messages",
+    "kept": "versions kept",
+    "unfinished": "unfinished",
+    "letters": "letters",
+    "horizon": "horizon",
+    "oldest": "oldest version",
+    "rows": "rows",
+    "bytes": "bytes",
+}
+
+
+def _time(count: HandlerCount, name: str) -> object:
+    value = getattr(count, name)
+    return moment(value) if name in ("horizon", "oldest") else value
+
+
+async def _count_tokens(states: TablePlace, tokens: TablePlace) -> int:
+    """Count the live tokens. Raises `NotPossibleError` when batches kept theirs elsewhere: none would be counted."""
+    described = described_algorithm("tokens", None if tokens == states else (tokens.store, tokens.table))
+    async with connect(states.store) as store, connect(tokens.store) as other:
+        found = await Ledger(await store.table(states.table), system_clock).algorithm()
+        algorithm, batch_id = found or ("", "")
+        if algorithm.startswith("tokens") and algorithm != described:
+            raise NotPossibleError(
+                f"The algorithm of batch {batch_id} is {algorithm}: say with --token-store and --token-table where the "
+                f"tokens are."
+            )
+        return await TokenStore(await other.table(tokens.table)).count()

@@ -1,131 +1,132 @@
-"""`consistent truncate` and `consistent policy`: delete old versions, and the rules kept in the table for it."""
+"""`consistent truncate`: one clean-up of a table, and the policies that the table keeps for it."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from rich.console import RenderableType
 
-from eventstore import Table
+from eventstore import Table, connect
+from runtime.algorithms.choice import AlgorithmName, described_algorithm, published_by_nobody
 from runtime.algorithms.state_based.truncation import HeldBy, PolicyRules, TruncationChoices
-from runtime.batch_options import TablePlace
-from runtime.cli.checks import confirm, on_table, require_table
+from runtime.batch_options import BatchOptions, TablePlace
+from runtime.cli.checks import confirm, load_app, on_table, require_table
 from runtime.cli.console import Screen, counted, make_table, moment
 from runtime.cli.failures import NotPossibleError
-from runtime.cli.options import AsJson, SparkOptions, Yes, duration_text
+from runtime.cli.options import (
+    DEFAULT_MASTER,
+    AsJson,
+    OtherStores,
+    ScanOptions,
+    SparkOptions,
+    Yes,
+    duration_text,
+    only,
+)
 from runtime.clock import system_clock
+from runtime.documents.protocol import DocumentSweep, Swept
+from runtime.documents.store import existing_documents
 from runtime.errors import UsageError
 from runtime.leases import Leases
 from runtime.ledger.batch import OpenBatches
+from runtime.ledger.ledger import STATE_BASED, Ledger
 from runtime.maintenance.policies import NO_RULES, Policies, Policy, Scope, existing
 from runtime.messages.envelope import canonical
 from runtime.options import option
+from runtime.processor import Processor
+from runtime.retries import RetryPolicy, until_undisturbed
 
 if TYPE_CHECKING:
     from runtime.spark.truncation import TruncatedCount
 
-# `consistent policy`: what may be cut of the streams of a table, kept in the table.
+# Policies: what may be cut of the streams of a table, kept in the table.
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class ScopeOptions:
-    """Which streams a policy is for."""
+class PolicyOptions:
+    """What is done with the policies of a table, in place of a clean-up."""
 
+    policy: Literal["set", "list", "remove"] | None = option(
+        "Clean up nothing: keep the rules that are given in the table, list those that it has, or remove them.",
+        default=None,
+    )
     handler: str | None = option(
-        "For the streams of this handler; without it, for all.", default=None, metavar="NAME"
+        "With --policy: for the streams of this handler; without it, for all.", default=None, metavar="NAME"
     )
     stream: str | None = option(
-        "For the stream of --handler with this business id.", default=None, metavar="ID"
+        "With --policy: for the stream of --handler with this business id.", default=None, metavar="ID"
+    )
+    hold: bool = option(
+        "With --policy set: nothing of it is cut, whatever rules say, until --policy remove --hold lifts the hold.",
+        default=False,
     )
 
-    def scope(self) -> Scope:
-        """Return the scope. Raises `UsageError` for the stream of no handler."""
+    def carry_out(self, states: TablePlace, choices: TruncationChoices, screen: Screen) -> bool:
+        """Do what is asked for with the policies, and return whether anything is. Raises `UsageError`."""
+        scope = Scope(self.handler, self.stream)
+        if self.policy is None:
+            if self.hold or scope != Scope():
+                raise UsageError(
+                    "--handler, --stream and --hold are those of a policy: say --policy set or remove."
+                )
+            return False
+        rules = PolicyRules(**{each.name: getattr(choices, each.name) for each in fields(PolicyRules)})
+        if choices.dry_run or (self.policy == "set" and choices.give_up_letters_older_than is not None):
+            raise UsageError("A policy is of rules alone: leave out --dry-run, and what becomes of letters.")
         if self.stream is not None and self.handler is None:
             raise UsageError("A stream is that of a handler: give --handler too.")
-        return Scope(self.handler, self.stream)
+        if self.policy == "set":
+            policy = self._set(states, scope, rules)
+            screen.put(_document(policy), _table([policy]))
+        elif self.policy == "list":
+            policies = _on_policies(states, lambda policies: policies.all())
+            screen.put(
+                {"policies": [_document(each) for each in policies]},
+                _table(policies) if policies else "The table has no policies.",
+            )
+        else:
+            policy = self._remove(states, scope)
+            said = f"The {'hold is lifted' if self.hold else 'rules are removed'} for {_named(scope)}."
+            screen.put(_document(policy), said, *(["It is still held."] if policy.hold else []))
+        return True
 
+    def _set(self, states: TablePlace, asked: Scope, rules: PolicyRules) -> Policy:
+        """Set rules and hold. A handler or business object that the table has nothing of is refused."""
+        if rules == PolicyRules() and not self.hold:
+            raise UsageError("Say what may be cut, by --older-than AGE, --keep-last N or both, or --hold.")
+        if rules != PolicyRules():
+            rules.as_of(0, OpenBatches())
+        scope = on_table(states, lambda table: existing(table, asked))
+        if rules != PolicyRules():
+            policy = _on_policies(states, lambda policies: policies.set_rules(scope, rules))
+        if self.hold:
+            policy = _on_policies(states, lambda policies: policies.hold(scope))
+        return policy
 
-def set_policy(
-    *,
-    states: TablePlace,
-    given: ScopeOptions,
-    rules: PolicyRules,
-    hold: bool = option(
-        "Hold: nothing of it is cut, whatever rules say, until the hold is lifted.", default=False
-    ),
-    as_json: AsJson = False,
-) -> None:
-    r"""Say what may be cut of the streams of a table, of a handler, or of one stream; or hold them.
-
-        consistent policy set --store sqlite:///store.db --table games \
-            --handler ShootingRange --older-than 90d --keep-last 1
-
-    `consistent truncate` without rules applies them: to a stream the rules for it count, else those for its handler,
-    else those for the table. They replace what was set for the same before. A hold counts whatever else is set: nothing
-    of what is held is cut, by rules given to `consistent truncate` neither. A handler or business object that the table
-    has nothing of is refused. Three or four requests.
-    """
-    asked = given.scope()
-    if rules == PolicyRules() and not hold:
-        raise UsageError("Say what may be cut, by --older-than AGE, --keep-last N or both, or --hold.")
-    if rules != PolicyRules():
-        rules.as_of(0, OpenBatches())
-    scope = on_table(states, lambda table: existing(table, asked))
-    if rules != PolicyRules():
-        policy = _on_policies(states, lambda policies: policies.set_rules(scope, rules))
-    if hold:
-        policy = _on_policies(states, lambda policies: policies.hold(scope))
-    Screen(as_json).put(_document(policy), _table([policy]))
-
-
-def list_policies(*, states: TablePlace, as_json: AsJson = False) -> None:
-    """List the policies of a table: for all its streams, for handlers, and for single streams.
-
-        consistent policy list --store sqlite:///store.db --table games
-
-    One request for each 1,000.
-    """
-    policies = _on_policies(states, lambda policies: policies.all())
-    Screen(as_json).put(
-        {"policies": [_document(policy) for policy in policies]},
-        _table(policies) if policies else "The table has no policies.",
-    )
-
-
-def remove_policy(
-    *,
-    states: TablePlace,
-    given: ScopeOptions,
-    hold: bool = option("Lift the hold, and leave the rules.", default=False),
-    as_json: AsJson = False,
-) -> None:
-    r"""Remove the rules of a policy, or with --hold lift its hold.
-
-        consistent policy remove --store sqlite:///store.db --table games \
-            --handler ShootingRange
-
-    Rules and hold of the same scope are removed apart, so that removing rules never lifts a hold. Three requests.
-    """
-    scope = given.scope()
-    name = "the table" if scope.handler is None else str(scope)
-    policy = _on_policies(states, lambda policies: policies.get(scope))
-    if not policy.etag and scope.business_id is not None:  # kept by the id as it is stored
-        scope = replace(scope, business_id=canonical(scope.business_id))
+    def _remove(self, states: TablePlace, scope: Scope) -> Policy:
+        """Remove the rules, or lift the hold: removing rules never lifts a hold."""
         policy = _on_policies(states, lambda policies: policies.get(scope))
-    if (not policy.hold) if hold else (policy.rules is None):
-        what = "is no hold" if hold else "are no rules"
-        raise UsageError(f"There {what} for {name}: `consistent policy list` lists what there is.")
-    if hold:
-        policy = _on_policies(states, lambda policies: policies.lift_hold(scope))
-    else:
-        policy = _on_policies(states, lambda policies: policies.remove_rules(scope))
-    said = [f"The {'hold is lifted' if hold else 'rules are removed'} for {name}."]
-    Screen(as_json).put(_document(policy), *said, *(["It is still held."] if policy.hold else []))
+        if not policy.etag and scope.business_id is not None:  # kept by the id as it is stored
+            scope = replace(scope, business_id=canonical(scope.business_id))
+            policy = _on_policies(states, lambda policies: policies.get(scope))
+        if (not policy.hold) if self.hold else (policy.rules is None):
+            what = "is no hold" if self.hold else "are no rules"
+            raise UsageError(f"There {what} for {_named(scope)}: `--policy list` lists what there is.")
+        if self.hold:
+            return _on_policies(states, lambda policies: policies.lift_hold(scope))
+        return _on_policies(states, lambda policies: policies.remove_rules(scope))
+
+
+def _named(scope: Scope) -> str:
+    return "the table" if scope.handler is None else str(scope)
 
 
 def _on_policies(states: TablePlace, work: Callable[[Policies], Awaitable[T]]) -> T:
@@ -280,44 +281,235 @@ class TruncationReport:
         return {name: sum(getattr(each, name) for each in self.counts) for name in _SUMS}
 
 
+# Documents of attempts that died, and ids that are kept for copies.
+
+
+def _sweep(
+    states: TablePlace, url: str, dead_after: timedelta, screen: Screen, *, dry_run: bool, yes: bool
+) -> dict[str, int]:
+    """Delete documents that count for nothing, or say which would be, and return how many."""
+    documents = existing_documents(url)
+
+    async def sweep(table: Table, *, only_look: bool) -> Swept:
+        retries = RetryPolicy().beside(table)
+        open_batches = await until_undisturbed(retries, Ledger(table, system_clock, retries).open_batches)
+        sweep = DocumentSweep(table, documents, system_clock, retries, open_batches, only_look)
+        return await sweep.sweep(dead_after)
+
+    swept = on_table(states, partial(sweep, only_look=dry_run or not yes))
+    is_some = bool(swept.attempts or swept.documents)
+    if is_some and not (dry_run or yes):
+        confirm(f"Deleting {counted(swept.documents, 'document')} of attempts that died", yes=False)
+        swept = on_table(states, partial(sweep, only_look=False))
+    if is_some:
+        of = f"{counted(swept.attempts, 'attempt')} that never committed"
+        late = "attempts that were given up before"
+        deleted = (
+            f"Nothing was deleted: up to {swept.documents:,}" if dry_run else f"Deleted {swept.documents:,}"
+        )
+        noun = "document" if swept.documents == 1 else "documents"
+        would = " would be" if dry_run else ""
+        screen.show(f"{deleted} {noun} of {of if swept.attempts else late}{would}.")
+    reasons = {
+        f"begun less than {dead_after} ago (--dead-after)": swept.young,
+        "of a batch that has not ended: run it again with its id, or abandon it": swept.open,
+        "given up less than a day ago: a clean-up after that looks once more for late documents": swept.given_up,
+    }
+    screen.show(*(f"Left alone: {counted(many, 'attempt')} {why}." for why, many in reasons.items() if many))
+    if not any(swept):
+        screen.show("No documents were left behind.")
+    return swept._asdict()
+
+
+@dataclass(frozen=True)
+class IdOptions:
+    """Whose ids of processed messages are forgotten, and where they are."""
+
+    app: str = option("With an outbox: the App with the handlers.", default="", metavar="MODULE:ATTRIBUTE")
+    others: Annotated[OtherStores, only("deduplication_store", "deduplication_table")] = field(
+        default_factory=OtherStores
+    )
+
+    def older_than(self, algorithm: str, choices: TruncationChoices) -> timedelta:
+        """Return the age from which on ids are forgotten. Raises `UsageError` for what is missing or too much."""
+        age = choices.older_than
+        if not self.app or age is None:
+            raise UsageError(f"To forget ids of the algorithm {algorithm}, give --app and --older-than AGE.")
+        if choices != TruncationChoices(
+            older_than=age, allow_young=choices.allow_young, dry_run=choices.dry_run
+        ):
+            raise UsageError("Ids go by --older-than alone: other rules are those of versions.")
+        choices.as_of(0, OpenBatches())
+        self.others.check(algorithm)
+        return timedelta(microseconds=age)
+
+
+def _forget(
+    states: TablePlace,
+    of: IdOptions,
+    algorithm: AlgorithmName,
+    choices: TruncationChoices,
+    scan: ScanOptions,
+    *,
+    yes: bool,
+) -> tuple[dict[str, Any], str]:
+    """Forget ids of messages that were processed longer ago. Return the report for JSON, and for people.
+
+    Raises `BatchRefusedError` when the table has another algorithm, or the ids are elsewhere.
+    """
+    older_than, dry_run, ids = of.older_than(algorithm, choices), choices.dry_run, of.others.ids(states)
+    loaded = load_app(of.app)
+    require_table(ids)
+    elsewhere = None if ids == states else ids
+    described = described_algorithm(algorithm, None if elsewhere is None else (ids.store, ids.table))
+
+    async def forget_here() -> int:
+        async with connect(states.store) as store, connect(ids.store) as other:
+            processor = Processor(
+                loaded,
+                await store.table(states.table),
+                published_by_nobody,
+                algorithm=algorithm,
+                deduplication_store=await other.table(ids.table) if elsewhere else None,
+            )
+            return await processor.evict(older_than, dry_run=dry_run)
+
+    on_table(states, lambda table: Ledger(table, system_clock).check_table(described))
+    if not dry_run:
+        confirm(f"Forgetting which messages {states.table} has processed", yes=yes)
+    if scan.place:
+        step = "Looking through the entities" if dry_run else "Forgetting"
+        stopped = "Stopped. What was forgotten stays so: run it again to finish."
+        with scan.on_spark(step, stopped, states, ids) as spark:
+            from runtime.spark.outbox import evict
+
+            forgotten = evict(
+                spark, loaded, states, older_than, algorithm=algorithm, ids=elsewhere, dry_run=dry_run
+            )
+    else:
+        forgotten = asyncio.run(forget_here())
+    are, still = ("would be", "would be") if dry_run else ("were", "that still comes is")
+    said = f"{counted(forgotten, 'id')} {are} forgotten. A copy of such a message {still} processed again."
+    return {"older_than_seconds": older_than.total_seconds(), "forgotten": forgotten}, said
+
+
+# `consistent truncate`: all of it.
+
+
+@dataclass(frozen=True)
+class CleanUpOptions(ScanOptions):
+    """Where a table is cleaned up."""
+
+    master: str | None = option(
+        "Work on Spark there; without it, versions are cut on local[*,4], and ids forgotten in this process.",
+        default=None,
+        metavar="MASTER",
+    )
+
+    def for_versions(self) -> SparkOptions:
+        """Return where versions are cut."""
+        return SparkOptions(self.master or DEFAULT_MASTER, self.remote, self.log_file)
+
+
+Kind = Literal["versions", "documents", "ids"]
+_MISSING = {
+    "versions": "Versions are kept by the algorithm state-based alone.",
+    "documents": "Say with --documents where documents are kept.",
+    "ids": "Ids are kept by the algorithms outbox and deduplication-store: say with --algorithm which it is.",
+}
+
+
 def truncate(
     *,
     states: TablePlace,
     choices: TruncationChoices,
-    spark: SparkOptions,
+    policy: PolicyOptions,
+    only_: Kind | None = option("Clean up these alone.", default=None, name="--only"),
+    options: Annotated[BatchOptions, only("documents", "algorithm")],
+    dead_after: timedelta = option(
+        "With --documents: leave out single messages that were begun less long ago: they may be in progress.",
+        default=timedelta(hours=1),
+        metavar="AGE",
+    ),
+    ids: IdOptions,
+    spark: CleanUpOptions,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    r"""Cut old versions of all streams of a table, by age, by number or both, or by the policies of the table.
+    r"""Clean a table up: cut old versions, and delete documents or ids that are of no more use.
 
         consistent truncate --store sqlite:///store.db --table games \
             --older-than 30d --keep-last 100 --dry-run
 
     A version goes only when every rule given lets it. The newest run of a stream stays, and so do versions of batches
-    that are not published, and those younger than 24h. The newest state is never lost, but a message whose version
-    was cut can no longer be told from a new one: it is too_late when it is redelivered.
+    that are not published, those younger than 24h, and those that a letter waits for. The newest state is never lost,
+    but a message whose version was cut can no longer be told from a new one: it is too_late when it is redelivered.
+    Versions of single messages with outputs stay until their consumer acknowledges these, or --acknowledged-after
+    promises it. With --export versions and letters are written to files first, and cut once these were read back.
 
-    Versions of single messages with outputs stay until their consumer says that these are published (see
-    docs/operations.md), or you promise it with --acknowledged-after: longer ago than the queue keeps a message.
+        consistent truncate --policy set --handler ShootingRange \
+            --older-than 90d --store sqlite:///store.db --table games
 
-    A letter that waits holds its stream: versions are kept that are not older, so that a redrive is never too late.
-    --give-up-letters-older-than is the way out.
+    Without rules the policies of the table count: for a stream its own, else its handler's, else the table's. What is
+    held is never cut, by rules given here neither.
 
-    Without rules the policies count that `consistent policy set` has kept in the table; rules given here count in
-    place of them, but for holds: what is held is never cut.
+    With --documents, documents of attempts that never committed a version are deleted: of single messages after
+    --dead-after, of a batch once it is published or abandoned.
 
-    With --export versions are written to files first, and cut only once these were read back; `consistent show
-    --export` and `consistent verify --export` read them. So are letters that are given up, as lines of JSON.
+        consistent truncate --app samples.shooting_range:app --algorithm outbox \
+            --older-than 7d --dry-run --store sqlite:///store.db --table games
 
-    One query for each stream, three more for one that is cut, and one transaction for each 99 rows. One at a time
-    truncates a table. Stopped at any moment it leaves streams that can be read; run it again to finish.
+    With an outbox, ids of messages that were processed longer ago are forgotten, never those of unfinished ones. The
+    risk: a later copy is processed again, and nothing shows it. So keep ids for longer than copies may be delivered.
+
+    One at a time cuts versions of a table. Stopped at any moment, run it again to finish.
     """
-    screen = Screen(as_json)
+    screen, dry_run = Screen(as_json), choices.dry_run
+    if policy.carry_out(states, choices, screen):
+        return
     require_table(states)
+    kinds = _kinds(states, choices, options, only_)
+    if kinds == ["ids"]:
+        found, said = _forget(states, ids, options.algorithm, choices, spark, yes=yes)
+        screen.put({"dry_run": dry_run, "ids": found}, said)
+        return
+    document: dict[str, Any] = {"dry_run": dry_run}
+    if "versions" in kinds:
+        _check_cut(states, choices, screen)
+    if "documents" in kinds:
+        url = options.documents or ""
+        document["documents"] = _sweep(states, url, dead_after, screen, dry_run=dry_run, yes=yes)
+    if "versions" in kinds:
+        _cut(states, choices, spark.for_versions(), screen, document, yes=yes)
+    else:
+        screen.put(document)
+
+
+def _kinds(
+    states: TablePlace, choices: TruncationChoices, options: BatchOptions, only_: Kind | None
+) -> list[Kind]:
+    """Return what is cleaned up. Raises `UsageError` for what is not there, and where nothing says what may be cut."""
+    possible: dict[Kind, bool] = {
+        "versions": options.algorithm == STATE_BASED,
+        "documents": options.documents is not None,
+        "ids": options.algorithm in ("outbox", "deduplication-store"),
+    }
+    kinds = [only_] if only_ else [kind for kind, is_possible in possible.items() if is_possible]
+    if not kinds or not possible[kinds[0]]:
+        raise UsageError(_MISSING[kinds[0] if kinds else "ids"])
+    if "versions" in kinds and not choices.is_given:
+        has_rules = _on_policies(states, lambda policies: policies.has_rules())
+        if not has_rules and (kinds == ["versions"] or choices != TruncationChoices(dry_run=choices.dry_run)):
+            raise UsageError(NO_RULES)
+        if not has_rules:
+            kinds.remove("versions")
+    return kinds
+
+
+def _check_cut(states: TablePlace, choices: TruncationChoices, screen: Screen) -> None:
+    """Raise what a truncation would for its rules, its report and the lease, before anything is deleted."""
     if choices.is_given:
         choices.as_of(system_clock(), OpenBatches())
-    elif not _on_policies(states, lambda policies: policies.has_rules()):
-        raise UsageError(NO_RULES)
     if choices.report is not None and choices.report.exists():
         raise UsageError(f"{choices.report} is there already: name a new folder for the report.")
 
@@ -332,19 +524,31 @@ def truncate(
 
     if not choices.dry_run:
         on_table(states, check_lease)
-        by = "by these rules" if choices.is_given else "by its policies"
+
+
+def _cut(
+    states: TablePlace,
+    choices: TruncationChoices,
+    spark: SparkOptions,
+    screen: Screen,
+    document: Mapping[str, Any],
+    *,
+    yes: bool,
+) -> None:
+    """Cut versions on Spark, and report it with what else was cleaned up. Raises `NotPossibleError` for damage."""
+    by = "by these rules" if choices.is_given else "by the policies of the table"
+    if not choices.dry_run:
         confirm(f"Cutting versions of the streams of {states.table} {by}", yes=yes)
     spark.check_scope(states)
     from runtime.spark.truncation import truncate as cut
 
     with spark.working("Stopped. All streams can be read: run it again to finish.") as (session, progress):
-        by = "" if choices.is_given else " by the policies of the table"
-        progress.step(f"{'Looking through the streams' if choices.dry_run else 'Cutting'}{by}")
+        progress.step(f"{'Looking through the streams' if choices.dry_run else 'Cutting'} {by}")
         done = cut(session, store=states.store, table=states.table, **asdict(choices))
         progress.done()
-        found = TruncationReport(done.counts, done.requests, choices.dry_run)
-        screen.put(found.document(), *found.parts())
-    if found.damaged:
+        report = TruncationReport(done.counts, done.requests, choices.dry_run)
+        screen.put({**report.document(), **document}, *report.parts())
+    if report.damaged:
         raise NotPossibleError(
-            f"{counted(found.damaged, 'stream')} could not be read, and nothing was cut there."
+            f"{counted(report.damaged, 'stream')} could not be read, and nothing was cut there."
         )

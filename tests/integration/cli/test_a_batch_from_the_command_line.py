@@ -6,7 +6,6 @@ process of its own, as a user's; the later commands in the session that all test
 
 from __future__ import annotations
 
-import json
 import shlex
 import sqlite3
 from contextlib import closing
@@ -17,6 +16,7 @@ import pytest
 
 from tests.integration.cli.folder import Folder
 from tests.plugins.spark import Workplace
+from tests.unit.cli.shapes import document_of
 
 ON_STORE = ["--store", "sqlite:///store.db", "--table", "bank"]
 RUN = ["run", "--app", "bank:app", *ON_STORE, "--out", "outcomes", "--master", "local[2]", "--cascade"]
@@ -124,7 +124,7 @@ def test_spark_and_its_workers_are_heard_only_in_the_log_file(tmp_path):
 
 
 def test_a_published_batch_is_not_run_again(commands):
-    document = json.loads(commands.again.stdout)
+    document = document_of(commands.again.stdout, "run")
 
     assert commands.again.returncode == 0
     assert document["was_published"]
@@ -134,7 +134,7 @@ def test_a_published_batch_is_not_run_again(commands):
 
 
 def test_a_batch_without_an_id_gets_one_and_says_it_first(commands):
-    document = json.loads(commands.later.stdout)
+    document = document_of(commands.later.stdout, "run")
 
     assert commands.later.stderr.startswith(f"Batch {document['batch_id']}: ")
     assert not document["was_published"]
@@ -146,7 +146,7 @@ def test_there_is_a_log_file_where_none_is_chosen(commands):
 
 
 def test_truncation_cuts_all_but_the_newest_runs(commands):
-    document = json.loads(commands.truncated.stdout)
+    document = document_of(commands.truncated.stdout, "truncate")
 
     assert commands.truncated.returncode == 0, commands.truncated.stderr
     assert (document["streams"], document["cut"], document["versions"]) == (6, 6, 18)
@@ -163,14 +163,14 @@ def test_what_was_cut_is_no_longer_shown(commands):
 
 
 def test_both_batches_are_listed_as_published(commands):
-    batches = json.loads(commands.listed.stdout)["batches"]
+    batches = document_of(commands.listed.stdout, "batches")["batches"]
 
     assert [each["status"] for each in batches] == ["published", "published"]
     assert batches[1]["batch_id"] == "first"
 
 
 def test_a_batch_publishes_its_outputs_to_a_target(commands):
-    batch_id = json.loads(commands.later.stdout)["batch_id"]
+    batch_id = document_of(commands.later.stdout, "run")["batch_id"]
 
     assert f"Publishing batch {batch_id} to sqlite:///" in commands.later.stderr
     with closing(sqlite3.connect(commands.folder.path / "published.db")) as target:

@@ -57,14 +57,14 @@ def run(name: str, *more: str, log: str = "log.jsonl") -> list[str]:
     return ["run", *on(name), "--algorithm", name, *out, "--cascade", "--json", *SPARK, *more]
 
 
-SWEEP = ["sweep", *on("outbox"), "--algorithm", "outbox", "--out", "swept", "--cascade", "--json", *SPARK]
+SWEEP = ["run", *on("outbox"), "--algorithm", "outbox", "--unfinished", "0s", "--out", "swept", "--cascade"]
 ISSUE = ["tokens", *on("tokens"), "--messages", "log.jsonl", "--out", "with-tokens", *SPARK]
-EVICT = ["evict", *on("outbox"), "--algorithm", "outbox", "--older-than", "0s", "--yes"]
+FORGET = ["truncate", *on("outbox"), "--algorithm", "outbox", "--older-than", "0s", "--allow-young", "--yes"]
 COMMANDS = {
-    "sweep": [*SWEEP, "--older-than", "0s", "--batch-id", "sweep"],
+    "sweep": [*SWEEP, "--batch-id", "sweep", "--json", *SPARK],
     "outbox": run("outbox"),
-    "evict": EVICT,
-    "outbox after evict": run("outbox"),
+    "forget": FORGET,
+    "outbox after it": run("outbox"),
     "outbox as state-based": ["run", *on("outbox"), "--messages", "log.jsonl", "--out", "x", *SPARK],
     "verify": ["verify", *on("outbox"), "--messages", "log.jsonl", *SPARK],
     "store": run("deduplication-store", *ELSEWHERE),
@@ -73,7 +73,7 @@ COMMANDS = {
     "issue": ISSUE,
     "issue again": ISSUE,
     "tokens": run("tokens", log="with-tokens"),
-    "tokens counted": ["stats", *table("tokens"), "--json"],
+    "tokens counted": ["show", "--stats", *table("tokens"), "--json"],
 }
 
 
@@ -126,11 +126,9 @@ def test_each_algorithm_runs_a_batch(said, name, counts):
     assert said[name].document["counts"] == counts
 
 
-def test_what_was_evicted_is_processed_again(said):
-    assert (
-        "18 messages are forgotten. A copy of them that still comes is processed again." in said["evict"].text
-    )
-    assert said["outbox after evict"].document["counts"]["processed"] == 18
+def test_what_was_forgotten_is_processed_again(said):
+    assert "18 ids were forgotten. A copy of such a message that still" in said["forget"].text
+    assert said["outbox after it"].document["counts"]["processed"] == 18
 
 
 def test_a_table_of_another_algorithm_is_refused(said):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from subprocess import CompletedProcess
 
@@ -10,6 +9,7 @@ import pytest
 
 from tests.integration.cli.folder import APP, Folder
 from tests.plugins.spark import Workplace
+from tests.unit.cli.shapes import document_of
 
 ON_STORE = ["--store", "sqlite:///verified.db", "--table", "bank", "--master", "local[2]"]
 RUN = ["run", "--app", "bank:app", *ON_STORE, "--messages", "log.jsonl", "--out", "outcomes", "--cascade"]
@@ -73,7 +73,7 @@ def test_changed_handlers_fail_with_exit_code_1_and_examples(commands):
 
 
 def test_machines_get_one_document(commands):
-    document = json.loads(commands.machine.stdout)
+    document = document_of(commands.machine.stdout, "verify")
 
     assert commands.machine.returncode == 1
     assert document["is_clean"] is False

@@ -88,6 +88,8 @@ def test_a_dry_run_says_what_would_go_and_cuts_nothing(place):
     assert [count.versions for count in told.counts] == [3]
     assert by_status(place.run(january, clock=MARCH)) == {("ShootingRange", "duplicate"): 3}
 
+    assert len(place.batches()) == 3  # the ledger has forgotten none
+
     # ... and what it says is what is cut when it is not dry
     assert cut(place, older_than=30 * DAY).counts == told.counts
 

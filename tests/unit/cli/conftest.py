@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Callable
@@ -11,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from eventstore import drive
 from runtime.cli import main
-from tests.unit.cli.stores import on_store, play
+from tests.unit.cli.shapes import document_of
+from tests.unit.cli.stores import on_store, play, work
 
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -24,11 +25,13 @@ class Said:
     code: int
     out: str
     err: str
+    arguments: tuple[str, ...]
 
     @property
     def document(self):
+        """The document that was printed, which is as docs/cli.md says."""
         assert self.out, self.err
-        return json.loads(self.out)
+        return document_of(self.out, *self.arguments)
 
 
 Consistent = Callable[..., Said]
@@ -50,7 +53,8 @@ def consistent(
         with pytest.raises(SystemExit) as ended:
             main(arguments)
         captured = capsys.readouterr()
-        return Said(int(ended.value.code or 0), _STYLE.sub("", captured.out), _STYLE.sub("", captured.err))
+        out, err = (_STYLE.sub("", each) for each in captured)
+        return Said(int(ended.value.code or 0), out, err, arguments)
 
     return call
 
@@ -61,3 +65,9 @@ def store(tmp_path: Path) -> str:
     url = f"sqlite:///{tmp_path}/store.db"
     on_store(url, play)
     return url
+
+
+@pytest.fixture
+def worked(tmp_path):
+    """Play a game with an algorithm, on the table of the store."""
+    return lambda *how, **more: drive(work(tmp_path, *how, **more))

@@ -221,7 +221,7 @@ def test_a_command_writes_for_its_owner_alone(consistent, store, usual_umask):
 def test_a_secret_on_the_command_line_draws_a_warning(consistent, secret, monkeypatch):
     monkeypatch.setattr("runtime.cli.commands.show.on_table", lambda *_: [])
 
-    said = consistent("streams", "--store", secret, "--table", "games")
+    said = consistent("show", "--store", secret, "--table", "games")
 
     assert "--store env:NAME" in said.err
     assert "c2VjcmV0" not in said.err + said.out
@@ -231,7 +231,7 @@ def test_a_secret_on_the_command_line_draws_a_warning(consistent, secret, monkey
 def test_no_secret_no_warning(consistent, store, monkeypatch, store_url):
     monkeypatch.setenv("STORE", "sqlite:///store.db")
 
-    assert consistent("streams", "--store", store_url, "--table", "games").err == ""
+    assert consistent("show", "--store", store_url, "--table", "games").err == ""
 
 
 def test_foreign_things_in_a_folder_of_outcomes_change_nothing(tmp_path):

@@ -116,7 +116,7 @@ REPOSITORY = Path(__file__).parents[3]
 
 def test_a_table_keeps_ids_whole(store, tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "runtime", "streams", "--store", store, "--table", "games"],
+        [sys.executable, "-m", "runtime", "show", "--store", store, "--table", "games"],
         env={"PYTHONPATH": str(REPOSITORY)}, cwd=tmp_path, capture_output=True, text=True, check=True,
     )  # fmt: skip
     rows = [line.split() for line in done.stdout.splitlines()[3:]]
@@ -140,7 +140,7 @@ def test_one_is_singular(number, noun, text):
 @pytest.mark.thorough
 def test_a_service_that_does_not_answer_is_said_and_nothing_else(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "ignore", "-m", "runtime", "streams",
+        [sys.executable, "-X", "dev", "-W", "ignore", "-m", "runtime", "show",
          "--store", "azurite://127.0.0.1:9", "--table", "games"],
         env={"PYTHONPATH": str(REPOSITORY)}, cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip

@@ -18,7 +18,7 @@ def test_it_is_one_sentence_that_says_where_the_trace_is(consistent, store, tmp_
 
     monkeypatch.setattr("runtime.cli.commands.show.on_table", broken)
 
-    said = consistent("streams", "--store", store, "--table", "games")
+    said = consistent("show", "--store", store, "--table", "games")
 
     assert said.code == 1
     assert said.err == (

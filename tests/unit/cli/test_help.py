@@ -12,11 +12,14 @@ import pytest
 import typer.main
 
 from runtime.cli.application import RENAMED, application
+from tests.unit.cli.shapes import shapes
 
 REPOSITORY = Path(__file__).parents[3]
 COMMANDS = [
+    "init",
     "demo",
     "lint",
+    "config",
     "run",
     "stream",
     "outcomes",
@@ -26,19 +29,13 @@ COMMANDS = [
     "batches",
     "truncate",
     "verify",
-    "streams",
     "show",
-    "stats",
+    "sql",
     "check",
-    "sweep",
-    "evict",
     "export",
     "import",
     "forget",
     "tokens",
-    "policy set",
-    "policy list",
-    "policy remove",
 ]
 HEAVY = ("pyspark", "py4j", "pandas", "numpy", "pyarrow", "azure", "aiohttp")
 
@@ -87,11 +84,8 @@ HELP = [
     "truncate --help",
     "demo --help",
     "verify --help",
-    "sweep --help",
-    "evict --help",
-    "stats --help",
+    "show --help",
     "tokens --help",
-    "policy set --help",
     "lint --rules",
 ]
 
@@ -151,7 +145,14 @@ def test_urls_and_defaults_are_whole(narrow, command):
 
 
 def test_the_first_sentence_of_each_command_is_whole(narrow):
-    assert "..." not in narrow().partition("Commands:")[2]
+    assert "..." not in narrow().partition("\n\nOptions:")[2]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_page_tells_what_each_command_prints_as_json(command):
+    told = {*shapes(), "letters redrive", "letters discard", "import"}
+
+    assert ("--json" in options(command)) == (command in told)
 
 
 def test_completion_of_the_shell(consistent):
@@ -163,3 +164,16 @@ def options(command):
     for word in command.split():
         found = found.commands[word]
     return {name for parameter in found.params for name in parameter.opts}
+
+
+@pytest.mark.parametrize("command", ["run", "stream", "publish", "truncate", "letters redrive"])
+def test_seldom_options_are_left_to_help_all(narrow, consistent, command):
+    usual = narrow(*command.split())
+    said = consistent(*command.split(), "--help-all").out
+
+    shown = set(re.findall(r"^  (?:-h, )?(--[a-z-]+)", usual, re.MULTILINE))
+    everything = set(re.findall(r"^  (?:-h, )?(--[a-z-]+)", said, re.MULTILINE))
+    assert len(shown - {"--help", "--help-all", "--env", "--json"}) <= 15
+    assert shown < everything == {name for name in options(command) if name.startswith("--")} | {"--help"}
+    assert "[spark] in consistent.toml:" in said or command == "publish"
+    assert max(map(len, said.splitlines())) <= 80

@@ -3,13 +3,16 @@
 Exit code 2 is for what was asked for wrongly, 1 for what turned out to be impossible.
 """
 
+import shlex
 import sqlite3
 import sys
+from contextlib import closing
 
 import pytest
 
 from runtime.cli import options
 from runtime.ledger.ledger import Ledger
+from tests.support.logs import GAME
 from tests.unit.cli.stores import NOW, on_store
 
 HEAD = """
@@ -46,12 +49,11 @@ ON_STORE = ["--store", "sqlite:///store.db", "--table", "games"]
 LOG = ["--messages", "log.jsonl"]
 RUN = ["run", *SAMPLE, *LOG, *ON_STORE, "--out", "out"]
 VERIFY = ["verify", *SAMPLE, *LOG, *ON_STORE]
-SWEEP = ["sweep", *SAMPLE, *ON_STORE, "--algorithm", "outbox", "--out", "out"]
 LOOKS = [
-    ["streams"],
+    ["show"],
     ["batches"],
     ["show", "ShootingRange", "g1"],
-    ["stats"],
+    ["show", "--stats"],
     ["truncate", "--older-than", "7d", "--yes"],
     ["truncate", "--older-than", "7d", "--dry-run"],
     ["verify", *SAMPLE, *LOG],
@@ -213,37 +215,145 @@ def test_a_log_that_is_none(consistent, store, command, log, code, sentence):
     told(consistent(*(log if word == "log.jsonl" else word for word in command)), code, sentence)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "sentence"),
-    [
-        (["nothing"], 2, "No such command"),
-        (["streams"], 2, "--store"),
-        (["streams", "--store", "sqlite:///store.db"], 2, "--table"),
-        (["streams", *ON_STORE, "--limit", "-1"], 2, "--limit"),
-        (["show", *ON_STORE, "ShootingRange", "1"], 1, "There is no stream of ShootingRange for 1"),
-        (["show", *ON_STORE, "ShootingRange", "1", "--version", "1", "--message", "m"], 2, "not both"),
-        (["truncate", *ON_STORE], 2, "--older-than AGE, --keep-last N"),
-        (["truncate", *ON_STORE, "--older-than", "soon"], 2, "30s, 15m, 24h, 7d or 2w"),
-        (["truncate", *ON_STORE, "--older-than", "3h"], 2, "--allow-young"),
-        (["truncate", *ON_STORE, "--keep-last", "0"], 2, "--keep-last"),
-        (["run", *SAMPLE, *LOG, *ON_STORE], 2, "--out"),
-        (["verify", *SAMPLE, *ON_STORE], 2, "--messages"),
-        ([*VERIFY, "--app", "samples.shooting_range"], 2, "MODULE:ATTRIBUTE"),
-        ([*VERIFY, "--sample", "0"], 2, "above 0 and up to 1"),
-        ([*VERIFY, "--sample", "many"], 2, "--sample"),
-        ([*VERIFY, "--master", "spark://host:7077"], 2, "SQLite"),
-        (["lint", "nowhere:app"], 2, "There is no module nowhere"),
-        (["lint", "runtime.clock"], 2, "There is no handler in runtime.clock"),
-        (["batches", *ON_STORE, "--abandon", "b7"], 1, "There is no batch b7"),
-        (["demo", "--log-only", "store.db"], 1, "is there already"),
-        (["stats", *ON_STORE, "--master", "lokal"], 2, "'lokal' is no master of Spark: write local[*]"),
-        (SWEEP, 1, "The table was processed with the algorithm state-based (batch b1)"),
-    ],
-)
-def test_what_other_commands_refuse(consistent, store, arguments, code, sentence):
-    on_store(store, lambda table: Ledger(table, NOW).begin("b1", "some input", "out"))
+REFUSED = """
+nothing                                            => 2 No such command
+show                                               => 2 --store
+show --store sqlite:///store.db                    => 2 --table
+show ON --limit -1                                 => 2 --limit
+show ON ShootingRange 1                            => 1 There is no stream of ShootingRange for 1
+show ON ShootingRange 1 --version 1 --message m    => 2 Give --version or --message, not both.
+show ON ShootingRange --version 1                  => 2 are for one object: give HANDLER and BUSINESS_ID
+show ON ShootingRange --stats                      => 2 leave HANDLER out
+show ON --stats --master lokal                     => 2 'lokal' is no master of Spark: write local[*]
+show ON --stats --token-table others               => 1 There is no table others
+show ON ShootingRange GAME --version 4             => 1 There is no version 4: the newest is 3.
+show ON ShootingRange GAME --message m9            => 1 No version that is kept was made by message m9.
+sql ON 'select * from outputs'                     => 2 --out
+sql ON 'select * from outputs' --out nowhere       => 1 --out
+sql ON @windows                                    => 2 there is @window, @stats
+sql ON selec                                       => 2 cannot be run: Parser Error: syntax error at or near "selec"
+sql ON 'select nothing from versions'              => 2 The statement cannot be run: Binder Error: Referenced column
+sql ON 'select 1' --as-of noon                     => 2 'noon' is no time: give a datetime, or text as 2026
+sql ON 'select * from state' --batch-id b          => 1 There is no batch b:
+sql ON 'select * from datasets'                    => 2 The statement cannot be run: Catalog Error: Table with name
+sql ON "select 'infinity'::timestamp"              => 2 The statement gives a timestamp
+sql ON 'select 1' APP                              => 2 With an app, say which handler's states are meant
+sql ON 'select 1' APP --handler X                  => 2 The app has no handler X
+sql ON 'select 1' --json --csv                     => 2 Give --json or --csv, not both.
+sql ON ''                                          => 2 one statement
+sql ON '  '                                        => 2 one statement
+sql ON ';'                                         => 2 one statement
+sql ON '/* nothing */'                             => 2 one statement
+sql ON 'select 1; select 2'                        => 2 one statement
+sql ON 'set threads = 1; select 1'                 => 2 one statement
+sql ON 'from state;;from state'                    => 2 one statement
+batches ON --abandon b7                            => 1 There is no batch b7
+batches ON --dry-run                               => 2 add one of them
+batches ON --prune                                 => 2 --prune and --older-than AGE go together
+batches ON --older-than 30d                        => 2 --prune and --older-than AGE go together
+letters ON --stream ShootingRange                  => 2 write HANDLER/BUSINESS_ID
+letters ON --stream /x                             => 2 write HANDLER/BUSINESS_ID
+letters ON --stream ShootingRange/                 => 2 write HANDLER/BUSINESS_ID
+letters discard ON                                 => 2 Say which letters: --message ID, --reason R,
+letters redrive ON APP --out out                   => 2 Say which letters: --message ID, --reason R,
+truncate ON                                        => 2 it has none: `consistent truncate --policy set` keeps some
+truncate ON --older-than soon                      => 2 30s, 15m, 24h, 7d or 2w
+truncate ON --older-than 3h                        => 2 --allow-young
+truncate ON --older-than 7d                        => 2 say --yes, or look first with --dry-run
+truncate ON --keep-last 0                          => 2 --keep-last
+truncate ON --handler ShootingRange --keep-last 1  => 2 say --policy set or remove
+truncate ON --older-than 9d --only documents       => 2 Say with --documents where
+truncate ON --older-than 9d --only ids             => 2 say with --algorithm which it is
+truncate ON APP --older-than 9d --algorithm tokens => 2 Ids are kept by the algorithms outbox and
+truncate ON APP --algorithm outbox --only versions => 2 kept by the algorithm state-based alone
+truncate ON APP --algorithm outbox                 => 2 give --app and --older-than AGE
+truncate ON --algorithm outbox --older-than 9d     => 2 give --app and --older-than AGE
+truncate ON APP --algorithm outbox --older-than 0s => 2 --allow-young
+truncate ON APP --algorithm outbox --older-than 9d --keep-last 1 => 2 Ids go by --older-than alone
+truncate ON APP --algorithm outbox --older-than 9d => 1 processed with the algorithm state-based (batch b1)
+truncate ON APP --algorithm outbox --documents x   => 2 Only the algorithm state-based stores documents
+truncate ON APP --algorithm outbox --older-than 9d --deduplication-table x => 2 leave it out with outbox
+truncate ON APP --algorithm deduplication-store --older-than 9d --deduplication-store sqlite:///no.db => 1 no store
+truncate ON --policy set                           => 2 --older-than AGE, --keep-last N or both, or --hold
+truncate ON --policy set --older-than 3h           => 2 Versions younger than 24h are kept
+truncate ON --policy set --allow-undated --hold    => 2 --older-than AGE, --keep-last N
+truncate ON --policy set --stream 7 --hold         => 2 give --handler too
+truncate ON --policy set --handler Typo --hold     => 2 Nothing in the table is of Typo
+truncate ON --policy set --handler Shooting --keep-last 1 => 2 Nothing in the table is of Shooting
+truncate ON --policy set --handler ShootingRange --stream 7 --hold => 2 Nothing in the table is of ShootingRange 7
+truncate ON --policy set --handler ShootingRange --stream GAME1 --hold => 2 Nothing in the table is of ShootingRange
+truncate ON --policy set --handler ShootingRange-GAME --hold => 2 Nothing in the table is of ShootingRange-
+truncate ON --policy set --older-than 9d --dry-run => 2 leave out --dry-run
+truncate ON --policy set --keep-last 1 --give-up-letters-older-than 9d => 2 leave out --dry-run
+truncate ON --policy remove --dry-run               => 2 leave out --dry-run
+truncate ON --policy remove                        => 2 There are no rules for the table
+truncate ON --policy remove --handler ShootingRange --stream 7 --hold => 2 There is no hold for ShootingRange 7
+forget ShootingRange GAME ON --json                => 2 say --yes, or look first with --dry-run
+forget ShootingRange nobody ON --yes               => 1 holds nothing of ShootingRange nobody
+forget ShootingRange GAME nobody ON --yes --json   => 1 ShootingRange nobody. Nothing was
+forget Nobody GAME ON --yes                        => 1 holds nothing of Nobody
+forget ShootingRange ON --yes                      => 2 BUSINESS_ID
+forget ShootingRange GAME ON --yes --out no        => 2 does not exist
+forget ShootingRange GAME ON --yes --token-table others => 1 There is no table others
+forget A b --store sqlite:///no.db --table games   => 1 There is no store
+run ON APP LOG                                     => 2 --out
+run ON APP LOG --out out --algorithm perhaps       => 2 'outbox'
+run ON APP LOG --out out --algorithm outbox --late process => 2 nothing is too late
+run ON APP LOG --out out --algorithm outbox --on-difference fail => 2 nothing is replayed
+run ON APP LOG --out out --token-table other       => 2 Only the algorithm tokens uses a token store: leave it out with
+run ON APP LOG --out out --algorithm outbox --deduplication-table games => 2 leave it out with outbox.
+run ON APP LOG --out out --algorithm tokens --deduplication-store sqlite:///store.db => 2 leave it out with tokens.
+run ON APP LOG --out out --algorithm deduplication-store --token-store sqlite:///ids.db => 2 uses a token store
+run ON APP LOG --out out --algorithm tokens --token-store memory: => 2 one process
+run ON APP LOG --out out --algorithm tokens --token-store nowhere => 2 forms that are known
+run ON APP LOG --out out --algorithm outbox --documents x => 2 Only the algorithm state-based stores documents
+run ON APP LOG --out out --remote sc://far.away    => 2 the workers of sc://far.away may run on others
+run ON APP --out out --unfinished 1h               => 2 State-based, no outputs are stored that could be swept
+run ON APP --out out --unfinished 1h LOG           => 2 or there is --unfinished too
+run ON APP --out out --unfinished 1h --algorithm outbox => 1 processed with the algorithm state-based (batch b1)
+run APP --store sqlite:///no.db --table games --out out --unfinished 1h --algorithm outbox => 1 There is no table games
+run ON APP --table others --out out --unfinished 1h --algorithm outbox => 1 There is no table others in
+tokens ON APP --out out                            => 2 --messages
+tokens ON APP --out out --messages no.parquet      => 1 There is no log
+verify ON APP                                      => 2 --messages
+verify ON LOG --app samples.shooting_range         => 2 MODULE:ATTRIBUTE
+verify ON APP LOG --sample 0                       => 2 above 0 and up to 1
+verify ON APP LOG --sample many                    => 2 --sample
+verify ON APP LOG --master spark://host:7077       => 2 SQLite
+lint nowhere:app                                   => 2 There is no module nowhere
+lint runtime.clock                                 => 2 There is no handler in runtime.clock
+outcomes --out foo://bucket/out                    => 2 Use a path, a url that pyarrow knows, or install fsspec
+outcomes --out log.jsonl                           => 1 log.jsonl is a file: name the folder that batches write
+outcomes --out nowhere => 1 There are no outcomes in nowhere: `consistent run --out nowhere` writes them.
+outcomes --out folder                              => 1 There are no outcomes
+outcomes --out folder --batch-id b                 => 1 There are no outcomes of batch b in folder
+outcomes --out folder --export no/x.jsonl          => 1 no/x.jsonl cannot be written: there is no folder no.
+outcomes --out folder --status dead                => 2 '--status': 'dead' is not one of 'processed', 'duplicate'
+demo --log-only store.db                           => 1 is there already
+demo --games 3 --messages 40                       => 2 go with --log-only LOG
+demo --master lokal                                => 2 'lokal' is no master of Spark: write local[*]
+"""
+WORDS = {"ON": ON_STORE, "APP": SAMPLE, "LOG": LOG}
 
-    told(consistent(*arguments), code, sentence)
+
+@pytest.mark.parametrize("line", REFUSED.strip().splitlines())
+def test_what_other_commands_refuse(consistent, store, tmp_path, line):
+    on_store(store, lambda table: Ledger(table, NOW).begin("b1", "some input", "out"))
+    command, _, refusal = line.partition(" => ")
+    code, _, sentence = refusal.partition(" ")
+    spelled = shlex.split(command.replace("GAME", GAME))
+    before = contents(tmp_path)
+
+    told(consistent(*(each for word in spelled for each in WORDS.get(word, [word]))), int(code), sentence)
+
+    assert contents(tmp_path) == before
+
+
+def contents(folder):
+    """Return the names of the files, and all that the store holds."""
+    names = {path.name for path in folder.rglob("*") if not path.name.startswith(("store.db-", "."))}
+    with closing(sqlite3.connect(folder / "store.db")) as file:
+        return names, list(file.iterdump())
 
 
 @pytest.mark.parametrize("command", LOOKS)
@@ -292,10 +402,10 @@ def test_a_stream_that_cannot_begin(consistent, option, value, sentence):
 def test_store_and_table_may_come_from_the_environment_and_options_count_more(consistent, store, monkeypatch):
     monkeypatch.setenv("CONSISTENT_STORE", store)
     monkeypatch.setenv("CONSISTENT_TABLE", "games")
-    assert consistent("streams").code == 0
+    assert consistent("show").code == 0
 
     monkeypatch.setenv("CONSISTENT_STORE", "nowhere")
-    assert consistent("streams", "--store", store).code == 0
+    assert consistent("show", "--store", store).code == 0
 
 
 def test_a_secret_in_a_store_url_is_never_printed(consistent):
@@ -305,7 +415,7 @@ def test_a_secret_in_a_store_url_is_never_printed(consistent):
         f"https://a.table.core.windows.net/?sig{secret}",
         f"x:{secret}",
     ):
-        said = consistent("streams", "--store", url, "--table", "no table")
+        said = consistent("show", "--store", url, "--table", "no table")
 
         assert said.code == 2
         assert secret not in said.err + said.out

@@ -144,7 +144,7 @@ def test_a_model_with_a_rule_of_its_own_is_not_plain_and_a_flat_one_of_scalars_i
         (StrictInt, 0),
         (Annotated[int, Field(ge=0)], 0),
         (Annotated[int, AfterValidator(abs)], 0),
-        (Annotated[int, PlainSerializer(lambda value: -value)], 0),
+        (Annotated[int, PlainSerializer(abs)], 0),
         (int, Field(0, alias="n")),
         (int, Field(0, validation_alias=AliasChoices("n", "m"))),
         (int, Field(0, exclude=True)),
@@ -195,9 +195,6 @@ def test_what_survives_comes_back_as_the_same_values_and_bytes(update, how):
     except CodecError:
         return
     if not plain_of(codec.model_type).survives(model, encoded):
-        assert how != "copied" or any(
-            type(value) is not type(whole.__dict__[name]) for name, value in update.items()
-        )
         return
 
     decoded, again = codec.canonical(model, encoded)
@@ -206,6 +203,22 @@ def test_what_survives_comes_back_as_the_same_values_and_bytes(update, how):
     assert repr(decoded.__dict__) == repr(model.__dict__)
     assert [type(value) for value in decoded.__dict__.values()] == [*map(type, model.__dict__.values())]
     assert decoded.model_fields_set == model.model_fields_set
+
+
+@pytest.mark.parametrize(
+    ("fields", "survives"),
+    [
+        ({}, True),
+        ({"most": -(2**70), "note": "é"}, True),
+        ({"name": "x" * 4000}, False),
+        ({"most": 10**4200}, False),
+    ],
+)
+def test_a_state_survives_unless_its_text_is_so_long_that_pydantic_may_not_read_an_integer(fields, survives):
+    codec = Codec(Scalars)
+    whole = codec.decode(codec.encode(Scalars(**fields)))
+
+    assert plain_of(Scalars).survives(whole, codec.write(whole)) == survives
 
 
 class WithCache(Scalars):

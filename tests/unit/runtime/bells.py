@@ -1,4 +1,4 @@
-"""Bells in towers: a handler that counts how often its bell rang, which tests vary to be another version of the code."""
+"""Bells in towers: a handler that counts how often its bell rang, which tests vary to be newer code."""
 
 from handlers import Context, Handler, Message, State, handles
 from runtime.messages.envelope import Envelope

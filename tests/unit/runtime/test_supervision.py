@@ -19,9 +19,11 @@ from pydantic import field_validator
 from eventstore import connect, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime import Processor
+from runtime.algorithms.choice import AlgorithmName
 from runtime.batch_options import BatchOptions
 from runtime.ledger.batch import BatchContext
 from runtime.messages.envelope import Envelope, Envelopes
+from runtime.messages.outcome import Outcome
 from runtime.messages.parsing import prepare_all
 from runtime.spark.worker import job as supervising
 from runtime.spark.worker.job import FoldJob
@@ -44,10 +46,6 @@ def _for_ever_whatever_comes() -> None:
             _for_ever()
 
 
-def _asleep() -> None:
-    time.sleep(60)
-
-
 def _raise(error: BaseException) -> Callable[[], None]:
     def run() -> None:
         raise error
@@ -65,7 +63,7 @@ DEEDS: dict[str, Callable[[], object]] = {
     "nothing": lambda: None,
     "loop": _for_ever,
     "loop and catch": _for_ever_whatever_comes,
-    "sleep": _asleep,
+    "sleep": lambda: time.sleep(60),
     "cancel": _raise(asyncio.CancelledError()),
     "generator exit": _raise(GeneratorExit()),
     "interrupt": _raise(KeyboardInterrupt()),
@@ -117,21 +115,13 @@ def log(*deeds: str) -> list[dict[str, object]]:
 
 
 def fold(
-    tmp_path: Path, *deeds: str, algorithm: str = "state-based", seconds: float = QUICK
+    tmp_path: Path, *deeds: str, algorithm: AlgorithmName = "state-based", seconds: float = QUICK
 ) -> list[tuple[str, str | None]]:
     """Handle messages in this process, as a worker does, and return status or reason with the error of each."""
-    job = FoldJob(
-        app,
-        f"sqlite:///{tmp_path}/store.db",
-        "rooms",
-        BatchContext("night"),
-        BatchOptions(
-            algorithm=algorithm,  # type: ignore[arg-type]
-            handler_timeout=timedelta(seconds=seconds),
-            worker_memory=MEMORY,
-        ),
-        is_supervised=True,
-    )
+    timeout = timedelta(seconds=seconds)
+    options = BatchOptions(algorithm=algorithm, handler_timeout=timeout, worker_memory=MEMORY)
+    store = f"sqlite:///{tmp_path}/store.db"
+    job = FoldJob(app, store, "rooms", BatchContext("night"), options, is_supervised=True)
     rows = [row for batch in job.fold(routed(app, log(*deeds))) for row in batch.to_pylist()]
     return [(row["reason"] or row["status"], row["error"]) for row in rows]
 
@@ -155,28 +145,29 @@ def test_a_handler_that_hangs_is_interrupted(tmp_path, deed, algorithm):
     assert fold(tmp_path, "nothing", deed, "nothing", algorithm=algorithm)[1] == found[1]
 
 
+def parsed(*rooms: str) -> list[str]:
+    """Return what becomes of messages to rooms when they are parsed."""
+    bodies = [f'{{"room":"{room}","deed":"nothing"}}' for room in rooms]
+    given = Envelopes.of([Envelope(f"m-{number}", "Do", body) for number, body in enumerate(bodies)])
+    with Watch(QUICK) as watch:
+        messages = prepare_all(supervised(app, watch).handlers["Doer"], "hall", given).messages
+    return [f"{each.reason}: {each.error}" if isinstance(each, Outcome) else "ready" for each in messages]
+
+
 @pytest.mark.parametrize("deed", ["loop", "sleep"])
 def test_a_validator_that_hangs_is_interrupted(deed):
-    bodies = [f'{{"room":"{room}","deed":"nothing"}}' for room in ("hall", deed, deed, "hall")]
-    given = Envelopes.of([Envelope(f"m-{number}", "Do", body) for number, body in enumerate(bodies)])
+    first, *hung, last = parsed("hall", deed, deed, "hall")
 
-    with Watch(QUICK) as watch:
-        handler = supervised(app, watch).handlers["Doer"]
-        messages = prepare_all(handler, "hall", given).messages
-
-    assert [getattr(each, "reason", None) for each in messages] == [None, *["handler_timeout"] * 2, None]
-    assert "validators of the message took longer than 0.4 s" in str(messages[1])
+    assert (first, last) == ("ready", "ready")
+    for each in hung:
+        assert each.startswith("handler_timeout: ")
+        assert "validators of the message took longer than 0.4 s" in each
 
 
 def test_messages_that_take_long_together_are_parsed():
-    bodies = [f'{{"room":"pause {number}","deed":"nothing"}}' for number in range(6)]
-    given = Envelopes.of([Envelope(f"m-{number}", "Do", body) for number, body in enumerate(bodies)])
+    found = parsed(*(f"pause {number}" for number in range(6)))
 
-    with Watch(QUICK) as watch:
-        handler = supervised(app, watch).handlers["Doer"]
-        messages = prepare_all(handler, "hall", given).messages
-
-    assert {str(getattr(each, "reason", None)) for each in messages} == {"business_id_mismatch"}
+    assert {each.partition(":")[0] for each in found} == {"business_id_mismatch"}
 
 
 @pytest.mark.parametrize("deed", OF_BASE)
@@ -250,47 +241,27 @@ def test_on_a_retry_a_copy_that_something_else_has_killed_convicts_nobody(tmp_pa
 async def forward(_: object) -> None: ...
 
 
-def consume(deed: str) -> str | None:
-    processor = Processor(
-        app, drive(connect("memory:").table("rooms")), forward, handler_timeout=timedelta(seconds=QUICK)
-    )
-    body = f'{{"room":"hall","deed":"{deed}"}}'
-    (outcome,) = drive(processor.process(Envelope("m-1", "Do", body)))
+def consume(deed: str = "nothing", room: str = "hall") -> str | None:
+    """Return what a consumer says of a message, once it has handled another one after it."""
+    table, timeout = drive(connect("memory:").table("rooms")), timedelta(seconds=QUICK)
+    processor = Processor(app, table, forward, handler_timeout=timeout)
+    (outcome,) = drive(processor.process(Envelope("m-1", "Do", f'{{"room":"{room}","deed":"{deed}"}}')))
     (good,) = drive(processor.process(Envelope("m-2", "Do", '{"room":"hall","deed":"nothing"}')))
     assert good.status == "processed"
     return outcome.reason
 
 
-@pytest.mark.parametrize("deed", OF_BASE)
-def test_nor_does_a_validator_stop_a_consumer(deed):
-    processor = Processor(app, drive(connect("memory:").table("rooms")), forward)
-
-    (outcome,) = drive(processor.process(Envelope("m-1", "Do", f'{{"room":"{deed}","deed":"nothing"}}')))
-
-    assert outcome.reason == "invalid_body"
-
-
 @pytest.mark.usefixtures("_own_alarm")
-@pytest.mark.parametrize("deed", HANGING)
-def test_a_consumer_goes_on_after_a_handler_that_hangs(deed):
-    assert consume(deed) == "handler_timeout"
-    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
-
-
-@pytest.mark.usefixtures("_own_alarm")
-def test_a_consumer_goes_on_after_a_validator_that_hangs():
-    table = drive(connect("memory:").table("rooms"))
-    processor = Processor(app, table, forward, handler_timeout=timedelta(seconds=QUICK))
-
-    (outcome,) = drive(processor.process(Envelope("m-1", "Do", '{"room":"sleep","deed":"nothing"}')))
-
-    assert outcome.reason == "handler_timeout"
+@pytest.mark.parametrize("given", [*({"deed": deed} for deed in HANGING), {"room": "sleep"}], ids=str)
+def test_a_consumer_goes_on_after_a_handler_or_a_validator_that_hangs(given):
+    assert consume(**given) == "handler_timeout"
     assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
 
 
 @pytest.mark.parametrize("deed", OF_BASE)
 def test_a_consumer_goes_on_after_what_ends_programs(deed):
     assert consume(deed) == "handler_error"
+    assert consume(room=deed) == "invalid_body"
 
 
 def test_a_consumer_is_stopped_by_who_interrupts_it():

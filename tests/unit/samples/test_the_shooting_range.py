@@ -2,6 +2,8 @@
 
 from uuid import UUID
 
+import pytest
+
 from handlers.testing import HandlerSpec, check_determinism
 from samples.shooting_range import app
 from samples.shooting_range.domain import (
@@ -24,22 +26,17 @@ def fire_at(position: int) -> FireAt:
     return FireAt(game_id=GAME, position=position)
 
 
-def test_a_new_round_puts_the_target_where_the_message_says():
-    HandlerSpec(ShootingRange).when(StartNewRound(game_id=GAME, position=7)).then(
-        publishes=[], state=ShootingRangeData(target_position=7)
-    )
+def test_a_new_round_puts_the_target_where_the_message_says_and_forgets_attempts():
+    for spec in (HandlerSpec(ShootingRange), range_with_target_at_7.given(fire_at(1))):
+        spec.when(StartNewRound(game_id=GAME, position=7)).then(
+            publishes=[], state=ShootingRangeData(target_position=7, number_of_attempts=0)
+        )
 
 
-def test_a_shot_at_the_target_hits():
-    range_with_target_at_7.with_guids(SHOT).when(fire_at(7)).then(
-        publishes=[Hit(id=SHOT, game_id=GAME)],
-        state=ShootingRangeData(target_position=7, number_of_attempts=1),
-    )
-
-
-def test_a_shot_elsewhere_misses():
-    range_with_target_at_7.with_guids(SHOT).when(fire_at(8)).then(
-        publishes=[Missed(id=SHOT, game_id=GAME)],
+@pytest.mark.parametrize(("position", "told"), [(7, Hit), (8, Missed)])
+def test_a_shot_at_the_target_hits_and_one_elsewhere_misses(position, told):
+    range_with_target_at_7.with_guids(SHOT).when(fire_at(position)).then(
+        publishes=[told(id=SHOT, game_id=GAME)],
         state=ShootingRangeData(target_position=7, number_of_attempts=1),
     )
 
@@ -54,12 +51,6 @@ def test_a_shot_that_is_delivered_again_after_the_target_moved_gives_the_same_hi
     # The article's counterexample to storing only the newest state: the shot would miss the target that moved.
     range_with_target_at_7.when(fire_at(7)).then(publishes=[Hit]).redelivered(
         fire_at(1), fire_at(7), fire_at(7)
-    )
-
-
-def test_a_new_round_forgets_the_attempts_of_the_one_before():
-    range_with_target_at_7.given(fire_at(1)).when(StartNewRound(game_id=GAME, position=7)).then(
-        publishes=[], state=ShootingRangeData(target_position=7, number_of_attempts=0)
     )
 
 

@@ -115,20 +115,6 @@ def test_nothing_is_discarded_where_nobody_can_be_asked(consistent, refused):
     assert len(ids(consistent("letters", *ON_STORE, "--json"))) == 3
 
 
-@pytest.mark.parametrize("command", [["letters", "discard"], ["letters", "redrive", *APP]])
-def test_nothing_is_meant_when_nothing_was_said(consistent, refused, command):
-    said = consistent(*command, *ON_STORE)
-
-    assert (said.code, "Say which letters: --message ID, --reason R," in said.err) == (2, True)
-
-
-@pytest.mark.parametrize("stream", ["ShootingRange", "/x", "ShootingRange/"])
-def test_what_names_no_stream_is_refused(consistent, refused, stream):
-    said = consistent("letters", *ON_STORE, "--stream", stream)
-
-    assert (said.code, "write HANDLER/BUSINESS_ID" in said.err) == (2, True)
-
-
 @pytest.mark.parametrize("options", [["--publish", "ftp://x"], ["--map", "Hit=hits"]])
 def test_a_target_that_cannot_be_is_refused_before_a_redrive(consistent, refused, options):
     said = consistent("letters", "redrive", *APP, *ON_STORE, "--out", "outcomes", "--all", *options)
@@ -185,7 +171,7 @@ def test_an_object_that_has_only_letters_has_no_newest_version(consistent, store
 
     document = consistent("show", *ON_STORE, "ShootingRange", alone, "--json").document
     assert (document["newest_version"], document["newest"], document["letters"]) == (0, None, 1)
-    streams = consistent("streams", *ON_STORE, "--prefix", alone, "--json").document["streams"]
+    streams = consistent("show", *ON_STORE, "--prefix", alone, "--json").document["streams"]
     assert [each["newest"] for each in streams] == [None]
 
 

@@ -43,14 +43,6 @@ def test_a_link_to_the_folder_of_a_demo_is_left_alone(tmp_path):
     assert (tmp_path / "elsewhere" / ".made-by-consistent-demo").exists()
 
 
-def test_what_is_no_master_is_refused_before_there_is_a_folder(consistent, tmp_path):
-    said = consistent("demo", "--master", "lokal")
-
-    assert said.code == 2
-    assert "'lokal' is no master of Spark: write local[*]" in said.err
-    assert list(tmp_path.iterdir()) == []
-
-
 SHOOTING_RANGE = ["demo", "--games", "3", "--messages", "40"]
 
 
@@ -86,11 +78,6 @@ def test_the_same_seed_gives_the_same_log(consistent, tmp_path):
 
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
     assert (tmp_path / "a.jsonl").read_bytes() != (tmp_path / "c.jsonl").read_bytes()
-
-
-def test_the_shape_of_a_log_goes_with_a_log(consistent, tmp_path):
-    assert consistent(*SHOOTING_RANGE).code == 2
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_shuffled_log_is_in_another_order(consistent, tmp_path):

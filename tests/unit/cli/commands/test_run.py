@@ -120,34 +120,6 @@ def test_the_algorithm_and_where_its_store_is(consistent, begun, tmp_path):
     assert begun.options.token_store is None, "that is the table of the states"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--algorithm", "perhaps"], "'outbox'"),
-        (["--algorithm", "outbox", "--late", "process"], "nothing is too late"),
-        (["--algorithm", "outbox", "--on-difference", "fail"], "nothing is replayed"),
-        (
-            ["--token-table", "other"],
-            "Only the algorithm tokens uses a token store: leave it out with state-based.",
-        ),
-        (["--algorithm", "outbox", "--deduplication-table", "games"], "leave it out with outbox."),
-        (
-            ["--algorithm", "tokens", "--deduplication-store", "sqlite:///store.db"],
-            "leave it out with tokens.",
-        ),
-        (["--algorithm", "deduplication-store", "--token-store", "sqlite:///ids.db"], "uses a token store"),
-        (["--algorithm", "tokens", "--token-store", "memory:"], "one process"),
-        (["--algorithm", "tokens", "--token-store", "nowhere"], "forms that are known"),
-    ],
-)
-def test_what_does_not_go_with_an_algorithm_is_wrong_usage(consistent, begun, arguments, sentence):
-    said = consistent(*REQUIRED, *arguments)
-
-    assert said.code == 2
-    assert sentence in said.err
-    assert "Traceback" not in said.err
-
-
 def test_the_id_that_is_printed_is_the_one_that_is_begun(consistent, begun):
     said = consistent(*REQUIRED)
 
@@ -159,23 +131,18 @@ def test_a_server_of_spark_connect_takes_the_place_of_a_master(consistent, begun
     assert begun.master == "sc://127.0.0.1:15002"
 
 
-def test_an_sqlite_file_is_not_seen_by_a_server_of_another_machine(consistent, begun):
-    said = consistent(*REQUIRED, "--remote", "sc://far.away", "--algorithm", "outbox")
-    assert (said.code, "the workers of sc://far.away may run on others" in said.err) == (2, True)
-
-
 KEY = bytes(range(48, 48 + KEY_BYTES))
 PLACE = ["--store", "sqlite:///store.db", "--table", TABLE]
 
 
 COMMANDS = [
     ["batches"],
-    ["streams"],
-    ["stats"],
+    ["show"],
+    ["show", "--stats"],
     ["check"],
     ["letters"],
-    ["stats"],
-    ["policy", "list"],
+    ["show", "--stats"],
+    ["truncate", "--policy", "list"],
     ["export", "--to", "export"],
     ["show", "LeaderBoard", "7d444840-9dc0-11d1-b245-5ffdce74fad2"],
     [

@@ -1,4 +1,4 @@
-"""`consistent show` and `consistent streams`: versions of one business object, and the objects of a table."""
+"""`consistent show`: the objects of a table, the versions of one, and how much there is of all."""
 
 import json
 import sqlite3
@@ -34,16 +34,9 @@ def test_the_same_as_json(consistent, store):
     assert document["newest_version"] == 3
     assert document["kept_from"] == 1
     assert [each["version"] for each in document["versions"]] == [1, 2, 3]
-    assert document["versions"][1] == {
-        "version": 2,
-        "message_id": message_id(2),
-        "type": "FireAt",
-        "now": "2026-03-01T12:00:00Z",
-        "enqueued_at": None,
-        "batch": None,
-        "changed": True,
-        "state": {"target_position": 40, "number_of_attempts": 1},
-    }
+    second = document["versions"][1]
+    assert (second["message_id"], second["type"], second["changed"]) == (message_id(2), "FireAt", True)
+    assert second["state"] == {"target_position": 40, "number_of_attempts": 1}
     assert document["state"] == document["versions"][-1]["state"]
 
 
@@ -87,19 +80,6 @@ def test_a_business_id_in_another_spelling_is_found(consistent, store):
     said = consistent("show", *ON_STORE, "ShootingRange", spelled, "--json")
 
     assert said.document["business_id"] == GAME
-
-
-@pytest.mark.parametrize(
-    ("which", "sentence"),
-    [
-        (["--version", "4"], "There is no version 4: the newest is 3."),
-        (["--message", "m9"], "No version that is kept was made by message m9."),
-    ],
-)
-def test_a_version_that_is_not_there(consistent, store, which, sentence):
-    said = consistent(*SHOW, *which)
-
-    assert (said.code, said.err) == (1, f"Error: {sentence}\n")
 
 
 VALUES = {
@@ -181,51 +161,43 @@ def keys(said):
 
 
 def test_all_streams_are_listed_in_the_order_of_their_keys(consistent, store):
-    said = consistent("streams", *ON_STORE, "--json")
+    said = consistent("show", *ON_STORE, "--json")
 
     assert keys(said) == [("LeaderBoard", GAME), ("ShootingRange", OTHER_GAME), ("ShootingRange", GAME)]
     assert not said.document["more"]
 
 
 def test_a_stream_is_described_by_its_header(consistent, store):
-    said = consistent("streams", *ON_STORE, "--handler", "ShootingRange", "--prefix", "7d44", "--json")
+    said = consistent("show", "ShootingRange", *ON_STORE, "--prefix", "7d44", "--json")
 
-    assert said.document["streams"] == [
-        {
-            "handler": "ShootingRange",
-            "business_id": GAME,
-            "versions": 3,
-            "kept_from": 1,
-            "runs": 1,
-            "newest": "2026-03-01T12:00:00Z",
-            "horizon": None,
-        }
-    ]
+    (stream,) = said.document["streams"]
+    assert (stream["business_id"], stream["versions"], stream["runs"]) == (GAME, 3, 1)
+    assert (stream["newest"], stream["horizon"]) == ("2026-03-01T12:00:00Z", None)
 
 
 def test_a_prefix_needs_no_handler(consistent, store):
-    assert keys(consistent("streams", *ON_STORE, "--prefix", "0000", "--json")) == [
+    assert keys(consistent("show", *ON_STORE, "--prefix", "0000", "--json")) == [
         ("ShootingRange", OTHER_GAME)
     ]
 
 
 def test_what_is_over_the_limit_is_said_to_be_there(consistent, store):
-    said = consistent("streams", *ON_STORE, "--limit", "2")
+    said = consistent("show", *ON_STORE, "--limit", "2")
 
     assert said.out.count(GAME) + said.out.count(OTHER_GAME) == 2
     assert "There are more than these 2" in said.out
-    assert consistent("streams", *ON_STORE, "--limit", "2", "--json").document["more"]
+    assert consistent("show", *ON_STORE, "--limit", "2", "--json").document["more"]
 
 
 def test_no_limit_shows_all(consistent, store):
-    assert len(keys(consistent("streams", *ON_STORE, "--limit", "0", "--json"))) == 3
+    assert len(keys(consistent("show", *ON_STORE, "--limit", "0", "--json"))) == 3
 
 
 def test_a_table_without_such_streams_says_so(consistent, store):
-    said = consistent("streams", *ON_STORE, "--handler", "Nobody")
+    said = consistent("show", "Nobody", *ON_STORE)
 
     assert (said.code, said.out) == (0, "There are no such streams.\n")
-    assert consistent("streams", *ON_STORE, "--handler", "Nobody", "--json").document == {
+    assert consistent("show", "Nobody", *ON_STORE, "--json").document == {
         "streams": [],
         "more": False,
     }
@@ -241,16 +213,16 @@ OF_ANOTHER = f"ShootingRange-{FIRST}"
         *(("show", name, REST) for name in (OF_ANOTHER, "", " ShootingRange", "Shooting.Range", "7", "É")),
         ("forget", OF_ANOTHER, REST, "--yes"),
         ("forget", OF_ANOTHER, REST, "--dry-run"),
-        ("streams", "--handler", OF_ANOTHER),
-        ("streams", "--handler", ""),
+        ("show", OF_ANOTHER),
+        ("show", ""),
         ("sql", "select * from state", "--handler", OF_ANOTHER),
         ("sql", "select * from versions", "--handler", OF_ANOTHER, "--id", REST),
         ("letters", "--handler", OF_ANOTHER),
         ("letters", "--stream", f"{OF_ANOTHER}/{REST}"),
         ("letters", "discard", "--stream", f"{OF_ANOTHER}/{REST}", "--yes"),
-        ("policy", "set", "--handler", OF_ANOTHER, "--older-than", "9d"),
-        ("policy", "set", "--handler", OF_ANOTHER, "--stream", REST, "--hold"),
-        ("policy", "remove", "--handler", OF_ANOTHER, "--stream", REST, "--hold"),
+        ("truncate", "--policy", "set", "--handler", OF_ANOTHER, "--older-than", "9d"),
+        ("truncate", "--policy", "set", "--handler", OF_ANOTHER, "--stream", REST, "--hold"),
+        ("truncate", "--policy", "remove", "--handler", OF_ANOTHER, "--stream", REST, "--hold"),
     ],
     ids=" ".join,
 )
@@ -265,5 +237,56 @@ def test_what_is_no_handlers_name_is_refused_and_never_that_of_another(consisten
     said = consistent(*command, *ON_STORE)
 
     assert (said.code, said.out) == (2, "")
-    assert "no handler's name" in said.err or command[0] == "policy"
+    assert "no handler's name" in said.err or command[0] == "truncate"
     assert dump() == before
+
+
+# How much there is of all.
+
+
+def test_stats_count_what_is_there_and_what_is_unfinished(consistent, worked):
+    with pytest.raises(ConnectionError):
+        worked("tokens", fails=True)
+
+    document = consistent("show", "--stats", *ON_STORE, "--quick", "--json").document
+
+    (counted,) = document["handlers"]
+    assert [counted[name] for name in ("objects", "versions", "kept", "unfinished")] == [1, 2, 1, 1]
+    assert (document["live_tokens"], "others" in document) == (2, False)
+    said = consistent("show", "--stats", *ON_STORE, "--quick")
+    assert ["ShootingRange", "tokens", "1", "2", "1", "1", "0", "-"] in [
+        line.split() for line in said.out.splitlines()
+    ]
+    assert "Live tokens: 2" in said.out
+
+
+def test_stats_of_a_state_based_table(consistent, store):
+    document = consistent("show", "--stats", *ON_STORE, "--json").document
+
+    found = [(each["handler"], each["versions"], each["kept"]) for each in document["handlers"]]
+    assert found == [("LeaderBoard", 2, 2), ("ShootingRange", 4, 4)]
+    assert document["live_tokens"] == 0
+    assert {each["oldest"] for each in document["handlers"]} == {"2026-03-01T12:00:00Z"}
+    assert [each["rows"] for each in document["handlers"]] == [1, 2]
+    assert document["others"] == {"rows": 0, "bytes": 0}
+    assert "Beside these: 0 rows of the ledger" in consistent("show", "--stats", *ON_STORE).out
+
+
+def test_stats_of_a_table_that_holds_nothing(consistent, tmp_path):
+    async def nothing(_table): ...
+
+    on_store(f"sqlite:///{tmp_path}/store.db", nothing)
+
+    said = consistent("show", "--stats", *ON_STORE)
+    assert said.out == "The table games holds no business objects and no tokens.\n"
+
+
+def test_stats_do_not_count_tokens_where_they_are_not(consistent, worked, tmp_path):
+    there = ["--token-store", "sqlite:///other.db", "--token-table", "seen"]
+    worked("tokens", f"tokens in seen of sqlite:///{tmp_path}/other.db", elsewhere=True)
+
+    said = consistent("show", "--stats", *ON_STORE)
+
+    assert (said.code, said.out) == (1, "")
+    assert "say with --token-store and --token-table where the tokens are" in said.err
+    assert consistent("show", "--stats", *ON_STORE, *there, "--json").document["live_tokens"] == 1

@@ -1,39 +1,40 @@
-"""Policies, and the report of a truncation."""
+"""`consistent truncate`: policies, documents, ids, and the report on versions."""
 
+import asyncio
 import io
-import json
+import re
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from eventstore import connect
+from runtime.cli import options
 from runtime.cli.commands.truncate import TruncationReport
 from runtime.clock import system_clock
 from runtime.leases import Leases
 from runtime.spark.truncation import TruncatedCount
 from tests.support.logs import GAME
-from tests.unit.cli.stores import on_store
+from tests.unit.cli.stores import TABLE, on_store
+from tests.unit.runtime.documents.letters_desk import Office, ask
 
-ON_STORE = ["--store", "sqlite:///store.db", "--table", "games"]
-
-
+ON_STORE = ["--store", "sqlite:///store.db", "--table", TABLE]
 GAMES = ["--handler", "ShootingRange"]
+IDS_ELSEWHERE = ["--deduplication-store", "sqlite:///other.db", "--deduplication-table", "seen"]
+IDS = ["truncate", "--app", "samples.shooting_range:app", *ON_STORE]
+BY_STORE = [*IDS, "--algorithm", "deduplication-store"]
+AT_ONCE = ["--older-than", "0s", "--allow-young"]
+DOCUMENTS = ["truncate", *ON_STORE, "--documents", "documents"]
 
 
 @pytest.fixture
 def policy(consistent, store):
-    """Call a command of `policy`, and return what it said."""
-
-    def call(verb, *options):
-        return consistent("policy", verb, *ON_STORE, *options)
-
-    return call
+    """Do something with the policies, and return what was said."""
+    return lambda verb, *more: consistent("truncate", "--policy", verb, *ON_STORE, *more)
 
 
 def listed(policy):
-    return {
-        (each["handler"], each["stream"]): each
-        for each in json.loads(policy("list", "--json").out)["policies"]
-    }
+    return {(each["handler"], each["stream"]): each for each in policy("list", "--json").document["policies"]}
 
 
 def test_a_table_has_none_at_first(policy):
@@ -70,44 +71,144 @@ def test_rules_and_hold_are_set_and_removed_apart(policy):
     assert listed(policy) == {}
 
 
-@pytest.mark.parametrize(
-    ("verb", "options", "sentence"),
-    [
-        ("set", [], "--older-than AGE, --keep-last N or both, or --hold"),
-        ("set", ["--older-than", "3h"], "Versions younger than 24h are kept"),
-        ("set", ["--allow-undated", "--hold"], "--older-than AGE, --keep-last N"),
-        ("set", ["--stream", "7", "--hold"], "give --handler too"),
-        ("set", ["--handler", "Typo", "--hold"], "Nothing in the table is of Typo"),
-        ("set", ["--handler", "Shooting", "--keep-last", "1"], "Nothing in the table is of Shooting"),
-        ("set", [*GAMES, "--stream", "7", "--hold"], "Nothing in the table is of ShootingRange 7"),
-        (
-            "set",
-            [*GAMES, "--stream", GAME[:-1], "--keep-last", "1"],
-            "Nothing in the table is of ShootingRange",
-        ),
-        (
-            "set",
-            ["--handler", f"ShootingRange-{GAME[:8]}", "--hold"],
-            "Nothing in the table is of ShootingRange-",
-        ),
-        ("remove", [], "There are no rules for the table"),
-        ("remove", [*GAMES, "--stream", "7", "--hold"], "There is no hold for ShootingRange 7"),
-    ],
-)
-def test_what_was_asked_for_wrongly(policy, verb, options, sentence):
-    said = policy(verb, *options)
-
-    assert said.code == 2
-    assert sentence in said.err
-    assert listed(policy) == {}
-
-
 def test_a_policy_of_an_object_is_removed_by_any_spelling_of_its_id(policy):
     policy("set", *GAMES, "--stream", GAME, "--hold")
 
     said = policy("remove", *GAMES, "--stream", GAME.upper(), "--hold")
 
     assert (said.code, listed(policy)) == (0, {}), said.err
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "elsewhere"),
+    [("outbox", []), ("deduplication-store", []), ("deduplication-store", IDS_ELSEWHERE)],
+)
+def test_ids_are_forgotten_and_a_dry_run_says_what_it_would(consistent, worked, algorithm, elsewhere):
+    worked(algorithm, elsewhere=bool(elsewhere))
+    forget = [*IDS, "--algorithm", algorithm, *elsewhere]
+
+    assert consistent(*forget, *AT_ONCE, "--dry-run").out.startswith("2 ids would be forgotten. A copy")
+    assert consistent(*forget, "--older-than", "9999w", "--yes").out.startswith("0 ids were forgotten.")
+    assert consistent(*forget, *AT_ONCE, "--yes", "--json").document == {
+        "dry_run": False,
+        "ids": {"older_than_seconds": 0, "forgotten": 2},
+    }
+    assert consistent(*forget, *AT_ONCE, "--dry-run").out.startswith("0 ids would be forgotten.")
+
+
+@pytest.mark.parametrize(
+    ("begun_with", "asked_for"),
+    [("outbox", "deduplication-store"), ("deduplication-store in a of b", "deduplication-store")],
+)
+def test_it_is_told_when_the_ids_are_not_where_it_looks(consistent, worked, begun_with, asked_for):
+    worked(begun_with.partition(" ")[0], begun_with)
+
+    said = consistent(*IDS, "--algorithm", asked_for, *AT_ONCE)
+
+    assert (said.code, said.out) == (1, "")
+    assert f"The table was processed with the algorithm {begun_with}" in said.err
+    assert said.err.count("\n") == 1
+
+
+def test_a_store_that_is_named_by_its_whole_path_is_the_same(consistent, worked, tmp_path):
+    where = f"deduplication-store in seen of sqlite:///{tmp_path}/other.db"
+    worked("deduplication-store", where, elsewhere=True)
+
+    said = consistent(*IDS, "--algorithm", "deduplication-store", *AT_ONCE, *IDS_ELSEWHERE, "--yes")
+
+    assert said.out.startswith("2 ids were forgotten.")
+
+
+class Died(BaseException):
+    """Stands for a worker that is killed."""
+
+
+def die_when_prepared(call: str) -> None:
+    if call == "prepare":
+        raise Died
+
+
+@pytest.fixture
+def office(tmp_path) -> Office:
+    """Give an office with two letters that count, and one of a worker that died."""
+
+    async def table():
+        return await connect(f"sqlite:///{tmp_path}/store.db").table(TABLE)
+
+    office = Office(tmp_path / "documents", asyncio.run(table()))
+    for number in range(2):
+        office.process(ask(f"m-{number}"))
+    with pytest.raises(Died):
+        office.process(ask("m-2"), after=die_when_prepared)
+    assert len(office.files) == 3
+    return office
+
+
+def test_it_deletes_what_counts_for_nothing_once_that_is_old_enough(consistent, office):
+    at_once = [*DOCUMENTS, "--dead-after", "0s"]
+
+    def found(**some):
+        counts = dict.fromkeys(("attempts", "documents", "young", "open", "given_up"), 0)
+        return {"dry_run": False, "documents": counts | some}
+
+    assert consistent(*DOCUMENTS, "--json").document == found(young=1)
+    assert consistent(*DOCUMENTS).out.startswith("Left alone: 1 attempt begun less than")
+    assert consistent(*at_once, "--dry-run").out.startswith("Nothing was deleted")
+    looked = consistent(*at_once, "--dry-run", "--json").document
+    assert looked == found(attempts=1, documents=1) | {"dry_run": True}
+    assert consistent(*at_once).code == 2
+    assert len(office.files) == 3
+
+    done = consistent(*at_once, "--yes")
+
+    assert (done.code, done.out) == (0, "Deleted 1 document of 1 attempt that never committed.\n")
+    assert set(office.files) == {letter.name for letter in office.announced}
+    assert consistent(*at_once, "--json").document == found(given_up=1)
+    office.sweep(days_later=2)
+    assert consistent(*at_once).out == "No documents were left behind.\n"
+
+
+def test_a_store_of_documents_that_cannot_be_opened_is_a_wrong_usage(consistent, office):
+    done = consistent(*DOCUMENTS[:-1], "ftp://host/folder")
+    assert done.code == 2
+    assert "ftp://, cannot be opened" in done.err
+
+
+@pytest.mark.parametrize("command", [["truncate"], ["forget", "Desk", "d-1"]], ids=["truncate", "forget"])
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("nowhere", "nowhere"),
+        ("documents/nowhere", "documents/nowhere"),
+        ("file:///nowhere/at%20all", "/nowhere/at all"),
+        ("store.db", "store.db"),
+    ],
+)
+def test_a_folder_of_documents_that_is_not_there_is_told(consistent, office, command, url, shown):
+    done = consistent(*command, *DOCUMENTS[1:-1], url)
+
+    assert done.code == 2
+    (said,) = re.findall(r"There is no folder of documents at (.*?): say", " ".join(done.err.split()))
+    assert said in (shown, str(Path.cwd() / shown))
+    assert len(office.files) == 3
+
+
+def test_a_table_that_is_not_there_is_not_made(consistent, tmp_path):
+    (tmp_path / "documents").mkdir()
+    assert consistent(*DOCUMENTS).code == 1
+    assert not Path(tmp_path, "store.db").exists()
+
+
+def test_what_is_due_is_done_and_nothing_but_what_is_asked_for(consistent, office, monkeypatch):
+    monkeypatch.setattr(options, "working", lambda *_, **__: pytest.fail("Spark would be started"))
+    rules = ["--older-than", "9d", "--yes"]
+
+    refused = consistent(*DOCUMENTS, "--dead-after", "0s", "--give-up-letters-older-than", "9d", "--yes")
+    assert (refused.code, "Say what may be cut" in refused.err, len(office.files)) == (2, True, 3)
+    assert consistent(*DOCUMENTS, *rules, "--only", "documents", "--dead-after", "0s").code == 0
+    assert len(office.files) == 2
+    with pytest.raises(pytest.fail.Exception, match="Spark would be started"):
+        consistent(*DOCUMENTS, *rules)
 
 
 def test_a_second_truncation_is_refused_before_spark_starts(consistent, store):
@@ -140,28 +241,8 @@ def shown(report: TruncationReport) -> str:
 def test_its_document_sums_up():
     document = TruncationReport(COUNTS, 24, dry_run=False).document()
 
-    assert document["handlers"] == [
-        {
-            "handler": "Game",
-            "streams": 8,
-            "cut": 5,
-            "versions": 43,
-            "runs": 9,
-            "rows": 12,
-            "bytes": 1050,
-            "letters": 7,
-        },
-        {
-            "handler": "Score",
-            "streams": 4,
-            "cut": 0,
-            "versions": 0,
-            "runs": 0,
-            "rows": 0,
-            "bytes": 0,
-            "letters": 0,
-        },
-    ]
+    sums = [tuple(each.values()) for each in document["handlers"]]
+    assert sums == [("Game", 8, 5, 43, 9, 12, 1050, 7), ("Score", 4, 0, 0, 0, 0, 0, 0)]
     assert (document["streams"], document["cut"], document["rows"], document["bytes"]) == (12, 5, 12, 1050)
     assert (document["requests"], document["requests_per_row"]) == (24, 2.0)
     assert document["letters"] == 7

@@ -46,7 +46,7 @@ def is_told(said) -> bool:
 
 
 def test_the_others_are_listed(consistent, damaged):
-    said = consistent("streams", *ON_STORE, "--json")
+    said = consistent("show", *ON_STORE, "--json")
 
     assert [each["business_id"] for each in said.document["streams"]] == [GAME, OTHER_GAME]
     assert is_told(said)
@@ -54,7 +54,7 @@ def test_the_others_are_listed(consistent, damaged):
 
 @pytest.mark.parametrize("quick", [(), ("--quick",)])
 def test_the_others_are_counted(consistent, damaged, quick):
-    said = consistent("stats", *ON_STORE, "--json", *quick)
+    said = consistent("show", "--stats", *ON_STORE, "--json", *quick)
 
     assert {each["handler"]: each["objects"] for each in said.document["handlers"]} == {
         "LeaderBoard": 1,
@@ -63,7 +63,9 @@ def test_the_others_are_counted(consistent, damaged, quick):
     assert is_told(said)
 
 
-@pytest.mark.parametrize("command", [("letters",), ("stats",), ("letters", "discard", "--all", "--yes")])
+@pytest.mark.parametrize(
+    "command", [("letters",), ("show", "--stats"), ("letters", "discard", "--all", "--yes")]
+)
 def test_the_others_are_looked_at(consistent, damaged, command):
     assert is_told(consistent(*command, *ON_STORE))
 
@@ -76,7 +78,7 @@ def test_the_stream_itself_is_refused(consistent, damaged):
 
 
 def test_a_sound_table_is_no_failure(consistent, store):
-    assert consistent("streams", *ON_STORE).code == 0
+    assert consistent("show", *ON_STORE).code == 0
 
 
 def test_a_check_names_the_row(consistent, damaged):

@@ -2,11 +2,11 @@
 
 import pytest
 
-from eventstore import InterceptedTable, StoreUnavailableError, drive
+from eventstore import StoreUnavailableError, drive
 from runtime.dead_letters import Selection, discard
 from runtime.versions.dead_letters import PREFIX
-from tests.unit.runtime.algorithms.world import ALGORITHMS, At, CrashError, crash, lose_answer
-from tests.unit.runtime.dead_letters.post import ALL, DAMAGED, PostOffice, parcel
+from tests.unit.runtime.algorithms.world import ALGORITHMS, CrashError, crash, lose_answer
+from tests.unit.runtime.dead_letters.post import ALL, DAMAGED, PostOffice, disturbed, parcel
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import rows
 from tests.unit.runtime.worker import ends
@@ -23,20 +23,20 @@ def office(request: pytest.FixtureRequest) -> PostOffice:
     return office
 
 
-def test_its_message_stays_refused_with_the_reason_it_had(office: PostOffice):
+def test_its_message_stays_refused_with_the_reason_it_had_also_for_a_redrive_that_began_before(
+    office: PostOffice,
+):
+    chosen = office.letters()
     (outcome,) = office.batch(parcel("first"))
     assert office.discard(FIRST) == 1
     DAMAGED.clear()
 
     assert office.batch(parcel("first")) == [outcome]
     assert office.names() == ["second"]
-
-
-def test_what_waited_behind_it_is_free(office: PostOffice):
-    office.discard(FIRST)
-
-    assert ends(office.batch(parcel("third"))) == ["held_back"]  # as the second one waits before it
-    assert ends(office.redrive()) == ["processed", "processed"]
+    # What waited behind it is free, once the second one is redriven
+    assert ends(office.batch(parcel("third"))) == ["held_back"]
+    assert ends(office.redrive(*chosen)) == ["handler_error", "processed"]
+    assert ends(office.redrive()) == ["processed"]
     assert ends(office.batch(parcel("fourth"))) == ["processed"]
 
 
@@ -52,26 +52,11 @@ def test_its_delivery_is_gone_from_the_table(office: PostOffice):
     assert office.discard() == 0
 
 
-def test_a_redrive_that_began_before_finds_it_refused(office: PostOffice):
-    chosen = office.letters()
-    office.discard(FIRST)
-    DAMAGED.clear()
-
-    assert ends(office.redrive(*chosen)) == ["handler_error", "processed"]
-
-
 @pytest.mark.parametrize("disturbance", [crash, lose_answer])
 def test_a_crash_or_a_lost_answer_leaves_it_a_letter_or_given_up(office: PostOffice, disturbance):
-    disturbed = At(0, disturbance)
-    table = office.table
-
-    def disturb(*_: object) -> None:
-        disturbed("call")
-
     for number in range(1, 20):
-        disturbed.number, disturbed.count = number, 0
         try:
-            drive(discard(InterceptedTable(table, before=disturb, after=disturb), ALL, PATIENCE))
+            drive(discard(disturbed(office.table, number, disturbance), ALL, PATIENCE))
         except (CrashError, StoreUnavailableError):
             assert office.names() in (["first", "second"], [])
         if not office.letters():

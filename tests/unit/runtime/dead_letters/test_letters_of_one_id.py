@@ -46,39 +46,28 @@ def both(office: PostOffice) -> tuple[FoundLetter, FoundLetter]:
     return first, second
 
 
-def test_both_mended_in_one_redrive_and_refused_again_keep_what_each_was_mended_to(office: PostOffice):
-    first, second = both(office)
-
-    for _ in range(2):  # the other attempt changes nothing
-        outcomes = office.attempt_redrive(9, [(first, named("x")), (second, named("y"))])
-
-        assert ends(outcomes) == ["handler_error", "handler_error"]
-        assert bodies(office) == [
-            (1, str(named("x").body), "handler_error", 2),
-            (2, str(named("y").body), "handler_error", 2),
-        ]
+def waits(number: int, name: str, reason: str = "handler_error", tries: int = 2) -> tuple[int, str, str, int]:
+    return number, str(named(name).body), reason, tries
 
 
-def test_the_second_alone_leaves_the_first_as_it_was(office: PostOffice):
-    _, second = both(office)
+@pytest.mark.parametrize(
+    ("mended", "ended", "left", "state"),
+    [
+        # Those that are refused again keep what each was mended to, and the other attempt changes nothing.
+        ("x y", ["handler_error", "handler_error"], [waits(1, "x"), waits(2, "y")], []),
+        # Of two different messages one is processed, and one stays.
+        ("ok other", ["processed", "id_reused"], [waits(2, "other", "id_reused")], ["ok"]),
+        # One that is refused before the other is processed stays refused in all attempts.
+        ("x ok", ["handler_error", "processed"], [waits(1, "x")], ["ok"]),
+    ],
+)
+def test_both_mended_in_one_redrive_end_alike_in_all_attempts(office: PostOffice, mended, ended, left, state):
+    chosen = list(zip(both(office), map(named, mended.split()), strict=True))
 
-    office.attempt_redrive(9, [(second, named("y"))])
-    assert [number for number, *_, tries in bodies(office) if tries == 2] == [2]
-    assert ends(office.attempt_redrive(10, [(both(office)[1], named("ok"))])) == ["processed"]
-
-    assert bodies(office) == [(1, str(named("a").body), "handler_error", 1)]
-
-
-def test_of_two_that_are_mended_to_different_messages_one_is_processed_and_one_stays(office: PostOffice):
-    first, second = both(office)
-    chosen = [(first, named("ok")), (second, named("other"))]
-
-    outcomes = office.attempt_redrive(9, chosen)
-
-    assert ends(outcomes) == ["processed", "id_reused"]
-    assert ends(office.attempt_redrive(9, chosen)) == ["processed", "id_reused"]
-    assert bodies(office) == [(2, str(named("other").body), "id_reused", 2)]
-    assert office.state() == ["ok"]
+    for _ in range(2):
+        assert ends(office.attempt_redrive(9, chosen)) == ended
+        assert bodies(office) == left
+    assert office.state() == state
 
 
 def test_of_two_that_are_mended_to_the_same_message_none_is_left(office: PostOffice):
@@ -91,14 +80,14 @@ def test_of_two_that_are_mended_to_the_same_message_none_is_left(office: PostOff
     assert office.state() == ["ok"]
 
 
-def test_one_that_is_refused_before_the_other_is_processed_stays_refused_in_all_attempts(office: PostOffice):
-    first, second = both(office)
-    chosen = [(first, named("x")), (second, named("ok"))]
-    undisturbed = office.attempt_redrive(9, chosen)
-    assert ends(undisturbed) == ["handler_error", "processed"]
+def test_the_second_alone_leaves_the_first_as_it_was(office: PostOffice):
+    _, second = both(office)
 
-    assert office.attempt_redrive(9, chosen)[0] == undisturbed[0]
-    assert bodies(office) == [(1, str(named("x").body), "handler_error", 2)]
+    office.attempt_redrive(9, [(second, named("y"))])
+    assert [number for number, *_, tries in bodies(office) if tries == 2] == [2]
+    assert ends(office.attempt_redrive(10, [(both(office)[1], named("ok"))])) == ["processed"]
+
+    assert bodies(office) == [waits(1, "a", tries=1)]
 
 
 @pytest.mark.parametrize("disturbance", [crash, lose_answer])

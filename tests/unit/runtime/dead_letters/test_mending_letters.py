@@ -124,17 +124,20 @@ def test_what_no_message_holds_is_refused(changes: dict[str, Any]):
 
 
 @pytest.mark.parametrize(
-    ("lines", "problem"),
+    ("content", "problem"),
     [
-        (["{"], "Line 1 of the edited letters is no JSON"),
-        (["", "[]"], "Line 2 of the edited letters names no letter"),
-        (['{"body": "x"}'], "Line 1 of the edited letters names no letter"),
-        (['{"letter": "1"}'] * 2, "Line 2 of the edited letters is the second one"),
+        (b"{", "Line 1 of the edited letters is no JSON"),
+        (b"\n[]", "Line 2 of the edited letters names no letter"),
+        (b'{"body": "x"}', "Line 1 of the edited letters names no letter"),
+        (b'{"letter": "1"}\n{"letter": "1"}', "Line 2 of the edited letters is the second one"),
+        (b"\xff", "are not UTF-8"),
+        (b'{"message_id": "\xc3"}', "are not UTF-8"),
+        ('{"message_id": "a"}'.encode("utf-16"), "are not UTF-8"),
     ],
 )
-def test_lines_that_cannot_be_used_are_refused(lines: list[str], problem: str):
+def test_lines_that_cannot_be_used_are_refused(content: bytes, problem: str):
     with pytest.raises(UsageError, match=problem):
-        Edits(lines)
+        Edits.of(content)
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -153,20 +156,15 @@ def test_a_file_has_a_line_for_each_letter_whatever_their_texts_hold(text, mark,
     assert all(edits.has(letter) and edits.mended(letter) is None for letter in letters)
 
 
-@pytest.mark.parametrize(
-    "content", [b"\xff", b'{"message_id": "\xc3"}', '{"message_id": "a"}'.encode("utf-16")]
-)
-def test_a_file_that_is_no_text_is_refused(content):
-    with pytest.raises(UsageError, match="are not UTF-8"):
-        Edits.of(content)
+def test_a_line_is_for_one_letter_only_and_may_choose_it():
+    edits = Edits([to_line(found())])
 
-
-def test_a_line_is_for_one_letter_only():
-    line = to_line(found())
-
-    assert not Edits([line]).has(found(number=2))
-    assert not Edits([line]).has(found(handler="Other"))
-    assert not Edits([line]).has(found(business_id="c"))
+    assert not edits.has(found(number=2))
+    assert not edits.has(found(handler="Other"))
+    assert not edits.has(found(business_id="c"))
+    assert not Wanted(Selection(), edits, only_edited=True).takes(found(number=2))
+    assert Wanted(Selection(), edits, only_edited=True).takes(found())
+    assert Wanted(Selection(), edits).takes(found(number=2))
 
 
 def test_lines_whose_letter_is_not_there_are_told():
@@ -175,11 +173,3 @@ def test_lines_whose_letter_is_not_there_are_told():
 
     with pytest.raises(UsageError, match="1 of 2 edited lines belong to no letter that is selected"):
         edits.check_used()
-
-
-def test_the_edits_may_choose_among_the_letters():
-    edits = Edits([to_line(found())])
-
-    assert not Wanted(Selection(), edits, only_edited=True).takes(found(number=2))
-    assert Wanted(Selection(), edits, only_edited=True).takes(found())
-    assert Wanted(Selection(), edits).takes(found(number=2))

@@ -151,6 +151,7 @@ def test_an_object_that_begins_anew_takes_what_is_enqueued_later_and_no_message_
     outcomes = world.deliver(*later)
     assert ends(outcomes) == ["processed", "processed", "duplicate"]
     assert [outcome.version for outcome in outcomes[:2]] == [1, 2]
+    assert ends(world.deliver(fire(8, enqueued_at=NOW))) == ["too_late"]
 
 
 @pytest.mark.parametrize("algorithm", WITH_OUTBOX)

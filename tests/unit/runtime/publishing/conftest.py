@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from eventstore import connect
+from eventstore import Table, connect
 from runtime.ledger.ledger import BatchRecord
 from runtime.publishing import runner
 from runtime.publishing.publisher import PublishOptions, Target, TargetOptions
@@ -57,13 +57,17 @@ class DoneBatch:
     ) -> Published:
         target = self.target(url, **of_target) if isinstance(url, str) else url
         async with connect(self.store) as store:
-            return await work(
-                await store.table(TABLE),
-                self.record,
-                str(self.out),
-                target,
-                options or PublishOptions(slices=3),
-            )
+            table = await store.table(TABLE)
+            return await work(table, self.record, str(self.out), target, options or PublishOptions(slices=3))
+
+    def on_table(self, work: Callable[[Table], Awaitable[Any]]) -> Any:
+        """Return what some work on the table of the batch gives."""
+
+        async def worked() -> Any:
+            async with connect(self.store) as store:
+                return await work(await store.table(TABLE))
+
+        return asyncio.run(worked())
 
 
 Make = Callable[..., DoneBatch]

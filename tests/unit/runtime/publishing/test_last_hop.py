@@ -101,14 +101,17 @@ def calls(settings) -> int:
 
 @BOTH
 def test_a_message_is_sent_once_and_its_copy_is_filtered(settings):
-    post = Post(settings)
+    post, costs = Post(settings), []
+    ends = []
+    for spelling in ("7D444840-9DC0-11D1-B245-5FFDCE74FAD2", "{7d4448409dc011d1b2455ffdce74fad2}"):
+        ends.append(deliver(post, message=spelling))
+        costs.append([call for call in post.calls if call not in ("send", "barrier")])
 
-    first, again = deliver(post), deliver(post)
-
-    assert (first.end, again.end, again.why) == (End.SENT, End.FILTERED, "filtered by idempotency")
-    assert first.is_done
-    assert again.is_done
-    assert (post.sent, post.end()) == (1, "sent")
+    assert [each.end for each in ends] == [End.SENT, End.FILTERED]
+    assert ends[1].why == "filtered by idempotency"
+    assert all(each.is_done for each in ends)
+    assert post.sent == 1
+    assert costs == [["transact"] * 2, ["transact", "get"]]
 
 
 @BOTH
@@ -124,38 +127,18 @@ def test_other_messages_and_the_same_to_others_are_sent(settings):
 
 
 @BOTH
-def test_one_message_in_two_spellings_of_its_id_is_sent_once(settings):
-    post = Post(settings)
-
-    deliver(post, message="7D444840-9DC0-11D1-B245-5FFDCE74FAD2")
-    deliver(post, message="{7d4448409dc011d1b2455ffdce74fad2}")
-
-    assert post.sent == 1
-
-
-@BOTH
-def test_a_key_expires_after_the_ttl_of_its_customer(settings):
+def test_a_key_expires_after_the_ttl_of_its_customer_and_can_be_deleted(settings):
     post = Post(settings)
     deliver(post)
     post.clock.now += 6 * HOUR - 1
-    before = deliver(post)
+    assert deliver(post).end is End.FILTERED
     post.clock.now += 1
+    assert deliver(post).end is End.SENT
 
-    after = deliver(post)
-
-    assert (before.end, after.end) == (End.FILTERED, End.SENT)
-
-
-@BOTH
-def test_what_is_sent_and_what_is_filtered_costs_two_requests(settings):
-    post = Post(settings)
-
-    deliver(post)
-    sent = [call for call in post.calls if call not in ("send", "barrier")]
-    deliver(post)
-    filtered = [call for call in post.calls if call not in ("send", "barrier")]
-
-    assert (sent, filtered) == (["transact"] * 2, ["transact", "get"])
+    post.clock.now += 6 * HOUR
+    deliver(post, message="m-2")
+    assert drive(post.keys.forget_expired(CUSTOMER, post.clock.now)) == 1
+    assert [key for _, key in rows(post.table) if key.startswith("ID-")] == ["ID-T-m-2"]
 
 
 @BOTH
@@ -169,53 +152,35 @@ def test_a_lost_answer_keeps_nobody_from_sending(settings):
         assert post.end() in {"sent", "not_sent", None}
 
 
-@BOTH
-def test_an_error_that_does_not_pass_is_recorded_and_the_message_is_not_sent_again(settings):
+@pytest.mark.parametrize(
+    ("settings", "error", "end", "key", "again"),
+    [
+        (AT_MOST_ONCE, ValueError("no such number"), End.NOT_SENT, "not_sent", End.FILTERED),
+        (AT_LEAST_ONCE, ValueError("no such number"), End.NOT_SENT, "not_sent", End.FILTERED),
+        # One that passes
+        (AT_MOST_ONCE, ConnectionError("no line"), End.NOT_SENT, "not_sent", End.FILTERED),
+        (AT_LEAST_ONCE, ConnectionError("no line"), End.NOT_SENT, None, End.SENT),
+        # What timed out may have arrived
+        (AT_MOST_ONCE, TimeoutError("no line"), End.UNKNOWN, "unknown", End.FILTERED),
+        (AT_LEAST_ONCE, TimeoutError("no line"), End.UNKNOWN, None, End.SENT),
+    ],
+)
+def test_an_error_is_recorded_and_the_message_not_sent_again_unless_it_passes(
+    settings, error, end, key, again
+):
     post = Post(settings)
-    post.error = ValueError("no such number")
-
-    outcome = deliver(post)
-    again = deliver(post)
-
-    assert (outcome.end, outcome.why, outcome.is_done) == (End.NOT_SENT, "ValueError: no such number", True)
-    assert again.end is End.FILTERED
-    assert (post.end(), again.found.why) == ("not_sent", outcome.why)
-
-
-def test_at_least_once_sends_again_after_an_error_that_passes():
-    post = Post(AT_LEAST_ONCE)
-    post.error = ConnectionError("no line")
+    post.error = error
     first = deliver(post)
+    assert (first.end, first.why, post.end()) == (end, f"{type(error).__name__}: {error}", key)
+    assert first.is_done is (key is not None)
+    assert key or first.try_again_at == post.clock.now
     post.error = None
 
-    again = deliver(post)
+    second = deliver(post)
 
-    assert (first.end, first.try_again_at) == (End.NOT_SENT, post.clock.now)
-    assert again.end is End.SENT
-    assert post.end() == "sent"
-
-
-def test_at_most_once_does_not_send_again_even_if_the_error_passes():
-    post = Post(AT_MOST_ONCE)
-    post.error = ConnectionError("no line")
-    first = deliver(post)
-    post.error = None
-
-    again = deliver(post)
-
-    assert (first.end, first.is_done, again.end) == (End.NOT_SENT, True, End.FILTERED)
-    assert post.sent == 0
-
-
-@BOTH
-def test_what_timed_out_may_have_arrived(settings):
-    post = Post(settings)
-    post.error = TimeoutError("no line")
-
-    outcome = deliver(post)
-
-    assert outcome.end is End.UNKNOWN
-    assert post.end() == ("unknown" if settings is AT_MOST_ONCE else None)
+    assert second.end is again
+    assert post.end() == (key or "sent")
+    assert key is None or second.found.why == first.why
 
 
 def test_at_most_once_loses_a_send_after_a_crash_and_a_report_shows_it():
@@ -257,10 +222,11 @@ def test_a_crash_before_the_seal_and_a_copy_send_twice_at_least_once():
     assert post.sent == 2
 
 
-def test_a_slow_delivery_whose_lock_nobody_took_seals_it():
+def test_a_slow_delivery_whose_lock_nobody_took_seals_it_and_a_redrive_leaves_a_lock_alone():
     post = Post(AT_LEAST_ONCE)
     slow = post.deliver(before=lambda call: Pause() if call == "send" else None)
     assert resume(slow)
+    assert deliver(post, is_redrive=True).end is End.LOCKED
     post.clock.now += 3 * MINUTE
 
     assert not resume(slow)
@@ -275,28 +241,8 @@ def test_a_redrive_sends_again_what_was_not_sent_and_nothing_else(settings):
     deliver(post)
     post.error = None
 
-    assert deliver(post, is_redrive=True).end is End.SENT
-    assert deliver(post, is_redrive=True).end is End.FILTERED
+    assert [deliver(post, is_redrive=True).end for _ in "ab"] == [End.SENT, End.FILTERED]
     assert (post.sent, post.end()) == (1, "sent")
-
-
-def test_a_redrive_leaves_a_lock_alone():
-    post = Post(AT_LEAST_ONCE)
-    other = post.deliver(before=lambda call: Pause() if call == "send" else None)
-    assert resume(other)
-
-    assert deliver(post, is_redrive=True).end is End.LOCKED
-    assert not resume(other)
-
-
-def test_keys_that_have_expired_can_be_deleted():
-    post = Post(AT_MOST_ONCE)
-    deliver(post)
-    post.clock.now += 6 * HOUR
-    deliver(post, message="m-2")
-
-    assert drive(post.keys.forget_expired(CUSTOMER, post.clock.now)) == 1
-    assert [key for _, key in rows(post.table) if key.startswith("ID-")] == ["ID-T-m-2"]
 
 
 # Settings.
@@ -306,12 +252,16 @@ CUSTOMERS, TTL = "AT_LEAST_ONCE_SENDING_CUSTOMERS", "TTL_IDEMPOTENCY_PER_CUSTOME
 LIMITS = "TTL_LOCK_TIME_LIMIT_MS", "TTL_LOCK_TIME_LIMIT_MILLIS"
 
 
-def test_without_settings_it_is_at_most_once_with_six_hours():
-    settings = read({})
+def test_settings_are_read_from_the_environment():
+    assert read({}) == DeliverySettings()
+    assert not read({}).is_at_least_once("17")
+    assert (read({}).lock_limit, read({}).ttl_of("17")) == (timedelta(minutes=2), timedelta(hours=6))
 
-    assert settings == DeliverySettings()
-    assert not settings.is_at_least_once("17")
-    assert (settings.lock_limit, settings.ttl_of("17")) == (timedelta(minutes=2), timedelta(hours=6))
+    for names in (LIMITS[:1], LIMITS[1:], LIMITS):
+        assert read(dict.fromkeys(names, "1500")).lock_limit == timedelta(seconds=1.5)
+
+    own = read({TTL: '{"17": 60, "default": 120}'})
+    assert (own.ttl_of("17"), own.ttl_of("18")) == (timedelta(minutes=1), timedelta(minutes=2))
 
 
 @pytest.mark.parametrize(("named", "customers"), [("17, 18,", {"17", "18"}), ("*", {"17", "18", "1", ""})])
@@ -321,29 +271,12 @@ def test_customers_are_named_with_commas_and_a_star_is_every_customer(named, cus
     assert {each for each in ("17", "18", "1", "") if settings.is_at_least_once(each)} == customers
 
 
-@pytest.mark.parametrize("names", [LIMITS[:1], LIMITS[1:], LIMITS])
-def test_the_limit_of_a_lock_goes_by_two_names_which_may_say_the_same(names):
-    assert read(dict.fromkeys(names, "1500")).lock_limit == timedelta(seconds=1.5)
-
-
-def test_a_customer_has_its_own_ttl_or_the_default():
-    settings = read({TTL: '{"17": 60, "default": 120}'})
-
-    assert (settings.ttl_of("17"), settings.ttl_of("18")) == (timedelta(minutes=1), timedelta(minutes=2))
-
-
 @pytest.mark.parametrize(
     ("variables", "sentence"),
     [
         *(({LIMITS[0]: value}, "a whole number of milliseconds") for value in ("two minutes", "0", "-5")),
-        (
-            {LIMITS[0]: "1", LIMITS[1]: "2"},
-            f"{LIMITS[0]} and {LIMITS[1]} say different things: set one of them",
-        ),
-        *(
-            ({TTL: value}, "an object of customer ids and seconds")
-            for value in ("3600", "{17: 1}", '{"17": true}', '{"17": 0}')
-        ),
+        ({LIMITS[0]: "1", LIMITS[1]: "2"}, f"{LIMITS[0]} and {LIMITS[1]} say different things"),
+        *(({TTL: value}, "an object of") for value in ("3600", "{17: 1}", '{"17": true}', '{"17": 0}')),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_a_sentence(variables, sentence):

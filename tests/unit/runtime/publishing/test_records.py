@@ -22,7 +22,7 @@ from runtime.publishing.records import (
 )
 from tests.unit.runtime.diary import DIARY, write
 from tests.unit.runtime.patience import PATIENCE
-from tests.unit.runtime.tables import memory_table, rows
+from tests.unit.runtime.tables import rows
 from tests.unit.runtime.worker import NOW, SECOND, ToldClock, Worker
 
 LETTERS = [
@@ -30,11 +30,6 @@ LETTERS = [
     Record("m2", "Hit", DIARY, "AnotherHandler", Result.NOT_SENT, "400"),
     Record("m3", "Hit", "another", "Diary", Result.SENT),
 ]
-
-
-@pytest.fixture
-def table() -> Table:
-    return memory_table()
 
 
 def ended_batch(table: Table, batch_id: str) -> BatchRecord:
@@ -68,40 +63,21 @@ def refused(table: Table, publication: Publication) -> list[str]:
 def test_publications_of_batches_that_were_pruned_are_deleted_with_their_dead_letters(table):
     ended_batch(table, "old")
     _, claim = claimed(table, "old")
-    drive(claim.note(1, LETTERS))
-    drive(claim.finish(1))
-    assert len(kept(table)) == 5
+    many = [Record(f"n{each}", "Hit", "g", "H", Result.SENT) for each in range(150)]
+    drive(claim.note(1, [*LETTERS, *many]))
+    assert len(kept(table)) == 5 + 150
     drive(Ledger(table, system_clock).prune(system_clock() + 1))
 
     ended_batch(table, "new-1")
-    published, claim = claimed(table, "new-1")
-    drive(claim.finish(1))
+    published, of_new = claimed(table, "new-1")
+    drive(of_new.finish(1))
 
-    assert drive(prune_publications(table, system_clock)) == 1
-    assert kept(table) == [f"p:{published.key}", f"s:{published.key}:000000"]
-    assert drive(prune_publications(table, system_clock)) == 0
-
-
-def test_one_of_which_a_slice_is_being_sent_stays_until_it_is_not(table):
-    ended_batch(table, "old")
-    _, claim = claimed(table, "old")
-    drive(Ledger(table, system_clock).prune(system_clock() + 1))
-
+    # One of which a slice is being sent stays until it is not
     assert drive(prune_publications(table, system_clock)) == 0
     drive(claim.release())
     assert drive(prune_publications(table, system_clock)) == 1
-    assert kept(table) == []
-
-
-def test_many_dead_letters_are_deleted_in_several_transactions(table):
-    ended_batch(table, "old")
-    _, claim = claimed(table, "old")
-    drive(claim.note(1, [Record(f"m{each}", "Hit", "g", "H", Result.SENT) for each in range(150)]))
-    drive(claim.finish(1))
-    drive(Ledger(table, system_clock).prune(system_clock() + 1))
-
-    assert drive(prune_publications(table, system_clock)) == 1
-    assert kept(table) == []
+    assert kept(table) == [f"p:{published.key}", f"s:{published.key}:000000"]
+    assert drive(prune_publications(table, system_clock)) == 0
 
 
 def test_an_object_that_is_forgotten_leaves_no_dead_letter_and_others_keep_theirs(table):
@@ -157,9 +133,7 @@ def test_an_answer_that_was_lost_is_no_loss(table):
 
 def test_records_are_kept_once_and_may_be_more_than_a_transaction_holds(table):
     publication, claim = claimed(table, "b1")
-    records = [
-        Record(f"g1-{number:03}", "Hit", "g1", "Game", Result.NOT_SENT, "400 no") for number in range(250)
-    ]
+    records = [Record(f"g1-{each:03}", "Hit", "g1", "Game", Result.NOT_SENT, "400 no") for each in range(250)]
     for _ in range(2):
         drive(claim.note(1, records))
 

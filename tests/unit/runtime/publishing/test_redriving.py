@@ -6,13 +6,11 @@ import asyncio
 
 import pytest
 
-from eventstore import connect
 from runtime.errors import PermanentError, TargetError, TransientError, UsageError
 from runtime.publishing import DeliverySettings
 from runtime.publishing.publisher import PublishOptions, TargetOptions
 from runtime.publishing.runner import letters, redrive
 from runtime.publishing.targets.choice import open_target
-from tests.support.done_batches import TABLE
 
 AT_MOST_ONCE, AT_LEAST_ONCE = DeliverySettings(), DeliverySettings(frozenset("*"))
 
@@ -37,41 +35,29 @@ class Post:
 def post(batch):
     """Return a post that has refused two games of a batch."""
     post = Post(batch)
-    publish(batch, post.target)
+    batch.publish(post.target, TWO)
     assert len(post.sent) == 16
     post.sent.clear()
     return post
 
 
-def publish(batch, target):
-    from runtime.publishing.runner import publish
+TWO = PublishOptions(slices=2)
 
-    return on_table(
-        batch, lambda table: publish(table, batch.record, str(batch.out), target, PublishOptions(slices=2))
-    )
+
+class DiedError(BaseException):
+    """The process is gone."""
 
 
 def again(batch, target, **options):
-    return on_table(
-        batch,
-        lambda table: redrive(table, batch.record, str(batch.out), target, PublishOptions(**options)),
-    )
+    return batch.redriven(target, PublishOptions(**options))
 
 
 def listed(batch, target):
-    found = on_table(batch, lambda table: letters(table, batch.record, target))
+    found = batch.on_table(lambda table: letters(table, batch.record, target))
     return [(each.message_id, each.handler, each.why) for each in found.refused]
 
 
-def on_table(batch, work):
-    async def worked():
-        async with connect(batch.store) as store:
-            return await work(await store.table(TABLE))
-
-    return asyncio.run(worked())
-
-
-def test_dead_letters_are_listed_with_the_reason_and_nothing_is_sent(batch, post):
+def test_what_the_target_takes_now_is_a_letter_no_more_and_the_rest_has_its_new_reason(batch, post):
     assert listed(batch, post.target) == [
         (f"{game}-{number}", "ShootingRange", f"PermanentError: {game} has moved")
         for game in ("g1", "g2")
@@ -79,11 +65,8 @@ def test_dead_letters_are_listed_with_the_reason_and_nothing_is_sent(batch, post
     ]
     assert post.sent == []
 
-
-def test_what_the_target_takes_now_is_a_letter_no_more_and_the_rest_has_its_new_reason(batch, post):
     post.refused = {"g2"}
     done = again(batch, post.target)
-
     assert post.sent == [f"g1-{number}" for number in range(4)]
     assert done.outputs == 4
     assert {each.business_id for each in done.refused} == {"g2"}
@@ -97,7 +80,7 @@ def test_what_the_target_takes_now_is_a_letter_no_more_and_the_rest_has_its_new_
 @pytest.mark.parametrize("settings", [AT_MOST_ONCE, AT_LEAST_ONCE], ids=["at most", "at least"])
 def test_two_redrives_send_each_output_once(batch, settings):
     post = Post(batch, settings)
-    publish(batch, post.target)
+    batch.publish(post.target, TWO)
     post.sent.clear()
     post.refused = set()
 
@@ -105,19 +88,15 @@ def test_two_redrives_send_each_output_once(batch, settings):
         work = (redrive(table, batch.record, str(batch.out), post.target) for _ in range(2))
         return await asyncio.gather(*work)
 
-    done = on_table(batch, twice)
+    done = batch.on_table(twice)
 
     assert sorted(post.sent) == sorted(set(post.sent))
     assert sum(each.outputs for each in done) == 8
 
 
-class DiedError(BaseException):
-    """The process is gone."""
-
-
 def test_at_most_once_what_was_under_way_when_it_was_killed_is_in_doubt_and_a_redrive_sends_it(batch):
     post = Post(batch, AT_MOST_ONCE, refused=("g1",))
-    publish(batch, post.target)
+    batch.publish(post.target, TWO)
     post.error = DiedError
 
     async def die(_):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pyarrow as pa
 
-from eventstore import connect
 from runtime.batch_options import TablePlace
 from runtime.clock import system_clock
 from runtime.errors import TransientError
@@ -33,23 +31,9 @@ class Task:
             batch.target, "post:send", send=send, attempts=1, settings=settings or DeliverySettings()
         )
         self.options = PublishOptions(slices=SLICES)
-        self.begun = self.on_table(
-            lambda table: begin(
-                table,
-                batch.record,
-                str(batch.out),
-                self.target_of_an_attempt(),
-                options=self.options,
-                clock=system_clock,
-            )
-        )
-
-    def on_table(self, work):
-        async def worked():
-            async with connect(self.batch.store) as store:
-                return await work(await store.table(TABLE))
-
-        return asyncio.run(worked())
+        target, out = self.target_of_an_attempt(), str(batch.out)
+        given = {"options": self.options, "clock": system_clock}
+        self.begun = batch.on_table(lambda table: begin(table, batch.record, out, target, **given))
 
     def routed(self):
         files = self.begun.outputs.files()
@@ -66,7 +50,9 @@ class Task:
         return [row for batch in job.run(rows) for row in batch.to_pylist()]
 
     def out(self):
-        found = self.on_table(lambda table: Publications(table, system_clock).slices(self.begun.publication))
+        found = self.batch.on_table(
+            lambda table: Publications(table, system_clock).slices(self.begun.publication)
+        )
         return [found[number].is_sent for number in range(SLICES)]
 
 
@@ -103,8 +89,7 @@ def test_a_slice_without_outputs_is_sent_too(make):
 
     (row,) = task.run()
 
-    assert (row["slices"], row["outputs"]) == (SLICES, 2)
-    assert task.out() == [True] * SLICES
+    assert (row["slices"], row["outputs"], task.out()) == (SLICES, 2, [True] * SLICES)
 
 
 def test_a_target_that_does_not_answer_is_told_to_the_driver_and_not_tried_again_by_spark(batch):

@@ -39,6 +39,22 @@ def test_a_second_pass_that_is_done_again_writes_nothing(algorithm):
     assert batch.world.calls == ["states get"]
 
 
+@every_outbox
+def test_only_the_first_delivery_in_a_batch_has_outputs_and_now_never_goes_back(algorithm):
+    world = World(algorithm)
+    batch = Batch(world)
+
+    outcomes = batch.first_pass(start(1, 1))
+    world.clock.now -= HOUR
+    outcomes += batch.first_pass(fire(1, 1), fire(1, 1))
+
+    assert ends(outcomes) == ["processed", "processed", "duplicate"]
+    assert [len(outcome.outputs) for outcome in outcomes] == [0, 1, 0]
+    entity = world.entity("ShootingRange", str(GAME))
+    assert entity is not None
+    assert entity.last_now == NOW
+
+
 # What a batch has left that has not ended is its own: others may publish it once more, and leave it as it is.
 
 
@@ -261,7 +277,7 @@ def test_an_outbox_full_of_old_ids_says_that_they_can_be_forgotten():
     (outcome,) = Batch(world).run(shout("loud", MAX_OUTBOX_BYTES - 300 * 250))
 
     assert ends([outcome]) == ["state_too_large"]
-    assert "Old ones are remembered there (300): forget some (`consistent evict`)" in str(outcome.error)
+    assert "Old ones are remembered there (300): forget some (`consistent truncate`)" in str(outcome.error)
 
 
 # An entity that may be stored can be stored, and so can what later steps add to it.
@@ -271,7 +287,7 @@ KEY = "Diary-" + "d" * 500
 RECIPIENTS = (("Ear", "OtherEar"),)
 
 
-def entity(outbox: dict) -> Entity:
+def entity_with(outbox: dict) -> Entity:
     return Entity(KEY, "tokens", b"s" * MAX_STATE_BYTES, 1, 7, NOW, outbox)
 
 
@@ -297,17 +313,17 @@ def store_and_read(given: Entity) -> Entity:
 
 @pytest.mark.parametrize("attempts", [0, 1, 1000])
 def test_the_largest_entity_has_room_for_the_attempts_of_many_crashes(attempts):
-    largest = entity(full())
+    largest = entity_with(full())
     assert largest.too_large is None
     assert len(pack_entries(largest.outbox)) > MAX_OUTBOX_BYTES - 200
 
-    later = entity(full(attempts))
+    later = entity_with(full(attempts))
 
     assert store_and_read(later).outbox == later.outbox
 
 
 def test_what_is_over_a_limit_is_told_before_it_is_sent():
-    large = entity({"m": entry("x" * MAX_OUTBOX_BYTES)})
+    large = entity_with({"m": entry("x" * MAX_OUTBOX_BYTES)})
 
     assert "outbox" in (large.too_large or "")
     assert prepare(KEY, [Operation.insert("ENTITY", large.properties())])
@@ -319,7 +335,7 @@ def test_an_entity_comes_back_as_it_was_stored():
         b"\x00" * 16: Entry(b"p" * 16, NOW, 3, None),
         "silent": Entry(b"p" * 16, NOW, 4, ()),
     }
-    given = entity(outbox)
+    given = entity_with(outbox)
 
     read = store_and_read(given)
 

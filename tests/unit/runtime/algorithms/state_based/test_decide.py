@@ -80,19 +80,18 @@ BAD |= {
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_a_dead_letter_has_its_reason_is_kept_once_as_it_was_and_costs_no_other_message_its_outcome(
-    table, bad
-):
+def test_a_dead_letter_has_its_reason_is_kept_once_as_it_was_and_costs_no_other_message_its_outcome(bad):
     envelope, reason = BAD[bad]
     undisturbed = Worker(memory_table()).process(write("a"), write("b"), write("c"))
+    alone, table = memory_table(), memory_table()
 
-    (outcome,) = Worker(table).process(envelope)
+    (outcome,) = Worker(alone).process(envelope)
     assert ends([outcome]) == [reason]
     assert outcome.error
     assert (outcome.version, outcome.outputs, outcome.envelope) == (None, (), envelope)
-    (letter,) = letters(table)
+    (letter,) = letters(alone)
     assert (letter.envelope, letter.reason, letter.error) == (envelope, reason, outcome.error)
-    assert made_by(table) == []
+    assert made_by(alone) == []
 
     outcomes = Worker(table).process(write("a"), envelope, write("b"), envelope, write("c"))
     assert outcomes == [undisturbed[0], outcome, undisturbed[1], outcome, undisturbed[2]]

@@ -9,7 +9,6 @@ from datetime import timedelta
 
 import pytest
 
-from eventstore import connect
 from runtime.clock import system_clock
 from runtime.errors import PermanentError, TargetError, TransientError, UsageError
 from runtime.publishing import DeliverySettings, OutgoingMessage
@@ -69,6 +68,19 @@ def test_each_output_is_given_to_it_in_order_and_recorded(batch, settings, name)
         assert ours == [f"g{game}-{number}" for number in range(4)]
     assert results(done) == {"sent": len(batch.ids)}
     assert done.refused == []
+
+
+def test_records_and_sealed_keys_are_kept_with_what_the_output_is_and_for_the_time_of_its_customer(make):
+    batch, settings = make(1, 1), DeliverySettings(ttl={"default": timedelta(seconds=100)})
+    done = batch.publish(TO, send=print, settings=settings)
+
+    async def kept(table):
+        key = await TableKeys(table).get(DeliveryKey.of("default", "g0-0"))
+        return key, await Publications(table, system_clock).records(done.publication)
+
+    key, (record,) = batch.on_table(kept)
+    assert record == ("g0-0", "Missed", "g0", "ShootingRange", "sent", "", "default")
+    assert 90 < (key.expires_at - system_clock()) / 1_000_000 <= 100
 
 
 @pytest.mark.parametrize(
@@ -258,35 +270,9 @@ def test_no_more_are_sent_at_a_time_than_may_be(make):
     assert most == 3
 
 
-def test_a_sealed_key_is_kept_for_the_time_of_its_customer(make):
-    batch = make(1, 1)
-    settings = DeliverySettings(ttl={"default": timedelta(seconds=100)})
-    batch.publish(TO, send=Mailbox().send, settings=settings)
-
-    async def expiry():
-        async with connect(batch.store) as store:
-            key = await TableKeys(await store.table(TABLE)).get(DeliveryKey.of("default", "g0-0"))
-            assert key is not None
-            return key.expires_at
-
-    assert 90 < (asyncio.run(expiry()) - system_clock()) / 1_000_000 <= 100
-
-
 def test_a_send_may_not_take_longer_than_its_lock_lasts(batch):
     with pytest.raises(UsageError, match=r"A send may take 120 s, but its lock lasts 120 s only.*_LIMIT_MS"):
         batch.publish(TO, send=print, timeout=timedelta(minutes=2))
-
-
-def test_records_are_kept_with_what_the_output_is(make):
-    batch = make(1, 1)
-    done = batch.publish(TO, send=print, customer="number")
-
-    async def kept():
-        async with connect(batch.store) as store:
-            return await Publications(await store.table(TABLE), system_clock).records(done.publication)
-
-    (record,) = asyncio.run(kept())
-    assert record == ("g0-0", "Missed", "g0", "ShootingRange", "sent", "", "0")
 
 
 def test_one_that_is_told_to_stop_ends_what_it_is_sending(make):

@@ -88,25 +88,17 @@ def test_each_output_is_in_the_table_of_its_type(batch, database):
         ("g1-2", "Hit", "g1", "ShootingRange", 2, "b1")
     ]
     values = "body->>'number', headers->>'trace'"
-    assert database.query(f"SELECT {values} FROM hits WHERE message_id = 'g1-2'") in (
-        [("2", "g1-2")],
-        [(2, "g1-2")],
-    )
+    (found,) = database.query(f"SELECT {values} FROM hits WHERE message_id = 'g1-2'")
+    assert (str(found[0]), found[1]) == ("2", "g1-2")
     assert len(database.query("SELECT * FROM consistent_slices")) == 3
-
-
-def test_what_was_sent_is_not_sent_again(batch, database):
-    batch.publish(database.url)
-    before = database.query('SELECT * FROM "Hit"')
-
-    again = batch.publish(database.url)
-
-    assert (again.slices, again.outputs) == (0, 0)
-    assert database.query('SELECT * FROM "Hit"') == before
 
 
 def test_a_marker_keeps_a_slice_out_although_the_table_knows_nothing_of_it(batch, database):
     batch.publish(database.url)
+    before = database.query('SELECT * FROM "Hit"')
+    again = batch.publish(database.url)
+    assert (again.slices, again.outputs) == (0, 0)
+    assert database.query('SELECT * FROM "Hit"') == before
     publisher = open_target(database.url).publisher()
     (publication, number), *_ = database.query("SELECT publication, slice FROM consistent_slices")
 
@@ -136,13 +128,6 @@ def test_a_publication_goes_on_with_its_number_of_slices(batch, sqlite):
 
     with pytest.raises(UsageError, match="begun with 2 slices"):
         batch.publish(sqlite.url, PublishOptions(slices=5))
-
-
-def test_a_name_that_no_table_can_have_is_refused_before_anything_is_sent(batch, sqlite):
-    with pytest.raises(UsageError, match="--map Hit=NAME"):
-        batch.publish(sqlite.url, names={"Hit": 'a"; drop table x'})
-
-    assert sqlite.query("SELECT * FROM sqlite_master") == []
 
 
 def test_a_slice_that_fails_is_rolled_back_and_goes_on_once_the_cause_is_mended(batch, sqlite):
@@ -274,10 +259,14 @@ def test_postgresql_tells_types_apart_by_their_case(make_of, postgres):
     assert (postgres.ids("Hit"), postgres.ids("hit")) == (["a"], ["b"])
 
 
-@pytest.mark.parametrize("name", ["consistent_slices", "Consistent_Slices", "public.consistent_slices"])
-def test_the_table_of_markers_is_no_table_of_outputs(batch, sqlite, name):
+@pytest.mark.parametrize(
+    "name", ["consistent_slices", "Consistent_Slices", "public.consistent_slices", 'a"; drop table x']
+)
+def test_a_name_that_no_table_of_outputs_can_have_is_refused_before_anything_is_sent(batch, sqlite, name):
     with pytest.raises(UsageError, match="--map Hit=NAME"):
         batch.publish(sqlite.url, names={"Hit": name})
+
+    assert sqlite.query("SELECT * FROM sqlite_master") == []
 
 
 @pytest.mark.parametrize(
@@ -337,12 +326,9 @@ def test_a_file_that_is_locked_is_waited_for_as_long_as_is_said(batch, sqlite):
     with closing(sqlite3.connect(sqlite.url.removeprefix("sqlite:///"), isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         began = time.monotonic()
+        options = PublishOptions(attempts=2, types=["Hit"])
         with pytest.raises(TargetUnavailableError, match="locked"):
-            batch.publish(
-                sqlite.url,
-                PublishOptions(attempts=2, types=["Hit"]),
-                timeout=timedelta(seconds=0.2),
-            )
+            batch.publish(sqlite.url, options, timeout=timedelta(seconds=0.2))
 
     assert time.monotonic() - began < 10
 

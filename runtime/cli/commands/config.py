@@ -1,0 +1,108 @@
+"""`consistent config`: the values of options, and where each comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from runtime.cli.batch_command import is_secret
+from runtime.cli.console import Screen, make_table
+from runtime.cli.options import AsJson, of_environment
+from runtime.cli.project import TARGETS, Command, Schema, read_project, schema
+
+if TYPE_CHECKING:
+    from runtime.cli.options import Declared
+    from runtime.cli.project import Project
+
+
+def config(
+    ctx: typer.Context,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[COMMAND [OPTIONS]]", show_default=False, help="Show what this command takes."
+        ),
+    ] = None,
+    *,
+    env: str | None = of_environment(),
+    as_json: AsJson = False,
+) -> None:
+    """Show the value of each option of the project, and where it comes from.
+
+        consistent config
+        consistent config run --env prod
+
+    A value is taken from the command line, else from an environment variable, the environment of the project file that
+    is chosen, the file (consistent.toml, or [tool.consistent] of pyproject.toml, found from the working directory
+    upwards), or the default. Secrets are hidden.
+    """
+    root: Any = ctx.find_root().command
+    command, rest = root, list(words or ())
+    while rest and not rest[0].startswith("-") and hasattr(command, "commands"):
+        ctx = typer.Context(command, info_name=rest[0], parent=ctx)
+        _, command, rest = command.resolve_command(ctx, rest)
+    known = dict(schema(root))
+    project = read_project(ctx, env)
+    given: dict[str, Any] = {}
+    target = None
+    inner = typer.Context(command, info_name=command.name, parent=ctx)
+    if isinstance(command, Command):
+        given, left, _ = command.make_parser(inner).parse_args(args=rest)
+        given |= command.log(inner, given, left)
+        _, target = command.target(project, given)
+        known = {(each.group or "", each.key): (each, parameter) for each, parameter in command.options()}
+    rows = list(_rows(project, known, inner, given, target))
+    columns = {"key": "option", "value": "value", "from": "from"}
+    shown = [row | {"value": _text(row["value"])} for row in rows if row["value"] not in (None, "", [])]
+    Screen(as_json).put({"values": rows}, make_table("Values", columns, shown))
+
+
+def _rows(
+    project: Project,
+    known: Schema,
+    ctx: Any,  # noqa: ANN401 - typer shows no type for it
+    given: Mapping[str, Any],
+    target: str | None,
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each option, and of those of targets one for each target."""
+    for (group, key), (declared, parameter) in sorted(known.items(), key=lambda each: each[0][0]):
+        names: list[str | None] = [target] if group != TARGETS or target else [*project.targets] or [None]
+        for name in names:
+            found = project.find(declared, name)
+            ctx.default_map = {} if found is None else {parameter.name: found.value}
+            value, source = parameter.consume_value(ctx, given)
+            origins = {"COMMANDLINE": "command line", "ENVIRONMENT": declared.variable}
+            origins["DEFAULT_MAP"] = found and found.origin
+            of_target = name if group == TARGETS and name else None
+            yield {
+                "key": ".".join(filter(None, (group, of_target, key))),
+                "value": _shown(declared, value),
+                "from": origins.get(source.name, "default"),
+            }
+
+
+def _text(value: object) -> str:
+    """Return a value as a table shows it."""
+    return (
+        ", ".join(map(str, value))
+        if isinstance(value, list)
+        else str(value).lower()
+        if isinstance(value, bool)
+        else str(value)
+    )
+
+
+def _shown(declared: Declared, value: object) -> object:
+    """Return a value in which secrets are hidden; what only says where a secret is, is none."""
+    if isinstance(value, list):
+        return [_shown(declared, each) for each in value]
+    if not isinstance(value, str):
+        return value
+    name, equals, what = value.partition("=")
+    is_pair = declared.is_many and equals
+    is_hidden = is_pair and not declared.field.repr and not what.startswith(("env:", "file:"))
+    if is_secret(value) or is_hidden:
+        return f"{name}=..." if is_pair else "..."
+    return value

@@ -1,0 +1,393 @@
+"""The project file: defaults of options in `consistent.toml`, or in `[tool.consistent]` of pyproject.toml.
+
+It is found from the working directory upwards. Its keys are the options that have a group (see `runtime.options`):
+`Schema` follows from the commands. A value counts where neither the command line nor the environment has one; those of
+the environment that is chosen, `[env.NAME]`, count before the others.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, get_origin
+
+import typer
+from typer.core import TyperCommand
+
+from eventstore import EventStoreError
+from runtime.cli.batch_command import is_secret
+from runtime.cli.console import Screen
+from runtime.cli.options import CHOSEN, SHOW_ALL
+from runtime.errors import UsageError
+
+if TYPE_CHECKING:
+    from runtime.cli.options import Declared
+
+FILE, PYPROJECT, ROOT = "consistent.toml", "pyproject.toml", ("tool", "consistent")
+TARGETS = "publish"
+"""The group that is there once for each target, by its name."""
+
+Names = tuple[str, ...]
+"""The way to an entry: tables, and the key."""
+
+Key = tuple[str, str]
+"""The group, empty for the top level, and the name in it."""
+
+PATHS = ("DIR", "FILE", "LOG", "URL")
+"""The metavars of options that may be relative paths."""
+
+Schema = Mapping[Key, tuple["Declared", Any]]
+"""The options that the file may hold, each with the parameter of typer that checks its value."""
+
+
+class Value(NamedTuple):
+    """A value as the command line would give it, and where it stands."""
+
+    value: Any
+    origin: str
+
+
+@dataclass(frozen=True)
+class Project:
+    """What the project file says in the environment that is chosen; of no file, nothing."""
+
+    folder: Path = field(default_factory=Path)
+    values: dict[Key, Value] = field(default_factory=dict)
+    targets: dict[str, dict[Key, Value]] = field(default_factory=dict)
+    secrets: list[str] = field(default_factory=list)
+    """The places of secrets that are written in the file."""
+
+    def find(self, option: Declared, target: str | None = None) -> Value | None:
+        """Return the value of an option; of those of targets, the value for this one."""
+        values = self.targets.get(target or "", {}) if option.group == TARGETS else self.values
+        return None if option.group is None else values.get((option.group, option.key))
+
+    def target(self, given: str | None, *, must_be: bool) -> str | None:
+        """Return the name of the target that is meant, None for a url. Raises `UsageError` where that is not clear."""
+        if given is None and must_be and self.targets:
+            if len(self.targets) > 1:
+                raise UsageError(f"The project has the targets {', '.join(self.targets)}: name one by --to.")
+            return next(iter(self.targets))
+        if given is None or given in self.targets:
+            return given
+        meant = get_close_matches(given, self.targets, 1)
+        if meant:
+            raise UsageError(f"The project has no target {given}: did you mean {meant[0]}?")
+        return None
+
+
+def find_file(start: Path) -> Path | None:
+    """Return the nearest project file, None without one.
+
+    Raises `UsageError` for a file of another user in a folder above: it names code that is run.
+    """
+    for folder in (start, *start.parents):
+        for file in (folder / FILE, folder / PYPROJECT):
+            if file.is_file() and (file.name == FILE or f"[{'.'.join(ROOT)}" in file.read_text("utf-8")):
+                if folder != start and file.stat().st_uid not in {0, os.getuid(), start.stat().st_uid}:
+                    raise UsageError(f"{file} belongs to another user: work in its own folder, or a copy.")
+                return file
+    return None
+
+
+def read(schema: Schema, chosen: str | None) -> Project:
+    """Read and check the project file, with the values of the environment that is chosen.
+
+    Raises `UsageError`, which names file, line and the nearest known key, for what cannot be.
+    """
+    here = Path.cwd()
+    file = find_file(here)
+    if file is None:
+        if chosen:
+            raise UsageError(f"There is no environment {chosen!r}: no {FILE} is in {here} or above.")
+        return Project()
+    document, reader = _open(schema, file, os.path.relpath(file, here))
+    environments = reader.table(("env",), document.pop("env", {}))
+    if chosen and chosen not in environments:
+        raise reader.wrong(("env",), f"there is no environment {chosen!r}{_meant(chosen, environments)}")
+    project = Project(file.parent)
+    for name, table in [("", document), *environments.items()]:
+        above = ("env", name) if name else ()
+        for names, value in reader.entries(above, reader.table(above, table)):
+            key, given = reader.checked(names, value, above)
+            place = reader.place((*above, *names))
+            if any(map(is_secret, given if isinstance(given, list) else [str(given)])):
+                project.secrets.append(f"{place}: {names[-1]}")
+            if name in ("", chosen):
+                into = project.targets.setdefault(names[1], {}) if key[0] == TARGETS else project.values
+                into[key] = Value(given, f"{place} [env.{name}]" if name else place)
+    for name, target in project.targets.items():
+        if (TARGETS, "to") not in target:
+            raise reader.wrong((TARGETS, name), f"the target {name} has no url, to = URL")
+    return project
+
+
+def _open(schema: Schema, file: Path, shown: str) -> tuple[dict[str, Any], _Reader]:
+    import tomllib
+
+    source, root = file.read_text("utf-8"), ROOT * (file.name == PYPROJECT)
+    try:
+        document = tomllib.loads(source)
+    except tomllib.TOMLDecodeError as error:
+        line = re.search(r"line (\d+)", str(error))
+        raise UsageError(f"{shown}:{line[1] if line else 1}: this is no TOML: {error}.") from error
+    for name in root:
+        document = document[name]
+    return document, _Reader(schema, shown, file.parent, root, _lines(source))
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Checks what stands in a file."""
+
+    schema: Schema
+    shown: str
+    folder: Path
+    root: Names
+    lines: Mapping[Names, int]
+
+    def place(self, names: Names) -> str:
+        """Return file and line of an entry: its own line, or that of the table that it is in."""
+        full = (*self.root, *names)
+        found = (self.lines[full[:n]] for n in range(len(full), 0, -1) if full[:n] in self.lines)
+        return f"{self.shown}:{next(found, 1)}"
+
+    def wrong(self, names: Names, sentence: str) -> UsageError:
+        """Return the error for an entry."""
+        return UsageError(f"{self.place(names)}: {sentence}{'' if sentence.endswith('?') else '.'}")
+
+    def table(self, names: Names, value: Any) -> Mapping[str, Any]:  # noqa: ANN401 - of TOML
+        """Return a value that must be a table. Raises `UsageError`."""
+        if not isinstance(value, Mapping):
+            raise self.wrong(names, f"{names[-1]} is a table, [{'.'.join(names)}]")
+        return value
+
+    def entries(self, above: Names, table: Mapping[str, Any]) -> Iterator[tuple[Names, Any]]:
+        """Yield the entries of the top level or of an environment, by their ways from there."""
+        groups = {group for group, _ in self.schema if group}
+        for name, value in table.items():
+            if name not in groups:
+                yield (name,), value
+                continue
+            for key, each in self.table((*above, name), value).items():
+                inner = self.table((*above, name, key), each) if name == TARGETS else {"": each}
+                yield from (((name, key, *filter(None, [last])), one) for last, one in inner.items())
+
+    def checked(self, names: Names, value: object, above: Names) -> tuple[Key, Any]:
+        """Return key and value of an entry. Raises `UsageError` for an unknown key, and a value that does not fit."""
+        group, name = names[0] if names[1:] else "", names[-1]
+        key = (group, name.replace("_", "-"))
+        if key not in self.schema:
+            known = [each for of, each in self.schema if of == group]
+            known += [] if group else sorted({of for of, _ in self.schema if of} | {"env"})
+            elsewhere = [f": it stands {_table(of)}" for of, each in self.schema if each == key[1]]
+            hint = elsewhere[0] if elsewhere else _meant(key[1], known)
+            raise self.wrong((*above, *names), f"there is no key {name} {_table(group)}{hint}")
+        declared, parameter = self.schema[key]
+        try:
+            given = _as_typed(declared, value)
+            parameter.process_value(typer.Context(TyperCommand("consistent")), given)
+            declared.field.metadata.get("check", str)(given)
+        except (typer.BadParameter, ValueError, UsageError, EventStoreError) as error:
+            reason = getattr(error, "message", str(error)).removeprefix("Value error, ").rstrip(".")
+            raise self.wrong((*above, *names), f"{name} does not fit: {reason}") from error
+        if isinstance(given, list):
+            return key, [self.anchored(declared, each) for each in given]
+        return key, self.anchored(declared, given) if isinstance(given, str) else given
+
+    def anchored(self, declared: Declared, text: str) -> str:
+        """Return a value in which a relative path, which counts from the file's folder, is absolute."""
+        before = "".join(text.partition("=")[:2]) if declared.is_many and "=" in text else ""
+        path = text.removeprefix(before)
+        scheme = next((each for each in ("sqlite:///", "file:") if path.startswith(each)), "")
+        path = path.removeprefix(scheme)
+        kind = declared.field.metadata.get("metavar", "").partition("|")[0]
+        is_path = scheme or (kind in PATHS and not re.match(r"[\w+.-]{2,}:|azurite$", path))
+        if self.folder == Path.cwd() or not is_path or path.startswith("/"):
+            return text
+        return f"{before}{scheme}{os.path.normpath(self.folder / path)}"
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    """Return the hint at the nearest name, or at all."""
+    near, listed = get_close_matches(name, list(known), 1), ", ".join(sorted(known))
+    return f": did you mean {near[0]}?" if near else listed and f": there are {listed}"
+
+
+def _table(group: str) -> str:
+    """Return where a group is in the file."""
+    return f"in [{group}{'.NAME' * (group == TARGETS)}]" if group else "at the top level"
+
+
+def _as_typed(declared: Declared, value: Any) -> bool | str | list[str]:  # noqa: ANN401 - of TOML
+    """Return a value of TOML as the command line gives it. Raises `ValueError` for one of another type."""
+    kind, is_text = declared.kind, "parse" in declared.field.metadata
+    takes: tuple[type, ...] = (str, int) if is_text else (str,)
+    what = "a text"
+    if get_origin(kind) is Mapping:
+        takes, what = (dict,), "a table, such as { name = 'value' }"
+    elif declared.is_many:
+        takes, what = (list,), "a list of names"
+    elif kind is bool:
+        takes, what = (bool,), "true or false"
+    elif kind in (int, float) and not is_text:
+        takes, what = (int, float), "a number"
+    if not isinstance(value, takes) or (isinstance(value, bool) and kind is not bool):
+        raise ValueError(f"it is {what}")
+    if isinstance(value, dict):
+        words = {name: str(each).lower() if isinstance(each, bool) else each for name, each in value.items()}
+        return [f"{name}={word}" for name, word in words.items()]
+    return value if isinstance(value, bool) else [*map(str, value)] if isinstance(value, list) else str(value)
+
+
+_NAME = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([\w-]+))\s*(\.)?""")
+
+
+def _lines(source: str) -> dict[tuple[str, ...], int]:
+    """Return the line of each table and key that begins one."""
+    found: dict[tuple[str, ...], int] = {}
+    table: tuple[str, ...] = ()
+    for number, line in enumerate(source.splitlines(), 1):
+        begun = line.lstrip()
+        is_table = begun.startswith("[")
+        names, rest = [], begun.lstrip("[")
+        while match := _NAME.match(rest):
+            names.append(next(filter(None, match.groups()[:3]), ""))
+            rest = rest[match.end() :]
+            if not match[4]:
+                break
+        if names and is_table and rest.startswith("]"):
+            table = tuple(names)
+            found.setdefault(table, number)
+        elif names and not is_table and rest.startswith("="):
+            found.setdefault((*table, *names), number)
+    return found
+
+
+# Commands that take it.
+
+_ONCE = frozenset({"--messages", "--message", "--stream", "--handler", "--reason", "--id", "--edit"})
+"""Options that choose what is worked on; of others, as everywhere, the last value counts."""
+
+
+class Command(TyperCommand):
+    """A command whose options may stand in the project file, and in which what is worked on is given once."""
+
+    @property
+    def declared(self) -> Mapping[str, Declared]:
+        """The options that are fields, by their parameters."""
+        return getattr(self.callback, "declared", {})
+
+    def options(self) -> Iterator[tuple[Declared, Any]]:
+        """Yield the options that the project file may hold, with the parameters."""
+        for parameter in self.params:
+            declared = self.declared.get(parameter.name)
+            if declared is not None and declared.group is not None:
+                yield declared, parameter
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer shows no type for it
+        """Refuse what is given twice, and parse the rest as always, with the project's values as defaults."""
+        given, rest, order = self.make_parser(ctx).parse_args(args=list(args))
+        for option, times in Counter(order).items():
+            name = option.opts[0]
+            if times > 1 and name in _ONCE and not getattr(option, "multiple", False):
+                more = " A log may be a folder, or a pattern such as 'logs/*.jsonl'." * (name == "--messages")
+                ctx.fail(f"{name} is given {times} times, and takes one value.{more}")
+        log = self.log(ctx, given, rest)
+        known = [] if given.get("help") or ctx.resilient_parsing else list(self.options())
+        project = read_project(ctx, given.get("env")) if known else Project()
+        of_target, target = self.target(project, given)
+        # A policy of the table is what is typed: the rules of the file are those of one truncation.
+        is_policy = "policy" in ctx.command_path.split() or given.get("policy") is not None
+        taken = (each for each, _ in known if not (is_policy and each.group == "truncate"))
+        found = {each.name: project.find(each, target) for each in taken}
+        ctx.default_map = {name: each.value for name, each in found.items() if each is not None} | log
+        ctx.allow_extra_args = bool(log)
+        try:
+            super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")  # which pydantic adds
+            name = getattr(error.param, "name", None) or ""
+            source = ctx.get_parameter_source(name)
+            if source is not None and source.name == "ENVIRONMENT" and name in self.declared:
+                error.message += f" It is the value of {self.declared[name].variable}."
+            raise
+        ctx.params.update(log)
+        if target is not None:
+            ctx.params[of_target] = project.targets[target][TARGETS, "to"].value
+        return []
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
+        """Write the options that people use, or with --help-all all of them by the tables of the project file."""
+        parts: dict[str, list[Any]] = {"Arguments": [], "Options": []}
+        for parameter in self.get_params(ctx):
+            record: Any = parameter.get_help_record(ctx)
+            declared = self.declared.get(parameter.name)
+            part = "Arguments" if parameter.param_type_name == "argument" else "Options"
+            if declared is not None and declared.is_rare:
+                part = f"[{declared.group}] in {FILE}" if declared.group else "More options"
+            if part in ("Arguments", "Options") or ctx.meta.get(SHOW_ALL):
+                parts.setdefault(part, []).append((record[0].partition(" / ")[0], record[1]))
+        for part, records in parts.items():
+            if records:
+                with formatter.section(part):
+                    formatter.write_dl(records)
+
+    @property
+    def has_log(self) -> bool:
+        """Whether the command reads a log, which may be named without an option."""
+        return "messages" in self.declared and self.declared["messages"].group is not None
+
+    def log(self, ctx: Any, given: Mapping[str, Any], rest: list[str]) -> dict[str, str]:  # noqa: ANN401
+        """Return the log that is named without --messages."""
+        if not rest or not self.has_log:
+            return {}
+        log, *more = (given["messages"], *rest) if given.get("messages") else rest
+        if more:
+            ctx.fail(f"Got unexpected extra argument ({more[0]}): the log is {log}.")
+        return {"messages": log}
+
+    def target(self, project: Project, given: Mapping[str, Any]) -> tuple[str, str | None]:
+        """Return the option that names the target, and the target of the project that it names."""
+        option = next((each.name for each, _ in self.options() if each.name in ("to", "publish")), "")
+        if not option or not project.targets:
+            return option, None
+        found = project.find(self.declared[option])
+        said = given.get(option) or os.environ.get(self.declared[option].variable or "")
+        said = said or (found and found.value)
+        name = project.target(said, must_be=option == "to" and not given.get("help"))
+        taken = {declared.key for declared, _ in self.options()} | {"to"}
+        for (_, key), value in (project.targets[name] if name else {}).items():
+            if key not in taken:
+                raise UsageError(
+                    f"{value.origin}: --{option} takes no {key}: use `consistent publish --to {name}`."
+                )
+        return option, name
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401
+        """Return the pieces of the usage: a log may be named without --messages."""
+        return super().collect_usage_pieces(ctx) + ["[LOG]"] * self.has_log
+
+
+def schema(command: Any) -> Iterator[tuple[Key, tuple[Declared, Any]]]:  # noqa: ANN401
+    """Yield the keys of the project file: the options of all commands that have a group."""
+    for each in getattr(command, "commands", {}).values():
+        yield from schema(each)
+    for each, parameter in command.options() if isinstance(command, Command) else ():
+        yield (each.group or "", each.key), (each, parameter)
+
+
+def read_project(ctx: Any, environment: str | None) -> Project:  # noqa: ANN401
+    """Read the project file of the working directory, and warn of secrets that are written in it."""
+    project = read(dict(schema(ctx.find_root().command)), environment or os.environ.get(CHOSEN))
+    for place in project.secrets:
+        Screen().note(f"Warning: {place} holds a secret: write env:NAME or file:PATH.")
+    if project.folder not in (Path(), Path.cwd()) and str(project.folder) not in sys.path:
+        sys.path.append(str(project.folder))  # where the module of its app is looked for last
+    return project
