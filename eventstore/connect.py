@@ -16,8 +16,9 @@ _FILE = "sqlite:///"
 _NAMED = " that the store url names"
 _FORMS = (
     "The store url has none of the forms that are known: sqlite:///relative.db, sqlite:////absolute/path.db, "
-    "azurite, azurite://host:port, https://ACCOUNT.table.core.windows.net, a connection string of a storage "
-    "account, env:NAME or file:PATH for an environment variable or a file that holds one of these, memory:, "
+    "postgresql://USER@HOST:PORT/DATABASE, azurite, azurite://host:port, https://ACCOUNT.table.core.windows.net, a "
+    "connection string of a storage account, env:NAME or file:PATH for an environment variable or a file that holds one "
+    "of these, memory:, "
     "memory:NAME."
 )
 
@@ -28,6 +29,7 @@ def connect(url: str) -> Store:
     | url | store |
     |---|---|
     | `sqlite:///relative.db`, `sqlite:////absolute/path.db` | one SQLite file |
+    | `postgresql://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME` | a schema of a PostgreSQL database |
     | `memory:`, `memory:NAME` | memory of this process: a new store, or one shared by name |
     | `azurite`, `azurite://host:port` | the Azure Storage emulator |
     | `https://ACCOUNT.table.core.windows.net` | Azure Storage, signed in with azure-identity |
@@ -45,6 +47,14 @@ def connect(url: str) -> Store:
         from eventstore.backends.memory import open_memory  # noqa: PLC0415 - loaded when asked for
 
         return open_memory(url)
+    if url.startswith(("postgresql://", "postgres://")):
+        try:
+            from eventstore.backends.postgres import PostgresStore  # noqa: PLC0415 - loaded when asked for
+        except ImportError as error:
+            raise StoreUrlError(
+                "PostgreSQL needs psycopg: pip install 'consistent-messaging[postgres]'."
+            ) from error
+        return PostgresStore(url)
     names = {part.partition("=")[0].strip().lower() for part in url.split(";")}
     is_connection_string = not names.isdisjoint({"accountname", "tableendpoint", "usedevelopmentstorage"})
     if not (is_connection_string or url == "azurite" or url.startswith(("azurite://", "https://"))):
@@ -58,16 +68,17 @@ def connect(url: str) -> Store:
     return AzureStore(account_of(url))
 
 
-_NO_STORES = {"postgresql", "postgres", "kafka", "mysql", "mssql", "redis", "rediss", "mongodb"}
-_PUBLISHED_TO = {"postgresql", "postgres", "kafka"}
+_NO_STORES = {"kafka", "mysql", "mssql", "redis", "rediss", "mongodb"}
 
 
 def _instead_of(url: str) -> str:
     """Return what to write instead of a url of another form; only what is a plain file or folder is repeated."""
     scheme, colon, _ = url.partition(":")
     server, suffix = scheme.partition("+")[0], Path(url).suffix
+    if colon and server == "postgresql":
+        return " For PostgreSQL write postgresql://."
     if colon and server in _NO_STORES:
-        where = ", and publish outputs there (--to)" if server in _PUBLISHED_TO else ""
+        where = ", and publish outputs there (--to)" if server == "kafka" else ""
         return f" Versions are not kept in {server}: take one of these{where}."
     if suffix in (".csv", ".parquet", ".json", ".jsonl", ".ndjson"):
         return " It is named as a log is: name that by --messages, and write sqlite:///store.db."

@@ -1,7 +1,7 @@
 """The table port: the few calls that an event store needs from a table service.
 
-A table holds rows, addressed by (partition key, row key), each with typed properties and an ETag. Three
-backends implement the port alike, error by error: `memory`, `sqlite` and `azure`. Each call of a table
+A table holds rows, addressed by (partition key, row key), each with typed properties and an ETag. Four
+backends implement the port alike, error by error: `memory`, `sqlite`, `postgres` and `azure`. Each call of a table
 is one atomic operation of the service and costs one request.
 
 Property types: `str`, `bool`, `int` (32 bits), `Int64`, `float`, `datetime` (UTC, microseconds),

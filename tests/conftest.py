@@ -1,5 +1,6 @@
 pytest_plugins = [
     "tests.plugins.azurite",
+    "tests.plugins.postgresql",
     "tests.plugins.chance",
     "tests.plugins.s3",
     "tests.plugins.redis",

@@ -14,134 +14,28 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from datetime import UTC, datetime, timedelta
 from functools import partial
-from math import inf
 from pathlib import Path
 from random import Random
-from typing import Any
-from uuid import UUID
 from weakref import WeakSet
 
-import msgpack
-
 from eventstore import errors, port
+from eventstore.backends.rows import (
+    ALONG_BYTES,
+    PAGE_BYTES,
+    condition,
+    pack,
+    packer,
+    read_page,
+    read_row,
+    unpack_some,
+)
 from eventstore.errors import DamagedRowError, RowChangedError, StoreUnavailableError, StoreUrlError
-from eventstore.keys import BETWEEN_KEYS, escape, escape_bound, table_name, unescape
-from eventstore.limits import MAX_BINARY_BYTES, MAX_PROPERTIES, MAX_STRING_UNITS, merge, prepare
-from eventstore.port import ANY_ETAG, PAGE_SIZE, Int64, Operation, Page, Row, TransactionResult, Value, Verb
-
-# A row becomes two byte strings of msgpack. `small` holds all properties but the large binary ones. `large` holds
-# those, one after the other, the shortest first, and `small` then says how long each one is: a reader that wants none
-# of them, or only the first ones, need not read the rest.
-
-LARGE_BYTES = 512
-"""A binary property over this size is a large one."""
-
-_NAMES = frozenset({str})
-_KINDS = frozenset({str, bool, int, Int64, float, datetime, UUID, bytes})
-_INT64, _DATETIME, _UUID = 1, 2, 3
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-
-
-def packer() -> msgpack.Packer:
-    """Return a packer of properties, for use by one thread."""
-    return msgpack.Packer(default=_to_extension, strict_types=True)
-
-
-def pack(packer: msgpack.Packer, properties: Mapping[str, Value]) -> tuple[bytes, bytes | None]:
-    """Return the small and the large part of a row."""
-    large = sorted(
-        (len(value), name, value)
-        for name, value in properties.items()
-        if type(value) is bytes and len(value) > LARGE_BYTES
-    )
-    if not large:
-        return packer.pack(properties), None
-    lengths = {name: length for length, name, _ in large}
-    small = {name: value for name, value in properties.items() if name not in lengths}
-    return packer.pack([small, lengths]), b"".join([value for _, _, value in large])
-
-
-def unpack_small(small: bytes) -> tuple[dict[str, Value], dict[str, int]]:
-    """Return the small properties, and the lengths of the large ones in the order of their bytes."""
-    unpacked = msgpack.unpackb(
-        small,
-        ext_hook=_from_extension,
-        max_str_len=4 * MAX_STRING_UNITS,
-        max_bin_len=MAX_BINARY_BYTES,
-        max_array_len=2,
-        max_map_len=MAX_PROPERTIES,
-        max_ext_len=16,
-    )
-    properties, lengths = unpacked if type(unpacked) is list else (unpacked, {})
-    if not (
-        type(properties) is type(lengths) is dict
-        and _NAMES.issuperset(map(type, [*properties, *lengths]))
-        and _KINDS.issuperset(map(type, properties.values()))
-        and all(type(length) is int and length > LARGE_BYTES for length in lengths.values())
-    ):
-        raise TypeError("no properties are there")
-    return properties, lengths
-
-
-def unpack(small: bytes, large: bytes | None) -> dict[str, Value]:
-    """Return all properties of a row."""
-    properties, lengths = unpack_small(small)
-    _add_large(properties, lengths, large or b"", lengths)
-    return properties
-
-
-def unpack_some(
-    select: Sequence[str], read_large: Callable[[Any, int], bytes], small: bytes, along: object
-) -> dict[str, Value]:
-    """Return the properties named. `read_large` returns the first bytes of the large part, given `along`."""
-    properties, lengths = unpack_small(small)
-    end = needed = 0
-    for name, length in lengths.items():
-        end += length
-        if name in select:
-            needed = end
-    selected = {name: properties[name] for name in select if name in properties}
-    _add_large(selected, lengths, read_large(along, needed) if needed else b"", select)
-    return selected
-
-
-def _add_large(
-    properties: dict[str, Value], lengths: Mapping[str, int], large: bytes, select: Container[str]
-) -> None:
-    start = 0
-    for name, length in lengths.items():
-        if name in select:
-            value = large[start : start + length]
-            if len(value) < length or type(value) is not bytes:
-                raise ValueError(f"the large property {name!r} is cut short")
-            properties[name] = value
-        start += length
-
-
-def _to_extension(value: object) -> msgpack.ExtType:
-    if isinstance(value, Int64):
-        return msgpack.ExtType(_INT64, value.to_bytes(8, "big", signed=True))
-    if isinstance(value, datetime):
-        return msgpack.ExtType(_DATETIME, ((value - _EPOCH) // _MICROSECOND).to_bytes(8, "big", signed=True))
-    if isinstance(value, UUID):
-        return msgpack.ExtType(_UUID, value.bytes)
-    raise TypeError(f"A {type(value).__name__} cannot be stored.")
-
-
-def _from_extension(code: int, data: bytes) -> Value:
-    if code == _INT64:
-        return Int64(int.from_bytes(data, "big", signed=True))
-    if code == _DATETIME:
-        return _EPOCH + timedelta(microseconds=int.from_bytes(data, "big", signed=True))
-    if code == _UUID:
-        return UUID(bytes=data)
-    raise ValueError(f"The extension type {code} is unknown.")
-
+from eventstore.keys import BETWEEN_KEYS, escape, escape_bound, table_name
+from eventstore.limits import merge, prepare
+from eventstore.port import ANY_ETAG, Operation, Page, Row, TransactionResult, Value, Verb
 
 BUSY_SECONDS = 60
 FORMAT = 1
@@ -361,16 +255,6 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-_DAMAGED = (ValueError, TypeError, OverflowError, msgpack.exceptions.UnpackException)
-_Found = tuple[str, int, int, bytes, Any]
-"""A row as key, ETag, time, small and large part. The key is that of the row, or in a scan both keys."""
-
-_PAGE_BYTES = 4 * 2**20
-"""The size at which a page of all rows ends: as with a table service, it is to fit into memory."""
-
-_ALONG_BYTES = 64 * 2**10
-"""Up to this size the large part of a first row is read along with the small one."""
-
 _KEY_COLUMNS = "partition TEXT NOT NULL, row TEXT NOT NULL, id INTEGER NOT NULL"
 _ROW_COLUMNS = "id INTEGER PRIMARY KEY, etag INTEGER NOT NULL, time INTEGER, small BLOB NOT NULL, large BLOB"
 _BARRIER = (
@@ -388,7 +272,7 @@ class Statements:
     def __init__(self, name: str) -> None:
         keys, rows = f'"{name}_keys"', f'"{name}_rows"'
         joined = f"FROM {keys} AS k CROSS JOIN {rows} AS r ON r.id = k.id WHERE"
-        limit = f"LIMIT {PAGE_SIZE + 1}"
+        limit = f"LIMIT {port.PAGE_SIZE + 1}"
         in_range = f"{joined} k.partition = ? AND k.row >= ? AND k.row <= ? ORDER BY k.row {limit}"
         in_partitions = (
             f"{joined} k.row = ? AND k.partition >= ? AND k.partition <= ? ORDER BY k.partition {limit}"
@@ -396,7 +280,7 @@ class Statements:
         in_order = f"{joined} k.partition <= ? AND (k.partition, k.row) >= (?, ?) ORDER BY k.partition, k.row {limit}"
         one = "SELECT k.row, r.etag, r.time, r.small"
         both = f"SELECT k.partition || '{BETWEEN_KEYS}' || k.row, r.etag, r.time, r.small"
-        large_of_first = f"CASE WHEN k.row = ? AND length(r.large) <= {_ALONG_BYTES} THEN r.large END"
+        large_of_first = f"CASE WHEN k.row = ? AND length(r.large) <= {ALONG_BYTES} THEN r.large END"
 
         self.rows_table = f"{name}_rows"
         self.make = (
@@ -474,11 +358,11 @@ class Changes:
 
     def _update(self, etag: str | None, row: str, properties: dict[str, Value]) -> bool:
         small, large = pack(self._packer, properties)
-        values = (self._etag, self._time, small, large, self._partition, row, _condition(etag))
+        values = (self._etag, self._time, small, large, self._partition, row, condition(etag))
         return self._execute(self._sql.update, values).rowcount > 0
 
     def _delete(self, etag: str | None, row: str, _: dict[str, Value]) -> bool:
-        deleted = self._execute(self._sql.delete, (self._partition, row, _condition(etag))).rowcount > 0
+        deleted = self._execute(self._sql.delete, (self._partition, row, condition(etag))).rowcount > 0
         if deleted:
             self._execute(self._sql.delete_key, (self._partition, row))
         return deleted
@@ -489,21 +373,10 @@ class Changes:
             if operation.verb is Verb.MERGE:
                 raise errors.RowNotFoundError(operation.row_key, index)
             return False
-        stored = _row((self._partition,), found)
+        stored = read_row((self._partition,), found)
         if operation.verb is Verb.MERGE and operation.etag not in (ANY_ETAG, stored.etag):
             raise RowChangedError(operation.row_key, index)
         return self._update(ANY_ETAG, row, merge(stored.properties, properties))
-
-
-def _condition(etag: str | None) -> int | None:
-    """Return the number that a row's ETag must be, None for any; -1, which no row has, when it can be none."""
-    if etag == ANY_ETAG:
-        return None
-    if etag is None or not etag.isdecimal() or len(etag) > 19:  # noqa: PLR2004 - the digits of 2**63
-        return -1
-    number = int(etag)
-    # Zeros before a number, or digits of another script, make another text.
-    return number if number < 2**63 and str(number) == etag else -1
 
 
 class SqliteTable(port.Table):
@@ -613,12 +486,12 @@ class SqliteTable(port.Table):
 
     def _read(self, sql: str, bounds: tuple[str, ...]) -> Page:
         with self._file.reading() as connection:
-            return _page(bounds, connection.statement.execute(sql, bounds).fetchall())
+            return read_page(bounds, connection.statement.execute(sql, bounds).fetchall())
 
     def _read_some(self, sql: str, bounds: tuple[str, ...]) -> Page:
         # A cursor of its own: closing it ends the read, of which the rest is left.
         with self._file.reading() as connection, closing(connection.execute(sql, bounds)) as cursor:
-            return _page(bounds, cursor, most=_PAGE_BYTES)
+            return read_page(bounds, cursor, most=PAGE_BYTES)
 
     def _project_first(self, sql: str, bounds: tuple[str, str, str], select: Sequence[str]) -> Page | None:
         """Read rows in one statement, if that gives all large properties that are asked for, else None.
@@ -630,8 +503,8 @@ class SqliteTable(port.Table):
             found = connection.statement.execute(sql, (bounds[1], *bounds)).fetchall()
         with suppress(DamagedRowError):  # reading it otherwise tells, if it is damaged and not only cut
             decode = partial(unpack_some, select, lambda along, length: (along or b"")[:length])
-            page = _page(bounds, found, decode)
-            if page.continuation is None or len(page.rows) == PAGE_SIZE:
+            page = read_page(bounds, found, decode)
+            if page.continuation is None or len(page.rows) == port.PAGE_SIZE:
                 return page
         return None
 
@@ -643,7 +516,7 @@ class SqliteTable(port.Table):
                 execute("BEGIN")
                 found = execute(sql, bounds).fetchall()
                 read_large = partial(self._read_large, connection)
-                return _page(bounds, found, partial(unpack_some, select, read_large))
+                return read_page(bounds, found, partial(unpack_some, select, read_large))
             finally:
                 connection.roll_back()
 
@@ -656,46 +529,6 @@ class SqliteTable(port.Table):
             if "cannot open value" in str(error):
                 raise ValueError("its large properties are gone") from error
             raise
-
-
-_Decode = Callable[[bytes, Any], dict[str, Value]]
-"""Returns the properties of a row, given its small part and what was read in place of the large one."""
-
-
-def _page(
-    bounds: Sequence[str], found: Iterable[_Found], decode: _Decode = unpack, most: float = inf
-) -> Page:
-    """Return the rows that fill a page, in number or in bytes; a damaged one ends it.
-
-    Raises `DamagedRowError` when the first one is damaged.
-    """
-    rows: list[Row] = []
-    size, left = 0, iter(found)
-    for row in left:
-        if len(rows) == PAGE_SIZE or size >= most:
-            return Page(tuple(rows), row[0])
-        try:
-            rows.append(_row(bounds, row, decode))
-        except DamagedRowError as error:
-            if rows:
-                return Page(tuple(rows), row[0])
-            place, after = (error.partition_key, error.row_key), next(left, None)
-            raise DamagedRowError(*place, error.problem, after and after[0]) from error.__cause__
-        if most < inf:
-            size += len(row[3]) + len(row[4] or b"")
-    return Page(tuple(rows))
-
-
-def _row(bounds: Sequence[str], found: _Found, decode: _Decode = unpack) -> Row:
-    """Return a row that was read between some bounds. Raises `DamagedRowError`."""
-    keys, etag, written, small, large = found
-    partition, _, key = keys.rpartition(BETWEEN_KEYS)
-    place = unescape(partition or bounds[0]), unescape(key)
-    try:
-        properties = decode(small, large)
-        return Row(*place, str(etag), properties, datetime.fromtimestamp(written / 1_000_000, UTC))
-    except _DAMAGED as error:
-        raise DamagedRowError(*place, f"cannot be read: {error or type(error).__name__}") from error
 
 
 def _attempt(changes: Changes, connection: SqliteConnection) -> TransactionResult:

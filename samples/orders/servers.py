@@ -14,8 +14,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -144,6 +145,13 @@ def redis(folder: Path) -> Iterator[str]:
 @contextmanager
 def postgresql() -> Iterator[str]:
     """Run PostgreSQL, as another user where this one is root; give the url of its database."""
+    with restartable_postgresql() as (url, _):
+        yield url
+
+
+@contextmanager
+def restartable_postgresql() -> Iterator[tuple[str, Callable[[], None]]]:
+    """Run PostgreSQL; give the url of its database, and what restarts it without waiting for anybody."""
     programs, port = Path(_needed("PostgreSQL", postgresql_programs())), free_port()
     user: dict[str, Any] = {}
     if os.geteuid() == 0:
@@ -156,10 +164,11 @@ def postgresql() -> Iterator[str]:
             _run([str(programs / program), "-D", f"{folder}/data", *arguments], folder, user)
 
         control("initdb", "-U", "postgres", "--auth=trust", "--no-sync", "-E", "UTF8")
-        listen = f"-F -h 127.0.0.1 -p {port} -k {folder}"
-        control("pg_ctl", "start", "-w", "-l", f"{folder}/log", "-o", listen)
+        listen = "-l", f"{folder}/log", "-o", f"-F -h 127.0.0.1 -p {port} -k {folder}"
+        control("pg_ctl", "start", "-w", *listen)
         try:
-            yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
+            restart = partial(control, "pg_ctl", "restart", "-w", "-m", "immediate", *listen)
+            yield f"postgresql://postgres@127.0.0.1:{port}/postgres", restart
         finally:
             control("pg_ctl", "stop", "-m", "fast")
 

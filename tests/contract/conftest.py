@@ -1,7 +1,8 @@
-"""One suite for all backends: each test runs on memory, on SQLite and on Azurite.
+"""One suite for all backends: each test runs on memory, SQLite, PostgreSQL and Azurite.
 
-On Azurite `make test` runs what shows that it keeps the contract of the port, and how streams are written and cut.
-What is built on the port is the same code on each backend: on Azurite it is for `make test-all`.
+On Azurite and PostgreSQL `make test` runs what shows that they keep the contract of the port, and how streams are
+written and cut.
+What is built on the port is the same code on each backend: on servers it is for `make test-all`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ T = TypeVar("T")
 Run = Callable[[Coroutine[Any, Any, T]], T]
 Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
-QUICK_ON_AZURITE = {
+QUICK_ON_SERVERS = {
     "test_a_store_that_blocks",
     "test_cutting",
     "test_limits_of_the_emulator",
@@ -39,19 +40,19 @@ QUICK_ON_AZURITE = {
 @pytest.hookimpl(tryfirst=True)  # before tests are deselected by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.parent == HERE and item.path.stem not in QUICK_ON_AZURITE:
+        if item.path.parent == HERE and item.path.stem not in QUICK_ON_SERVERS:
             spec = getattr(item, "callspec", None)
-            if spec is not None and "azurite" in spec.params.values():
+            if spec is not None and {"azurite", "postgresql"} & {*map(str, spec.params.values())}:
                 item.add_marker(pytest.mark.thorough)
 
 
-@pytest.fixture(params=["memory", "sqlite", "azurite"])
+@pytest.fixture(params=["memory", "sqlite", "azurite", "postgresql"])
 def store_url(request, tmp_path):
     if request.param == "memory":
         return f"memory:{new_name()}"
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/store.db"
-    return request.getfixturevalue("azurite_url")
+    return request.getfixturevalue(f"{request.param}_url")
 
 
 @pytest.fixture

@@ -35,10 +35,11 @@ class Backends:
 
 
 @pytest.fixture(scope="session")
-def backends(azurite_url, tmp_path_factory, request) -> Iterator[Backends]:
+def backends(azurite_url, postgresql_url, tmp_path_factory, request) -> Iterator[Backends]:
     """Open a store of each backend, in the order of their names."""
     tally = request.config.stash.setdefault(_TALLY, Tally())
-    urls = ("memory:", f"sqlite:///{tmp_path_factory.mktemp('differential')}/store.db", azurite_url)
+    file = tmp_path_factory.mktemp("differential") / "store.db"
+    urls = ("memory:", f"sqlite:///{file}", azurite_url, postgresql_url)
     with asyncio.Runner() as runner:
         backends = Backends(urls, runner, tally)
         yield backends

@@ -46,7 +46,7 @@ def _seen_of_properties(properties: Properties) -> Seen:
 
 T = TypeVar("T")
 Call = Callable[[int, Table], Coroutine[Any, Any, T]]
-BACKENDS = ("memory", "SQLite", "Azurite")
+BACKENDS = ("memory", "SQLite", "Azurite", "PostgreSQL")
 
 _SHOWN = Repr()
 _SHOWN.maxlevel = 8

@@ -23,7 +23,7 @@ SETTINGS = settings(
 
 
 @pytest.mark.timeout(100 + PROGRAMS)
-def test_memory_sqlite_and_azurite_behave_alike(backends):
+def test_the_backends_behave_alike(backends):
     run_state_machine_as_test(
         lambda: Program(backends.new_table()),  # type: ignore[arg-type]  # any callable will do
         settings=SETTINGS,

@@ -8,6 +8,7 @@ import pytest
 from eventstore import StoreUrlError, connect
 from eventstore.backends.azure import AzureStore
 from eventstore.backends.memory import MemoryStore
+from eventstore.backends.postgres import PostgresStore
 from eventstore.backends.sqlite import SqliteStore
 
 SECRET = "c2VjcmV0LWtleQ=="
@@ -35,6 +36,7 @@ SIGNED = [
         (AzureStore, "network", "azurite://example.org:99", "http://example.org:99/devstoreaccount1"),
         (AzureStore, "network", f"TableEndpoint={COSMOS}/;AccountName=acct;AccountKey={SECRET}", COSMOS),
         *[(AzureStore, "network", url, ACCOUNT) for url in SIGNED],
+        (PostgresStore, "network", "postgresql://me:s3cr3t@host/db?schema=s", "postgresql://host:5432/db"),
     ],
 )
 def test_each_form_of_url_is_understood_and_no_secret_is_shown(kind, scope, url, shown):
@@ -68,7 +70,7 @@ WRONG = [
     "sqlite://games.db",
     "sqlite:///",
     "sqlite:///:memory:",
-    "postgres://user:s3cr3tpassword@host/db",
+    "postgres://user:s3cr3tpassword@host/db?colour=red",
     "http://acct.table.core.windows.net",
     "https://",
     "https://user:s3cr3tpassword@acct.table.core.windows.net",
@@ -76,7 +78,7 @@ WRONG = [
     "azurite://",
     "azurite://host:s3cr3tport",
     "azurite://me:s3cr3tpassword@host:1",
-    "postgresql://me:s3cr3t@host/db",
+    "postgresql://me:s3cr3t@[host/db",
     "s3cr3t.db;AccountKey=czNjcjN0",
     "AccountName=acct",
     "AccountName=acct;AccountKey=s3cr3t-that-is-no-base64!",
@@ -108,8 +110,8 @@ def test_a_wrong_url_is_an_error_that_repeats_no_secret(url):
         ("folder", "write sqlite:///folder/store.db."),
         ("log.csv", "write sqlite:///store.db."),
         ("log.parquet", "write sqlite:///store.db."),
-        ("postgresql://host/db", "publish outputs there (--to)."),
-        ("postgresql+psycopg://host/db", "publish outputs there (--to)."),
+        ("postgresql+psycopg://host/db", "write postgresql://."),
+        ("kafka://host", "publish outputs there (--to)."),
         ("mysql://host/db", "Versions are not kept in mysql: take one of these."),
         ("redis://host", "Versions are not kept in redis: take one of these."),
         ("nowhere", "memory:NAME."),

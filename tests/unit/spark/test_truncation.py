@@ -151,7 +151,7 @@ def test_rules_that_are_given_count_in_place_of_policies_but_for_holds(place, ta
 
 def test_keys_are_read_page_by_page_while_streams_are_cut(place, table, monkeypatch):
     monkeypatch.setattr(listing, "PAGE_SIZE", 5)
-    monkeypatch.setattr("eventstore.backends.sqlite.PAGE_SIZE", 5)
+    monkeypatch.setattr("eventstore.port.PAGE_SIZE", 5)
     calls: list[str] = []
 
     def watch(around: Table) -> Table:

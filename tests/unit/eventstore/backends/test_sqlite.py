@@ -29,14 +29,8 @@ from eventstore import (
     drive,
 )
 from eventstore.backends import sqlite
-from eventstore.backends.sqlite import (
-    LARGE_BYTES,
-    SqliteFile,
-    pack,
-    packer,
-    unpack,
-    unpack_some,
-)
+from eventstore.backends.rows import LARGE_BYTES, pack, packer, unpack, unpack_some
+from eventstore.backends.sqlite import SqliteFile
 from eventstore.port import LeavesTraces, MayBeReplaced
 
 

@@ -1,0 +1,581 @@
+"""Tables in a PostgreSQL database: one round trip for each call, safe for any number of machines.
+
+A row is a row of one SQL table, addressed by its two keys, which are compared bytewise. A transaction is sent as one
+pipeline. Each of its statements fails unless it changes the row that it is to change, so that a refused transaction is
+rolled back by the server. Transactions that are begun while another one is under way are committed together.
+
+Connections are kept for each event loop and never used after a fork. No message shows more of a url than host and
+database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from copy import copy
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+from weakref import WeakKeyDictionary
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import TransactionStatus
+from psycopg.sql import SQL, Composed, Identifier
+
+from eventstore import errors, port
+from eventstore.backends.rows import (
+    PAGE_BYTES,
+    Found,
+    condition,
+    pack,
+    packer,
+    read_page,
+    read_row,
+    unpack_some,
+)
+from eventstore.errors import EventStoreError, StoreUnavailableError, StoreUrlError
+from eventstore.keys import BETWEEN_KEYS, escape, escape_bound, table_name
+from eventstore.limits import merge, prepare
+from eventstore.port import Operation, Page, Row, Value, Verb
+
+FORMAT = "consistent-messaging rows, format 1"
+"""The comment on each SQL table of a store."""
+
+MAX_CONNECTIONS = 8
+"""How many connections an event loop has at most; further calls wait for one."""
+
+_COMMITTED_TOGETHER = 64
+_ANSWER_SECONDS = 60
+_ATTEMPTS = 5
+_PAUSE_SECONDS = 0.1
+_LAST = "\U0010ffff" * 257
+_ALONG_BYTES = 16 * 2**10
+"""Of the large part of a row a projection reads so many bytes at first: the shortest properties come first."""
+
+# A statement that divided by zero or met a row that is there (see `_Statements`); serialisation failures, deadlocks.
+_NOT_COMMITTED = frozenset({"22012", "23505", "40001", "40P01"})
+_NO_PREPARED = frozenset({"26000", "42P05"})
+_URL_CLASSES = frozenset({"28", "3D", "3F"})
+_WRONG_URL = (
+    "does not exist",
+    "authentication failed",
+    "no pg_hba.conf entry",
+    "permission denied",
+    "no password",
+)
+_UNAVAILABLE_CLASSES = frozenset({"08", "25", "40", "53", "55", "57", "58", "XX"})
+
+
+class _MoreNeededError(Exception):
+    """Raised when a projection needs more of the large part of a row than was read."""
+
+
+class _Statements:
+    """The SQL for one table. A statement that changes no row divides by zero, and so undoes its transaction."""
+
+    def __init__(self, schema: str | None, name: str) -> None:
+        self.name = Identifier(schema, name) if schema else Identifier(name)
+        in_range = 'WHERE "partition" = %s AND "row" >= %s AND "row" <= %s'
+        in_partitions = 'WHERE "row" = %s AND "partition" >= %s AND "partition" <= %s'
+        in_order = 'WHERE "partition" <= %s AND ("partition", "row") >= (%s, %s)'
+        both = f'"partition" || E\'{BETWEEN_KEYS}\' || "row"'
+        part = f"substring(large FROM 1 FOR {_ALONG_BYTES})"
+        by_both, limit = '"partition", "row"', f"LIMIT {port.PAGE_SIZE + 1}"
+        size = "octet_length(small) + coalesce(octet_length(large), 0)"
+        # Up to the row behind the one that fills a page.
+        before = f"sum({size}) OVER (ORDER BY {by_both} ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING)"
+
+        def page(key: str, where: str, order: str, large: str) -> Composed:
+            return self._sql(
+                f'SELECT {key} AS "key", etag, "time", small, {large} FROM {{table}} {where} ORDER BY {order} {limit}'
+            )
+
+        def filled(where: str) -> Composed:
+            inner = f'SELECT {both} AS "key", etag, "time", small, large, {before} AS before FROM {{table}} {where}'
+            return self._sql(
+                f'SELECT "key", etag, "time", small, large FROM ({inner} ORDER BY {by_both} {limit}) AS found '
+                f'WHERE before IS NULL OR before < {PAGE_BYTES} ORDER BY "key"'
+            )
+
+        self.get = page('"row"', 'WHERE "partition" = %s AND "row" = %s', '"row"', "large")
+        self.some = page('"row"', 'WHERE "partition" = %s AND "row" = ANY(%s)', '"row"', "large")
+        self.query = page('"row"', in_range, '"row"', "large")
+        self.project = page('"row"', in_range, '"row"', part)
+        self.scan, self.scan_all = filled(in_partitions), filled(in_order)
+        self.project_scan = page(both, in_partitions, by_both, part)
+        self.project_scan_all = page(both, in_order, by_both, part)
+        self.project_scan_whole = page(both, in_partitions, by_both, "large")
+        self.project_scan_all_whole = page(both, in_order, by_both, "large")
+
+        columns = '("partition", "row", etag, "time", small, large) VALUES (%s, %s, %s, %s, %s, %s)'
+        again = (
+            'etag = excluded.etag, "time" = excluded."time", small = excluded.small, large = excluded.large'
+        )
+        this_row = '"partition" = %s AND "row" = %s AND etag = coalesce(%s::bigint, etag)'
+        changed = "WITH changed AS ({change} RETURNING 1) SELECT 1 / count(*) FROM changed"
+        update = f'UPDATE {{table}} SET etag = %s, "time" = %s, small = %s, large = %s WHERE {this_row}'
+        self.insert = self._sql(f"INSERT INTO {{table}} {columns}")
+        self.upsert = self._sql(
+            f'INSERT INTO {{table}} {columns} ON CONFLICT ("partition", "row") DO UPDATE SET {again}'
+        )
+        self.update = self._sql(changed.replace("{change}", update))
+        self.delete = self._sql(changed.replace("{change}", f"DELETE FROM {{table}} WHERE {this_row}"))
+        self.scrub = self._sql("VACUUM (FULL) {table}")
+        self.make = [
+            self._sql(
+                'CREATE TABLE IF NOT EXISTS {table} ("partition" text COLLATE "C" NOT NULL, '
+                '"row" text COLLATE "C" NOT NULL, etag bigint NOT NULL, "time" bigint NOT NULL, '
+                'small bytea NOT NULL, large bytea, PRIMARY KEY ("partition", "row")) WITH (fillfactor = 80)'
+            ),
+            # What is in them is compressed already, and is read in parts.
+            self._sql(
+                "ALTER TABLE {table} ALTER small SET STORAGE EXTERNAL, ALTER large SET STORAGE EXTERNAL"
+            ),
+            self._sql(f"COMMENT ON TABLE {{table}} IS '{FORMAT}'"),
+        ]
+
+    def ddl(self) -> str:
+        """Return what makes the table, for who may."""
+        return "; ".join(each.as_string() for each in self.make) + ";"
+
+    def _sql(self, text: str) -> Composed:
+        return SQL(text).format(table=self.name)
+
+
+@dataclass(eq=False)
+class _Changes:
+    """A transaction that is within all limits. All rows that it writes get the same new ETag, and the same time."""
+
+    sql: _Statements
+    partition: str
+    operations: Sequence[Operation]
+    properties: Sequence[dict[str, Value]]
+    rows: Sequence[str]
+    etag: int
+    time: int
+
+    @classmethod
+    def of(cls, sql: _Statements, partition_key: str, operations: Sequence[Operation]) -> _Changes:
+        """Return the transaction for some operations. Raises as `Table.transact` does before any I/O."""
+        properties = prepare(partition_key, operations)
+        partition = escape(partition_key)
+        rows = [escape(each.row_key) for each in operations]
+        etag = secrets.randbits(63)
+        return cls(sql, partition, operations, properties, rows, etag, time.time_ns() // 1000)
+
+    @property
+    def merges(self) -> bool:
+        """Whether rows are to be read before."""
+        return any(each.verb in (Verb.MERGE, Verb.INSERT_OR_MERGE) for each in self.operations)
+
+    @property
+    def etags(self) -> tuple[str, ...]:
+        """What `transact` returns."""
+        return tuple("" if each.verb is Verb.DELETE else str(self.etag) for each in self.operations)
+
+    def statements(self, found: Mapping[str, Found]) -> Iterator[tuple[Composed, Sequence[object]]]:
+        """Yield the statements with their parameters. `found` are the rows that are there, if any is merged."""
+        pack_ = partial(pack, packer())
+        for operation, row, properties in zip(self.operations, self.rows, self.properties, strict=True):
+            verb, key, etag = operation.verb, (self.partition, row), condition(operation.etag)
+            if verb is Verb.DELETE:
+                yield self.sql.delete, (*key, etag)
+                continue
+            if verb in (Verb.MERGE, Verb.INSERT_OR_MERGE):
+                before = found.get(row)
+                if before is not None:
+                    there = read_row((self.partition,), before)
+                    properties, etag = merge(there.properties, properties), before[1]  # noqa: PLW2901
+                verb = Verb.INSERT if before is None else Verb.REPLACE
+            values = self.etag, self.time, *pack_(properties)
+            if verb is Verb.REPLACE:
+                yield self.sql.update, (*values, *key, etag)
+            else:
+                yield self.sql.insert if verb is Verb.INSERT else self.sql.upsert, (*key, *values)
+
+    def refusal(self, found: Mapping[str, Found]) -> errors.RowError | None:
+        """Return the error of the first operation that these rows refuse."""
+        for index, (operation, key) in enumerate(zip(self.operations, self.rows, strict=True)):
+            row, verb = found.get(key), operation.verb
+            if verb is Verb.INSERT and row is not None:
+                return errors.RowExistsError(operation.row_key, index)
+            if verb in (Verb.REPLACE, Verb.MERGE, Verb.DELETE):
+                if row is None:
+                    return errors.RowNotFoundError(operation.row_key, index)
+                if condition(operation.etag) not in (None, row[1]):
+                    return errors.RowChangedError(operation.row_key, index)
+        return None
+
+
+class _NotCommittedError(Exception):
+    """Raised when the server has undone transactions: one of them was refused, or met one of somebody else."""
+
+
+class _Session:
+    """The connections of one event loop, and the transactions that wait there for a commit."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        self.pid = os.getpid()
+        self._store = store
+        self._idle: list[psycopg.AsyncConnection[Any]] = []
+        self._places = asyncio.Semaphore(MAX_CONNECTIONS)
+        self._waiting: deque[tuple[_Changes, asyncio.Future[tuple[str, ...]]]] = deque()
+        self._committing: asyncio.Task[None] | None = None
+        self._end_of_the_loop: AsyncGenerator[None, None] | None = None
+
+    async def fetch(self, sql: Composed | SQL, parameters: Sequence[object]) -> list[Any]:
+        """Read rows; again, when there was no answer."""
+        for attempt in range(1, _ATTEMPTS):
+            try:
+                return await self._fetch(sql, parameters)
+            except StoreUnavailableError:
+                await asyncio.sleep(port.pause_seconds(attempt, _PAUSE_SECONDS, port.LONGEST_SECONDS))
+        return await self._fetch(sql, parameters)
+
+    async def execute(self, statements: Sequence[Composed]) -> None:
+        """Carry out statements that change no rows, one by one."""
+        async with self._connection(writes=True) as connection:
+            for statement in statements:
+                await connection.execute(statement)
+
+    async def commit(self, changes: _Changes) -> tuple[str, ...]:
+        """Carry out a transaction, together with those that come while another commit is under way."""
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.append((changes, future))
+        if self._committing is None or self._committing.done():
+            self._committing = asyncio.ensure_future(self._commit_all())
+        etags: tuple[str, ...] = await future
+        return etags
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._end_of_the_loop is not None:
+            await self._end_of_the_loop.aclose()
+
+    async def _fetch(self, sql: Composed | SQL, parameters: Sequence[object]) -> list[Any]:
+        async with self._connection() as connection:
+            cursor = await connection.execute(sql, parameters, binary=True)
+            return await cursor.fetchall()
+
+    @asynccontextmanager
+    async def _connection(self, *, writes: bool = False) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+        """Yield a connection. One that failed, or whose work was cancelled, is closed. Translates psycopg's errors."""
+        async with self._places:
+            connection = self._idle.pop() if self._idle else await self._connect()
+            is_usable = False
+            try:
+                async with asyncio.timeout(_ANSWER_SECONDS):
+                    yield connection
+                is_usable = True
+            except psycopg.Error as error:
+                if error.sqlstate in _NOT_COMMITTED or isinstance(error, psycopg.errors.PipelineAborted):
+                    with suppress(psycopg.Error):
+                        await connection.rollback()
+                        is_usable = True
+                    raise _NotCommittedError from error
+                if error.sqlstate in _NO_PREPARED:  # a pooler between us gave another connection
+                    self._store.prepares = False
+                raise self._store.explained(error, writes=writes) from error
+            except TimeoutError:
+                what = f"{self._store.url} did not answer in {_ANSWER_SECONDS} seconds."
+                raise StoreUnavailableError(what, writes) from None
+            finally:
+                if is_usable:
+                    self._idle.append(connection)
+                else:
+                    await connection.close()
+                    await self._close()  # a server that has restarted has closed them all
+
+    async def _connect(self) -> psycopg.AsyncConnection[Any]:
+        if self._end_of_the_loop is None:
+            self._end_of_the_loop = self._closing_with_the_loop()
+            await anext(self._end_of_the_loop)
+        try:
+            connection = await psycopg.AsyncConnection.connect(self._store.conninfo, autocommit=True)
+        except psycopg.Error as error:
+            raise self._store.not_connected(error) from error
+        if not self._store.prepares:
+            connection.prepare_threshold = None
+        return connection
+
+    async def _closing_with_the_loop(self) -> AsyncGenerator[None, None]:
+        """Wait for the end of the event loop, which closes the asynchronous generators that it has begun."""
+        try:
+            yield
+        finally:
+            await self._close()
+
+    async def _close(self) -> None:
+        while self._idle and self.pid == os.getpid():
+            await self._idle.pop().close()
+
+    async def _commit_all(self) -> None:
+        while self._waiting:
+            group = [self._waiting.popleft() for _ in range(min(len(self._waiting), _COMMITTED_TOGETHER))]
+            alone = group
+            # Of two on one partition, one may refuse the other. In one order, two processes do not block each other.
+            first = {each[0].partition: each for each in reversed(group) if not each[0].merges}
+            together = sorted(first.values(), key=lambda each: each[0].partition)
+            if len(together) > 1:
+                try:
+                    await self._send([(changes, {}) for changes, _ in together])
+                except _NotCommittedError:
+                    pass
+                except EventStoreError as error:
+                    for _, future in together:
+                        _settle(future, copy(error))
+                else:
+                    for changes, future in together:
+                        _settle(future, changes.etags)
+                alone = [each for each in group if not each[1].done()]
+            for changes, future in alone:
+                try:
+                    _settle(future, await self._commit_alone(changes))
+                except Exception as error:  # noqa: BLE001 - it is that of who waits
+                    _settle(future, error)
+
+    async def _commit_alone(self, changes: _Changes) -> tuple[str, ...]:
+        for attempt in range(1, _ATTEMPTS + 1):
+            found = await self._rows(changes) if changes.merges else {}
+            refusal = changes.refusal(found) if changes.merges else None
+            try:
+                if refusal is None:
+                    await self._send([(changes, found)])
+                    return changes.etags
+            except _NotCommittedError:
+                refusal = changes.refusal(await self._rows(changes))
+            if refusal is not None:
+                raise refusal
+            await asyncio.sleep(port.pause_seconds(attempt, port.FIRST_SECONDS, port.LONGEST_SECONDS))
+        raise StoreUnavailableError(f"{self._store.url}: others were faster, {_ATTEMPTS} times in a row.")
+
+    async def _rows(self, changes: _Changes) -> dict[str, Found]:
+        found = await self.fetch(changes.sql.some, (changes.partition, changes.rows))
+        return {each[0]: each for each in found}
+
+    async def _send(self, group: Sequence[tuple[_Changes, Mapping[str, Found]]]) -> None:
+        """Carry out transactions in one of the server's. Raises `_NotCommittedError` when one is refused."""
+        statements = [each for changes, found in group for each in changes.statements(found)]
+        async with self._connection(writes=True) as connection:
+            if len(statements) == 1:
+                await connection.execute(*statements[0])
+                return
+            async with connection.pipeline():
+                # An error that left this block would be logged as a warning; the end of the pipeline raises it again.
+                with suppress(psycopg.Error):
+                    await connection.execute("BEGIN")
+                    for statement in statements:
+                        await connection.execute(*statement)
+                    await connection.execute("COMMIT")
+            if connection.info.transaction_status is not TransactionStatus.IDLE:
+                raise psycopg.errors.PipelineAborted
+
+
+def _settle(future: asyncio.Future[tuple[str, ...]], result: tuple[str, ...] | Exception) -> None:
+    """Give a result to who waits for it, unless that was cancelled."""
+    if future.done():
+        return
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
+
+
+class PostgresTable(port.Table):
+    """A table of a database."""
+
+    scope: port.Scope = "network"
+
+    def __init__(self, store: PostgresStore, name: str) -> None:
+        self.name = name
+        self.store_url = store.url
+        self._store = store
+        self._sql = _Statements(store.schema, name)
+
+    async def get(self, partition_key: str, row_key: str) -> Row | None:
+        bounds = escape(partition_key), escape(row_key)
+        found = await self._fetch(self._sql.get, bounds)
+        return read_row(bounds, found[0]) if found else None
+
+    async def query(
+        self,
+        partition_key: str,
+        first: str,
+        last: str,
+        *,
+        select: Sequence[str] | None = None,
+        continuation: str | None = None,
+    ) -> Page:
+        stored_key, low, high = escape(partition_key), escape_bound(first), escape_bound(last)
+        bounds = stored_key, low if continuation is None else continuation, high
+        return await self._page(bounds, select, self._sql.query, self._sql.project, self._sql.query)
+
+    async def scan(
+        self,
+        row_key: str | None,
+        first: str = "",
+        last: str | None = None,
+        *,
+        select: Sequence[str] | None = None,
+        continuation: str | None = None,
+    ) -> Page:
+        sql, low = self._sql, escape_bound(first)
+        high = _LAST if last is None else escape_bound(last)
+        low, _, low_row = (continuation or low).partition(BETWEEN_KEYS)
+        if row_key is None:
+            statements = sql.scan_all, sql.project_scan_all, sql.project_scan_all_whole
+            return await self._page((high, low, low_row), select, *statements)
+        statements = sql.scan, sql.project_scan, sql.project_scan_whole
+        return await self._page((escape(row_key), low, high), select, *statements)
+
+    async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
+        return await self._store.session().commit(_Changes.of(self._sql, partition_key, operations))
+
+    async def barrier(self) -> None:
+        """Return at once: the server answers when a commit is durable; another server is refused when it is opened."""
+
+    async def scrub(self) -> None:
+        """Rewrite the table without deleted rows. The write-ahead log and backups keep them until they are recycled."""
+        await self._store.session().execute([self._sql.scrub])
+
+    async def open(self, *, make: bool) -> None:
+        """Check the server and the table, and make the table when it is not there. One round trip, and four then."""
+        session, sql = self._store.session(), self._sql
+        name = sql.name.as_string()
+        ((encoding, commits, found, comment),) = await session.fetch(_LOOK, (name, name))
+        if encoding != "UTF8":
+            raise StoreUrlError(f"{self.store_url} has the encoding {encoding}; a store needs UTF8.")
+        if commits == "off":
+            raise StoreUrlError(
+                f"{self.store_url} answers before a commit is durable (synchronous_commit=off). Say `ALTER ROLE ... "
+                f"SET synchronous_commit = on` for the role of the store."
+            )
+        if found is not None:
+            if comment != FORMAT:
+                raise StoreUrlError(
+                    f"{self.store_url} has a table {name} that is none of a store, or has another format: "
+                    f"take another name or schema."
+                )
+            return
+        if not make:
+            raise errors.TableNotFoundError(self.name, self.store_url)
+        try:
+            await session.execute(sql.make)
+        except (StoreUrlError, _NotCommittedError) as error:
+            # Another process made it meanwhile, or we may not.
+            if (await session.fetch(_LOOK, (name, name)))[0][2] is None:
+                raise StoreUrlError(
+                    f"{self.store_url}: the table {name} cannot be made with this role. Have its owner run: "
+                    f"{sql.ddl()}"
+                ) from error
+
+    async def _fetch(self, sql: Composed, bounds: Sequence[object]) -> list[Found]:
+        return await self._store.session().fetch(sql, bounds)
+
+    async def _page(
+        self,
+        bounds: Sequence[str],
+        select: Sequence[str] | None,
+        read: Composed,
+        part: Composed,
+        whole: Composed,
+    ) -> Page:
+        if select is None:
+            return read_page(bounds, await self._fetch(read, bounds), most=PAGE_BYTES)
+        try:
+            return read_page(
+                bounds, await self._fetch(part, bounds), partial(unpack_some, select, _read_part)
+            )
+        except _MoreNeededError:
+            return read_page(
+                bounds, await self._fetch(whole, bounds), partial(unpack_some, select, _read_whole)
+            )
+
+
+def _read_whole(large: bytes | None, length: int) -> bytes:
+    return (large or b"")[:length]
+
+
+def _read_part(large: bytes | None, length: int) -> bytes:
+    if length > _ALONG_BYTES:
+        raise _MoreNeededError
+    return _read_whole(large, length)
+
+
+_LOOK = SQL(
+    "SELECT current_setting('server_encoding'), current_setting('synchronous_commit'), to_regclass(%s)::oid::bigint, "
+    "obj_description(to_regclass(%s), 'pg_class')"
+)
+
+
+class PostgresStore(port.Store):
+    """The tables in one schema of a database: `postgresql://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME`.
+
+    Without a schema they are in the first one of the search path. All other parameters are libpq's.
+    """
+
+    scope: port.Scope = "network"
+
+    def __init__(self, url: str) -> None:
+        try:
+            parts = urlsplit(url)
+            query = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+            self.schema = query.pop("schema", None)
+            found = conninfo_to_dict(parts._replace(query=urlencode(query)).geturl())
+        except (psycopg.Error, ValueError):
+            raise StoreUrlError(
+                "The store url is none that PostgreSQL knows; its form is "
+                "postgresql://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME."
+            ) from None
+        chosen = {"connect_timeout": "10", "application_name": "consistent-messaging", **found}
+        self.conninfo = make_conninfo(**{**chosen, "client_encoding": "utf8"})  # type: ignore[arg-type]  # libpq's text
+        host, database = found.get("host") or "localhost", found.get("dbname") or found.get("user") or ""
+        self.url = f"postgresql://{host}:{found.get('port') or 5432}/{database}"
+        self.prepares = True
+        self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, _Session] = WeakKeyDictionary()
+
+    async def table(self, name: str, *, make: bool = True) -> PostgresTable:
+        table = PostgresTable(self, table_name(name))
+        await table.open(make=make)
+        return table
+
+    async def close(self) -> None:
+        """Close the connections of this event loop."""
+        session = self._sessions.pop(asyncio.get_running_loop(), None)
+        if session is not None and session.pid == os.getpid():
+            await session.close()
+
+    def session(self) -> _Session:
+        """Return the connections of this event loop and process."""
+        loop = asyncio.get_running_loop()
+        session = self._sessions.get(loop)
+        if session is None or session.pid != os.getpid():
+            session = self._sessions[loop] = _Session(self)
+        return session
+
+    def not_connected(self, error: psycopg.Error) -> EventStoreError:
+        """Return the error to raise when the server let nobody in; libpq gives its reason as text alone."""
+        _, _, reason = str(error).partition("FATAL:")
+        reason = reason.splitlines()[0].strip() if reason else ""
+        if any(each in reason for each in _WRONG_URL):
+            return StoreUrlError(f"{self.url} refused the connection: {reason}.")
+        return StoreUnavailableError(f"{self.url} did not answer{reason and f' ({reason})'}.")
+
+    def explained(self, error: psycopg.Error, *, writes: bool) -> EventStoreError:
+        """Return the error to raise in place of one of psycopg's."""
+        state = error.sqlstate or ""
+        if state == "42P01":
+            return errors.TableNotFoundError("", self.url)
+        if state == "42501" or state[:2] in _URL_CLASSES:
+            return StoreUrlError(f"{self.url} refused: {error.diag.message_primary} ({state}).")
+        if state and state[:2] not in _UNAVAILABLE_CLASSES and state not in _NO_PREPARED:
+            return EventStoreError(f"{self.url} refused a statement: {error.diag.message_primary} ({state}).")
+        what = f"failed ({state})" if state else "did not answer"
+        return StoreUnavailableError(f"{self.url} {what}.", writes)

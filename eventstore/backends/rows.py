@@ -1,0 +1,190 @@
+"""How rows are kept in the tables of an SQL database: the same in SQLite and PostgreSQL.
+
+Keys, ETag and time are columns; the properties of a row are two byte strings of msgpack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from math import inf
+from typing import Any
+from uuid import UUID
+
+import msgpack
+
+from eventstore import port
+from eventstore.errors import DamagedRowError
+from eventstore.keys import BETWEEN_KEYS, unescape
+from eventstore.limits import MAX_BINARY_BYTES, MAX_PROPERTIES, MAX_STRING_UNITS
+from eventstore.port import ANY_ETAG, Int64, Page, Row, Value
+
+# A row becomes two byte strings of msgpack. `small` holds all properties but the large binary ones. `large` holds
+# those, one after the other, the shortest first, and `small` then says how long each one is: a reader that wants none
+# of them, or only the first ones, need not read the rest.
+
+LARGE_BYTES = 512
+"""A binary property over this size is a large one."""
+
+_NAMES = frozenset({str})
+_KINDS = frozenset({str, bool, int, Int64, float, datetime, UUID, bytes})
+_INT64, _DATETIME, _UUID = 1, 2, 3
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def packer() -> msgpack.Packer:
+    """Return a packer of properties, for use by one thread."""
+    return msgpack.Packer(default=_to_extension, strict_types=True)
+
+
+def pack(packer: msgpack.Packer, properties: Mapping[str, Value]) -> tuple[bytes, bytes | None]:
+    """Return the small and the large part of a row."""
+    large = sorted(
+        (len(value), name, value)
+        for name, value in properties.items()
+        if type(value) is bytes and len(value) > LARGE_BYTES
+    )
+    if not large:
+        return packer.pack(properties), None
+    lengths = {name: length for length, name, _ in large}
+    small = {name: value for name, value in properties.items() if name not in lengths}
+    return packer.pack([small, lengths]), b"".join([value for _, _, value in large])
+
+
+def unpack_small(small: bytes) -> tuple[dict[str, Value], dict[str, int]]:
+    """Return the small properties, and the lengths of the large ones in the order of their bytes."""
+    unpacked = msgpack.unpackb(
+        small,
+        ext_hook=_from_extension,
+        max_str_len=4 * MAX_STRING_UNITS,
+        max_bin_len=MAX_BINARY_BYTES,
+        max_array_len=2,
+        max_map_len=MAX_PROPERTIES,
+        max_ext_len=16,
+    )
+    properties, lengths = unpacked if type(unpacked) is list else (unpacked, {})
+    if not (
+        type(properties) is type(lengths) is dict
+        and _NAMES.issuperset(map(type, [*properties, *lengths]))
+        and _KINDS.issuperset(map(type, properties.values()))
+        and all(type(length) is int and length > LARGE_BYTES for length in lengths.values())
+    ):
+        raise TypeError("no properties are there")
+    return properties, lengths
+
+
+def unpack(small: bytes, large: bytes | None) -> dict[str, Value]:
+    """Return all properties of a row."""
+    properties, lengths = unpack_small(small)
+    _add_large(properties, lengths, large or b"", lengths)
+    return properties
+
+
+def unpack_some(
+    select: Sequence[str], read_large: Callable[[Any, int], bytes], small: bytes, along: object
+) -> dict[str, Value]:
+    """Return the properties named. `read_large` returns the first bytes of the large part, given `along`."""
+    properties, lengths = unpack_small(small)
+    end = needed = 0
+    for name, length in lengths.items():
+        end += length
+        if name in select:
+            needed = end
+    selected = {name: properties[name] for name in select if name in properties}
+    _add_large(selected, lengths, read_large(along, needed) if needed else b"", select)
+    return selected
+
+
+def _add_large(
+    properties: dict[str, Value], lengths: Mapping[str, int], large: bytes, select: Container[str]
+) -> None:
+    start = 0
+    for name, length in lengths.items():
+        if name in select:
+            value = large[start : start + length]
+            if len(value) < length or type(value) is not bytes:
+                raise ValueError(f"the large property {name!r} is cut short")
+            properties[name] = value
+        start += length
+
+
+def _to_extension(value: object) -> msgpack.ExtType:
+    if isinstance(value, Int64):
+        return msgpack.ExtType(_INT64, value.to_bytes(8, "big", signed=True))
+    if isinstance(value, datetime):
+        return msgpack.ExtType(_DATETIME, ((value - _EPOCH) // _MICROSECOND).to_bytes(8, "big", signed=True))
+    if isinstance(value, UUID):
+        return msgpack.ExtType(_UUID, value.bytes)
+    raise TypeError(f"A {type(value).__name__} cannot be stored.")
+
+
+def _from_extension(code: int, data: bytes) -> Value:
+    if code == _INT64:
+        return Int64(int.from_bytes(data, "big", signed=True))
+    if code == _DATETIME:
+        return _EPOCH + timedelta(microseconds=int.from_bytes(data, "big", signed=True))
+    if code == _UUID:
+        return UUID(bytes=data)
+    raise ValueError(f"The extension type {code} is unknown.")
+
+
+def condition(etag: str | None) -> int | None:
+    """Return the number that a row's ETag must be, None for any; -1, which no row has, when it can be none."""
+    if etag == ANY_ETAG:
+        return None
+    if etag is None or not etag.isdecimal() or len(etag) > 19:  # noqa: PLR2004 - the digits of 2**63
+        return -1
+    number = int(etag)
+    # Zeros before a number, or digits of another script, make another text.
+    return number if number < 2**63 and str(number) == etag else -1
+
+
+DAMAGED = (ValueError, TypeError, OverflowError, msgpack.exceptions.UnpackException)
+Found = tuple[str, int, int, bytes, Any]
+"""A row as key, ETag, time, small and large part. The key is that of the row, or in a scan both keys."""
+
+PAGE_BYTES = 4 * 2**20
+"""The size at which a page of all rows ends: as with a table service, it is to fit into memory."""
+
+ALONG_BYTES = 64 * 2**10
+"""Up to this size the large part of a first row is read along with the small one."""
+
+Decode = Callable[[bytes, Any], dict[str, Value]]
+"""Returns the properties of a row, given its small part and what was read in place of the large one."""
+
+
+def read_page(
+    bounds: Sequence[str], found: Iterable[Found], decode: Decode = unpack, most: float = inf
+) -> Page:
+    """Return the rows that fill a page, in number or in bytes; a damaged one ends it.
+
+    Raises `DamagedRowError` when the first one is damaged.
+    """
+    rows: list[Row] = []
+    size, left = 0, iter(found)
+    for row in left:
+        if len(rows) == port.PAGE_SIZE or size >= most:
+            return Page(tuple(rows), row[0])
+        try:
+            rows.append(read_row(bounds, row, decode))
+        except DamagedRowError as error:
+            if rows:
+                return Page(tuple(rows), row[0])
+            place, after = (error.partition_key, error.row_key), next(left, None)
+            raise DamagedRowError(*place, error.problem, after and after[0]) from error.__cause__
+        if most < inf:
+            size += len(row[3]) + len(row[4] or b"")
+    return Page(tuple(rows))
+
+
+def read_row(bounds: Sequence[str], found: Found, decode: Decode = unpack) -> Row:
+    """Return a row that was read between some bounds. Raises `DamagedRowError`."""
+    keys, etag, written, small, large = found
+    partition, _, key = keys.rpartition(BETWEEN_KEYS)
+    place = unescape(partition or bounds[0]), unescape(key)
+    try:
+        properties = decode(small, large)
+        return Row(*place, str(etag), properties, datetime.fromtimestamp(written / 1_000_000, UTC))
+    except DAMAGED as error:
+        raise DamagedRowError(*place, f"cannot be read: {error or type(error).__name__}") from error

@@ -1,0 +1,330 @@
+"""What the contract suite cannot ask of PostgreSQL: servers that fail, roles that may not, writers side by side."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from multiprocessing import get_context
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import psycopg.sql
+import pytest
+
+from eventstore import (
+    ConcurrencyConflictError,
+    EventData,
+    Operation,
+    Partition,
+    RowChangedError,
+    RowExistsError,
+    StoreUnavailableError,
+    StoreUrlError,
+    Stream,
+    TableNotFoundError,
+    connect,
+)
+from eventstore.backends.postgres import PostgresStore, PostgresTable
+from eventstore.port import pause
+from samples.orders.servers import restartable_postgresql
+from tests.support.names import new_name
+
+
+@pytest.fixture
+def name() -> str:
+    return new_name()
+
+
+def administer(url: str, *statements: str) -> list[tuple[object, ...]]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in statements:
+            cursor = connection.execute(statement)
+        return cursor.fetchall() if cursor.description else []
+
+
+@asynccontextmanager
+async def opened(url: str, name: str) -> AsyncIterator[PostgresTable]:
+    async with connect(url) as store:
+        table = await store.table(name)
+        assert isinstance(table, PostgresTable)
+        yield table
+
+
+async def _append(table: PostgresTable, events: int) -> int:
+    """Append events one by one to one stream, whoever else does; return how often somebody else was faster."""
+    lost, done = 0, 0
+    while done < events:
+        partition = Partition(table, "shared")
+        stream = await Stream.try_open(partition) or Stream(partition)
+        try:
+            await Stream.write(stream, EventData({"By": os.getpid()}))
+            done += 1
+        except ConcurrencyConflictError:
+            lost += 1
+            await pause(table, lost)
+    return lost
+
+
+def _write(url: str, name: str, writers: int, events: int) -> int:
+    async def work() -> int:
+        async with opened(url, name) as table:
+            return sum(await asyncio.gather(*[_append(table, events) for _ in range(writers)]))
+
+    return asyncio.run(work())
+
+
+def test_sixteen_writers_of_four_processes_lose_nothing(postgresql_url, name):
+    with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as pool:
+        lost = sum(pool.map(_write, [postgresql_url] * 4, [name] * 4, [4] * 4, [3] * 4))
+
+    async def version() -> int:
+        async with opened(postgresql_url, name) as table:
+            return (await Stream.open(Partition(table, "shared"))).version
+
+    assert asyncio.run(version()) == 48
+    assert lost > 0
+
+
+def test_transactions_that_wait_share_a_commit_and_a_refused_one_is_refused_alone(postgresql_url, name):
+    async def work() -> list[object]:
+        async with opened(postgresql_url, name) as table:
+            await table.transact("p7", [Operation.insert("r", {})])
+            inserts = [table.transact(f"p{n}", [Operation.insert("r", {"N": n})]) for n in range(40)]
+            return list(await asyncio.gather(*inserts, return_exceptions=True))
+
+    results = asyncio.run(work())
+
+    assert [n for n, each in enumerate(results) if isinstance(each, RowExistsError)] == [7]
+    assert sum(isinstance(each, tuple) for each in results) == 39
+    asyncio.run(_fill(postgresql_url, f"{name}b", 40))
+    ((count,),) = administer(postgresql_url, f'SELECT count(DISTINCT xmin::text) FROM "{name.lower()}b"')
+    assert int(str(count)) <= 3
+
+
+async def _fill(url: str, name: str, rows: int) -> None:
+    async with opened(url, name) as table:
+        await asyncio.gather(
+            *[table.transact(f"p{n}", [Operation.insert("r", {"N": n})]) for n in range(rows)]
+        )
+
+
+def test_transactions_in_opposite_orders_do_not_stop_each_other(postgresql_url, name):
+    forth = [Operation.insert_or_replace(row, {"N": 1}) for row in "abcdefgh"]
+
+    async def work() -> None:
+        async with opened(postgresql_url, name) as one, opened(postgresql_url, name) as other:
+            for _ in range(20):
+                await asyncio.gather(one.transact("p", forth), other.transact("p", forth[::-1]))
+
+    asyncio.run(work())
+
+
+def test_merges_of_several_writers_keep_all(postgresql_url, name):
+    async def work() -> int:
+        async with opened(postgresql_url, name) as one, opened(postgresql_url, name) as other:
+            await one.transact("p", [Operation.insert("r", {})])
+            merges = [
+                table.transact("p", [Operation.merge("r", {f"{side}{n}": n})])
+                for side, table in (("A", one), ("B", other))
+                for n in range(4)
+            ]
+            await asyncio.gather(*merges)
+            row = await one.get("p", "r")
+            assert row is not None
+            with pytest.raises(RowChangedError):
+                await one.transact("p", [Operation.merge("r", {"C": 1}, "12")])
+            return len(row.properties)
+
+    assert asyncio.run(work()) == 8
+
+
+def test_a_server_that_restarts_is_unavailable_and_then_goes_on(name):
+    with restartable_postgresql() as (url, restart):
+
+        async def work() -> tuple[int, int]:
+            acknowledged = 0
+            async with opened(url, name) as table:
+                for number in range(60):
+                    if number % 20 == 10:
+                        await asyncio.to_thread(restart)
+                    with suppress(StoreUnavailableError):
+                        await table.transact("p", [Operation.insert(f"r{number}", {"N": number})])
+                        acknowledged += 1
+                return acknowledged, len((await table.query("p", "", "~")).rows) - acknowledged
+
+        acknowledged, more = asyncio.run(work())
+
+    assert acknowledged >= 57
+    assert 0 <= more <= 3
+
+
+def test_an_answer_to_a_commit_that_is_lost_leaves_the_outcome_unknown(postgresql_url, name):
+    parts = urlsplit(postgresql_url)
+
+    async def work() -> None:
+        cut, relays = asyncio.Event(), list[Any]()
+
+        async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            relays.append(asyncio.current_task())
+            answers, requests = await asyncio.open_connection(parts.hostname, parts.port)
+
+            async def pass_on(
+                source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, may_be_cut: bool
+            ) -> None:
+                while (piece := await source.read(65536)) and not (may_be_cut and cut.is_set()):
+                    sink.write(piece)
+                sink.close()
+                with suppress(ConnectionError):
+                    await sink.wait_closed()
+
+            await asyncio.gather(
+                pass_on(reader, requests, may_be_cut=False), pass_on(answers, writer, may_be_cut=True)
+            )
+            for each in (writer, requests):
+                each.transport.abort()
+
+        server = await asyncio.start_server(relay, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with server, opened(f"postgresql://postgres@127.0.0.1:{port}/postgres", name) as table:
+            await table.transact("p", [Operation.insert("before", {})])
+            cut.set()
+            several = [Operation.insert("a", {}), Operation.insert("b", {})]
+            with pytest.raises(StoreUnavailableError) as raised:
+                await table.transact("p", several)
+            assert raised.value.outcome_unknown
+            cut.clear()
+            # It was carried out, as the read that follows tells.
+            assert [row.row_key for row in (await table.query("p", "", "~")).rows] == ["a", "b", "before"]
+        await asyncio.gather(*relays)
+        await asyncio.sleep(0)  # until the connections are closed
+
+    asyncio.run(work())
+
+
+def test_prepared_statements_that_a_pooler_has_lost_are_done_without(postgresql_url, name):
+    async def work() -> None:
+        async with opened(postgresql_url, name) as table:
+            for n in range(20):
+                await table.transact("p", [Operation.insert_or_replace("r", {"N": n})])
+            await table._store.session().execute([_sql("DO $$ BEGIN EXECUTE 'DEALLOCATE ALL'; END $$")])
+            for n in range(20):
+                with suppress(StoreUnavailableError):
+                    await table.transact("p", [Operation.insert_or_replace("r", {"N": n})])
+            row = await table.get("p", "r")
+            assert row is not None
+            assert row.properties == {"N": 19}
+            assert not table._store.prepares
+
+    asyncio.run(work())
+
+
+def _sql(text: str) -> psycopg.sql.Composed:
+    return psycopg.sql.SQL(text).format()
+
+
+def test_a_role_that_may_not_make_tables_is_told_what_its_owner_runs(postgresql_url, name):
+    role = f"role_{name.lower()}"
+    administer(postgresql_url, f"CREATE ROLE {role} LOGIN", "REVOKE CREATE ON SCHEMA public FROM public")
+    as_role = postgresql_url.replace("postgres@", f"{role}@")
+
+    async def refused() -> str:
+        async with connect(as_role) as store:
+            with pytest.raises(StoreUrlError) as raised:
+                await store.table(name)
+            return str(raised.value)
+
+    ddl = asyncio.run(refused()).partition("run: ")[2]
+    administer(
+        postgresql_url,
+        *ddl.rstrip(";").split("; "),
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON {name.lower()} TO {role}",
+    )
+
+    assert _write(as_role, name, 1, 2) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "told"),
+    [
+        (lambda url: url.removesuffix("postgres") + "nowhere", StoreUrlError, "nowhere"),
+        (lambda url: url.replace("postgres@", "stranger:hidden@"), StoreUrlError, "stranger"),
+        (lambda url: f"{url}?options=-csynchronous_commit%3Doff", StoreUrlError, "synchronous_commit"),
+        (lambda url: f"{url}?schema=missing", StoreUrlError, "missing"),
+        (lambda url: f"{url}?colour=red", StoreUrlError, "form"),
+        (lambda url: "postgresql://me:hidden@127.0.0.1:1/db", StoreUnavailableError, "127.0.0.1:1/db"),
+    ],
+)
+def test_a_url_that_does_not_work_is_told_without_its_password(postgresql_url, name, change, error, told):
+    async def work() -> None:
+        async with connect(change(postgresql_url)) as store:
+            await store.table(name)
+
+    with pytest.raises(error) as raised:
+        asyncio.run(work())
+    assert told in str(raised.value)
+    assert "hidden" not in str(raised.value)
+
+
+def test_a_table_that_is_none_of_a_store_and_a_database_of_another_encoding_are_refused(postgresql_url, name):
+    latin = f"latin{name.lower()}"
+    administer(
+        postgresql_url,
+        f"CREATE TABLE {name.lower()} (id int)",
+        f"CREATE DATABASE {latin} ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'",
+    )
+
+    async def refused(url: str) -> str:
+        async with connect(url) as store:
+            with pytest.raises(StoreUrlError) as raised:
+                await store.table(name)
+            return str(raised.value)
+
+    assert "none of a store" in asyncio.run(refused(postgresql_url))
+    assert "LATIN1" in asyncio.run(refused(postgresql_url.removesuffix("postgres") + latin))
+
+
+def test_schemas_are_stores_of_their_own(postgresql_url, name):
+    schema = f"s{name.lower()}"
+    administer(postgresql_url, f"CREATE SCHEMA {schema}")
+
+    async def work() -> None:
+        async with opened(f"{postgresql_url}?schema={schema}", name) as table:
+            await table.transact("p", [Operation.insert("r", {})])
+        async with connect(postgresql_url) as store:
+            with pytest.raises(TableNotFoundError):
+                await store.table(name, make=False)
+
+    asyncio.run(work())
+
+
+def test_loops_one_after_another_and_a_child_use_one_store(postgresql_url, name):
+    store = connect(postgresql_url)
+    assert isinstance(store, PostgresStore)
+
+    async def insert(row: str) -> None:
+        table = await store.table(name)
+        await table.transact("p", [Operation.insert(row, {})])
+
+    asyncio.run(insert("first"))
+    with asyncio.Runner() as runner:
+        runner.run(insert("second"))
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                asyncio.run(insert("child"))
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        runner.run(insert("third"))
+
+    async def count() -> int:
+        async with store:
+            return len((await (await store.table(name)).query("p", "", "~")).rows)
+
+    assert asyncio.run(count()) == 4

@@ -1,0 +1,16 @@
+"""A PostgreSQL server for tests, on a free port of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from samples.orders.servers import postgresql
+
+
+@pytest.fixture(scope="session")
+def postgresql_url() -> Iterator[str]:
+    """Give the url of the database of a PostgreSQL that runs for the whole test session."""
+    with postgresql() as url:
+        yield url
