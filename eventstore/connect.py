@@ -17,9 +17,8 @@ _NAMED = " that the store url names"
 _FORMS = (
     "The store url has none of the forms that are known: sqlite:///relative.db, sqlite:////absolute/path.db, "
     "postgresql://USER@HOST:PORT/DATABASE, azurite, azurite://host:port, https://ACCOUNT.table.core.windows.net, a "
-    "connection string of a storage account, env:NAME or file:PATH for an environment variable or a file that holds one "
-    "of these, memory:, "
-    "memory:NAME."
+    "connection string of a storage account, env:NAME or file:PATH for an environment variable or a file that holds "
+    "one of these, memory:, memory:NAME."
 )
 
 

@@ -26,7 +26,7 @@ CEILINGS = {
     "modules that runtime.spark.batch imports": 74,
     "test lines": 71_600,
     "make targets": 11,
-    "extras": 8,
+    "extras": 9,
 }
 """They are lowered as the code becomes lighter: 38,000 lines in 190 modules are aimed at."""
 
