@@ -56,7 +56,7 @@ async def recorded(url: str) -> list[Record]:
     """Return the records of the outputs that were sent to customers."""
     async with connect(url) as store:
         rows = rows_of(await store.table("orders", make=False), RECORD)
-        return [read_record(row).record async for row in rows]
+        return [read_record(row) async for row in rows]
 
 
 def told(letters: list[str], what: str = "") -> list[str]:
