@@ -16,7 +16,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -239,9 +239,12 @@ class _Session:
                 await asyncio.sleep(port.pause_seconds(attempt, _PAUSE_SECONDS, port.LONGEST_SECONDS))
         return await self._fetch(sql, parameters)
 
-    async def execute(self, statements: Sequence[Composed]) -> None:
-        """Carry out statements that change no rows, one by one."""
-        async with self._connection(writes=True) as connection:
+    async def execute(self, *statements: Composed) -> None:
+        """Carry out statements that change no rows; several in one transaction."""
+        async with (
+            self._connection(writes=True) as connection,
+            connection.transaction() if len(statements) > 1 else nullcontext(),
+        ):
             for statement in statements:
                 await connection.execute(statement)
 
@@ -443,13 +446,27 @@ class PostgresTable(port.Table):
 
     async def scrub(self) -> None:
         """Rewrite the table without deleted rows. The write-ahead log and backups keep them until they are recycled."""
-        await self._store.session().execute([self._sql.scrub])
+        await self._store.session().execute(self._sql.scrub)
 
     async def open(self, *, make: bool) -> None:
-        """Check the server and the table, and make the table when it is not there. One round trip, and four then."""
-        session, sql = self._store.session(), self._sql
-        name = sql.name.as_string()
-        ((encoding, commits, found, comment),) = await session.fetch(_LOOK, (name, name))
+        """Check the server and the table, and make the table when it is not there. One round trip, and six then."""
+        if await self._is_there():
+            return
+        if not make:
+            raise errors.TableNotFoundError(self.name, self.store_url)
+        try:
+            await self._store.session().execute(*self._sql.make)
+        except (StoreUrlError, _NotCommittedError) as error:
+            if not await self._is_there():  # nobody else has made it meanwhile
+                raise StoreUrlError(
+                    f"{self.store_url}: the table {self.name} cannot be made with this role. Have its owner run: "
+                    f"{self._sql.ddl()}"
+                ) from error
+
+    async def _is_there(self) -> bool:
+        """Return whether the table is there. Raises `StoreUrlError` for a server or table that cannot be used."""
+        name = self._sql.name.as_string()
+        ((encoding, commits, found, comment),) = await self._fetch(_LOOK, (name, name))
         if encoding != "UTF8":
             raise StoreUrlError(f"{self.store_url} has the encoding {encoding}; a store needs UTF8.")
         if commits == "off":
@@ -457,26 +474,14 @@ class PostgresTable(port.Table):
                 f"{self.store_url} answers before a commit is durable (synchronous_commit=off). Say `ALTER ROLE ... "
                 f"SET synchronous_commit = on` for the role of the store."
             )
-        if found is not None:
-            if comment != FORMAT:
-                raise StoreUrlError(
-                    f"{self.store_url} has a table {name} that is none of a store, or has another format: "
-                    f"take another name or schema."
-                )
-            return
-        if not make:
-            raise errors.TableNotFoundError(self.name, self.store_url)
-        try:
-            await session.execute(sql.make)
-        except (StoreUrlError, _NotCommittedError) as error:
-            # Another process made it meanwhile, or we may not.
-            if (await session.fetch(_LOOK, (name, name)))[0][2] is None:
-                raise StoreUrlError(
-                    f"{self.store_url}: the table {name} cannot be made with this role. Have its owner run: "
-                    f"{sql.ddl()}"
-                ) from error
+        if found is not None and comment != FORMAT:
+            raise StoreUrlError(
+                f"{self.store_url} has a table {name} that is none of a store, or has another format: "
+                f"take another name or schema."
+            )
+        return found is not None
 
-    async def _fetch(self, sql: Composed, bounds: Sequence[object]) -> list[Found]:
+    async def _fetch(self, sql: Composed | SQL, bounds: Sequence[object]) -> list[Any]:
         return await self._store.session().fetch(sql, bounds)
 
     async def _page(

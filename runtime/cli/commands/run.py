@@ -86,10 +86,9 @@ def run(
     This finishes what died with its worker. Its outcomes are duplicates with the outputs that were left.
     """
     loaded = load_app(app)
-    messages = "" if unfinished is not None else messages
-    if not messages and unfinished is None:
+    if bool(messages) == (unfinished is not None):
         raise UsageError(
-            "--messages is empty: name a file or folder, or what is unfinished by --unfinished AGE."
+            "--messages is empty, or there is --unfinished too: name a file or folder, or give the age."
         )
     if strict and max_dead_letters is None:
         raise UsageError("Say with --max-dead-letters how many dead letters hold the batch back.")

@@ -210,7 +210,7 @@ def test_prepared_statements_that_a_pooler_has_lost_are_done_without(postgresql_
         async with opened(postgresql_url, name) as table:
             for n in range(20):
                 await table.transact("p", [Operation.insert_or_replace("r", {"N": n})])
-            await table._store.session().execute([_sql("DO $$ BEGIN EXECUTE 'DEALLOCATE ALL'; END $$")])
+            await table._store.session().execute(_sql("DO $$ BEGIN EXECUTE 'DEALLOCATE ALL'; END $$"))
             for n in range(20):
                 with suppress(StoreUnavailableError):
                     await table.transact("p", [Operation.insert_or_replace("r", {"N": n})])

@@ -247,3 +247,14 @@ def test_a_log_is_named_without_an_option(project, consistent):
         "no-such-log"
         in consistent("run", "no-such-log", "--app", "samples.shooting_range:app", "--out", "x").err
     )
+
+
+def test_what_is_unfinished_is_in_place_of_the_log_of_the_file(consistent, store, tmp_path):
+    app, log = "samples.shooting_range:app", 'messages = "log.jsonl"'
+    (tmp_path / "consistent.toml").write_text(
+        f'store = "{store}"\ntable = "games"\napp = "{app}"\n[log]\n{log}\n'
+    )
+
+    said = consistent("run", "--unfinished", "1h", "--out", "out")
+
+    assert "State-based" in said.err

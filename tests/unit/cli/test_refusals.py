@@ -309,6 +309,7 @@ run ON APP LOG --out out --algorithm tokens --token-store nowhere => 2 forms tha
 run ON APP LOG --out out --algorithm outbox --documents x => 2 Only the algorithm state-based stores documents
 run ON APP LOG --out out --remote sc://far.away    => 2 the workers of sc://far.away may run on others
 run ON APP --out out --unfinished 1h               => 2 State-based, no outputs are stored that could be swept
+run ON APP --out out --unfinished 1h LOG           => 2 or there is --unfinished too
 run ON APP --out out --unfinished 1h --algorithm outbox => 1 processed with the algorithm state-based (batch b1)
 run APP --store sqlite:///no.db --table games --out out --unfinished 1h --algorithm outbox => 1 There is no table games
 run ON APP --table others --out out --unfinished 1h --algorithm outbox => 1 There is no table others in
