@@ -37,8 +37,8 @@ class TablePlace:
     GROUP: ClassVar = ""
 
     store: str = option(
-        "The store: sqlite:///FILE, azurite, https://ACCOUNT.table.core.windows.net, or env:NAME for a connection "
-        "string in an environment variable.",
+        "The store: sqlite:///FILE, postgresql://USER@HOST/DATABASE, azurite, https://ACCOUNT.table.core.windows.net, "
+        "or env:NAME for a url or connection string in an environment variable.",
         is_secret=True,
         envvar=STORE_VARIABLE,
         metavar="URL",
