@@ -231,7 +231,9 @@ def test_drawings_are_tables():
     assert drawings.keys() == {"docs/architecture.md", "docs/operations.md"}
     assert not any("mermaid" in page for page in drawings.values())
     layers, life = drawings["docs/architecture.md"], drawings["docs/operations.md"]
-    assert "| eventstore/port.py: five calls | SQLite · PostgreSQL · Azure Tables, Azurite · memory |" in layers
+    assert (
+        "| eventstore/port.py: five calls | SQLite · PostgreSQL · Azure Tables, Azurite · memory |" in layers
+    )
     for row in (
         "|  | started | run |",
         "| started | abandoned | batches --abandon ID |",

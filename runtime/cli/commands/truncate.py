@@ -59,14 +59,21 @@ class PolicyOptions:
         default=None,
     )
     handler: str | None = option(
-        "With --policy: for the streams of this handler; without it, for all.", default=None, metavar="NAME"
+        "With --policy: for the streams of this handler; without it, for all.",
+        default=None,
+        metavar="NAME",
+        is_rare=True,
     )
     stream: str | None = option(
-        "With --policy: for the stream of --handler with this business id.", default=None, metavar="ID"
+        "With --policy: for the stream of --handler with this business id.",
+        default=None,
+        metavar="ID",
+        is_rare=True,
     )
     hold: bool = option(
         "With --policy set: nothing of it is cut, whatever rules say, until --policy remove --hold lifts the hold.",
         default=False,
+        is_rare=True,
     )
 
     def carry_out(self, states: TablePlace, choices: TruncationChoices, screen: Screen) -> bool:
