@@ -40,8 +40,8 @@ from runtime.retries import READ_AGAIN
 from runtime.versions import dead_letters as dead_letters_storage
 from runtime.versions import index
 from runtime.versions.check import DamagedRow, Fault, LettersCheck, RowsCheck, StreamCheck, with_changes
+from runtime.versions.head import is_of_state
 from runtime.versions.properties import number, reading_row, shown, text
-from runtime.versions.tail import is_of_state
 
 ISSUED = "_issued"
 """The partition of the logs that have their tokens."""

@@ -36,10 +36,10 @@ from runtime.errors import StoredDataError, UsageError
 from runtime.maintenance.policies import Policies, Scope, is_held
 from runtime.publishing.records import delete_letters, letters_of
 from runtime.retries import RetryPolicy, until_undisturbed
+from runtime.versions.head import HEAD_PROPERTIES, Head, Tombstone, read_head
 from runtime.versions.properties import placed
 from runtime.versions.run import INDEX_PROPERTIES, read_index
 from runtime.versions.stream import stream_partition, versions
-from runtime.versions.tail import HEAD_PROPERTIES, Head, Tombstone, read_head
 
 
 class Tables(NamedTuple):

@@ -12,9 +12,9 @@ from eventstore.stream import read_headers, read_range
 from runtime.algorithms.outbox.entity import ENTITY
 from runtime.ledger.ledger import STATE_BASED
 from runtime.messages.envelope import FIRST
+from runtime.versions.head import is_of_state, read_head
 from runtime.versions.properties import left_out, number, one_of_many, reading_row, text
 from runtime.versions.run import read_index
-from runtime.versions.tail import is_of_state, read_head
 
 ALL = KeyRange()
 

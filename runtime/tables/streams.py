@@ -22,11 +22,11 @@ from runtime.messages.envelope import IdKey, canonical
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.tables.columns import TEXT, TIME, StateColumns
 from runtime.versions import run as runs
+from runtime.versions.head import HEAD_PROPERTIES, Head, read_head
 from runtime.versions.properties import reading
 from runtime.versions.readable import readable
 from runtime.versions.run import DATA_PROPERTIES, ID_PROPERTIES, INDEX_PROPERTIES, Commit, Run, RunIndex
 from runtime.versions.stream import is_state_stream, stream_key
-from runtime.versions.tail import HEAD_PROPERTIES, Head, read_head
 
 RUN = [*INDEX_PROPERTIES, *ID_PROPERTIES, *DATA_PROPERTIES]  # the properties of a run
 

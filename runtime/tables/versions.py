@@ -27,9 +27,9 @@ from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.tables import streams
 from runtime.tables.columns import TEXT, TIME, Buffer, Columns, StateColumns, as_json, chosen, in_batches
 from runtime.tables.streams import ALL, COLUMNS, RUN, Decoded, Part, StreamHead, Wanted, parts_of
+from runtime.versions.head import HEAD_PROPERTIES, Head
 from runtime.versions.properties import reading
 from runtime.versions.run import DATA_PROPERTIES, Commit, Run, RunVersions, Version
-from runtime.versions.tail import HEAD_PROPERTIES, Head
 
 # Time travel: which version of a stream was the newest at a time, or after a batch.
 

@@ -18,11 +18,11 @@ from runtime.errors import BatchRefusedError, StoredDataError
 from runtime.messages.digests import digest_state
 from runtime.versions import dead_letters, index, limits
 from runtime.versions.dead_letters import NONE_WAIT, WAITING_PROPERTIES, Letter
+from runtime.versions.head import Head, read_head
 from runtime.versions.index import IndexRow, id_hashes_of, index_changes, key_after, read_index_row
 from runtime.versions.limits import HASH_BYTES
 from runtime.versions.properties import INT32, number, reading, reading_row
 from runtime.versions.run import Run, dates, read_index, read_run
-from runtime.versions.tail import Head, read_head
 
 
 @dataclass(frozen=True, slots=True)

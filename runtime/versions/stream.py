@@ -39,6 +39,7 @@ from runtime.messages.parsing import Deliveries
 from runtime.versions import dead_letters, index, limits
 from runtime.versions.columns import MadeColumns, StateVersion, columns_of
 from runtime.versions.dead_letters import NO_LETTERS, Letter, Letters
+from runtime.versions.head import HEAD_PROPERTIES, NO_EVENT, Head, Segment, Tail, is_of_state, read_head
 from runtime.versions.index import IndexRow, Place, candidates, index_changes, key_after, read_index_row
 from runtime.versions.properties import left_out, one_of_many, placed, reading
 from runtime.versions.run import (
@@ -52,7 +53,6 @@ from runtime.versions.run import (
     read_ids,
     read_run,
 )
-from runtime.versions.tail import HEAD_PROPERTIES, NO_EVENT, Head, Segment, Tail, is_of_state, read_head
 
 
 class FoundVersions:

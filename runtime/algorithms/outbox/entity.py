@@ -36,6 +36,7 @@ from runtime.messages.outcome import Output, outputs_of
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions import dead_letters
 from runtime.versions.dead_letters import NO_LETTERS, NONE_WAIT, Letter, Letters, Waiting
+from runtime.versions.head import Tombstone, read_tombstone
 from runtime.versions.limits import MAX_STATE_BYTES
 from runtime.versions.properties import (
     CHUNK,
@@ -50,7 +51,6 @@ from runtime.versions.properties import (
     split,
     text,
 )
-from runtime.versions.tail import Tombstone, read_tombstone
 
 _FORMAT = 1
 

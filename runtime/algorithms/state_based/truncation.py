@@ -27,6 +27,7 @@ from runtime.options import option
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions import dead_letters
 from runtime.versions.dead_letters import Letter, Waiting, given_up
+from runtime.versions.head import HEAD_PROPERTIES, NO_EVENT, Head, Tail, read_head
 from runtime.versions.index import index_below
 from runtime.versions.properties import placed
 from runtime.versions.run import (
@@ -41,7 +42,6 @@ from runtime.versions.run import (
     read_index,
     read_run,
 )
-from runtime.versions.tail import HEAD_PROPERTIES, NO_EVENT, Head, Tail, read_head
 
 DAY = 24 * 3600 * 1_000_000
 MINIMUM_AGE = DAY

@@ -27,11 +27,11 @@ from runtime.messages.envelope import IdKey, id_key
 from runtime.messages.outcome import Outcome, Output, Reason, outputs_of
 from runtime.messages.parsing import Delivery, Prepared, has_fingerprint, is_copy
 from runtime.retries import RetryPolicy, until_undisturbed
+from runtime.versions.head import Head
 from runtime.versions.properties import placed
 from runtime.versions.readable import Change, read_state
 from runtime.versions.run import Version
 from runtime.versions.stream import History, find_versions
-from runtime.versions.tail import Head
 
 
 class Verdict(StrEnum):

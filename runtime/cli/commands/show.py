@@ -28,10 +28,10 @@ from runtime.ledger.ledger import Ledger
 from runtime.maintenance.statistics import HandlerCount, TableCount, count_objects, count_rows
 from runtime.messages.envelope import canonical
 from runtime.options import option, option_of
+from runtime.versions.head import Head, is_of_state, read_head
 from runtime.versions.readable import changes, decode, readable
 from runtime.versions.run import Version
 from runtime.versions.stream import StreamSummary, stream_key, stream_partition, summaries, versions
-from runtime.versions.tail import Head, is_of_state, read_head
 
 
 @dataclass(frozen=True)

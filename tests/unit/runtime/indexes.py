@@ -6,10 +6,10 @@ from itertools import pairwise
 
 from eventstore import Partition, Stream, Table, drive
 from eventstore.port import Row
+from runtime.versions.head import read_head
 from runtime.versions.index import PREFIX, IndexRow, id_hashes_of, read_index_row
 from runtime.versions.limits import HASH_BYTES
 from runtime.versions.run import read_run
-from runtime.versions.tail import read_head
 from tests.unit.runtime.diary import DIARY
 from tests.unit.runtime.tables import rows
 

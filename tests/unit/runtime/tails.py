@@ -4,7 +4,7 @@ from zlib import crc32
 
 import msgpack
 
-from runtime.versions.tail import Tail
+from runtime.versions.head import Tail
 
 
 def with_body(body: bytes) -> bytes:

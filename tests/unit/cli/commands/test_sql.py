@@ -16,7 +16,7 @@ from runtime.ledger.batch import OpenBatches
 from runtime.retries import RetryPolicy
 from runtime.tables import sql as datasets
 from runtime.tables.reader import scan
-from runtime.versions.tail import Head
+from runtime.versions.head import Head
 from tests.support.logs import GAME
 from tests.unit.cli.stores import NOW, TABLE, on_store
 

@@ -12,7 +12,7 @@ from handlers import App
 from runtime import Envelope, Outcome, Output, Processor, Publish, TableSettings
 from runtime.algorithms.choice import AlgorithmName
 from runtime.algorithms.outbox.entity import ENTITY, Entity, read_entity
-from runtime.versions.tail import read_head
+from runtime.versions.head import read_head
 from samples.shooting_range import app as shooting_range
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table, rows

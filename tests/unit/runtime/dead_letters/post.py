@@ -21,7 +21,7 @@ from runtime.dead_letters import FoundLetter, Selection, discard, find_letters
 from runtime.ledger.batch import BatchContext
 from runtime.messages.envelope import canonical
 from runtime.messages.parsing import Deliveries, prepare
-from runtime.versions.tail import read_head
+from runtime.versions.head import read_head
 from tests.unit.runtime.algorithms.world import At
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table

@@ -25,8 +25,8 @@ from runtime.archives.tables import export_table, import_table
 from runtime.dead_letters import Selection
 from runtime.ledger.batch import OpenBatches
 from runtime.maintenance.forget import Tables, forget
+from runtime.versions.head import Head
 from runtime.versions.stream import find_versions
-from runtime.versions.tail import Head
 from tests.unit.runtime.algorithms.world import ALGORITHMS
 from tests.unit.runtime.dead_letters.model import Disturbances, Model, attempts
 from tests.unit.runtime.dead_letters.post import DAMAGED, PostOffice, parcel

@@ -14,8 +14,8 @@ from runtime.errors import RetriesExhaustedError
 from runtime.ledger.batch import OpenBatches
 from runtime.retries import Retries, RetryPolicy
 from runtime.versions import limits
+from runtime.versions.head import read_tail
 from runtime.versions.run import Version
-from runtime.versions.tail import read_tail
 from tests.unit.runtime import diary
 from tests.unit.runtime.diary import DIARY, Wrote, misbehave, ponder, write
 from tests.unit.runtime.games import Game, fire, start

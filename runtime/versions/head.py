@@ -1,4 +1,4 @@
-"""The tail of a state stream: its newest versions, kept in the header until they are enough for a run.
+"""The head of a state stream, and its tail: the newest versions, kept in the header until they are enough for a run.
 
 A few versions at a time would otherwise make a row each time. The tail is a list of segments, one for each commit,
 which stay packed until somebody asks for them: each load and each append of a stream costs the same, however many there
