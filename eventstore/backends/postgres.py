@@ -263,9 +263,12 @@ class _Session:
             await self._end_of_the_loop.aclose()
 
     async def _fetch(self, sql: Composed | SQL, parameters: Sequence[object]) -> list[Any]:
-        async with self._connection() as connection:
-            cursor = await connection.execute(sql, parameters, binary=True)
-            return await cursor.fetchall()
+        try:
+            async with self._connection() as connection:
+                cursor = await connection.execute(sql, parameters, binary=True)
+                return await cursor.fetchall()
+        except _NotCommittedError as error:  # a session may be serialisable by default
+            raise StoreUnavailableError(f"{self._store.url}: a read met a write of somebody else.") from error
 
     @asynccontextmanager
     async def _connection(self, *, writes: bool = False) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
@@ -331,7 +334,7 @@ class _Session:
                     await self._send([(changes, {}) for changes, _ in together])
                 except _NotCommittedError:
                     pass
-                except EventStoreError as error:
+                except Exception as error:  # noqa: BLE001 - it is that of who waits
                     for _, future in together:
                         _settle(future, copy(error))
                 else:
@@ -370,15 +373,17 @@ class _Session:
             if len(statements) == 1:
                 await connection.execute(*statements[0])
                 return
+            cause: psycopg.Error | None = None
             async with connection.pipeline():
-                # An error that left this block would be logged as a warning; the end of the pipeline raises it again.
-                with suppress(psycopg.Error):
+                try:
                     await connection.execute("BEGIN")
                     for statement in statements:
                         await connection.execute(*statement)
                     await connection.execute("COMMIT")
+                except psycopg.Error as error:  # if it left this block, it would be logged as a warning
+                    cause = error
             if connection.info.transaction_status is not TransactionStatus.IDLE:
-                raise psycopg.errors.PipelineAborted
+                raise cause or psycopg.errors.PipelineAborted
 
 
 def _settle(future: asyncio.Future[tuple[str, ...]], result: tuple[str, ...] | Exception) -> None:
