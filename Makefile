@@ -37,7 +37,7 @@ setup-test: .make/java .make/packages-test .make/azurite  ## also install what t
 demo: setup  ## run the ShootingRange sample from message log to leader board
 	@$(BIN)/consistent demo
 
-test: setup-test  ## run the tests, in some seven minutes on two cores; ARGS="tests/unit -k name" runs some, SEED=2 draws other numbers
+test: setup-test  ## run the tests, in three to four minutes on two cores; ARGS="tests/unit -k name" runs some, SEED=2 draws other numbers
 	@$(PYTEST) $(PARALLEL) -m "not thorough" $(ARGS)
 
 test-all: setup-test .make/servers  ## run all tests, with many more examples, those of jobs on Spark Connect first
