@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import secrets
 import time
 from collections import deque
@@ -21,23 +22,24 @@ from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.pq import TransactionStatus
 from psycopg.sql import SQL, Composed, Identifier
 
 from eventstore import errors, port
 from eventstore.backends.rows import (
     PAGE_BYTES,
+    Decode,
     Found,
     condition,
     pack,
     packer,
     read_page,
     read_row,
+    unpack,
     unpack_some,
 )
 from eventstore.errors import EventStoreError, StoreUnavailableError, StoreUrlError
@@ -53,6 +55,7 @@ MAX_CONNECTIONS = 8
 
 _COMMITTED_TOGETHER = 64
 _ANSWER_SECONDS = 60
+_ROLLBACK_SECONDS = 5
 _ATTEMPTS = 5
 _PAUSE_SECONDS = 0.1
 _LAST = "\U0010ffff" * 257
@@ -61,7 +64,7 @@ _ALONG_BYTES = 16 * 2**10
 
 # A statement that divided by zero or met a row that is there (see `_Statements`); serialisation failures, deadlocks.
 _NOT_COMMITTED = frozenset({"22012", "23505", "40001", "40P01"})
-_NO_PREPARED = frozenset({"26000", "42P05"})
+_READ_ONLY = "25006"
 _URL_CLASSES = frozenset({"28", "3D", "3F"})
 _WRONG_URL = (
     "does not exist",
@@ -69,6 +72,8 @@ _WRONG_URL = (
     "no pg_hba.conf entry",
     "permission denied",
     "no password",
+    "configuration parameter",
+    "value for parameter",
 )
 _UNAVAILABLE_CLASSES = frozenset({"08", "25", "40", "53", "55", "57", "58", "XX"})
 
@@ -97,8 +102,8 @@ class _Statements:
                 f'SELECT {key} AS "key", etag, "time", small, {large} FROM {{table}} {where} ORDER BY {order} {limit}'
             )
 
-        def filled(where: str) -> Composed:
-            inner = f'SELECT {both} AS "key", etag, "time", small, large, {before} AS before FROM {{table}} {where}'
+        def filled(key: str, where: str) -> Composed:
+            inner = f'SELECT {key} AS "key", etag, "time", small, large, {before} AS before FROM {{table}} {where}'
             return self._sql(
                 f'SELECT "key", etag, "time", small, large FROM ({inner} ORDER BY {by_both} {limit}) AS found '
                 f'WHERE before IS NULL OR before < {PAGE_BYTES} ORDER BY "key"'
@@ -106,13 +111,11 @@ class _Statements:
 
         self.get = page('"row"', 'WHERE "partition" = %s AND "row" = %s', '"row"', "large")
         self.some = page('"row"', 'WHERE "partition" = %s AND "row" = ANY(%s)', '"row"', "large")
-        self.query = page('"row"', in_range, '"row"', "large")
+        self.query = filled('"row"', in_range)
         self.project = page('"row"', in_range, '"row"', part)
-        self.scan, self.scan_all = filled(in_partitions), filled(in_order)
+        self.scan, self.scan_all = filled(both, in_partitions), filled(both, in_order)
         self.project_scan = page(both, in_partitions, by_both, part)
         self.project_scan_all = page(both, in_order, by_both, part)
-        self.project_scan_whole = page(both, in_partitions, by_both, "large")
-        self.project_scan_all_whole = page(both, in_order, by_both, "large")
 
         columns = '("partition", "row", etag, "time", small, large) VALUES (%s, %s, %s, %s, %s, %s)'
         again = (
@@ -127,7 +130,7 @@ class _Statements:
         )
         self.update = self._sql(changed.replace("{change}", update))
         self.delete = self._sql(changed.replace("{change}", f"DELETE FROM {{table}} WHERE {this_row}"))
-        self.scrub = self._sql("VACUUM (FULL) {table}")
+        self.rewrite = self._sql("VACUUM (FULL, VERBOSE) {table}")
         self.make = [
             self._sql(
                 'CREATE TABLE IF NOT EXISTS {table} ("partition" text COLLATE "C" NOT NULL, '
@@ -229,6 +232,7 @@ class _Session:
         self._waiting: deque[tuple[_Changes, asyncio.Future[tuple[str, ...]]]] = deque()
         self._committing: asyncio.Task[None] | None = None
         self._end_of_the_loop: AsyncGenerator[None, None] | None = None
+        self._is_closed = False
 
     async def fetch(self, sql: Composed | SQL, parameters: Sequence[object]) -> list[Any]:
         """Read rows; again, when there was no answer."""
@@ -248,6 +252,27 @@ class _Session:
             for statement in statements:
                 await connection.execute(statement)
 
+    async def rewrite(self, sql: Composed, name: str) -> str:
+        """Rewrite a table, however long it takes; return why deleted rows may be left, "" if none is."""
+        notices: list[str] = []
+        connection = await self._connect()
+        connection.add_notice_handler(
+            lambda each: notices.append(f"{each.message_primary} {each.message_detail}")
+        )
+        try:
+            await connection.execute("SET lock_timeout = '10s'")
+            before = await (await connection.execute(_FILE, (name,))).fetchone()
+            await connection.execute(sql)
+            after = await (await connection.execute(_FILE, (name,))).fetchone()
+        except psycopg.Error as error:
+            raise self._store.explained(error, writes=False) from error
+        finally:
+            await connection.close()
+        if before == after:
+            return "only its owner may rewrite it"
+        kept = re.search(r"([1-9]\d*) dead row versions cannot be removed", " ".join(notices))
+        return f"a transaction that is open may still read {kept[1]} of them" if kept else ""
+
     async def commit(self, changes: _Changes) -> tuple[str, ...]:
         """Carry out a transaction, together with those that come while another commit is under way."""
         future = asyncio.get_running_loop().create_future()
@@ -258,7 +283,8 @@ class _Session:
         return etags
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, and those at work when they are given back."""
+        self._is_closed = True
         if self._end_of_the_loop is not None:
             await self._end_of_the_loop.aclose()
 
@@ -279,15 +305,14 @@ class _Session:
             try:
                 async with asyncio.timeout(_ANSWER_SECONDS):
                     yield connection
-                is_usable = True
+                is_usable = not self._is_closed
             except psycopg.Error as error:
                 if error.sqlstate in _NOT_COMMITTED or isinstance(error, psycopg.errors.PipelineAborted):
-                    with suppress(psycopg.Error):
-                        await connection.rollback()
-                        is_usable = True
+                    with suppress(psycopg.Error, TimeoutError):
+                        async with asyncio.timeout(_ROLLBACK_SECONDS):
+                            await connection.rollback()
+                        is_usable = not self._is_closed
                     raise _NotCommittedError from error
-                if error.sqlstate in _NO_PREPARED:  # a pooler between us gave another connection
-                    self._store.prepares = False
                 raise self._store.explained(error, writes=writes) from error
             except TimeoutError:
                 what = f"{self._store.url} did not answer in {_ANSWER_SECONDS} seconds."
@@ -324,19 +349,19 @@ class _Session:
 
     async def _commit_all(self) -> None:
         while self._waiting:
-            group = [self._waiting.popleft() for _ in range(min(len(self._waiting), _COMMITTED_TOGETHER))]
-            alone = group
+            waiting = [self._waiting.popleft() for _ in range(min(len(self._waiting), _COMMITTED_TOGETHER))]
+            alone = group = [each for each in waiting if not each[1].done()]  # but those that were cancelled
             # Of two on one partition, one may refuse the other. In one order, two processes do not block each other.
             first = {each[0].partition: each for each in reversed(group) if not each[0].merges}
             together = sorted(first.values(), key=lambda each: each[0].partition)
             if len(together) > 1:
                 try:
                     await self._send([(changes, {}) for changes, _ in together])
-                except _NotCommittedError:
-                    pass
-                except Exception as error:  # noqa: BLE001 - it is that of who waits
+                except StoreUnavailableError as error:
                     for _, future in together:
                         _settle(future, copy(error))
+                except Exception:  # noqa: BLE001, S110 - all are undone; each is tried alone, and has its own error
+                    pass
                 else:
                     for changes, future in together:
                         _settle(future, changes.etags)
@@ -374,16 +399,19 @@ class _Session:
                 await connection.execute(*statements[0])
                 return
             cause: psycopg.Error | None = None
-            async with connection.pipeline():
-                try:
-                    await connection.execute("BEGIN")
-                    for statement in statements:
-                        await connection.execute(*statement)
-                    await connection.execute("COMMIT")
-                except psycopg.Error as error:  # if it left this block, it would be logged as a warning
-                    cause = error
-            if connection.info.transaction_status is not TransactionStatus.IDLE:
-                raise cause or psycopg.errors.PipelineAborted
+            try:
+                async with connection.pipeline():
+                    try:
+                        await connection.execute("BEGIN")
+                        for statement in statements:
+                            await connection.execute(*statement)
+                        await connection.execute("COMMIT")
+                    except psycopg.Error as error:  # if it left this block, it would be logged as a warning
+                        cause = error
+            except psycopg.errors.PipelineAborted as aborted:
+                raise cause or aborted from None
+            if cause is not None:
+                raise cause
 
 
 def _settle(future: asyncio.Future[tuple[str, ...]], result: tuple[str, ...] | Exception) -> None:
@@ -423,7 +451,7 @@ class PostgresTable(port.Table):
     ) -> Page:
         stored_key, low, high = escape(partition_key), escape_bound(first), escape_bound(last)
         bounds = stored_key, low if continuation is None else continuation, high
-        return await self._page(bounds, select, self._sql.query, self._sql.project, self._sql.query)
+        return await self._page(bounds, select, self._sql.query, self._sql.project)
 
     async def scan(
         self,
@@ -438,10 +466,8 @@ class PostgresTable(port.Table):
         high = _LAST if last is None else escape_bound(last)
         low, _, low_row = (continuation or low).partition(BETWEEN_KEYS)
         if row_key is None:
-            statements = sql.scan_all, sql.project_scan_all, sql.project_scan_all_whole
-            return await self._page((high, low, low_row), select, *statements)
-        statements = sql.scan, sql.project_scan, sql.project_scan_whole
-        return await self._page((escape(row_key), low, high), select, *statements)
+            return await self._page((high, low, low_row), select, sql.scan_all, sql.project_scan_all)
+        return await self._page((escape(row_key), low, high), select, sql.scan, sql.project_scan)
 
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
         return await self._store.session().commit(_Changes.of(self._sql, partition_key, operations))
@@ -451,7 +477,11 @@ class PostgresTable(port.Table):
 
     async def scrub(self) -> None:
         """Rewrite the table without deleted rows. The write-ahead log and backups keep them until they are recycled."""
-        await self._store.session().execute(self._sql.scrub)
+        left = await self._store.session().rewrite(self._sql.rewrite, self._sql.name.as_string())
+        if left:
+            raise StoreUnavailableError(
+                f"{self.store_url}: the table {self.name} may still hold deleted rows: {left}."
+            )
 
     async def open(self, *, make: bool) -> None:
         """Check the server and the table, and make the table when it is not there. One round trip, and six then."""
@@ -462,6 +492,8 @@ class PostgresTable(port.Table):
         try:
             await self._store.session().execute(*self._sql.make)
         except (StoreUrlError, _NotCommittedError) as error:
+            if "3F000" in str(error):  # there is no such schema
+                raise
             if not await self._is_there():  # nobody else has made it meanwhile
                 raise StoreUrlError(
                     f"{self.store_url}: the table {self.name} cannot be made with this role. Have its owner run: "
@@ -490,23 +522,15 @@ class PostgresTable(port.Table):
         return await self._store.session().fetch(sql, bounds)
 
     async def _page(
-        self,
-        bounds: Sequence[str],
-        select: Sequence[str] | None,
-        read: Composed,
-        part: Composed,
-        whole: Composed,
+        self, bounds: Sequence[str], select: Sequence[str] | None, whole: Composed, part: Composed
     ) -> Page:
-        if select is None:
-            return read_page(bounds, await self._fetch(read, bounds), most=PAGE_BYTES)
-        try:
-            return read_page(
-                bounds, await self._fetch(part, bounds), partial(unpack_some, select, _read_part)
-            )
-        except _MoreNeededError:
-            return read_page(
-                bounds, await self._fetch(whole, bounds), partial(unpack_some, select, _read_whole)
-            )
+        decode: Decode = unpack
+        if select is not None:
+            with suppress(_MoreNeededError):
+                decode = partial(unpack_some, select, _read_part)
+                return read_page(bounds, await self._fetch(part, bounds), decode)
+            decode = partial(unpack_some, select, _read_whole)
+        return read_page(bounds, await self._fetch(whole, bounds), decode, most=PAGE_BYTES)
 
 
 def _read_whole(large: bytes | None, length: int) -> bytes:
@@ -519,16 +543,31 @@ def _read_part(large: bytes | None, length: int) -> bytes:
     return _read_whole(large, length)
 
 
+_FILE = SQL("SELECT pg_relation_filenode(%s::regclass)")
 _LOOK = SQL(
     "SELECT current_setting('server_encoding'), current_setting('synchronous_commit'), to_regclass(%s)::oid::bigint, "
     "obj_description(to_regclass(%s), 'pg_class')"
 )
 
 
+_FORM = (
+    "The store url is none that PostgreSQL knows; its form is "
+    "postgresql://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME."
+)
+_DEFAULTS = {
+    "application_name": "consistent-messaging",
+    "connect_timeout": "10",
+    "keepalives_idle": "30",
+    "target_session_attrs": "read-write",
+    "tcp_user_timeout": "30000",
+}
+
+
 class PostgresStore(port.Store):
     """The tables in one schema of a database: `postgresql://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME`.
 
-    Without a schema they are in the first one of the search path. All other parameters are libpq's.
+    Without a schema they are in the first one of the search path. With `prepare=true` statements are prepared: not
+    behind a pooler that gives each transaction another connection. All other parameters are libpq's.
     """
 
     scope: port.Scope = "network"
@@ -536,19 +575,26 @@ class PostgresStore(port.Store):
     def __init__(self, url: str) -> None:
         try:
             parts = urlsplit(url)
-            query = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
-            self.schema = query.pop("schema", None)
-            found = conninfo_to_dict(parts._replace(query=urlencode(query)).geturl())
+            own = dict(re.findall(r"(?:^|&)(schema|prepare)=([^&]*)", parts.query))
+            rest = re.sub(r"(?:^|&)(?:schema|prepare)=[^&]*", "", parts.query).lstrip("&")
+            found = conninfo_to_dict(parts._replace(query=rest).geturl())
         except (psycopg.Error, ValueError):
+            raise StoreUrlError(_FORM) from None
+        host, database = (
+            str(found.get("host") or "localhost"),
+            str(found.get("dbname") or found.get("user") or ""),
+        )
+        port_ = str(found.get("port") or "5432")
+        self.schema = unquote(own["schema"]) if own.get("schema") else None
+        if "@" in host + database or not re.fullmatch(r"[\d,]+", port_) or "%" in (self.schema or ""):
+            # What is shown of the url would be a part of the password.
             raise StoreUrlError(
-                "The store url is none that PostgreSQL knows; its form is "
-                "postgresql://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME."
-            ) from None
-        chosen = {"connect_timeout": "10", "application_name": "consistent-messaging", **found}
-        self.conninfo = make_conninfo(**{**chosen, "client_encoding": "utf8"})  # type: ignore[arg-type]  # libpq's text
-        host, database = found.get("host") or "localhost", found.get("dbname") or found.get("user") or ""
-        self.url = f"postgresql://{host}:{found.get('port') or 5432}/{database}"
-        self.prepares = True
+                f"{_FORM} Write / as %2F and @ as %40 in a password; a schema has no % in its name."
+            )
+        chosen = {**_DEFAULTS, **found, "client_encoding": "utf8"}
+        self.conninfo = make_conninfo(**chosen)  # type: ignore[arg-type]  # libpq's texts
+        self.url = f"postgresql://{host}:{port_}/{database}"
+        self.prepares = own.get("prepare") == "true"
         self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, _Session] = WeakKeyDictionary()
 
     async def table(self, name: str, *, make: bool = True) -> PostgresTable:
@@ -567,6 +613,8 @@ class PostgresStore(port.Store):
         loop = asyncio.get_running_loop()
         session = self._sessions.get(loop)
         if session is None or session.pid != os.getpid():
+            for ended in [other for other in self._sessions if other.is_closed()]:
+                del self._sessions[ended]
             session = self._sessions[loop] = _Session(self)
         return session
 
@@ -582,10 +630,13 @@ class PostgresStore(port.Store):
         """Return the error to raise in place of one of psycopg's."""
         state = error.sqlstate or ""
         if state == "42P01":
-            return errors.TableNotFoundError("", self.url)
+            name = re.search(r'"([^"]+)"', error.diag.message_primary or "")
+            return errors.TableNotFoundError(name[1] if name else "of the store", self.url)
         if state == "42501" or state[:2] in _URL_CLASSES:
             return StoreUrlError(f"{self.url} refused: {error.diag.message_primary} ({state}).")
-        if state and state[:2] not in _UNAVAILABLE_CLASSES and state not in _NO_PREPARED:
+        if state and state[:2] not in _UNAVAILABLE_CLASSES:
             return EventStoreError(f"{self.url} refused a statement: {error.diag.message_primary} ({state}).")
+        if not state and not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+            return EventStoreError(f"{self.url}: psycopg refused a statement ({type(error).__name__}).")
         what = f"failed ({state})" if state else "did not answer"
-        return StoreUnavailableError(f"{self.url} {what}.", writes)
+        return StoreUnavailableError(f"{self.url} {what}.", writes and state != _READ_ONLY)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from multiprocessing import get_context
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,7 +32,7 @@ from eventstore import (
     connect,
 )
 from eventstore.backends.postgres import PostgresStore, PostgresTable
-from eventstore.port import pause
+from eventstore.port import pages, pause
 from samples.orders.servers import restartable_postgresql
 from tests.support.names import new_name
 
@@ -207,25 +208,79 @@ def test_an_answer_to_a_commit_that_is_lost_leaves_the_outcome_unknown(postgresq
     asyncio.run(work())
 
 
-def test_prepared_statements_that_a_pooler_has_lost_are_done_without(postgresql_url, name):
-    async def work() -> None:
+@pytest.mark.parametrize(("more", "prepared"), [("", 0), ("?prepare=true", 1)])
+def test_statements_are_prepared_if_the_url_says_so(postgresql_url, name, more, prepared):
+    # A pooler may give a name that one client has prepared to another one's statement.
+    async def work() -> int:
+        async with opened(postgresql_url + more, name) as table:
+            for n in range(9):
+                await table.transact("p", [Operation.insert_or_replace("r", {"N": n})])
+            text = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'INSERT%%'"
+            ((count,),) = await table._store.session().fetch(psycopg.sql.SQL(text), ())
+            return int(count)
+
+    assert asyncio.run(work()) == prepared
+
+
+def test_an_error_of_one_transaction_is_no_error_of_those_that_share_its_commit(postgresql_url, name):
+    async def work() -> list[object]:
+        async with connect(postgresql_url) as store:
+            gone, table = await store.table(f"{name}gone"), await store.table(name)
+            administer(postgresql_url, f"DROP TABLE {name.lower()}gone")
+            tables = [table, gone, table, table]
+            calls = [each.transact(f"p{n}", [Operation.insert("r", {})]) for n, each in enumerate(tables)]
+            return list(await asyncio.gather(*calls, return_exceptions=True))
+
+    found = asyncio.run(work())
+    assert [type(each) for each in found] == [tuple, TableNotFoundError, tuple, tuple]
+
+
+def test_a_write_that_is_cancelled_before_it_is_sent_is_not_carried_out(postgresql_url, name):
+    async def work() -> list[str]:
+        async with opened(postgresql_url, name) as table:
+            calls = [asyncio.ensure_future(table.transact("p", [Operation.insert(row, {})])) for row in "abc"]
+            await asyncio.sleep(0)
+            calls[2].cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+            return [row.row_key for row in (await table.query("p", "", "~")).rows]
+
+    assert asyncio.run(work()) == ["a", "b"]
+
+
+def test_pages_of_large_rows_end_at_a_size(postgresql_url, name):
+    async def work() -> list[int]:
         async with opened(postgresql_url, name) as table:
             for n in range(20):
-                await table.transact("p", [Operation.insert_or_replace("r", {"N": n})])
-            await table._store.session().execute(_sql("DO $$ BEGIN EXECUTE 'DEALLOCATE ALL'; END $$"))
-            for n in range(20):
-                with suppress(StoreUnavailableError):
-                    await table.transact("p", [Operation.insert_or_replace("r", {"N": n})])
-            row = await table.get("p", "r")
-            assert row is not None
-            assert row.properties == {"N": 19}
-            assert not table._store.prepares
+                data = {f"Data{part}": os.urandom(60_000) for part in range(8)}
+                await table.transact("p", [Operation.insert(f"{n:02}", data)])
+            read = [partial(table.query, "p", "", "~"), partial(table.query, "p", "", "~", select=["Data7"])]
+            return [len(page.rows) for each in read async for page in pages(each)]
+
+    sizes = asyncio.run(work())
+    assert sum(sizes) == 40
+    assert max(sizes) <= 9
+
+
+def test_deleted_rows_that_cannot_be_erased_are_told(postgresql_url, name):
+    role = f"role_{name.lower()}"
+    administer(postgresql_url, f"CREATE ROLE {role} LOGIN")
+
+    async def work() -> None:
+        async with opened(postgresql_url, name) as table:
+            await table.transact("p", [Operation.insert("r", {})])
+            administer(postgresql_url, f"GRANT SELECT, INSERT, UPDATE, DELETE ON {name.lower()} TO {role}")
+            async with opened(postgresql_url.replace("postgres@", f"{role}@"), name) as of_role:
+                with pytest.raises(StoreUnavailableError, match="owner"):
+                    await of_role.scrub()
+            with psycopg.connect(postgresql_url) as reader:
+                reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                reader.execute("SELECT 1 FROM pg_class LIMIT 1")
+                await table.transact("p", [Operation.delete("r")])
+                with pytest.raises(StoreUnavailableError, match="1 of them"):
+                    await table.scrub()
+            await table.scrub()
 
     asyncio.run(work())
-
-
-def _sql(text: str) -> psycopg.sql.Composed:
-    return psycopg.sql.SQL(text).format()
 
 
 def test_a_role_that_may_not_make_tables_is_told_what_its_owner_runs(postgresql_url, name):
@@ -256,6 +311,9 @@ def test_a_role_that_may_not_make_tables_is_told_what_its_owner_runs(postgresql_
         (lambda url: url.replace("postgres@", "stranger:hidden@"), StoreUrlError, "stranger"),
         (lambda url: f"{url}?options=-csynchronous_commit%3Doff", StoreUrlError, "synchronous_commit"),
         (lambda url: f"{url}?schema=missing", StoreUrlError, "missing"),
+        (lambda url: f"{url}?options=-c%20colour%3Dred", StoreUrlError, "colour"),
+        (lambda url: "postgresql://me:hidden/hidden@host/db", StoreUrlError, "%2F"),
+        (lambda url: "postgresql://me:hidd@hidden@host/db", StoreUrlError, "%40"),
         (lambda url: f"{url}?colour=red", StoreUrlError, "form"),
         (lambda url: "postgresql://me:hidden@127.0.0.1:1/db", StoreUnavailableError, "127.0.0.1:1/db"),
     ],
