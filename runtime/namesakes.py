@@ -24,7 +24,12 @@ HOME = Path(__file__).resolve().parents[1]
 
 def check() -> None:
     """Exit with code 2 and one sentence if Python would import another module in place of one of these packages."""
-    if sys.path[:1] in ([""], [str(Path.cwd())]):  # `python -m` puts the working directory first
+    try:
+        here = str(Path.cwd())
+    except FileNotFoundError:
+        sys.stderr.write("Error: The working directory was deleted: change to one that exists.\n")
+        sys.exit(2)
+    if sys.path[:1] in ([""], [here]):  # `python -m` puts the working directory first
         sys.path[:] = search_path(sys.path)
     for name in PACKAGES:
         spec = importlib.util.find_spec(name)

@@ -38,8 +38,8 @@ WORDS: Mapping[str, Mapping[AlgorithmName, str]] = {
     },
     "a duplicate is recognised": {
         "state-based": "until `consistent truncate` cuts the version",
-        "outbox": "until `evict` forgets the id by age",
-        "deduplication-store": "until `evict` forgets the id by age",
+        "outbox": "until the id is forgotten by age",
+        "deduplication-store": "until the id is forgotten by age",
         "tokens": "always",
     },
     "a copy that is delivered after that": {

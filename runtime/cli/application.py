@@ -73,6 +73,8 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
         """Find the command that is named first."""
+        if args[:2] == ["tokens", "issue"]:
+            ctx.fail("`consistent tokens issue` is `consistent tokens` now.")
         if args[0] in RENAMED:
             ctx.fail(f"`consistent {args[0]}` is `consistent {RENAMED[args[0]]}` now.")
         return super().resolve_command(ctx, args)
@@ -83,6 +85,8 @@ class ListFirst(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
         """Put `list` before what names no command."""
+        if args and not args[0].startswith("-") and args[0] not in self.commands:
+            ctx.fail(f"No such command {args[0]!r}: it is one of {', '.join(self.commands)}.")
         if not args or args[0] not in [*self.commands, *ctx.help_option_names]:
             args = ["list", *args]
         return super().parse_args(ctx, args)

@@ -43,7 +43,12 @@ _SECRETS = ("accountkey=", "sharedaccesskey=", "sharedaccesssignature=", "sig=",
 _IN_URL = re.compile(r"://[^/@]*:(?!\d*(/|$)).+@", re.DOTALL)
 """A password in the url of a target or of a store for keys."""
 
-_HEADER = re.compile(r"(authorization|api-?key|cookie)=(?!env:|file:)", re.IGNORECASE)
+_NAMED = re.compile(
+    r"(?:^|[\s.;/?&-])(?:authorization|api-?key|cookie|token|[\w.-]*(?:secret|password|token|\.key|account\.key[\w.-]*))="
+    r"(?!env:|file:|$)",
+    re.IGNORECASE,
+)
+"""What is given to a name such as Authorization, spark.authenticate.secret, fs.s3a.secret.key, or token."""
 
 
 def remember(arguments: Sequence[str] | None) -> None:
@@ -100,7 +105,7 @@ def _without(option: str) -> Iterator[str]:
 def is_secret(word: str) -> bool:
     """Return whether a word of a command, or a value, holds a secret, and does not only say where one is."""
     named = any(secret in word.lower() for secret in _SECRETS)
-    return named or bool(_IN_URL.search(word) or _HEADER.search(word))
+    return named or bool(_IN_URL.search(word) or _NAMED.search(word))
 
 
 def _shown(word: str) -> str:

@@ -85,14 +85,18 @@ class Project:
 def find_file(start: Path) -> Path | None:
     """Return the nearest project file, None without one.
 
-    Raises `UsageError` for a file of another user in a folder above: it names code that is run.
+    Raises `UsageError` for one that cannot be read, and for a file of another user in a folder above: it names code
+    that is run.
     """
     for folder in (start, *start.parents):
         for file in (folder / FILE, folder / PYPROJECT):
-            if file.is_file() and (file.name == FILE or f"[{'.'.join(ROOT)}" in file.read_text("utf-8")):
-                if folder != start and file.stat().st_uid not in {0, os.getuid(), start.stat().st_uid}:
-                    raise UsageError(f"{file} belongs to another user: work in its own folder, or a copy.")
-                return file
+            if not os.path.lexists(file) or (file.name == PYPROJECT and not _has_table(file)):
+                continue
+            if not file.is_file():
+                raise UsageError(f"{file} is no file.")
+            if folder != start and file.stat().st_uid not in {0, os.getuid(), start.stat().st_uid}:
+                raise UsageError(f"{file} belongs to another user: work in its own folder, or a copy.")
+            return file
     return None
 
 
@@ -128,18 +132,40 @@ def read(schema: Schema, chosen: str | None) -> Project:
     return project
 
 
-def _open(schema: Schema, file: Path, shown: str) -> tuple[dict[str, Any], _Reader]:
+def _has_table(file: Path) -> bool:
+    """Return whether a pyproject.toml is meant: one that has our table, or that names it and cannot be read."""
+    try:
+        if b"consistent" not in file.read_bytes():
+            return False
+        tool = _load(file, str(file))[1].get(ROOT[0], {})
+    except (OSError, UsageError):
+        return False  # which is told by the tools that it is for
+    return isinstance(tool, dict) and ROOT[1] in tool
+
+
+def _load(file: Path, shown: str) -> tuple[str, dict[str, Any]]:
+    """Return the text of a file, and what it says. Raises `UsageError`."""
     import tomllib
 
-    source, root = file.read_text("utf-8"), ROOT * (file.name == PYPROJECT)
     try:
-        document = tomllib.loads(source)
-    except tomllib.TOMLDecodeError as error:
+        source = file.read_text("utf-8-sig")
+        return source, tomllib.loads(source)
+    except UnicodeError as error:
+        raise UsageError(f"{shown}: it is no UTF-8 text ({error}).") from error
+    except OSError as error:
+        raise UsageError(f"{shown}: it cannot be read: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         line = re.search(r"line (\d+)", str(error))
         raise UsageError(f"{shown}:{line[1] if line else 1}: this is no TOML: {error}.") from error
+
+
+def _open(schema: Schema, file: Path, shown: str) -> tuple[dict[str, Any], _Reader]:
+    source, document = _load(file, shown)
+    root = ROOT * (file.name == PYPROJECT)
+    reader = _Reader(schema, shown, file.parent, root, _lines(source))
     for name in root:
         document = document[name]
-    return document, _Reader(schema, shown, file.parent, root, _lines(source))
+    return dict(reader.table((), document)), reader
 
 
 @dataclass(frozen=True)
@@ -164,9 +190,15 @@ class _Reader:
 
     def table(self, names: Names, value: Any) -> Mapping[str, Any]:  # noqa: ANN401 - of TOML
         """Return a value that must be a table. Raises `UsageError`."""
-        if not isinstance(value, Mapping):
-            raise self.wrong(names, f"{names[-1]} is a table, [{'.'.join(names)}]")
-        return value
+        if isinstance(value, Mapping):
+            for name, times in Counter(each.replace("_", "-") for each in value).items():
+                if times > 1 and name != TARGETS:
+                    raise self.wrong((*names, name), f"{name} is given twice")
+            return value
+        if names[:-1] == (TARGETS,):
+            raise self.wrong(names, f"a target has a name: write [{TARGETS}.NAME]")
+        full = names or self.root
+        raise self.wrong(names, f"{full[-1]} is a table, [{'.'.join(full)}]")
 
     def entries(self, above: Names, table: Mapping[str, Any]) -> Iterator[tuple[Names, Any]]:
         """Yield the entries of the top level or of an environment, by their ways from there."""
@@ -241,6 +273,9 @@ def _as_typed(declared: Declared, value: Any) -> bool | str | list[str]:  # noqa
     if not isinstance(value, takes) or (isinstance(value, bool) and kind is not bool):
         raise ValueError(f"it is {what}")
     if isinstance(value, dict):
+        inner = next((name for name, each in value.items() if isinstance(each, dict | list)), None)
+        if inner is not None:
+            raise ValueError(f"{inner} has a table or list: a name with dots stands in quotes")
         words = {name: str(each).lower() if isinstance(each, bool) else each for name, each in value.items()}
         return [f"{name}={word}" for name, word in words.items()]
     return value if isinstance(value, bool) else [*map(str, value)] if isinstance(value, list) else str(value)

@@ -81,7 +81,7 @@ PRINTED: dict[str, tuple[str, ...]] = {
         r"^Hit 8eb31639-85b3-88aa-a13b-c22c6b218af1$",
         r"^Dear customer!\nsent True\nfiltered True",
         r"Nothing that began .* is unfinished\.",
-        r"0 messages would be forgotten",
+        r"0 ids would be forgotten",
         r"Wrote 440 deliveries with tokens",
         r"Live tokens: 1",  # of the Hit of the first example, which nobody handles
     ),
@@ -118,7 +118,7 @@ PRINTED: dict[str, tuple[str, ...]] = {
         r"36 outputs in 8 slices",
         r"36 outputs in 1 slices",
     ),
-    "docs/side-effects.md": (r"Nothing was left behind\.", r"InvoiceIssued"),
+    "docs/side-effects.md": (r"No documents were left behind\.", r"InvoiceIssued"),
     "docs/streaming.md": (r"shots-0: ", r"shots-1: ", r"handler='LeaderBoard', status='duplicate'"),
     "docs/tables.md": (r"StartNewRound", r"FireAt"),
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -27,18 +29,31 @@ def init(
 
     In its folder the tests pass, and `consistent run raffle.jsonl` runs the log. A file that is there is not replaced.
     """
+    if not name.strip():
+        raise UsageError("Name the folder of the project: consistent init NAME.")
     folder = Path(name)
     project = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-")
     if not project:
-        raise UsageError(f"A project has letters or digits in its name, unlike {name!r}.")
+        raise UsageError(f"A project has ASCII letters or digits in its name, unlike {name!r}.")
+    if folder.exists() and not folder.is_dir():
+        raise NotPossibleError(f"{folder} is a file: name a new folder.")
     files = template(project)
     for file in files:
-        if (folder / file).exists():
+        if os.path.lexists(folder / file):
             raise NotPossibleError(f"{folder / file} is there already: name a new folder.")
-    for file, text in files.items():
-        (folder / file).parent.mkdir(parents=True, exist_ok=True)
-        (folder / file).write_text(text, encoding="utf-8")
-    steps = [f"cd {name}", "pytest", "consistent run raffle.jsonl", "consistent show Raffle spring"]
+    try:
+        for file in files:
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        for file, text in files.items():
+            (folder / file).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise NotPossibleError(f"{error.filename} cannot be written: {error.strerror}.") from error
+    steps = [
+        f"cd {shlex.quote(name)}",
+        "pytest",
+        "consistent run raffle.jsonl",
+        "consistent show Raffle spring",
+    ]
     Screen(as_json).put(
         {"folder": str(folder), "files": list(files)},
         f"Wrote {', '.join(files)}. Go on with:",

@@ -33,6 +33,9 @@ from runtime.versions.readable import changes, decode, readable
 from runtime.versions.run import Version
 from runtime.versions.stream import StreamSummary, stream_key, stream_partition, summaries, versions
 
+SHOWN = 20
+"""How many rows are shown by default."""
+
 
 @dataclass(frozen=True)
 class VersionOptions:
@@ -62,7 +65,7 @@ def show(
     store: str = option_of(TablePlace, "store", default="", group=""),
     table: str = option_of(TablePlace, "table", default="", group=""),
     prefix: str = option("Of many objects, only business ids that begin so.", default="", metavar="TEXT"),
-    limit: Limit = 20,
+    limit: Limit = SHOWN,
     export: Path | None = option(
         "Show what `consistent truncate --export` has written to this folder, in place of a table.",
         default=None,
@@ -99,10 +102,19 @@ def show(
     screen = Screen(as_json)
     if handler is not None:
         stream_key(handler)
-    if (handler is None or business_id is None) and chosen != VersionOptions():
-        raise UsageError("--version, --message and --diff are for one object: give HANDLER and BUSINESS_ID.")
-    if stats and handler is not None:
-        raise UsageError("--stats counts a whole table: leave HANDLER out.")
+    is_one = handler is not None and business_id is not None
+    refusals = {
+        "--version, --message and --diff are for one object: give HANDLER and BUSINESS_ID.": not is_one
+        and chosen != VersionOptions(),
+        "--export shows one object of a folder: give HANDLER and BUSINESS_ID.": not is_one
+        and export is not None,
+        "--stats counts a whole table: leave HANDLER, --prefix and --limit out.": stats
+        and bool(handler or prefix or limit != SHOWN),
+        "--quick is for --stats.": quick and not stats,
+    }
+    for sentence, is_refused in refusals.items():
+        if is_refused:
+            raise UsageError(sentence)
     if export is not None and handler is not None and business_id is not None:
         _show_object(screen, handler, _read_export(export, handler, business_id), chosen, limit)
         return

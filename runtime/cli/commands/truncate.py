@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
@@ -86,8 +86,17 @@ class PolicyOptions:
                 )
             return False
         rules = PolicyRules(**{each.name: getattr(choices, each.name) for each in fields(PolicyRules)})
-        if choices.dry_run or (self.policy == "set" and choices.give_up_letters_older_than is not None):
-            raise UsageError("A policy is of rules alone: leave out --dry-run, and what becomes of letters.")
+        if self.policy != "set" and rules != PolicyRules():
+            raise UsageError(f"--policy {self.policy} takes no rules: leave them out.")
+        if self.policy == "list" and (self.hold or scope != Scope()):
+            raise UsageError("--policy list lists all: leave --handler, --stream and --hold out.")
+        of_policy = {each.name for each in fields(PolicyRules)}
+        others = [
+            each for each in fields(choices) if each.name not in of_policy and each.default is not MISSING
+        ]
+        given = next((each.name for each in others if getattr(choices, each.name) != each.default), None)
+        if given is not None:
+            raise UsageError(f"A policy is of rules alone: leave out --{given.replace('_', '-')}.")
         if self.stream is not None and self.handler is None:
             raise UsageError("A stream is that of a handler: give --handler too.")
         if self.policy == "set":

@@ -258,3 +258,73 @@ def test_what_is_unfinished_is_in_place_of_the_log_of_the_file(consistent, store
     said = consistent("run", "--unfinished", "1h", "--out", "out")
 
     assert "State-based" in said.err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("consistent.toml", b"\xff", "consistent.toml: it is no UTF-8 text"),
+        ("consistent.toml", b'older-than = "1d"\nolder_than = "2d"', "older-than is given twice"),
+        ("consistent.toml", b"[spark.settings]\nspark.driver.memory = '2g'", "stands in quotes"),
+        ("consistent.toml", b"[publish]\nto = 'sqlite:///x.db'", "write [publish.NAME]"),
+        (
+            "pyproject.toml",
+            b"[[tool.consistent]]\ntable = 'games'",
+            "consistent is a table, [tool.consistent]",
+        ),
+        ("pyproject.toml", b"[tool]\nconsistent = 3", "consistent is a table, [tool.consistent]"),
+    ],
+)
+def test_a_file_that_cannot_be_meant_is_told_in_one_line(consistent, tmp_path, name, text, told):
+    (tmp_path / name).write_bytes(text)
+
+    said = consistent("batches")
+
+    assert said.code == 2
+    assert told in said.err
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[ tool.consistent ]\ntable = "of the file"',
+        '[tool]\nconsistent = { table = "of the file" }',
+        '[tool."consistent"]\ntable = "of the file"',
+        '\ufefftool.consistent.table = "of the file"',
+    ],
+)
+def test_the_table_of_pyproject_is_found_however_it_is_written(consistent, tmp_path, text):
+    (tmp_path / "pyproject.toml").write_text(
+        "# [tool.consistent] of another file\n[project]\n[tool.consistently]\n"
+    )
+    assert consistent("config", "batches", "--json").code == 0
+    (tmp_path / "pyproject.toml").write_text(text.replace("of the file", "games"))
+
+    found = consistent("config", "batches", "--json").document["values"]
+
+    assert ("table", "games") in {(each["key"], each["value"]) for each in found}
+
+
+def test_what_is_there_and_is_no_file_is_told(consistent, tmp_path):
+    (tmp_path / "consistent.toml").symlink_to("nowhere")
+
+    assert "is no file" in consistent("batches").err
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "spark.hadoop.fs.s3a.secret.key=hidden",
+        "fs.azure.account.key.acct.dfs.core.windows.net=hidden",
+        "spark.authenticate.secret=hidden",
+        "spark.my.token=hidden",
+    ],
+)
+def test_settings_that_are_secret_are_not_shown(consistent, secret):
+    assert "hidden" not in consistent("config", "run", "--settings", secret, "--json").out
+
+
+def test_the_token_of_a_server_of_spark_is_not_shown(consistent, monkeypatch):
+    monkeypatch.setenv("CONSISTENT_SPARK_REMOTE", "sc://h:15002/;token=hidden")
+
+    assert "hidden" not in consistent("config", "run", "--json").out
