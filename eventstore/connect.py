@@ -54,9 +54,7 @@ def connect(url: str) -> Store:
                 "PostgreSQL needs psycopg: pip install 'consistent-messaging[postgres]'."
             ) from error
         return PostgresStore(url)
-    names = {part.partition("=")[0].strip().lower() for part in url.split(";")}
-    is_connection_string = not names.isdisjoint({"accountname", "tableendpoint", "usedevelopmentstorage"})
-    if not (is_connection_string or url == "azurite" or url.startswith(("azurite://", "https://"))):
+    if not _is_of_azure(url):
         raise StoreUrlError(f"{_FORMS}{_instead_of(url)}")
     try:
         from eventstore.backends.azure import AzureStore, account_of  # noqa: PLC0415 - loaded when asked for
@@ -65,6 +63,18 @@ def connect(url: str) -> Store:
             f"A table service needs {error.name}: pip install 'consistent-messaging[azure]'."
         ) from error
     return AzureStore(account_of(url))
+
+
+def check_form(url: str) -> None:
+    """Raise `StoreUrlError` for a url of no known form; asks neither a service nor for its package."""
+    if not (url.startswith(("env:", "file:", "postgresql://", "postgres://")) or _is_of_azure(url)):
+        connect(url)
+
+
+def _is_of_azure(url: str) -> bool:
+    names = {part.partition("=")[0].strip().lower() for part in url.split(";")}
+    is_connection_string = not names.isdisjoint({"accountname", "tableendpoint", "usedevelopmentstorage"})
+    return is_connection_string or url == "azurite" or url.startswith(("azurite://", "https://"))
 
 
 _NO_STORES = {"kafka", "mysql", "mssql", "redis", "rediss", "mongodb"}

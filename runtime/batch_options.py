@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import ClassVar, Literal
 
 from eventstore import Table
-from eventstore.connect import portable_url
+from eventstore.connect import check_form, portable_url
 from eventstore.keys import table_name
 from handlers import App
 from runtime.algorithms import choice
@@ -42,6 +42,7 @@ class TablePlace:
         is_secret=True,
         envvar=STORE_VARIABLE,
         metavar="URL",
+        check=check_form,
     )
     table: str = option(
         "The table of the store: 3 to 63 letters and digits.",

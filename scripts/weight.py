@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("eventstore", "handlers", "runtime", "samples")
 
 CEILINGS = {
-    "product lines": 42_500,
+    "product lines": 42_530,
     "product modules": 180,
     "import lines, % of product": 6.8,
     "modules with a single importer": 24,

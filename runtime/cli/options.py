@@ -299,12 +299,20 @@ Yes = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
 Limit = Annotated[int, typer.Option("--limit", metavar="N", min=0, help="Show so many at most; 0 shows all.")]
+
+
+def _check_app(spec: str) -> None:
+    if not all(spec.partition(":")):
+        raise UsageError("it is MODULE:ATTRIBUTE")
+
+
 AppSpec = Annotated[
     str,
     option(
         "The App with the handlers; its module may be in the working directory, which is searched last.",
         metavar="MODULE:ATTRIBUTE",
         group="",
+        check=_check_app,
     ),
 ]
 Messages = Annotated[

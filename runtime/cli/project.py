@@ -326,6 +326,14 @@ class Command(TyperCommand):
             if declared is not None and declared.group is not None:
                 yield declared, parameter
 
+    @staticmethod
+    def counts(option: Declared, given: Mapping[str, Any]) -> bool:
+        """Return whether the file's value of an option counts beside what is typed."""
+        # A policy of the table is what is typed: the rules of the file are those of one truncation.
+        is_of_truncation = option.group == "truncate" and given.get("policy") is not None
+        is_in_place_of_log = option.name == "messages" and given.get("unfinished") is not None
+        return not (is_of_truncation or is_in_place_of_log)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer shows no type for it
         """Refuse what is given twice, and parse the rest as always, with the project's values as defaults."""
         given, rest, order = self.make_parser(ctx).parse_args(args=list(args))
@@ -338,11 +346,7 @@ class Command(TyperCommand):
         known = [] if given.get("help") or ctx.resilient_parsing else list(self.options())
         project = read_project(ctx, given.get("env")) if known else Project()
         of_target, target = self.target(project, given)
-        # A policy of the table is what is typed: the rules of the file are those of one truncation.
-        is_policy = given.get("policy") is not None
-        taken = (each for each, _ in known if not (is_policy and each.group == "truncate"))
-        if given.get("unfinished"):  # which is in place of a log
-            taken = (each for each in taken if each.name != "messages")
+        taken = (each for each, _ in known if self.counts(each, given))
         found = {each.name: project.find(each, target) for each in taken}
         ctx.default_map = {name: each.value for name, each in found.items() if each is not None} | log
         ctx.allow_extra_args = bool(log)

@@ -50,9 +50,18 @@ def config(
     inner = typer.Context(command, info_name=command.name, parent=ctx)
     if isinstance(command, Command):
         given, left, _ = command.make_parser(inner).parse_args(args=rest)
-        given |= command.log(inner, given, left)
-        _, target = command.target(project, given)
-        known = {(each.group or "", each.key): (each, parameter) for each, parameter in command.options()}
+        log = command.log(inner, given, left)
+        if left and not log:
+            inner.fail(f"Got unexpected extra argument ({left[0]})")
+        given |= log
+        of_target, target = command.target(project, given)
+        if target is not None:  # its url is in the file
+            given.pop(of_target, None)
+        known = {
+            (each.group or "", each.key): (each, parameter)
+            for each, parameter in command.options()
+            if command.counts(each, given)
+        }
     rows = list(_rows(project, known, inner, given, target))
     columns = {"key": "option", "value": "value", "from": "from"}
     shown = [row | {"value": _text(row["value"])} for row in rows if row["value"] not in (None, "", [])]
@@ -73,6 +82,8 @@ def _rows(
             found = project.find(declared, name)
             ctx.default_map = {} if found is None else {parameter.name: found.value}
             value, source = parameter.consume_value(ctx, given)
+            if source.name in ("COMMANDLINE", "ENVIRONMENT"):
+                parameter.process_value(ctx, value)  # what the command would refuse is refused
             origins = {"COMMANDLINE": "command line", "ENVIRONMENT": declared.variable}
             origins["DEFAULT_MAP"] = found and found.origin
             of_target = name if group == TARGETS and name else None

@@ -265,6 +265,12 @@ def test_what_is_unfinished_is_in_place_of_the_log_of_the_file(consistent, store
     [
         ("consistent.toml", b"\xff", "consistent.toml: it is no UTF-8 text"),
         ("consistent.toml", b'older-than = "1d"\nolder_than = "2d"', "older-than is given twice"),
+        (
+            "consistent.toml",
+            b"\nstore = 'foo'",
+            "consistent.toml:2: store does not fit: The store url has none",
+        ),
+        ("consistent.toml", b"app = 'raffle'", "consistent.toml:1: app does not fit: it is MODULE:ATTRIBUTE"),
         ("consistent.toml", b"[spark.settings]\nspark.driver.memory = '2g'", "stands in quotes"),
         ("consistent.toml", b"[publish]\nto = 'sqlite:///x.db'", "write [publish.NAME]"),
         (
@@ -328,3 +334,13 @@ def test_the_token_of_a_server_of_spark_is_not_shown(consistent, monkeypatch):
     monkeypatch.setenv("CONSISTENT_SPARK_REMOTE", "sc://h:15002/;token=hidden")
 
     assert "hidden" not in consistent("config", "run", "--json").out
+
+
+@pytest.mark.parametrize("words", ["truncate --older-than 5", "truncate --keep-last 0", "truncate extra"])
+def test_what_a_command_refuses_is_no_value_of_it(project, consistent, words):
+    assert consistent("config", *words.split()).code == 2
+
+
+def test_values_are_those_that_the_command_takes(project):
+    assert project("publish", "--to", "winners")["publish.winners.to"][0].endswith("published.db")
+    assert "truncate.older-than" not in project("truncate", "--policy", "set")
