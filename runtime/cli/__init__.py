@@ -29,7 +29,7 @@ _TYPED_IN = (
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command that the arguments name, by default those of the process, and exit.
 
-    The exit code is 0 when it was done, 1 when it failed, 2 when it was asked for wrongly, 3 when a batch has too
+    The exit code is 0 when it was done, 1 when it failed, 2 for a usage error, 3 when a batch has too
     many dead letters, 130 after Ctrl-C.
     """
     namesakes.check()

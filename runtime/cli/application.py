@@ -38,7 +38,7 @@ _SETTINGS: dict[str, Any] = {
 _HELP = (
     "Make the effect of each message happen exactly once, however often and late it is delivered.\n\n"
     "Start with `consistent demo`, or `consistent init NAME`.\n\n"
-    "Exit code 0: done; 1: failed; 2: asked for wrongly; 3: too many dead letters."
+    "Exit code 0: done; 1: failed; 2: usage error; 3: too many dead letters."
 )
 
 

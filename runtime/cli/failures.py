@@ -8,7 +8,7 @@ RuntimeFailure
 |---|---|
 | 0 | done; a batch with dead letters is done too |
 | 1 | failed: no such log, batch or stream, a batch that is refused, a job that stopped, streams that cannot be read |
-| 2 | asked for wrongly: an app, option, duration, store url or table name that cannot be, or options at odds |
+| 2 | usage error: an app, option, duration, store url or table name that cannot be, or options at odds |
 | 3 | a batch has more dead letters than `--max-dead-letters`, or a target refuses outputs |
 | 130 | Ctrl-C |
 | 143 | SIGTERM |
@@ -139,7 +139,7 @@ def traced(log_file: Path | None = None) -> Iterator[None]:
 
 
 def exit_code(error: Exception) -> int:
-    """Return 2 for what was asked for wrongly, 3 for a batch that is held back, 1 for what is impossible."""
+    """Return 2 for a usage error, 3 for a batch that is held back, 1 for what is impossible."""
     if isinstance(error, BatchHeldBackError):
         return TOO_MANY_DEAD_LETTERS
     # Their subclasses tell of things that were not found or not allowed, not of how they were asked for.

@@ -103,16 +103,16 @@ def show(
     if handler is not None:
         stream_key(handler)
     is_one = handler is not None and business_id is not None
-    refusals = {
-        "--version, --message and --diff are for one object: give HANDLER and BUSINESS_ID.": not is_one
-        and chosen != VersionOptions(),
-        "--export shows one object of a folder: give HANDLER and BUSINESS_ID.": not is_one
-        and export is not None,
-        "--stats counts a whole table: leave HANDLER, --prefix and --limit out.": stats
-        and bool(handler or prefix or limit != SHOWN),
-        "--quick is for --stats.": quick and not stats,
-    }
-    for sentence, is_refused in refusals.items():
+    of_one, of_many = chosen != VersionOptions(), bool(handler or prefix or limit != SHOWN)
+    for is_refused, sentence in (
+        (
+            of_one and not is_one,
+            "--version, --message and --diff are for one object: give HANDLER and BUSINESS_ID.",
+        ),
+        (export and not is_one, "--export shows one object of a folder: give HANDLER and BUSINESS_ID."),
+        (stats and of_many, "--stats counts a whole table: leave HANDLER, --prefix and --limit out."),
+        (quick and not stats, "--quick is for --stats."),
+    ):
         if is_refused:
             raise UsageError(sentence)
     if export is not None and handler is not None and business_id is not None:

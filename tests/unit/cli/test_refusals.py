@@ -1,6 +1,6 @@
 """What cannot be done is said in one sentence before Spark starts, and nothing is made for it.
 
-Exit code 2 is for what was asked for wrongly, 1 for what turned out to be impossible.
+Exit code 2 is for usage errors, 1 for what turned out to be impossible.
 """
 
 import shlex
