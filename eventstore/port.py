@@ -224,6 +224,19 @@ class CommitsTogether(Protocol):
 
 
 @runtime_checkable
+class ReadsTogether(Protocol):
+    """Tables that read several partitions with one request."""
+
+    async def query_each(
+        self, partition_keys: Sequence[str], first: str, last: str
+    ) -> list[tuple[Row, ...] | None]:
+        """Read the rows of each partition from `first` to `last`, both included, whole and in key order.
+
+        Returns None for a partition to be read by `query`: it has a row that is corrupt or large, or many rows.
+        """
+
+
+@runtime_checkable
 class LeavesTraces(Protocol):
     """Tables whose store keeps what was deleted or overwritten until its space is reused."""
 

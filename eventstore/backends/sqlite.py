@@ -10,21 +10,33 @@ large rows share no page with keys.
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 from random import Random
 from weakref import WeakSet
 
 from eventstore import errors, port
+from eventstore.backends.dictionaries import (
+    FEWEST_SAMPLES,
+    MARK,
+    MOST_DICTIONARIES,
+    Dictionaries,
+    Dictionary,
+    kind_of,
+)
 from eventstore.backends.rows import (
     ALONG_BYTES,
     PAGE_BYTES,
+    Found,
     condition,
     pack,
     packer,
@@ -38,6 +50,7 @@ from eventstore.limits import merge, prepare
 from eventstore.port import ANY_ETAG, Operation, Page, Row, TransactionResult, Value, Verb
 
 BUSY_SECONDS = 60
+FEWEST_TOGETHER = 8
 FORMAT = 1
 
 _SETTINGS = (
@@ -61,6 +74,7 @@ class SqliteConnection(sqlite3.Connection):
         self.identity = identity
         self.statement = self.cursor()
         self.packer = packer()
+        self.dictionaries: dict[str, Dictionaries] = {}
         self.etags = Random(os.urandom(32))  # noqa: S311 - must not repeat, need not be secret
 
     def roll_back(self) -> None:
@@ -257,6 +271,9 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 _KEY_COLUMNS = "partition TEXT NOT NULL, row TEXT NOT NULL, id INTEGER NOT NULL"
 _ROW_COLUMNS = "id INTEGER PRIMARY KEY, etag INTEGER NOT NULL, time INTEGER, small BLOB NOT NULL, large BLOB"
+_DICTIONARY_COLUMNS = (
+    "number INTEGER PRIMARY KEY, kind TEXT NOT NULL, shared BLOB NOT NULL, size REAL NOT NULL"
+)
 _BARRIER = (
     "INSERT INTO eventstore_barrier (id, commits) VALUES (1, 1) "
     "ON CONFLICT (id) DO UPDATE SET commits = commits + 1"
@@ -270,7 +287,7 @@ class Statements:
     """
 
     def __init__(self, name: str) -> None:
-        keys, rows = f'"{name}_keys"', f'"{name}_rows"'
+        keys, rows, dictionaries = f'"{name}_keys"', f'"{name}_rows"', f'"{name}_dictionaries"'
         joined = f"FROM {keys} AS k CROSS JOIN {rows} AS r ON r.id = k.id WHERE"
         limit = f"LIMIT {port.PAGE_SIZE + 1}"
         in_range = f"{joined} k.partition = ? AND k.row >= ? AND k.row <= ? ORDER BY k.row {limit}"
@@ -283,16 +300,27 @@ class Statements:
         large_of_first = f"CASE WHEN k.row = ? AND length(r.large) <= {ALONG_BYTES} THEN r.large END"
 
         self.rows_table = f"{name}_rows"
+        self.dictionaries_table = f"{name}_dictionaries"
+        self.dictionaries = f"SELECT number, kind, shared, size FROM {dictionaries} ORDER BY number"
+        self.add_dictionary = f"INSERT INTO {dictionaries} (number, kind, shared, size) VALUES (?, ?, ?, ?)"
+        self.make_dictionaries = f"CREATE TABLE IF NOT EXISTS {dictionaries} ({_DICTIONARY_COLUMNS})"
         self.make = (
             "CREATE TABLE IF NOT EXISTS eventstore_barrier (id INTEGER PRIMARY KEY, commits INTEGER NOT NULL)",
             f"CREATE TABLE IF NOT EXISTS {keys} ({_KEY_COLUMNS}, PRIMARY KEY (partition, row)) WITHOUT ROWID",
             f"CREATE TABLE IF NOT EXISTS {rows} ({_ROW_COLUMNS})",
+            self.make_dictionaries,
             f"PRAGMA user_version={FORMAT}",
         )
         self.get = f"{one}, r.large {joined} k.partition = ? AND k.row = ?"
         self.query = f"{one}, r.large {in_range}"
         self.project = f"{one}, r.id {in_range}"
         self.project_first = f"{one}, {large_of_first} {in_range}"
+        self.query_each = (
+            f"SELECT k.partition, k.row, r.etag, r.time, r.small, "
+            f"CASE WHEN length(r.large) > {ALONG_BYTES} THEN 0 ELSE r.large END FROM json_each(?) AS p "
+            f"CROSS JOIN {keys} AS k ON k.partition = p.value AND k.row >= ? AND k.row <= ? "
+            f"CROSS JOIN {rows} AS r ON r.id = k.id"
+        )
         self.scan = f"{both}, r.large {in_partitions}"
         self.project_scan = f"{both}, r.id {in_partitions}"
         self.scan_all = f"{both}, r.large {in_order}"
@@ -300,6 +328,8 @@ class Statements:
         self.last_partition = f"SELECT max(partition) FROM {keys}"
 
         this_row = f"id = (SELECT id FROM {keys} WHERE partition = ? AND row = ?) AND etag = ifnull(?, etag)"
+        self.last_id = f"SELECT ifnull(max(id), 0) FROM {rows}"
+        self.insert_row_at = f"INSERT INTO {rows} (id, etag, time, small, large) VALUES (?, ?, ?, ?, ?)"
         self.insert_row = f"INSERT INTO {rows} (etag, time, small, large) VALUES (?, ?, ?, ?)"
         self.delete_row = f"DELETE FROM {rows} WHERE id = ?"
         self.insert_key = f"INSERT INTO {keys} (partition, row, id) VALUES (?, ?, ?)"
@@ -311,17 +341,27 @@ class Statements:
 class Changes:
     """A transaction that is within all limits; all rows that it writes get the same new ETag, and the same time."""
 
-    def __init__(self, sql: Statements, partition_key: str, operations: Sequence[Operation]) -> None:
+    def __init__(self, table: SqliteTable, partition_key: str, operations: Sequence[Operation]) -> None:
         self.operations = operations
-        self._sql = sql
+        self._table = table
+        self._sql = table.sql
         self._properties = prepare(partition_key, operations)
-        self._partition = escape(partition_key)
+        self.partition = escape(partition_key)
         self._rows = [escape(operation.row_key) for operation in operations]
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The keys of the first row."""
+        return self.partition, self._rows[0]
+
+    def packed(self, connection: SqliteConnection) -> tuple[bytes, bytes | None]:
+        """Return the small part of the first row, not compressed, and the large part."""
+        return pack(connection.packer, self._properties[0])
 
     def carry_out(self, connection: SqliteConnection) -> tuple[str, ...]:
         """Carry out all operations, and return the new ETags. Raises the `RowError` of the first that is refused."""
         self._execute = connection.statement.execute
-        self._packer = connection.packer
+        self._connection = connection
         self._etag = connection.etags.getrandbits(63)
         self._time = time.time_ns() // 1000
         changes = enumerate(zip(self.operations, self._rows, self._properties, strict=True))
@@ -333,7 +373,7 @@ class Changes:
         if verb is Verb.DELETE or verb is Verb.REPLACE:
             change = self._delete if verb is Verb.DELETE else self._update
             if not change(operation.etag, row, properties):
-                found = self._execute(self._sql.get, (self._partition, row)).fetchone()
+                found = self._execute(self._sql.get, (self.partition, row)).fetchone()
                 refusal = errors.RowNotFoundError if found is None else RowChangedError
                 raise refusal(operation.row_key, index)
             return "" if verb is Verb.DELETE else str(self._etag)
@@ -347,33 +387,39 @@ class Changes:
         return str(self._etag)
 
     def _insert(self, index: int, operation: Operation, row: str, properties: dict[str, Value]) -> None:
-        small, large = pack(self._packer, properties)
+        small, large = self._packed(row, properties)
         execute = self._execute
         row_id = execute(self._sql.insert_row, (self._etag, self._time, small, large)).lastrowid
         try:
-            execute(self._sql.insert_key, (self._partition, row, row_id))
+            execute(self._sql.insert_key, (self.partition, row, row_id))
         except sqlite3.IntegrityError:
             execute(self._sql.delete_row, (row_id,))
             raise errors.RowExistsError(operation.row_key, index) from None
 
     def _update(self, etag: str | None, row: str, properties: dict[str, Value]) -> bool:
-        small, large = pack(self._packer, properties)
-        values = (self._etag, self._time, small, large, self._partition, row, condition(etag))
+        small, large = self._packed(row, properties)
+        values = (self._etag, self._time, small, large, self.partition, row, condition(etag))
         return self._execute(self._sql.update, values).rowcount > 0
 
+    def _packed(self, row: str, properties: dict[str, Value]) -> tuple[bytes, bytes | None]:
+        small, large = pack(self._connection.packer, properties)
+        dictionary = self._table.dictionaries(self._connection).newest.get(kind_of(self.partition, row))
+        return small if dictionary is None else dictionary.compress(small), large
+
     def _delete(self, etag: str | None, row: str, _: dict[str, Value]) -> bool:
-        deleted = self._execute(self._sql.delete, (self._partition, row, condition(etag))).rowcount > 0
+        deleted = self._execute(self._sql.delete, (self.partition, row, condition(etag))).rowcount > 0
         if deleted:
-            self._execute(self._sql.delete_key, (self._partition, row))
+            self._execute(self._sql.delete_key, (self.partition, row))
         return deleted
 
     def _merge(self, index: int, operation: Operation, row: str, properties: dict[str, Value]) -> bool:
-        found = self._execute(self._sql.get, (self._partition, row)).fetchone()
+        found = self._execute(self._sql.get, (self.partition, row)).fetchone()
         if found is None:
             if operation.verb is Verb.MERGE:
                 raise errors.RowNotFoundError(operation.row_key, index)
             return False
-        stored = read_row((self._partition,), found)
+        (found,) = self._table.plain(self._connection, [found])
+        stored = read_row((self.partition,), found)
         if operation.verb is Verb.MERGE and operation.etag not in (ANY_ETAG, stored.etag):
             raise RowChangedError(operation.row_key, index)
         return self._update(ANY_ETAG, row, merge(stored.properties, properties))
@@ -388,10 +434,31 @@ class SqliteTable(port.Table):
         self.name = name
         self.store_url = store_url
         self._file = file
-        self._sql = Statements(name)
+        self.sql = Statements(name)
+
+    def dictionaries(self, connection: SqliteConnection, *, again: bool = False) -> Dictionaries:
+        """Return the table's dictionaries; they are read once, or `again`."""
+        found = connection.dictionaries.get(self.name)
+        if found is None or again:
+            is_there = self._file.has_table(self.sql.dictionaries_table)
+            rows = connection.execute(self.sql.dictionaries).fetchall() if is_there else ()
+            found = connection.dictionaries[self.name] = Dictionaries(Dictionary(*row) for row in rows)
+        return found
+
+    def plain(self, connection: SqliteConnection, found: Iterable[Found]) -> Iterator[Found]:
+        """Yield rows with their small parts decompressed."""
+        for row in found:
+            key, etag, written, small, large = row
+            if type(small) is bytes and small[:1] == MARK:
+                dictionaries = self.dictionaries(connection)
+                if dictionaries.lacks(small):  # another process has just made it
+                    dictionaries = self.dictionaries(connection, again=True)
+                yield key, etag, written, dictionaries.plain(small), large
+            else:
+                yield row
 
     async def get(self, partition_key: str, row_key: str) -> Row | None:
-        rows = self._read(self._sql.get, (escape(partition_key), escape(row_key))).rows
+        rows = self._read(self.sql.get, (escape(partition_key), escape(row_key))).rows
         return rows[0] if rows else None
 
     async def query(
@@ -406,9 +473,9 @@ class SqliteTable(port.Table):
         stored_key, low, high = escape(partition_key), escape_bound(first), escape_bound(last)
         bounds = (stored_key, low if continuation is None else continuation, high)
         if select is None:
-            return self._read(self._sql.query, bounds)
-        along = self._project_first(self._sql.project_first, bounds, select)
-        return along or self._project(self._sql.project, bounds, select)
+            return self._read(self.sql.query, bounds)
+        along = self._project_first(self.sql.project_first, bounds, select)
+        return along or self._project(self.sql.project, bounds, select)
 
     async def scan(
         self,
@@ -419,7 +486,7 @@ class SqliteTable(port.Table):
         select: Sequence[str] | None = None,
         continuation: str | None = None,
     ) -> Page:
-        sql, low = self._sql, escape_bound(first)
+        sql, low = self.sql, escape_bound(first)
         if last is None:
             with self._file.reading() as connection:
                 high = connection.statement.execute(sql.last_partition).fetchone()[0] or ""
@@ -432,8 +499,28 @@ class SqliteTable(port.Table):
             whole, part, bounds = sql.scan, sql.project_scan, (escape(row_key), low, high)
         return self._read_some(whole, bounds) if select is None else self._project(part, bounds, select)
 
+    async def query_each(
+        self, partition_keys: Sequence[str], first: str, last: str
+    ) -> list[tuple[Row, ...] | None]:
+        """Read several partitions with one statement."""
+        stored = [escape(key) for key in partition_keys]
+        values = (json.dumps(stored), escape_bound(first), escape_bound(last))
+        with self._file.reading() as connection:
+            rows = connection.statement.execute(self.sql.query_each, values).fetchall()
+            plain = list(self.plain(connection, [row[1:] for row in rows]))
+        found: dict[str, list[Row] | None] = {}
+        for (partition, *_), row in zip(rows, plain, strict=True):
+            page = found.setdefault(partition, [])
+            try:
+                if page is not None:
+                    page.append(read_row((partition,), row))
+            except DamagedRowError:
+                found[partition] = None
+        pages = map(found.get, stored, repeat([]))
+        return [None if page is None or len(page) > port.PAGE_SIZE else tuple(page) for page in pages]
+
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
-        changes = Changes(self._sql, partition_key, operations)
+        changes = Changes(self, partition_key, operations)
         with self._file.writing() as connection:
             return changes.carry_out(connection)
 
@@ -442,11 +529,91 @@ class SqliteTable(port.Table):
         checked: list[Changes | Exception] = []
         for partition_key, operations in transactions:
             try:
-                checked.append(Changes(self._sql, partition_key, operations))
+                checked.append(Changes(self, partition_key, operations))
             except Exception as error:  # noqa: BLE001 - any error of this transaction is its result
                 checked.append(error)
+        try:
+            return self._transact_each(checked)
+        except BaseException:
+            self._file.connection().dictionaries.pop(self.name, None)  # one that was made is gone
+            raise
+
+    def _transact_each(self, checked: Sequence[Changes | Exception]) -> list[TransactionResult]:
         with self._file.writing() as connection:
+            if (together := self._attempt_together(checked, connection)) is not None:
+                return together
             return [_attempt(each, connection) if isinstance(each, Changes) else each for each in checked]
+
+    def _attempt_together(
+        self, checked: Sequence[Changes | Exception], connection: SqliteConnection
+    ) -> list[TransactionResult] | None:
+        """Carry out transactions of one insert or one replacement each, with one statement for all of a kind.
+
+        Returns None, and has changed nothing, when one of them is another or is refused.
+        """
+        changes = [each for each in checked if isinstance(each, Changes)]
+        if len(changes) < FEWEST_TOGETHER or len({each.partition for each in changes}) < len(changes):
+            return None
+        verbs = [each.operations[0].verb for each in changes]
+        if max(len(each.operations) for each in changes) > 1 or not {*verbs} <= {Verb.INSERT, Verb.REPLACE}:
+            return None
+        etag = connection.etags.getrandbits(63)
+        written = etag, time.time_ns() // 1000
+        parts = self._compressed(changes, connection)
+        inserts, updates = [], []
+        for each, verb, both in zip(changes, verbs, parts, strict=True):
+            if verb is Verb.INSERT:
+                inserts.append((each.place, (*written, *both)))
+            else:
+                updates.append((*written, *both, *each.place, condition(each.operations[0].etag)))
+        many, execute = connection.statement.executemany, connection.statement.execute
+        execute("SAVEPOINT together")
+        try:
+            if inserts:
+                first = execute(self.sql.last_id).fetchone()[0] + 1
+                many(self.sql.insert_key, [(*place, id_) for id_, (place, _) in enumerate(inserts, first)])
+                many(self.sql.insert_row_at, [(id_, *row) for id_, (_, row) in enumerate(inserts, first)])
+            is_done = not updates or many(self.sql.update, updates).rowcount == len(updates)
+        except sqlite3.IntegrityError:
+            is_done = False
+        if not is_done:
+            execute("ROLLBACK TO together")
+        execute("RELEASE together")
+        if not is_done:
+            return None
+        return [each if isinstance(each, Exception) else (str(etag),) for each in checked]
+
+    def _compressed(
+        self, changes: Sequence[Changes], connection: SqliteConnection
+    ) -> Iterator[tuple[bytes, bytes | None]]:
+        """Return the small and large part of each row. Rows of a kind without a fit dictionary get a new one."""
+        parts = [each.packed(connection) for each in changes]
+        by_kind: defaultdict[str, list[int]] = defaultdict(list)
+        for number, each in enumerate(changes):
+            by_kind[kind_of(*each.place)].append(number)
+        smalls = [small for small, _ in parts]
+        for kind, numbers in by_kind.items():
+            rows = [smalls[number] for number in numbers]
+            for number, small in zip(numbers, self._compressed_rows(kind, rows, connection), strict=True):
+                smalls[number] = small
+        return zip(smalls, [large for _, large in parts], strict=True)
+
+    def _compressed_rows(
+        self, kind: str, rows: Sequence[bytes], connection: SqliteConnection
+    ) -> Sequence[bytes]:
+        dictionary = self.dictionaries(connection).newest.get(kind)
+        compressed = rows if dictionary is None else [*map(dictionary.compress, rows)]
+        if len(rows) < FEWEST_SAMPLES or (dictionary is not None and not dictionary.is_stale(compressed)):
+            return compressed
+        dictionaries = self.dictionaries(connection, again=True)  # another process may have made one
+        newest, number = dictionaries.newest.get(kind), max(dictionaries.by_number, default=0) + 1
+        if number > MOST_DICTIONARIES or (newest and newest.number) != (dictionary and dictionary.number):
+            return rows if newest is None else [*map(newest.compress, rows)]
+        made = Dictionary.of(number, kind, rows)
+        connection.execute(self.sql.make_dictionaries)
+        connection.execute(self.sql.add_dictionary, (made.number, made.kind, made.shared, made.size))
+        dictionaries.add(made)
+        return [*map(made.compress, rows)]
 
     async def barrier(self) -> None:
         """Make one commit that waits for the disk.
@@ -475,23 +642,25 @@ class SqliteTable(port.Table):
 
     def make(self) -> None:
         """Make the table when it is not there."""
-        if not self._file.has_table(self._sql.rows_table):
+        if not self._file.has_table(self.sql.rows_table):
             with self._file.writing() as connection:
-                for statement in self._sql.make:
+                for statement in self.sql.make:
                     connection.execute(statement)
 
     def is_there(self) -> bool:
         """Return whether the file and the table are there; make neither."""
-        return self._file.path.exists() and self._file.has_table(self._sql.rows_table)
+        return self._file.path.exists() and self._file.has_table(self.sql.rows_table)
 
     def _read(self, sql: str, bounds: tuple[str, ...]) -> Page:
         with self._file.reading() as connection:
-            return read_page(bounds, connection.statement.execute(sql, bounds).fetchall())
+            return read_page(
+                bounds, self.plain(connection, connection.statement.execute(sql, bounds).fetchall())
+            )
 
     def _read_some(self, sql: str, bounds: tuple[str, ...]) -> Page:
         # A cursor of its own: closing it ends the read, of which the rest is left.
         with self._file.reading() as connection, closing(connection.execute(sql, bounds)) as cursor:
-            return read_page(bounds, cursor, most=PAGE_BYTES)
+            return read_page(bounds, self.plain(connection, cursor), most=PAGE_BYTES)
 
     def _project_first(self, sql: str, bounds: tuple[str, str, str], select: Sequence[str]) -> Page | None:
         """Read rows in one statement, if that gives all large properties that are asked for, else None.
@@ -500,7 +669,8 @@ class SqliteTable(port.Table):
         are very large.
         """
         with self._file.reading() as connection:
-            found = connection.statement.execute(sql, (bounds[1], *bounds)).fetchall()
+            rows = connection.statement.execute(sql, (bounds[1], *bounds)).fetchall()
+            found = list(self.plain(connection, rows))
         with suppress(DamagedRowError):  # reading it otherwise tells, if it is damaged and not only cut
             decode = partial(unpack_some, select, lambda along, length: (along or b"")[:length])
             page = read_page(bounds, found, decode)
@@ -514,7 +684,7 @@ class SqliteTable(port.Table):
             try:
                 # One transaction, because large parts are read after the small ones.
                 execute("BEGIN")
-                found = execute(sql, bounds).fetchall()
+                found = self.plain(connection, execute(sql, bounds).fetchall())
                 read_large = partial(self._read_large, connection)
                 return read_page(bounds, found, partial(unpack_some, select, read_large))
             finally:
@@ -523,7 +693,7 @@ class SqliteTable(port.Table):
     def _read_large(self, connection: SqliteConnection, row_id: int, length: int) -> bytes:
         """Read the first bytes of a row's large part, and only the pages that they are on."""
         try:
-            with connection.blobopen(self._sql.rows_table, "large", row_id, readonly=True) as blob:
+            with connection.blobopen(self.sql.rows_table, "large", row_id, readonly=True) as blob:
                 return blob.read(length)
         except sqlite3.OperationalError as error:
             if "cannot open value" in str(error):

@@ -193,6 +193,8 @@ def outputs_of(published: Sequence[Published], version: int, now: int) -> tuple[
 class Outcomes(Sequence[Outcome]):
     """Outcomes of deliveries in their order, column by column; there may be fewer than `envelopes`.
 
+    They are of one `business_id` or, with `business_ids`, of one for each delivery.
+
     `refused` has, by position, the outcomes that the columns do not hold, such as dead letters. Rows are made lazily.
     """
 
@@ -202,6 +204,7 @@ class Outcomes(Sequence[Outcome]):
         self.envelopes = envelopes
         self.handler = handler
         self.business_id = business_id
+        self.business_ids: list[str | None] | None = None
         self.statuses: list[Status] = []
         self.versions: list[int | None] = []
         self.nows: list[int] = []
@@ -276,6 +279,8 @@ class Outcomes(Sequence[Outcome]):
     def __getitem__(self, index: int | slice) -> Outcome | Outcomes:
         if isinstance(index, slice):
             found = Outcomes(self.envelopes[index], self.handler, self.business_id)
+            if self.business_ids is not None:
+                found.business_ids = self.business_ids[index]
             found.statuses, found.versions = self.statuses[index], self.versions[index]
             found.nows, found.published = self.nows[index], self.published[index]
             positions = enumerate(range(len(self))[index])
@@ -287,7 +292,8 @@ class Outcomes(Sequence[Outcome]):
         version = self.versions[position]
         outputs = outputs_of(self.published[position], version or 0, self.nows[position])
         envelope, status = self.envelopes[position], self.statuses[position]
-        return Outcome(envelope, self.handler, self.business_id, status, None, None, version, outputs)
+        business_id = self.business_id if self.business_ids is None else self.business_ids[position]
+        return Outcome(envelope, self.handler, business_id, status, None, None, version, outputs)
 
     def __iter__(self) -> Iterator[Outcome]:
         return map(self.__getitem__, range(len(self)))

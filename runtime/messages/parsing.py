@@ -20,7 +20,7 @@ from handlers.context import message_codec
 from handlers.handler import KeyKind, Route
 from runtime.clock import EARLIEST
 from runtime.messages.digests import fingerprint
-from runtime.messages.envelope import Envelope, Envelopes, IdKey, canonical, id_key, id_keys
+from runtime.messages.envelope import Envelope, Envelopes, IdKey, canonical, id_keys
 from runtime.messages.limits import NOT_KEPT, USUAL, MessageLimits, TooLarge, find_excesses, is_note
 from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.namesakes import is_from_outside
@@ -160,12 +160,24 @@ def prepare_all(
     `business_id` is the one by which they were routed, None when none was found in their bodies. The dead letter of one
     that is too large has a note only. In a redrive `letters` are the numbers of the letters, and some may be notes.
     """
+    return prepare_streams(handler, [business_id] * len(envelopes), envelopes, limits, letters=letters)
+
+
+def prepare_streams(
+    handler: HandlerDefinition,
+    business_ids: Sequence[str | None],
+    envelopes: Envelopes,
+    limits: MessageLimits = USUAL,
+    *,
+    letters: Sequence[int] | None = None,
+) -> Deliveries:
+    """Do the same for deliveries of several streams: `business_ids` has for each the id that it was routed by."""
     keys = id_keys(envelopes.message_ids)
     excesses = dict(find_excesses(envelopes, limits))
     if letters is not None:
         notes = (position for position, body in enumerate(envelopes.bodies) if is_note(body))
         excesses |= {position: TooLarge(NOT_KEPT, envelopes[position]) for position in notes}
-    parser = _Parser(handler, business_id, envelopes, limits.error, is_redrive=letters is not None)
+    parser = _Parser(handler, business_ids, envelopes, limits.error, is_redrive=letters is not None)
     for position, problem in _problems(envelopes, keys).items():
         if envelopes.types[position] in handler.routes:
             parser.refuse(position, Reason.INVALID_ENVELOPE, problem)
@@ -273,13 +285,13 @@ def read_body(route: Route, body: str | bytes) -> Message:
 
 @dataclass(slots=True)
 class _Parser:
-    """Parses the deliveries of one stream: all bodies of a type by one call, which ends at the first invalid one.
+    """Parses deliveries: all bodies of a type by one call, which ends at the first invalid one.
 
     `messages` has messages and dead letters; these have no fingerprint. `parsed` grows by one with each body.
     """
 
     handler: HandlerDefinition
-    business_id: str | None
+    business_ids: Sequence[str | None]
     envelopes: Envelopes
     error_length: int
     is_redrive: bool
@@ -293,10 +305,10 @@ class _Parser:
 
     def named(self, place: int) -> str | None:
         """Return the business id of a dead letter; None where Java may have found another one."""
-        envelope = self.envelopes[place]
+        envelope, business_id = self.envelopes[place], self.business_ids[place]
         route = self.handler.routes.get(envelope.type)
-        if self.is_redrive or route is None or id_as_written(route, envelope) == self.business_id:
-            return self.business_id
+        if self.is_redrive or route is None or id_as_written(route, envelope) == business_id:
+            return business_id
         return None
 
     def refuse(self, place: int, reason: Reason, problem: str, *, has_stream: bool = True) -> None:
@@ -359,26 +371,27 @@ class _Parser:
         id_in = attrgetter(path)
         messages = self.messages
         ids = [(place, id_in(messages[place])) for place in places if type(messages[place]) is not Outcome]
-        if self._are_ours([each for _, each in ids]):
+        if self._are_routed(ids):
             return
         for place, id_ in ids:
-            if self._are_ours([id_]):
+            if self._are_routed([(place, id_)]):
                 continue
             if not str(id_):
                 self.refuse(place, Reason.NO_BUSINESS_ID, f"The field {path} is empty.", has_stream=False)
                 continue
             problem = (
-                f"The body names {str(id_)!r} in {path}; the delivery was routed by {self.business_id!r}."
+                f"The body names {str(id_)!r} in {path}; the delivery was routed by "
+                f"{self.business_ids[place]!r}."
             )
             self.refuse(place, Reason.BUSINESS_ID_MISMATCH, problem)
 
-    def _are_ours(self, ids: Sequence[Any]) -> bool:
-        """Return whether all business ids are the one that the deliveries were routed by."""
-        if set(map(type, ids)) <= {UUID}:
-            # A UUID is compared by its number: writing it as text takes longer.
-            ours = id_key(self.business_id or "")
-            return {each.int for each in ids} <= {int.from_bytes(ours) if isinstance(ours, bytes) else None}
-        return set(map(str, ids)) <= {self.business_id or None}
+    def _are_routed(self, ids: Sequence[tuple[int, Any]]) -> bool:
+        """Return whether the business ids at some places are those that the deliveries were routed by."""
+        routed = [self.business_ids[place] or "" for place, _ in ids]
+        if {type(id_) for _, id_ in ids} <= {UUID}:
+            # A UUID is compared by its bytes: writing it as text takes longer.
+            return [id_.int.to_bytes(16) for _, id_ in ids] == id_keys(routed)
+        return "" not in routed and [str(id_) for _, id_ in ids] == routed
 
 
 def _problems(envelopes: Envelopes, keys: Sequence[IdKey]) -> Mapping[int, str]:

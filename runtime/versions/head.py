@@ -42,6 +42,12 @@ from runtime.versions.run import Commit, Run, RunIndex, dates
 _INT: Final = (int,)
 _KINDS: Final = (_INT, (str, None), _INT, (int, None), (bool,), _INT, (bytes,), (bytes,), (int, None))
 """The types of the fields of a segment."""
+_ZSTANDARD = b"\x28\xb5\x2f\xfd"
+"""The first bytes of what was compressed; no msgpack of an array begins with them."""
+
+_RAW_BYTES = 512
+"""Up to this size, bytes are stored as they are."""
+
 _IDS = 6
 """Where the ids are among them."""
 
@@ -85,7 +91,8 @@ class Segment(NamedTuple):
         ids = pack_ids(versions.message_ids)
         length, batch, written_at, number = commit
         newest, undated = dates(versions.enqueued_at)
-        data = compress(columns, before)
+        # A small segment is compressed with the tail, where it is like the others.
+        data = compress(columns, before) if len(columns) > _RAW_BYTES else columns
         return cls(length, batch, written_at, newest, undated, len(columns), ids, data, number)
 
 
@@ -196,7 +203,7 @@ class Tail:
         commits = []
         for segment in self.segments:
             with _reading():
-                data = decompress(segment.data, state)
+                data = decompress(segment.data, state) if segment.data[:4] == _ZSTANDARD else segment.data
                 columns = unpack_columns(data, list(islice(ids, segment.length))).versions
             versions.extend(columns)
             state = columns.after(state)
@@ -208,7 +215,8 @@ class Tail:
         begin = self.first, self.schema, self.before
         sizes = self.length, self.count, self.raw_bytes
         body: bytes = msgpack.packb((*begin, *sizes, self.packed_ids, self.packed))
-        packed: bytes = msgpack.packb((_FORMAT, crc32(body), body))
+        stored = compress(body) if len(body) > _RAW_BYTES else body
+        packed: bytes = msgpack.packb((_FORMAT, crc32(body), stored))
         return packed
 
 
@@ -219,7 +227,9 @@ def read_tail(data: bytes) -> Tail:
         if form != _FORMAT:
             raise ValueError(f"format {form} is unknown; this code reads format {_FORMAT}")
         checksum, body = fields
-        if crc32(expect(body, bytes)) != expect(checksum, int):
+        if expect(body, bytes)[:4] == _ZSTANDARD:
+            body = decompress(body)
+        if crc32(body) != expect(checksum, int):
             raise ValueError("its bytes are not those that its checksum was taken of")
         values = expect(unpack(body, most=len(_FIELDS)), list)
         tail = Tail(*[expect(value, kind) for value, kind in zip(values, _FIELDS, strict=True)])

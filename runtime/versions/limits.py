@@ -17,7 +17,7 @@ MAX_SEGMENT_VERSIONS = 400
 MAX_SEGMENT_BYTES = 32 * KIB
 """What one commit may add to the tail; more becomes a run at once."""
 
-MAX_TAIL_BYTES = 32 * KIB
+MAX_TAIL_BYTES = 12 * KIB
 """What all segments of a tail take at most; a tail that is full becomes a run."""
 
 MAX_TAIL_RAW_BYTES = 4 * MIB

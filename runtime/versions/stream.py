@@ -238,6 +238,17 @@ class Packer:
         runs = self._fitting()
         return Packed(runs[-1].last, None, [*replaced, *runs])
 
+    def head_after(self, head: Head, packed: Packed) -> Head:
+        """Return the head of the stream after what was packed is stored."""
+        stored = packed.last - head.versions
+        return head._replace(
+            state=self.states[stored],
+            schema=self._schema,
+            versions=packed.last,
+            last_now=self.made.nows[stored - 1],
+            tail=packed.tail,
+        )
+
     def _segment(self, written_at: int) -> Segment | None:
         """Return the versions as a segment of the tail, None when they are too many or too large for it."""
         count, before, after = len(self.made), self.states[0], self.states[-1]

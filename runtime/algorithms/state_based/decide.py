@@ -7,9 +7,10 @@ capture.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import NamedTuple
+from math import inf
+from typing import TypeVar
 
 from handlers import CodecError, Context, Published
 from handlers.app import HandlerDefinition
@@ -24,25 +25,19 @@ from runtime.algorithms.state_based.replay import (
     find_difference,
     meets_digests,
 )
-from runtime.algorithms.state_based.transaction import Transaction
+from runtime.algorithms.state_based.transaction import Failure, Handled, Newest, Transaction
 from runtime.clock import Clock, shown_time
 from runtime.documents.store import object_folder
 from runtime.errors import DifferenceError, ReplayFailedError
 from runtime.ledger.batch import FORGOTTEN, HELD_BACK, BatchContext
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome, Reason, Status, dead_letter
-from runtime.messages.parsing import Prepared, is_copy
+from runtime.messages.parsing import Deliveries, Prepared, is_copy
 from runtime.namesakes import is_from_outside
 from runtime.versions import limits
 from runtime.versions.columns import MadeColumns, size_beside_state
 
-
-class Failure(NamedTuple):
-    """Why the new message at a position makes no version."""
-
-    position: int
-    reason: Reason
-    error: str
+T = TypeVar("T")
 
 
 class Chain:
@@ -52,10 +47,10 @@ class Chain:
     """
 
     def __init__(
-        self, handler: HandlerDefinition, clock: Clock, batch: BatchContext, business_id: str
+        self, handler: HandlerDefinition, clock: Clock, batch: BatchContext, business_id: str = ""
     ) -> None:
         self._handler = handler
-        self._business_id = business_id
+        self.business_id = business_id
         self._clock = clock
         self._room = batch.limits.room
         self._ways = _ways(handler)
@@ -68,22 +63,37 @@ class Chain:
         Ends before when the transaction has no room for more at once, when documents were made, and when a message
         makes no version: then returns why.
         """
-        run = partial(self._handle, transaction, first, end)
+        room, newest = transaction.room(), transaction.newest
+        part = slice(first, min(end, first + room.versions))
+        run = partial(self.run, transaction.deliveries, part, newest, room.size, transaction.attempt)
+        handled = self.supervise(run)
+        transaction.extend(handled)
+        return handled.failure
+
+    def supervise(self, run: Callable[[], T]) -> T:
+        """Make calls under the handler's supervision."""
         return self._handler.supervision.call(run, lambda: self._context)
 
-    def _handle(self, transaction: Transaction, first: int, end: int) -> Failure | None:
-        handler, place, room = self._handler, self._place(transaction.attempt), transaction.room()
-        name, business_id, key, most = handler.name, self._business_id, handler.draw_key, self._room
-        state, before, last_now = transaction.state, transaction.before, transaction.last_now
+    def run(
+        self,
+        deliveries: Deliveries,
+        part: slice,
+        newest: Newest,
+        room: float = inf,
+        attempt: str | None = None,
+    ) -> Handled:
+        """Handle some new messages of the stream, the first on its newest version."""
+        handler, place = self._handler, self._place(attempt)
+        name, business_id, key, most = handler.name, self.business_id, handler.draw_key, self._room
+        state, before, number, last_now = newest
         made, afters, documents, failure, size = MadeColumns(), list[bytes](), [], None, 0
-        part = slice(first, min(end, first + room.versions))
-        envelopes = transaction.deliveries.envelopes
-        columns = (envelopes.message_ids, envelopes.types, envelopes.headers, transaction.deliveries.messages)
+        first, envelopes = part.start, deliveries.envelopes
+        columns = (envelopes.message_ids, envelopes.types, envelopes.headers, deliveries.messages)
         try:
             for message_id, type_, headers, message in zip(*[each[part] for each in columns], strict=True):
                 method, revision, beside = self._ways[type_]
                 now = max(self._clock(), last_now)
-                named = place and f"{place}-{transaction.number + len(made) + 1}"
+                named = place and f"{place}-{number + len(afters) + 1}"
                 self._context = context = Context(
                     name, business_id, message_id, now, headers, room=most, place=named, draw_key=key
                 )
@@ -108,7 +118,7 @@ class Chain:
                 afters.append(after)
                 size += beside if after == before else beside + len(after)
                 state, before, last_now = returned, after, now
-                if documents or size >= room.size:
+                if documents or size >= room:
                     break
         except BaseException as error:
             called, self._context = self._context, None
@@ -119,14 +129,11 @@ class Chain:
             # The handler may have changed the state before it failed.
             state = handler.codec.reread(before)
         made.positions = list(range(first, first + len(afters)))
-        transaction.extend(made, afters, size, state)
-        if documents and failure is None:
-            transaction.add_documents(documents)
-        return failure
+        return Handled(made, afters, size, state, documents, failure)
 
     def _place(self, attempt: str | None) -> str | None:
         """Return what the names of the documents of an attempt begin with."""
-        return attempt and f"{object_folder(self._handler.name, self._business_id)}/{attempt}"
+        return attempt and f"{object_folder(self._handler.name, self.business_id)}/{attempt}"
 
 
 @lru_cache(maxsize=64)

@@ -11,7 +11,7 @@ from handlers.context import NewDocument
 from runtime.algorithms.refusals import Refusals
 from runtime.ledger.batch import BatchContext, Seen
 from runtime.messages.envelope import IdKey
-from runtime.messages.outcome import Outcome, Outcomes, Status
+from runtime.messages.outcome import Outcome, Outcomes, Reason, Status
 from runtime.messages.parsing import Deliveries, Delivery
 from runtime.versions import limits
 from runtime.versions.columns import MadeColumns
@@ -32,6 +32,38 @@ class Folded(NamedTuple):
     seen: Seen
     documents: Sequence[NewDocument] = ()
     attempt: str | None = None
+
+
+class Failure(NamedTuple):
+    """Why the new message at a position makes no version."""
+
+    position: int
+    reason: Reason
+    error: str
+
+
+class Newest(NamedTuple):
+    """The newest version of a stream, on which the next one is made: its state, that encoded, its number, its time."""
+
+    state: State
+    encoded: bytes
+    number: int
+    now: int
+
+
+class Handled(NamedTuple):
+    """The versions that new messages of a stream made, in a row, and why the next message makes none, if so.
+
+    `afters` are the encoded states after each version, `size` the bytes that the versions take, without states that did
+    not change. `state` is the one to continue with. `documents` are those of the last version.
+    """
+
+    made: MadeColumns
+    afters: Sequence[bytes]
+    size: int
+    state: State
+    documents: Sequence[NewDocument]
+    failure: Failure | None
 
 
 class Transaction:
@@ -106,12 +138,14 @@ class Transaction:
             or size >= limits.MAX_TRANSACTION_DOCUMENT_BYTES
         )
 
-    def extend(self, made: MadeColumns, afters: Sequence[bytes], size: int, state: State) -> None:
-        """Add the versions of the next deliveries, make `state` the newest, and conclude the deliveries.
+    @property
+    def newest(self) -> Newest:
+        """The newest version."""
+        return Newest(self.state, self.before, self.number, self.last_now)
 
-        `afters` are the encoded states, `size` the bytes that the versions take, beside states that are as they were.
-        """
-        self.state = state
+    def extend(self, handled: Handled) -> None:
+        """Add the versions that the next deliveries made, and conclude these."""
+        made, afters, size, self.state, documents, failure = handled
         if not made:
             return
         first, end = made.positions[0], made.positions[-1] + 1
@@ -124,10 +158,8 @@ class Transaction:
         self.delivered.update(keys)
         if self.refusals.kept:
             self._remove_letters(first, end)
-
-    def add_documents(self, documents: Sequence[NewDocument]) -> None:
-        """Add the documents that the newest version refers to."""
-        self._documents += [(self.number, document) for document in documents]
+        if failure is None:
+            self._documents += [(self.number, document) for document in documents]
 
     def conclude(
         self, key: IdKey, status: Status, number: int, now: int, published: Sequence[Published]
@@ -160,13 +192,7 @@ class Transaction:
         if self._positions:
             packed = self._packer.pack(written_at)
             stored, runs = packed.last - head.versions, packed.runs
-            head = head._replace(
-                state=self._packer.states[stored],
-                schema=self._history.newest.schema,
-                versions=packed.last,
-                last_now=self._packer.made.nows[stored - 1],
-                tail=packed.tail,
-            )
+            head = self._packer.head_after(head, packed)
             if stored < len(self._positions):
                 decided = self._packer.made.positions[stored]
         letters = self.refusals.letters(decided)

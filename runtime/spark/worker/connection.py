@@ -20,6 +20,7 @@ from eventstore import (
     EventStoreError,
     InterceptedTable,
     Operation,
+    Row,
     Scope,
     Store,
     StoreUnavailableError,
@@ -302,6 +303,14 @@ class _CollectedTable(InterceptedTable):
         super().__init__(table)
         self._commits = commits
         self._group = group
+
+    async def transact_each(self, transactions: Sequence[Transaction]) -> list[TransactionResult]:
+        return await self._commits.transact_each(transactions)
+
+    async def query_each(
+        self, partition_keys: Sequence[str], first: str, last: str
+    ) -> list[tuple[Row, ...] | None]:
+        return await self._commits.query_each(partition_keys, first, last)
 
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
         if self._group.is_collecting:

@@ -6,11 +6,12 @@ import gc
 import json
 import os
 import threading
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +20,7 @@ from pyspark import TaskContext
 from eventstore import Table
 from handlers import App
 from runtime.algorithms.choice import BatchAlgorithm, Dependencies, make_batch_algorithms, make_outboxes
+from runtime.algorithms.state_based.together import StreamsTogether
 from runtime.batch_options import BatchOptions
 from runtime.dead_letters import TableLetters
 from runtime.documents.store import open_documents
@@ -27,7 +29,7 @@ from runtime.ledger.batch import NOTHING, BatchContext, Seen
 from runtime.messages.envelope import Envelopes, id_key, unpack_envelope
 from runtime.messages.limits import MessageLimits, size_of, size_of_headers
 from runtime.messages.outcome import Outcome, Outcomes, Reason, dead_letter
-from runtime.messages.parsing import Deliveries, not_allowed, prepare_all, unroutable
+from runtime.messages.parsing import Deliveries, not_allowed, prepare_all, prepare_streams, unroutable
 from runtime.spark.worker.connection import ConcurrencyLimit, Connection, Wait, open_table
 from runtime.spark.worker.outcomes import OutcomeWriter, rows_of, to_arrow
 from runtime.supervision import Watch, bounded_memory, supervised
@@ -41,6 +43,8 @@ MAX_DELIVERIES = 49_152
 MAX_TEXT_BYTES = 32 * 2**20
 MAX_BUFFERED_BYTES = 128 * 2**20  # the bytes of all groups in process; a larger group is processed alone
 LARGE_BYTES = 2**20  # a larger group does not wait for a common commit
+SMALL_DELIVERIES = 64  # streams with fewer in a batch are processed together
+MAX_CHUNK_DELIVERIES = 512
 DELIVERY_BYTES = 2048  # memory of a delivery without its text, until its outcome is written; measured
 HARD_LIMIT = 2  # a group may exceed its limits by this factor to keep copies of a message together
 
@@ -62,6 +66,8 @@ class Group:
     problems: list[str | None] = field(default_factory=list)
     text_bytes: int = 0
     letters: list[int] | None = None
+    deliveries: Deliveries | None = None
+    """The envelopes, once they are prepared."""
 
     @property
     def size(self) -> int:
@@ -88,12 +94,54 @@ class Group:
         self.text_bytes += text
 
 
+@dataclass(slots=True)
+class Chunk:
+    """Deliveries of whole small streams of one handler, one stream after another: each ends before one of `ends`."""
+
+    handler: str
+    business_ids: list[str]
+    ends: list[int]
+    envelopes: Envelopes
+    size: int
+
+
+class _Cut(NamedTuple):
+    """Rows of a batch that are a whole stream."""
+
+    first: int
+    end: int
+    handler: str
+    business_id: str
+
+
 def groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Group]:
     """Cut the sorted rows of a partition into groups."""
+    return (each for each in cut(batches, 0) if isinstance(each, Group))
+
+
+def cut(batches: Iterable[pa.RecordBatch], most: int = SMALL_DELIVERIES) -> Iterator[Group | Chunk]:
+    """Cut the sorted rows of a partition into groups, and chunks of streams that have up to `most` deliveries."""
     group: Group | None = None
     for batch in batches:
         envelopes, problems, text_before = _deliveries(batch)
+        small: list[_Cut] = []
         for first, end, handler, business_id in _stretches(batch):
+            if first > 0 and end < len(batch) and end - first <= most and handler and business_id:
+                if group is not None:
+                    yield group
+                    group = None
+                if small and (
+                    small[-1].handler != handler
+                    or end - small[0].first > MAX_CHUNK_DELIVERIES
+                    or text_before[end] - text_before[small[0].first] > LARGE_BYTES
+                ):
+                    yield _chunk(small, envelopes, text_before)
+                    small = []
+                small.append(_Cut(first, end, handler, business_id))
+                continue
+            if small:
+                yield _chunk(small, envelopes, text_before)
+                small = []
             if group is None or group.handler != handler or group.business_id != business_id:
                 if group is not None:
                     yield group
@@ -111,6 +159,13 @@ def groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Group]:
                 group.add(envelopes[row : row + 1], problems[row : row + 1], text)
     if group is not None:
         yield group
+
+
+def _chunk(small: Sequence[_Cut], envelopes: Envelopes, text_before: Sequence[int]) -> Chunk:
+    first, end = small[0].first, small[-1].end
+    size = text_before[end] - text_before[first] + DELIVERY_BYTES * (end - first)
+    ids, ends = [each.business_id for each in small], [each.end - first for each in small]
+    return Chunk(small[0].handler, ids, ends, envelopes[first:end], size)
 
 
 def _deliveries(batch: pa.RecordBatch) -> tuple[Envelopes, list[str | None], list[int]]:
@@ -181,8 +236,11 @@ def letter_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Group]:
         yield group
 
 
+G = TypeVar("G", Group, Group | Chunk)
+
+
 def by_stream(
-    given: Iterable[Group], begin: Callable[[], S], work: Callable[[Group, S], Coroutine[Any, Any, R]]
+    given: Iterable[G | Wait], begin: Callable[[], S], work: Callable[[G, S], Coroutine[Any, Any, R]]
 ) -> Iterator[Coroutine[Any, Any, R] | Wait]:
     """Yield the work on each group, within the bounds of memory.
 
@@ -190,7 +248,7 @@ def by_stream(
     """
     held = 0
 
-    async def within_bounds(group: Group, stream: S) -> R:
+    async def within_bounds(group: G, stream: S) -> R:
         nonlocal held
         result = await work(group, stream)
         held -= group.size  # its result is taken before the next group is admitted
@@ -198,7 +256,10 @@ def by_stream(
 
     stream = begin()
     for group in given:
-        if group.follows:
+        if isinstance(group, Wait):
+            yield group
+            continue
+        if isinstance(group, Group) and group.follows:
             yield Wait.FOR_ALL
         else:
             stream = begin()
@@ -218,6 +279,8 @@ def prepared(
 
     `types` are those that the log may hold, None for all.
     """
+    if group.deliveries is not None:
+        return group.deliveries
     handler = app.handlers.get(group.handler or "")
     if handler is None:
         rows = zip(group.envelopes, group.problems, strict=True)
@@ -298,7 +361,7 @@ class FoldJob:
 
     def fold(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Handle the deliveries of a partition, stream by stream, and yield their outcomes."""
-        return self._fold(groups(batches))
+        return self._fold(cut(batches))
 
     def redrive(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Handle the letters of a partition, stream by stream, and yield their outcomes."""
@@ -324,13 +387,21 @@ class FoldJob:
         for outcomes in connection.run_all(work, concurrency):
             yield to_arrow([Outcomes.of(outcomes)])
 
-    def _fold(self, given: Iterable[Group]) -> Iterator[pa.RecordBatch]:
+    def _fold(self, given: Iterable[Group | Chunk]) -> Iterator[pa.RecordBatch]:
         with supervising(self.app, self.options) if self.is_supervised else nullcontext(self.app) as app:
             connection, concurrency, dependencies = self.open(app)
             algorithms = make_batch_algorithms(self.options.algorithm, dependencies)
             letters = TableLetters(dependencies.table, self.batch, dependencies.clock, dependencies.retries)
 
-            async def handle(group: Group, stream: _Stream) -> Outcomes:
+            together = {
+                name: StreamsTogether.of(algorithm, dependencies.table)
+                for name, algorithm in algorithms.items()
+            }
+            left: deque[Group] = deque()
+
+            async def handle(group: Group | Chunk, stream: _Stream) -> Outcomes:
+                if isinstance(group, Chunk):
+                    return await self._together(group, app, together.get(group.handler), left)
                 outcomes = await self._outcomes(group, app, dependencies.table, algorithms, stream.seen)
                 key = f"{group.handler}-{group.business_id}"
                 if outcomes.refused and (None in (group.handler, group.business_id) or not is_key(key)):
@@ -341,12 +412,38 @@ class FoldJob:
 
             writer = OutcomeWriter()
             with rare_collections():
-                for outcomes in connection.run_all(by_stream(given, _Stream, handle), concurrency):
+                for outcomes in connection.run_all(
+                    by_stream(_with(left, given), _Stream, handle), concurrency
+                ):
                     writer.add(outcomes)
                     del outcomes  # frees memory before the next group is handled
                     while writer.is_full:
                         yield writer.flush()
                 yield writer.flush()
+
+    async def _together(
+        self, chunk: Chunk, app: App, streams: StreamsTogether | None, left: deque[Group]
+    ) -> Outcomes:
+        """Return the outcomes of the streams that can be processed together; add the others to those that are left."""
+        begins = [0, *chunk.ends[:-1]]
+        if streams is None:
+            deliveries, outcomes, numbers = None, Outcomes(Envelopes()), range(len(begins))
+        else:
+            ids = [
+                each
+                for each, a, b in zip(chunk.business_ids, begins, chunk.ends, strict=True)
+                for _ in range(a, b)
+            ]
+            handler = app.handlers[chunk.handler]
+            deliveries = prepare_streams(handler, ids, chunk.envelopes, self.batch.limits)
+            outcomes, numbers = await streams.process(chunk.business_ids, chunk.ends, deliveries)
+        for number in numbers:
+            part = slice(begins[number], chunk.ends[number])
+            group = Group(chunk.handler, chunk.business_ids[number])
+            group.add(chunk.envelopes[part], [None] * (part.stop - part.start), 0)
+            group.deliveries = deliveries and deliveries[part]
+            left.append(group)
+        return outcomes
 
     async def _outcomes(
         self, group: Group, app: App, table: Table, algorithms: Mapping[str, BatchAlgorithm], seen: Seen
@@ -367,6 +464,18 @@ class FoldJob:
                     for each in deliveries
                 ]
             )
+
+
+def _with(left: deque[Group], given: Iterable[Group | Chunk]) -> Iterator[Group | Chunk | Wait]:
+    """Yield groups, and between streams those that are left of chunks."""
+    for group in given:
+        while left and not (isinstance(group, Group) and group.follows):
+            yield left.popleft()
+        yield group
+        del group  # frees memory before the next one is read
+    yield Wait.FOR_ALL
+    while left:
+        yield left.popleft()
 
 
 @dataclass(slots=True)

@@ -144,7 +144,7 @@ def _to_arrow(pieces: Sequence[_Piece]) -> pa.RecordBatch:
         columns["message_id"] += outcomes.envelopes.message_ids[:count]
         columns["type"] += outcomes.envelopes.types[:count]
         columns["handler"] += [outcomes.handler] * count
-        columns["business_id"] += [outcomes.business_id] * count
+        columns["business_id"] += outcomes.business_ids or [outcomes.business_id] * count
         columns["status"] += outcomes.statuses
         columns["version"] += outcomes.versions
         columns["outputs"] += counts

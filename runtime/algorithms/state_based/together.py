@@ -1,0 +1,210 @@
+"""Small streams together: one query loads many streams, and one commit stores their new versions.
+
+A stream costs more than a message, so a batch whose objects get a few messages each spends its time on loading and
+storing. Here both are done once for many streams. Only plain streams are processed this way: each message is new, its
+handler succeeds, and its versions fit the tail. All others are left to be processed one by one, with all that
+`StateBased.process` knows: duplicates, refusals, dead letters, documents, runs and conflicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from eventstore import EventStoreError, Operation, Row, Table
+from eventstore.header import HEADER, header_row, is_tombstone, versions_of
+from eventstore.port import CommitsTogether, ReadsTogether, Transaction
+from runtime.algorithms.state_based.algorithm import StateBased
+from runtime.algorithms.state_based.decide import FUTURE_TOLERANCE, Chain
+from runtime.algorithms.state_based.transaction import Newest
+from runtime.errors import StoredDataError
+from runtime.messages.envelope import Envelopes, IdKey
+from runtime.messages.outcome import Outcome, Outcomes
+from runtime.messages.parsing import Deliveries
+from runtime.versions import dead_letters, index
+from runtime.versions.head import Head, read_head
+from runtime.versions.index import candidates, read_index_row
+from runtime.versions.readable import read_state
+from runtime.versions.stream import NewestState, Packer, is_key, stream_key
+
+
+@runtime_checkable
+class Together(ReadsTogether, CommitsTogether, Protocol):
+    """Tables on which streams can be processed together."""
+
+
+class _Opened(NamedTuple):
+    """A stream that was loaded: its header as it was read, None for a new stream, and its newest version."""
+
+    header: Row | None
+    head: Head
+    newest: Newest | None
+
+
+class _Stored(NamedTuple):
+    """The new versions of a stream: its number among the streams, their first number, and their outcomes."""
+
+    stream: int
+    first: int
+    nows: Sequence[int]
+    published: Sequence[Sequence]
+
+
+@dataclass(eq=False, repr=False)
+class StreamsTogether:
+    """Processes the messages of many streams of one handler together."""
+
+    algorithm: StateBased
+    table: Together
+
+    @classmethod
+    def of(cls, algorithm: object, table: Table) -> StreamsTogether | None:
+        """Return this for an algorithm, None when it does not process its streams together."""
+        is_fit = isinstance(algorithm, StateBased) and isinstance(table, Together)
+        if not is_fit or algorithm.documents is not None or algorithm.batch.is_redrive:
+            return None
+        return cls(algorithm, table)
+
+    async def process(
+        self, business_ids: Sequence[str], ends: Sequence[int], deliveries: Deliveries
+    ) -> tuple[Outcomes, list[int]]:
+        """Handle the deliveries of streams, each of which ends before one of `ends`.
+
+        Return the outcomes of the streams whose versions were stored, and the numbers of the streams that are left.
+        Nothing was stored of these. Costs one query and one commit for all.
+        """
+        name = self.algorithm.handler.name
+        parts = [slice(*bounds) for bounds in zip([0, *ends], ends, strict=False)]
+        usual = self._usual(business_ids, parts, deliveries)
+        stored: list[_Stored] = []
+        with suppress(EventStoreError):  # each stream meets it again by itself, and tries again
+            keys = [stream_key(name, business_ids[number]) for number in usual]
+            pages = await self.table.query_each(keys, HEADER, dead_letters.LAST)
+            handled = [
+                (number, key, self._opened(key, rows, deliveries, parts[number]))
+                for number, key, rows in zip(usual, keys, pages, strict=True)
+            ]
+            made, transactions = self._handle(handled, business_ids, parts, deliveries)
+            results = await self.table.transact_each(transactions)
+            stored = [each for each, result in zip(made, results, strict=True) if isinstance(result, tuple)]
+        left = set(range(len(parts))).difference(each.stream for each in stored)
+        return self._outcomes(stored, business_ids, parts, deliveries), sorted(left)
+
+    def _usual(
+        self, business_ids: Sequence[str], parts: Sequence[slice], deliveries: Deliveries
+    ) -> Sequence[int]:
+        """Return the numbers of the streams whose deliveries are all messages, with one delivery each, in time."""
+        messages, keys, batch = deliveries.messages, deliveries.keys, self.algorithm.batch
+        newest = max(filter(None, deliveries.envelopes.enqueued_at), default=0)
+        if not batch.is_cascade and newest > self.algorithm.clock() + FUTURE_TOLERANCE:
+            return ()
+        are_messages = Outcome not in map(type, messages)
+        are_single = len(set(keys)) == len(keys)
+        name = self.algorithm.handler.name
+        return [
+            number
+            for number, part in enumerate(parts)
+            if (are_messages or Outcome not in map(type, messages[part]))
+            and (are_single or len(set(keys[part])) == part.stop - part.start)
+            and is_key(f"{name}-{business_ids[number]}")
+        ]
+
+    def _opened(
+        self, key: str, rows: Sequence[Row] | None, deliveries: Deliveries, part: slice
+    ) -> _Opened | None:
+        """Return a stream to which new messages can be added, None for one that is to be processed by itself."""
+        handler = self.algorithm.handler
+        codec = handler.codec
+        if rows == ():
+            return _Opened(None, Head(None, codec.version), None)
+        if not rows or rows[0].row_key != HEADER or is_tombstone(rows[0]):
+            return None
+        with suppress(StoredDataError, EventStoreError):
+            header, *others = rows
+            head = read_head(header.properties)
+            enqueued_at = deliveries.envelopes.enqueued_at[part]
+            if (
+                head.state is not None
+                and head.schema == codec.version
+                and head.tombstone is None
+                and not any(map(head.is_too_late, enqueued_at))
+                and all(row.row_key.startswith(index.PREFIX) for row in others)
+                and not _may_have(head, others, deliveries.keys[part])
+            ):
+                state = read_state(codec, head.state, key)
+                return _Opened(header, head, Newest(state, head.state, head.versions, head.last_now))
+        return None
+
+    def _handle(
+        self,
+        opened: Sequence[tuple[int, str, _Opened | None]],
+        business_ids: Sequence[str],
+        parts: Sequence[slice],
+        deliveries: Deliveries,
+    ) -> tuple[list[_Stored], list[Transaction]]:
+        """Handle the messages of the streams that were opened; return their versions, and what stores them."""
+        handler, batch, clock = self.algorithm.handler, self.algorithm.batch, self.algorithm.clock
+        chain = Chain(handler, clock, batch)
+        made: list[_Stored] = []
+        transactions: list[Transaction] = []
+        initial: Newest | None = None
+
+        def run() -> None:
+            nonlocal initial
+            for number, key, stream in opened:
+                if stream is None:
+                    continue
+                initial = initial or Newest(handler.codec.decode(handler.initial), handler.initial, 0, 0)
+                begin = stream.newest or initial
+                chain.business_id = business_ids[number]
+                handled = chain.run(deliveries, parts[number], begin)
+                if handled.failure is not None or handled.documents:
+                    initial = None  # the handler may have changed it
+                    continue
+                newest = NewestState(begin.encoded, handler.codec.version)
+                packer = Packer(deliveries, stream.head, newest, batch.batch_id, batch.number)
+                packer.extend(handled.made, handled.afters, handled.size)
+                packed = packer.pack(clock())
+                if not packed.runs:
+                    head = packer.head_after(stream.head, packed)
+                    transactions.append((key, [_operation(stream.header, head)]))
+                    published = handled.made.published
+                    made.append(_Stored(number, stream.head.versions + 1, handled.made.nows, published))
+
+        chain.supervise(run)
+        return made, transactions
+
+    def _outcomes(
+        self,
+        stored: Sequence[_Stored],
+        business_ids: Sequence[str],
+        parts: Sequence[slice],
+        deliveries: Deliveries,
+    ) -> Outcomes:
+        envelopes = deliveries.envelopes
+        if len(stored) < len(parts):
+            envelopes = Envelopes()
+            for each in stored:
+                envelopes.extend(deliveries.envelopes[parts[each.stream]])
+        outcomes = Outcomes(envelopes, self.algorithm.handler.name)
+        outcomes.business_ids = []
+        for number, first, nows, published in stored:
+            outcomes.processed(first, nows, published)
+            outcomes.business_ids += [business_ids[number]] * len(nows)
+        return outcomes
+
+
+def _may_have(head: Head, index_rows: Sequence[Row], keys: Sequence[IdKey]) -> bool:
+    """Return whether a message may have made a version: it is among the ids of the tail, or the index names it."""
+    ids = b"" if head.tail is None else head.tail.packed_ids
+    if any((key if isinstance(key, bytes) else key.encode()) in ids for key in keys):
+        return True
+    return bool(index_rows) and any(True for _ in candidates([*map(read_index_row, index_rows)], keys))
+
+
+def _operation(header: Row | None, head: Head) -> Operation:
+    if header is None:
+        return Operation.insert(HEADER, header_row(0, 1, head.properties()))
+    return Operation.replace(HEADER, header_row(*versions_of(header), head.properties()), header.etag)
