@@ -37,7 +37,7 @@ def connect(url: str) -> Store:
 
     Raises `StoreUrlError`.
     """
-    url = named(url, _NAMED)
+    url = resolve_reference(url, _NAMED)
     if url.startswith("sqlite:"):
         from eventstore.backends.sqlite import SqliteStore  # noqa: PLC0415 - loaded when asked for
 
@@ -103,12 +103,12 @@ def portable_url(url: str) -> str:
 
     It names no environment variable and no relative path, and so may hold a secret. Raises `StoreUrlError`.
     """
-    url = named(url, _NAMED)
+    url = resolve_reference(url, _NAMED)
     file = url.removeprefix(_FILE)
     return f"{_FILE}{Path(file).absolute()}" if file != url and file else url
 
 
-def named(text: str, that: str = "", error: type[Exception] = StoreUrlError) -> str:
+def resolve_reference(text: str, that: str = "", error: type[Exception] = StoreUrlError) -> str:
     """Return what an environment variable holds for `env:NAME`, and a file for `file:PATH`; any other text as it is.
 
     Raises an error of the class given, in which `that` tells what is named so.

@@ -163,11 +163,11 @@ def combine(includes: Iterable[Include]) -> tuple[Include, ...]:
     """
     changes: dict[str, Include | _Amount] = {}
     for include in includes:
-        changes[include.row_key] = _follow(changes.get(include.row_key, _UNTOUCHED), include)
+        changes[include.row_key] = _combine(changes.get(include.row_key, _UNTOUCHED), include)
     return tuple([change for change in changes.values() if isinstance(change, Include)])
 
 
-def _follow(so_far: Include | _Amount, further: Include) -> Include | _Amount:
+def _combine(so_far: Include | _Amount, further: Include) -> Include | _Amount:
     before = so_far.verb if isinstance(so_far, Include) else so_far
     after = _CHAINING[before][_FURTHER.index(further.verb)]
     if after is _REFUSED:
@@ -290,7 +290,7 @@ class Partition:
             raise ValueError("The partition's key has a '|' and a prefix is given too: use one of them.")
         if not key:
             raise ValueError("The partition's key is empty.")
-        _fill(self, table, key, prefix + SEPARATOR if prefix else "")
+        _initialise(self, table, key, prefix + SEPARATOR if prefix else "")
 
     @classmethod
     def exact(cls, table: Table, key: str, prefix: str = "") -> Partition:
@@ -300,7 +300,7 @@ class Partition:
         same place is `Partition.exact(table, "orders", "7")` here.
         """
         partition = cls.__new__(cls)
-        _fill(partition, table, key, prefix)
+        _initialise(partition, table, key, prefix)
         return partition
 
     def __str__(self) -> str:
@@ -328,7 +328,7 @@ class Partition:
         return int(digits)
 
 
-def _fill(partition: Partition, table: Table, key: str, prefix: str) -> None:
+def _initialise(partition: Partition, table: Table, key: str, prefix: str) -> None:
     if prefix and _LIKE_A_STREAM_ROW.search(prefix):
         raise ValueError(
             f"The partition's prefix {prefix!r} is like the row keys of a stream, which begin with 'SS-'."

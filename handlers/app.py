@@ -13,7 +13,7 @@ from handlers import handler
 from handlers.codec import check_model
 from handlers.context import Context
 from handlers.errors import AppError, CodecError
-from handlers.handler import Handler, Handles, Method, Route, business_id_of, handler_name, mark_of
+from handlers.handler import Handler, HandlerMark, Method, Route, business_id_of, handler_name, mark_of
 from handlers.message import Message, State, StateCodec, message_aliases, message_name
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class Problems:
             raise AppError(*sentences) from self._errors[0].__cause__
 
 
-class Supervision:
+class CallInterceptor:
     """How a handler is called, and the validators of its messages: here as they are, in a worker under supervision."""
 
     def method(self, method: Method) -> Method:
@@ -62,7 +62,7 @@ class HandlerDefinition:
     `draw_key` is the secret of the table that it works on, if the draws of that are keyed.
     """
 
-    supervision = Supervision()
+    interceptor = CallInterceptor()
 
     def __init__(self, handler_type: type[Handler[Any]]) -> None:
         self.draw_key: bytes | None = None
@@ -121,7 +121,7 @@ class HandlerDefinition:
         return found
 
     def _add_route(
-        self, found: dict[str, Route], message_type: type[Message], mark: Handles, method: Method
+        self, found: dict[str, Route], message_type: type[Message], mark: HandlerMark, method: Method
     ) -> None:
         wire_path, kind = business_id_of(message_type, mark.by, method.__qualname__)
         name, path = message_name(message_type), tuple(mark.by.split("."))

@@ -30,7 +30,7 @@ _MARK = "__handles__"
 
 
 @dataclass(frozen=True, slots=True)
-class Handles:
+class HandlerMark:
     """The mark of a handler method: the path of the business id in the message, and the revision."""
 
     by: str
@@ -75,7 +75,7 @@ def handles(*, by: str, revision: int = 1) -> Mark:
         raise AppError(f"@handles(revision=...) takes an int from 1, not {revision!r}.")
 
     def mark(method: Callable[[H, S, M, Context], S], /) -> Callable[[H, S, M, Context], S]:
-        setattr(method, _MARK, Handles(by, revision))
+        setattr(method, _MARK, HandlerMark(by, revision))
         return method
 
     return mark
@@ -91,10 +91,10 @@ def _instead_of(by: object) -> str:
     return f'write @handles(by="{names[0] if len(names) == 1 else "FIELD"}")'
 
 
-def mark_of(method: object) -> Handles | None:
+def mark_of(method: object) -> HandlerMark | None:
     """Return the mark that `@handles` put on a method, None for any other attribute."""
     mark = getattr(method, _MARK, None)
-    return mark if isinstance(mark, Handles) else None
+    return mark if isinstance(mark, HandlerMark) else None
 
 
 class Handler(Generic[S]):

@@ -26,8 +26,16 @@ from runtime.messages.outcome import Outcome, Reason
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions import limits
 from runtime.versions.dead_letters import Letter, given_up, letter_properties, letters_of, read_letter_row
-from runtime.versions.properties import expect, left_out, number, one_of_many, placed, reading, reading_row
-from runtime.versions.stream import Append, append, find_versions, stream_key
+from runtime.versions.properties import (
+    damaged_row,
+    error_location,
+    expect,
+    number,
+    one_of_many,
+    reading,
+    reading_row,
+)
+from runtime.versions.stream import StreamUpdate, append, find_versions, stream_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +315,7 @@ async def _holders(table: Table, selection: Selection) -> AsyncIterator[tuple[st
                 yield key, entity.properties, True
         return
     keys = KeyRange() if selection.handler is None else KeyRange(stream_key(selection.handler))
-    substitute = left_out(table)
+    substitute = damaged_row(table)
     async for row in read_headers(table, keys, (*HEADER_NAMES, *_COUNTS), substitute):
         if not is_tombstone(row):
             yield row.partition_key, row.properties, False
@@ -319,7 +327,7 @@ async def letters_of_stream(table: Table, stream: StreamLetters) -> Sequence[Fou
     """Return the letters that wait in a stream, in their order. One request, none when there are none."""
     if not stream.waiting:
         return []
-    with placed(table, stream.key):
+    with error_location(table, stream.key):
         waiting = (await letters_of(Partition.exact(table, stream.key))).waiting
     parking: Letter | None = None
     found = []
@@ -372,7 +380,7 @@ async def _give_up(table: Table, stream: StreamLetters, selection: Selection) ->
     letters, count = given_up(history.letters.all, is_meant)
     if count:
         head = history.head._replace(waiting=history.head.waiting.after(letters, 0))
-        await append(history, Append(head, letters=letters))
+        await append(history, StreamUpdate(head, letters=letters))
     return count
 
 
@@ -480,7 +488,7 @@ class Edits:
         self._lines[key] = fields
 
 
-class Wanted(NamedTuple):
+class RedriveRequest(NamedTuple):
     """The letters to be redriven, with edits of some; `only_edited` leaves out those without an edit."""
 
     selection: Selection

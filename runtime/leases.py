@@ -119,7 +119,7 @@ LENGTH = 60 * SECOND  # for how long a lease is taken, in microseconds
 RENEW_SECONDS = 15  # after how many seconds its holder renews it, and its workers look at it again
 
 
-class Leases:
+class CleanUpLease:
     """The lease of one table: one clean-up at a time. Its workers check it again and again, and stop when it is lost.
 
     Two at once would do no damage, as streams are guarded by their ETags.

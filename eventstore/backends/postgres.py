@@ -33,8 +33,8 @@ from eventstore import errors, port
 from eventstore.backends.rows import (
     PAGE_BYTES,
     Decode,
-    Found,
-    condition,
+    StoredRow,
+    etag_number,
     pack,
     packer,
     read_page,
@@ -183,11 +183,11 @@ class _Changes:
         """What `transact` returns."""
         return tuple("" if each.verb is Verb.DELETE else str(self.etag) for each in self.operations)
 
-    def statements(self, found: Mapping[str, Found]) -> Iterator[tuple[Composed, Sequence[object]]]:
+    def statements(self, found: Mapping[str, StoredRow]) -> Iterator[tuple[Composed, Sequence[object]]]:
         """Yield the statements with their parameters. `found` are the rows that are there, if any is merged."""
         pack_ = partial(pack, packer())
         for operation, row, properties in zip(self.operations, self.rows, self.properties, strict=True):
-            verb, key, etag = operation.verb, (self.partition, row), condition(operation.etag)
+            verb, key, etag = operation.verb, (self.partition, row), etag_number(operation.etag)
             if verb is Verb.DELETE:
                 yield self.sql.delete, (*key, etag)
                 continue
@@ -203,7 +203,7 @@ class _Changes:
             else:
                 yield self.sql.insert if verb is Verb.INSERT else self.sql.upsert, (*key, *values)
 
-    def refusal(self, found: Mapping[str, Found]) -> errors.RowError | None:
+    def refusal(self, found: Mapping[str, StoredRow]) -> errors.RowError | None:
         """Return the error of the first operation that these rows refuse."""
         for index, (operation, key) in enumerate(zip(self.operations, self.rows, strict=True)):
             row, verb = found.get(key), operation.verb
@@ -212,7 +212,7 @@ class _Changes:
             if verb in (Verb.REPLACE, Verb.MERGE, Verb.DELETE):
                 if row is None:
                     return errors.RowNotFoundError(operation.row_key, index)
-                if condition(operation.etag) not in (None, row[1]):
+                if etag_number(operation.etag) not in (None, row[1]):
                     return errors.RowChangedError(operation.row_key, index)
         return None
 
@@ -221,7 +221,7 @@ class _NotCommittedError(Exception):
     """Raised when the server has undone transactions: one of them was refused, or met one of somebody else."""
 
 
-class _Session:
+class _LoopPool:
     """The connections of one event loop, and the transactions that wait there for a commit."""
 
     def __init__(self, store: PostgresStore) -> None:
@@ -265,7 +265,7 @@ class _Session:
             await connection.execute(sql)
             after = await (await connection.execute(_FILE, (name,))).fetchone()
         except psycopg.Error as error:
-            raise self._store.explained(error, writes=False) from error
+            raise self._store.translate_error(error, writes=False) from error
         finally:
             await connection.close()
         if before == after:
@@ -313,7 +313,7 @@ class _Session:
                             await connection.rollback()
                         is_usable = not self._is_closed
                     raise _NotCommittedError from error
-                raise self._store.explained(error, writes=writes) from error
+                raise self._store.translate_error(error, writes=writes) from error
             except TimeoutError:
                 what = f"{self._store.url} did not answer in {_ANSWER_SECONDS} seconds."
                 raise StoreUnavailableError(what, writes) from None
@@ -387,11 +387,11 @@ class _Session:
             await asyncio.sleep(port.pause_seconds(attempt, port.FIRST_SECONDS, port.LONGEST_SECONDS))
         raise StoreUnavailableError(f"{self._store.url}: others were faster, {_ATTEMPTS} times in a row.")
 
-    async def _rows(self, changes: _Changes) -> dict[str, Found]:
+    async def _rows(self, changes: _Changes) -> dict[str, StoredRow]:
         found = await self.fetch(changes.sql.some, (changes.partition, changes.rows))
         return {each[0]: each for each in found}
 
-    async def _send(self, group: Sequence[tuple[_Changes, Mapping[str, Found]]]) -> None:
+    async def _send(self, group: Sequence[tuple[_Changes, Mapping[str, StoredRow]]]) -> None:
         """Carry out transactions in one of the server's. Raises `_NotCommittedError` when one is refused."""
         statements = [each for changes, found in group for each in changes.statements(found)]
         async with self._connection(writes=True) as connection:
@@ -595,7 +595,7 @@ class PostgresStore(port.Store):
         self.conninfo = make_conninfo(**chosen)  # type: ignore[arg-type]  # libpq's texts
         self.url = f"postgresql://{host}:{port_}/{database}"
         self.prepares = own.get("prepare") == "true"
-        self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, _Session] = WeakKeyDictionary()
+        self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopPool] = WeakKeyDictionary()
 
     async def table(self, name: str, *, make: bool = True) -> PostgresTable:
         table = PostgresTable(self, table_name(name))
@@ -604,18 +604,18 @@ class PostgresStore(port.Store):
 
     async def close(self) -> None:
         """Close the connections of this event loop."""
-        session = self._sessions.pop(asyncio.get_running_loop(), None)
+        session = self._pools.pop(asyncio.get_running_loop(), None)
         if session is not None and session.pid == os.getpid():
             await session.close()
 
-    def session(self) -> _Session:
+    def session(self) -> _LoopPool:
         """Return the connections of this event loop and process."""
         loop = asyncio.get_running_loop()
-        session = self._sessions.get(loop)
+        session = self._pools.get(loop)
         if session is None or session.pid != os.getpid():
-            for ended in [other for other in self._sessions if other.is_closed()]:
-                del self._sessions[ended]
-            session = self._sessions[loop] = _Session(self)
+            for ended in [other for other in self._pools if other.is_closed()]:
+                del self._pools[ended]
+            session = self._pools[loop] = _LoopPool(self)
         return session
 
     def not_connected(self, error: psycopg.Error) -> EventStoreError:
@@ -626,7 +626,7 @@ class PostgresStore(port.Store):
             return StoreUrlError(f"{self.url} refused the connection: {reason}.")
         return StoreUnavailableError(f"{self.url} did not answer{reason and f' ({reason})'}.")
 
-    def explained(self, error: psycopg.Error, *, writes: bool) -> EventStoreError:
+    def translate_error(self, error: psycopg.Error, *, writes: bool) -> EventStoreError:
         """Return the error to raise in place of one of psycopg's."""
         state = error.sqlstate or ""
         if state == "42P01":

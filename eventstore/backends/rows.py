@@ -129,7 +129,7 @@ def _from_extension(code: int, data: bytes) -> Value:
     raise ValueError(f"The extension type {code} is unknown.")
 
 
-def condition(etag: str | None) -> int | None:
+def etag_number(etag: str | None) -> int | None:
     """Return the number that a row's ETag must be, None for any; -1, which no row has, when it can be none."""
     if etag == ANY_ETAG:
         return None
@@ -141,7 +141,7 @@ def condition(etag: str | None) -> int | None:
 
 
 DAMAGED = (ValueError, TypeError, OverflowError, msgpack.exceptions.UnpackException)
-Found = tuple[str, int, int, bytes, Any]
+StoredRow = tuple[str, int, int, bytes, Any]
 """A row as key, ETag, time, small and large part. The key is that of the row, or in a scan both keys."""
 
 PAGE_BYTES = 4 * 2**20
@@ -155,7 +155,7 @@ Decode = Callable[[bytes, Any], dict[str, Value]]
 
 
 def read_page(
-    bounds: Sequence[str], found: Iterable[Found], decode: Decode = unpack, most: float = inf
+    bounds: Sequence[str], found: Iterable[StoredRow], decode: Decode = unpack, most: float = inf
 ) -> Page:
     """Return the rows that fill a page, in number or in bytes; a damaged one ends it.
 
@@ -178,7 +178,7 @@ def read_page(
     return Page(tuple(rows))
 
 
-def read_row(bounds: Sequence[str], found: Found, decode: Decode = unpack) -> Row:
+def read_row(bounds: Sequence[str], found: StoredRow, decode: Decode = unpack) -> Row:
     """Return a row that was read between some bounds. Raises `DamagedRowError`."""
     keys, etag, written, small, large = found
     partition, _, key = keys.rpartition(BETWEEN_KEYS)

@@ -25,7 +25,7 @@ from eventstore import errors, port
 from eventstore.backends.rows import (
     ALONG_BYTES,
     PAGE_BYTES,
-    condition,
+    etag_number,
     pack,
     packer,
     read_page,
@@ -89,7 +89,7 @@ class SqliteFile:
             try:
                 connection = self._connect()
             except sqlite3.Error as error:
-                raise self.explained(error) from error
+                raise self.translate_error(error) from error
             except OSError as error:
                 raise StoreUrlError(f"The folder of {self.path} cannot be made: {error.strerror}.") from error
             self._local.connection = connection
@@ -114,7 +114,9 @@ class SqliteFile:
         self._open = WeakSet()
         self._local = threading.local()
 
-    def explained(self, error: sqlite3.Error, *, outcome_unknown: bool = False) -> errors.EventStoreError:
+    def translate_error(
+        self, error: sqlite3.Error, *, outcome_unknown: bool = False
+    ) -> errors.EventStoreError:
         """Return the error to raise in place of one from SQLite."""
         extended = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
         code = extended & 0xFF
@@ -139,7 +141,7 @@ class SqliteFile:
         try:
             yield connection
         except sqlite3.Error as error:
-            raise self.explained(error, outcome_unknown=outcome_unknown) from error
+            raise self.translate_error(error, outcome_unknown=outcome_unknown) from error
 
     @contextmanager
     def writing(self) -> Iterator[SqliteConnection]:
@@ -156,7 +158,7 @@ class SqliteFile:
         except BaseException as error:
             connection.roll_back()
             if isinstance(error, sqlite3.Error):
-                raise self.explained(error, outcome_unknown=True) from error
+                raise self.translate_error(error, outcome_unknown=True) from error
             raise
 
     def has_table(self, name: str) -> bool:
@@ -358,11 +360,11 @@ class Changes:
 
     def _update(self, etag: str | None, row: str, properties: dict[str, Value]) -> bool:
         small, large = pack(self._packer, properties)
-        values = (self._etag, self._time, small, large, self._partition, row, condition(etag))
+        values = (self._etag, self._time, small, large, self._partition, row, etag_number(etag))
         return self._execute(self._sql.update, values).rowcount > 0
 
     def _delete(self, etag: str | None, row: str, _: dict[str, Value]) -> bool:
-        deleted = self._execute(self._sql.delete, (self._partition, row, condition(etag))).rowcount > 0
+        deleted = self._execute(self._sql.delete, (self._partition, row, etag_number(etag))).rowcount > 0
         if deleted:
             self._execute(self._sql.delete_key, (self._partition, row))
         return deleted

@@ -30,7 +30,7 @@ FAILURES = (Exception, SystemExit)
 # Invocation: handles a message as the runtime does, in memory, with states and messages decoded from bytes.
 
 
-class Handling(NamedTuple):
+class HandlerResult(NamedTuple):
     """The result of one call of a handler: the encoded next state, the outputs and the captured values."""
 
     after: bytes
@@ -38,7 +38,7 @@ class Handling(NamedTuple):
     captured: Mapping[str, bytes]
 
 
-def handle(handler: HandlerDefinition, before: bytes, message: Message, context: Context) -> Handling:
+def handle(handler: HandlerDefinition, before: bytes, message: Message, context: Context) -> HandlerResult:
     """Call the newest method for a message on an encoded state.
 
     Raises what the handler raises, `CodecError` for a result that is no valid state, and `InputStateChangedError` when
@@ -58,7 +58,7 @@ def handle(handler: HandlerDefinition, before: bytes, message: Message, context:
             f"{handler.name} mutated its input state: return a changed copy, state.model_copy(update=...)."
         )
     after = before if returned is state else codec.canonical(returned, after)[1]
-    return Handling(after, tuple(context.published), dict(context.captured))
+    return HandlerResult(after, tuple(context.published), dict(context.captured))
 
 
 def _round_trip(message: Message) -> Message:
@@ -298,7 +298,7 @@ class Handled(Generic[S]):
     _past: Past
     _message: Message
     _context: StubbedContext
-    _result: Handling | BaseException
+    _result: HandlerResult | BaseException
 
     @property
     def state(self) -> S:
@@ -384,7 +384,7 @@ class Handled(Generic[S]):
             self._fail("gives another result when the message is redelivered", found)
         return self
 
-    def _done(self) -> Handling:
+    def _done(self) -> HandlerResult:
         __tracebackhide__ = True
         if isinstance(self._result, BaseException):
             self._fail("fails", [f"{type(self._result).__name__}: {self._result}"])

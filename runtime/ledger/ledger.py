@@ -26,7 +26,7 @@ from eventstore.errors import RowChangedError, RowExistsError, RowNotFoundError,
 from runtime.clock import Clock, to_datetime, to_microseconds
 from runtime.errors import BatchRefusedError, RetriesExhaustedError
 from runtime.ledger.batch import BatchKey, OpenBatches
-from runtime.ledger.settings import LEDGER, OF_TABLE, Claim, TableSettings, read_settings
+from runtime.ledger.settings import LEDGER, OF_TABLE, TableDemands, TableSettings, read_settings
 from runtime.retries import RetryPolicy
 from runtime.versions.properties import INT32, number, reading_row, text, time
 
@@ -213,7 +213,12 @@ class Ledger:
         self._retries = (retries or RetryPolicy()).beside(table)
 
     async def begin(
-        self, batch_id: str, input_: str, out: str, algorithm: str = STATE_BASED, claim: Claim | None = None
+        self,
+        batch_id: str,
+        input_: str,
+        out: str,
+        algorithm: str = STATE_BASED,
+        demands: TableDemands | None = None,
     ) -> BatchRecord:
         """Begin a batch, or return the record of one that was begun with the same input. Costs two or three requests.
 
@@ -229,7 +234,7 @@ class Ledger:
         )
         while True:
             try:
-                return await self._begin(asked, claim)
+                return await self._begin(asked, demands)
             except RowExistsError as error:
                 found = await self.find(batch_id)
                 if found is not None:
@@ -238,7 +243,7 @@ class Ledger:
             except RowChangedError as error:
                 await tries.pause(error)
 
-    async def _begin(self, asked: BatchRecord, claim: Claim | None) -> BatchRecord:
+    async def _begin(self, asked: BatchRecord, demands: TableDemands | None) -> BatchRecord:
         """Give a batch its number, its row and its marker, and the table its settings, in one transaction."""
         counter = await self._counter(asked.algorithm)
         record = replace(asked, number=counter.next)
@@ -246,9 +251,9 @@ class Ledger:
         counted = Counter(counter.next + 1, *first, counter.etag)
         insert = Operation.insert(record.batch_id, record_properties(record))
         operations = [insert, counted.operation(), began(record)]
-        if claim is not None:
+        if demands is not None:
             has_batches = counter.algorithm is not None
-            settings = await claim.made_on(self._table, counter.settings, has_batches=has_batches)
+            settings = await demands.settings_after(self._table, counter.settings, has_batches=has_batches)
             if settings != counter.settings:
                 operations.append(settings.operation())
         etag, *_ = await self._table.transact(PARTITION, operations)
@@ -302,7 +307,7 @@ class Ledger:
         if found is not None:
             _check_folder(found, out)
 
-    async def decide(self, record: BatchRecord, attempt: str) -> BatchRecord:
+    async def choose_attempt(self, record: BatchRecord, attempt: str) -> BatchRecord:
         """Note which attempt at the next round counts, unless another driver of the batch has noted one.
 
         Return the batch with the attempt that counts, or with more rounds if that one is committed. One request, two
@@ -387,15 +392,15 @@ class Ledger:
         counter = await self._counter()
         return None if counter.algorithm is None else (counter.algorithm, counter.first_batch)
 
-    async def check_table(self, algorithm: str, claim: Claim | None = None) -> None:
+    async def check_table(self, algorithm: str, demands: TableDemands | None = None) -> None:
         """Raise what `begin` raises for a table of another algorithm, or one that does not meet a claim.
 
         Costs as much as `algorithm`, and one request more to key the draws of a new table.
         """
         counter = await self._counter(algorithm)
-        if claim is not None:
+        if demands is not None:
             has_batches = counter.algorithm is not None
-            await claim.made_on(self._table, counter.settings, has_batches=has_batches)
+            await demands.settings_after(self._table, counter.settings, has_batches=has_batches)
 
     async def open_batches(self) -> OpenBatches:
         """Return which batches may still publish. Costs a request for each 1,000 that are open."""
@@ -471,20 +476,19 @@ def _taken(found: BatchRecord) -> BatchRefusedError:
     )
 
 
-# Epochs: how a consumer of single messages says, late and in bulk, that their outputs are published.
+# Consumer batches: a consumer of single messages acknowledges in bulk that their outputs are published.
 #
-# An epoch is a batch that a consumer begins in the ledger for itself. Versions of the single messages that it handles
-# record its number. Once all of them have published their outputs, and a new epoch has begun, the epoch is noted as
-# published: one transaction for thousands of messages. Until then truncation keeps its versions. A consumer that dies
-# leaves its epoch open: the queue redelivers what it had not acknowledged, and when that is done the epoch can be
-# abandoned (`consistent batches --abandon`).
+# A consumer begins a batch of its own in the ledger; versions of its messages record the number. After `length` it
+# begins the next. When all messages of the former batch have published their outputs, that one becomes published: one
+# transaction for thousands of messages. Truncation keeps its versions until then. A consumer that dies leaves its batch
+# open: once the queue has redelivered its messages, the batch can be abandoned (`consistent batches --abandon`).
 
-INPUT = "single messages of a consumer"  # what the ledger has as the input of an epoch
+INPUT = "single messages of a consumer"  # the recorded input of a consumer batch
 
 
 @dataclass(slots=True, eq=False)
-class Epoch:
-    """One epoch: how many of its messages are being handled, and which failed and may have unpublished outputs."""
+class ConsumerBatch:
+    """One batch of a consumer. `running` messages are under way; those that `failed` may have unpublished outputs."""
 
     record: BatchRecord
     began_at: int
@@ -498,61 +502,61 @@ class Epoch:
 
 
 @dataclass(eq=False)
-class Epochs:
-    """The epochs of one consumer, each of which lasts at least `length` microseconds. `new_id` draws unique ids."""
+class ConsumerBatches:
+    """The batches of one consumer, each of which lasts at least `length` microseconds. `new_id` draws unique ids."""
 
     ledger: Ledger
     clock: Clock
     new_id: Callable[[], str]
     length: int
-    _current: Epoch | None = None
-    _former: list[Epoch] = field(default_factory=list)
+    _current: ConsumerBatch | None = None
+    _former: list[ConsumerBatch] = field(default_factory=list)
 
-    async def enter(self) -> Epoch:
-        """Return the epoch for a new message. The first message of an epoch begins it: two or three requests."""
-        epoch = self._current
-        if epoch is None or self.clock() - epoch.began_at >= self.length:
+    async def enter(self) -> ConsumerBatch:
+        """Return the batch for a new message. The first message of a batch begins it: two or three requests."""
+        batch = self._current
+        if batch is None or self.clock() - batch.began_at >= self.length:
             record = await self.ledger.begin(f"consumer-{self.new_id()}", INPUT, "-")
-            epoch = Epoch(record, self.clock())
+            batch = ConsumerBatch(record, self.clock())
             self._retire()
-            self._current = epoch
-        epoch.running += 1
-        return epoch
+            self._current = batch
+        batch.running += 1
+        return batch
 
-    async def leave(self, epoch: Epoch, message: Hashable | None) -> None:
-        """Note that a message has published its outputs, or is None and made no version; then end former epochs.
+    async def leave(self, batch: ConsumerBatch, message: Hashable | None) -> None:
+        """Note that a message has published its outputs, or is None and made no version; then end former batches.
 
-        Costs two requests for each epoch that can end.
+        Costs two requests for each batch that can end.
         """
-        epoch.running -= 1
-        for each in (*self._former, epoch):
+        batch.running -= 1
+        for each in (*self._former, batch):
             each.failed.discard(message)
         await self._end_former()
 
-    def fail(self, epoch: Epoch, message: Hashable) -> None:
-        """Note that a message may have unpublished outputs: its epoch stays open until it was handled again."""
-        epoch.running -= 1
-        epoch.failed.add(message)
+    def fail(self, batch: ConsumerBatch, message: Hashable) -> None:
+        """Note that a message may have unpublished outputs: its batch stays open until it was handled again."""
+        batch.running -= 1
+        batch.failed.add(message)
 
     async def flush(self) -> int:
-        """End all epochs that can end, the present one too, and return how many stay open."""
+        """End all batches that can end, the present one too, and return how many stay open."""
         self._retire()
         await self._end_former()
         return len(self._former)
 
     def _retire(self) -> None:
-        """Close the present epoch to new messages."""
+        """Close the current batch to new messages."""
         if self._current is not None:
             self._former.append(self._current)
             self._current = None
 
     async def _end_former(self) -> None:
-        for epoch in [each for each in self._former if not each.running and not each.failed]:
-            self._former.remove(epoch)
+        for batch in [each for each in self._former if not each.running and not each.failed]:
+            self._former.remove(batch)
             try:
-                await self.ledger.publish(epoch.record)
+                await self.ledger.publish(batch.record)
             except (StoreUnavailableError, RetriesExhaustedError):
-                self._former.append(epoch)  # the outputs are published all the same; it is tried again later
+                self._former.append(batch)  # the outputs are published all the same; it is tried again later
             except BatchRefusedError:
                 continue  # the operator has abandoned it
 

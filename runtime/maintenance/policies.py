@@ -13,7 +13,7 @@ from functools import partial
 from eventstore import Int64, Operation, Row, Table, Value, pages
 from eventstore.errors import ConcurrencyConflictError, RowChangedError, RowExistsError
 from eventstore.keys import escape
-from runtime.algorithms.state_based.truncation import PolicyRules
+from runtime.algorithms.state_based.truncation import RetentionRules
 from runtime.clock import Clock, to_datetime, to_microseconds
 from runtime.errors import UsageError
 from runtime.ledger.batch import OpenBatches
@@ -77,7 +77,7 @@ class Policy:
     """The rules, the hold, or both, for one scope; `set_at` in microseconds since 1970 UTC."""
 
     scope: Scope
-    rules: PolicyRules | None = None
+    rules: RetentionRules | None = None
     hold: bool = False
     set_at: int = 0
     etag: str = ""
@@ -134,7 +134,7 @@ class Policies:
                 return True
         return False
 
-    async def set_rules(self, scope: Scope, rules: PolicyRules) -> Policy:
+    async def set_rules(self, scope: Scope, rules: RetentionRules) -> Policy:
         """Set the rules of a scope in place of those it had; a hold stays. Two requests.
 
         Raises `UsageError` for rules that make no sense.
@@ -257,7 +257,7 @@ def read_policy(row: Row) -> Policy:
     with reading_row("The policy", row):
         of_rules = {"RedeliveryWindow", "AllowUndated", "OlderThan", "KeepLast", "AcknowledgedAfter"}
         if not of_rules.isdisjoint(values):
-            rules = PolicyRules(
+            rules = RetentionRules(
                 older_than=given("OlderThan"),
                 keep_last=given("KeepLast", INT32),
                 redelivery_window=number(values, "RedeliveryWindow"),

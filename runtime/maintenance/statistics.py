@@ -13,7 +13,7 @@ from runtime.algorithms.outbox.entity import ENTITY
 from runtime.ledger.ledger import STATE_BASED
 from runtime.messages.envelope import FIRST
 from runtime.versions.head import is_of_state, read_head
-from runtime.versions.properties import left_out, number, one_of_many, reading_row, text
+from runtime.versions.properties import damaged_row, number, one_of_many, reading_row, text
 from runtime.versions.run import read_index
 
 ALL = KeyRange()
@@ -94,7 +94,7 @@ async def count_rows(table: Table, keys: KeyRange = ALL) -> TableCount:
     """
     found = TableCount()
     stream, first_event = "", 0
-    async for row in read_range(table, None, keys, substitute=left_out(table)):
+    async for row in read_range(table, None, keys, substitute=damaged_row(table)):
         with one_of_many(table, row.partition_key):
             if row.row_key == HEADER:
                 count = _of_header(row)
@@ -111,8 +111,8 @@ async def count_objects(table: Table, keys: KeyRange = ALL) -> TableCount:
     of_header = [*HEADER_NAMES, "StateVersions", "StateSchema", "KeptFrom", "Horizon", "Letters"]
     of_entity = ["Algorithm", "Version", "Pending"]
     for rows, count_of in (
-        (read_headers(table, keys, of_header, left_out(table)), _of_header),
-        (read_range(table, ENTITY, keys, of_entity, left_out(table)), _of_entity),
+        (read_headers(table, keys, of_header, damaged_row(table)), _of_header),
+        (read_range(table, ENTITY, keys, of_entity, damaged_row(table)), _of_entity),
     ):
         async for row in rows:
             with one_of_many(table, row.partition_key):

@@ -36,7 +36,7 @@ from runtime.clock import Clock, system_clock, to_datetime, to_microseconds
 from runtime.errors import MissingExtraError, StoredDataError, TargetError, TransientError, UsageError
 from runtime.messages.envelope import FIRST, LAST, IdKey, canonical, id_key, id_text, row_key
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.versions.properties import expect, number, placed, reading_row, text, time
+from runtime.versions.properties import error_location, expect, number, reading_row, text, time
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -324,7 +324,7 @@ async def open_keys(url: str, table: str) -> AsyncIterator[Keys]:
         return
     async with connect(url) as store:
         opened = await store.table(table)
-        with placed(opened):
+        with error_location(opened):
             yield TableKeys(opened)
 
 

@@ -98,7 +98,7 @@ _SUFFIX = ".parquet"
 _OF_OUTCOME = ("business_id", "handler")
 
 
-OutcomeFile = tuple[Folder, str]  # the folder of a round, and the name of a file with outcomes in it
+FileLocation = tuple[Folder, str]  # the folder of a round, and the name of a file with outcomes in it
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class BatchOutputs:
                 rows += file.metadata.num_rows
         return min(max(-(-rows // 1_000), 1), 256)
 
-    def tables(self, files: Iterable[OutcomeFile] | None = None) -> Iterator[pa.Table]:
+    def tables(self, files: Iterable[FileLocation] | None = None) -> Iterator[pa.Table]:
         """Yield the outputs in some files, by default all, as tables with the columns of `CommittedOutput`."""
         for folder, file_name in self.files() if files is None else files:
             with folder.read(file_name) as opened, pq.ParquetFile(opened) as file:
@@ -158,7 +158,7 @@ class BatchOutputs:
             if found.num_rows:
                 yield found
 
-    def files(self) -> list[OutcomeFile]:
+    def files(self) -> list[FileLocation]:
         """Return all files with outcomes, in an order that never changes."""
         return [
             (folder, name)

@@ -110,9 +110,9 @@ class Publications:
 
     async def records(self, publication: Publication) -> list[Record]:
         """Return the records of outputs. A request for each 1,000."""
-        return list(await self.kept(publication))
+        return list(await self.records_with_etags(publication))
 
-    async def kept(self, publication: Publication) -> dict[Record, str]:
+    async def records_with_etags(self, publication: Publication) -> dict[Record, str]:
         """Return the records of outputs with their ETags. A request for each 1,000."""
         rows = rows_of(self.table, f"{RECORD}{publication.key}:")
         return {read_record(row): row.etag async for row in rows}

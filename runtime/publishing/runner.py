@@ -60,7 +60,7 @@ async def _with_publishers(
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishResult:
     """The slices and outputs that a runner or a redrive sent, and all that is recorded by now."""
 
     publication: Publication
@@ -75,7 +75,7 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class PublicationProgress:
     """A publication under way: its slices that were begun, and its outputs, None when all slices are sent."""
 
     publication: Publication
@@ -102,7 +102,7 @@ async def publish(
     *,
     clock: Clock = system_clock,
     show: Show | None = None,
-) -> Published:
+) -> PublishResult:
     """Publish what is unpublished of a batch; return when all of it is.
 
     Reads the outcomes once, unless all is sent. Costs two requests for each slice, and one more for each chunk that a
@@ -110,35 +110,33 @@ async def publish(
     target refuses or does not answer: the rest can be resumed.
     """
     options = options or PublishOptions()
-    begun = await begin(table, record, out, target, options=options, clock=clock)
-    slices = outputs = 0
-    if begun.outputs is not None:
-        with cut(begun.outputs.tables(), begun.publication.slices) as parts:
-            runner = Runner(table, begun.publication, parts, target, options=options, clock=clock, show=show)
-            await runner.run(begun.taken_over(options))
+    progress = await begin(table, record, out, target, options=options, clock=clock)
+    publication, slices, outputs = progress.publication, 0, 0
+    if progress.outputs is not None:
+        with cut(progress.outputs.tables(), publication.slices) as parts:
+            runner = Runner(table, publication, parts, target, options=options, clock=clock, show=show)
+            await runner.run(progress.taken_over(options))
             slices, outputs = runner.slices, runner.outputs
-    return Published(
-        begun.publication, slices, outputs, await Publications(table, clock).records(begun.publication)
-    )
+    return PublishResult(publication, slices, outputs, await Publications(table, clock).records(publication))
 
 
 async def begin(
     table: Table, record: BatchRecord, out: str, target: Target, *, options: PublishOptions, clock: Clock
-) -> Begun:
+) -> PublicationProgress:
     """Begin to publish a batch, or find its publication. Two to four requests. Raises as `publish` does."""
     check_ended(record)
     publications = Publications(table, clock)
     key = key_of(record, target, options.types)
     found = await publications.find(key, options.slices)
     if found is not None:
-        begun = Begun(found, await publications.slices(found), None)
-        if not begun.waiting:
-            return begun
+        progress = PublicationProgress(found, await publications.slices(found), None)
+        if not progress.waiting:
+            return progress
     outputs = BatchOutputs.of(record, out, options.types)
     if found is None and not options.any_types:
         check_types([outputs], options.types)
     publication = await publications.begin(key, target.name, options.slices, outputs.default_slices())
-    return Begun(publication, await publications.slices(publication), outputs)
+    return PublicationProgress(publication, await publications.slices(publication), outputs)
 
 
 async def find_unpublished(
@@ -153,15 +151,16 @@ async def find_unpublished(
     async for record in records(table):
         if record.status is not BatchStatus.PUBLISHED or not record.counts.get("outputs", record.rounds):
             continue
-        begun = await publications.find(key_of(record, target, types))
-        if begun is None:
+        publication = await publications.find(key_of(record, target, types))
+        if publication is None:
             found.append((record, False))
             if types:
                 with suppress(OutcomesMissingError, BatchRefusedError):  # raised again when it is published
                     new.append(BatchOutputs.of(record, out or record.out))
             continue
-        is_refused = any(each.result.is_letter for each in await publications.records(begun))
-        if is_refused or Begun(begun, await publications.slices(begun), None).waiting:
+        is_refused = any(each.result.is_letter for each in await publications.records(publication))
+        progress = PublicationProgress(publication, await publications.slices(publication), None)
+        if is_refused or progress.waiting:
             found.append((record, is_refused))
     check_types(new, types)
     return sorted(found, key=lambda each: each[0].number)
@@ -291,11 +290,11 @@ class Runner:
 # in a target with transactions each output has a marker of its own, and a receiver of HTTP knows the key.
 
 
-async def letters(table: Table, record: BatchRecord, target: Target, types: Sequence[str] = ()) -> Published:
+async def letters(table: Table, of: BatchRecord, target: Target, types: Sequence[str] = ()) -> PublishResult:
     """Return the dead letters of a batch at a target. Raises `UsageError` when it was not published there."""
     publications = Publications(table, system_clock)
-    publication = await _find(publications, record, target, types)
-    return Published(publication, 0, 0, await publications.records(publication))
+    publication = await _find(publications, of, target, types)
+    return PublishResult(publication, 0, 0, await publications.records(publication))
 
 
 async def redrive(
@@ -307,7 +306,7 @@ async def redrive(
     *,
     clock: Clock = system_clock,
     show: Show | None = None,
-) -> Published:
+) -> PublishResult:
     """Send again what a target has refused of a batch, in order for each business object.
 
     Reads the outcomes once. Costs two requests for each output, beside those of the target. Raises `UsageError` when
@@ -315,7 +314,7 @@ async def redrive(
     """
     options, publications = options or PublishOptions(), Publications(table, clock)
     publication = await _find(publications, record, target, options.types)
-    etags = await publications.kept(publication)
+    etags = await publications.records_with_etags(publication)
     found = {each.message_id: each for each in etags if each.result.is_letter}
     sent = 0
     if found:
@@ -335,7 +334,7 @@ async def redrive(
                         show(sent, len(found))
 
             await _with_publishers(target, options.concurrency, work)
-    return Published(publication, 0, sent, await publications.records(publication))
+    return PublishResult(publication, 0, sent, await publications.records(publication))
 
 
 async def _send_again(  # noqa: PLR0917 - `redrive` gives those of one publication first

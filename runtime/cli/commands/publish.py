@@ -33,7 +33,7 @@ from runtime.publishing.publisher import PublishOptions, TargetOptions
 if TYPE_CHECKING:
     from runtime.cli.batch_command import CarriedOut
     from runtime.publishing.publisher import Record, Target
-    from runtime.publishing.runner import Published
+    from runtime.publishing.runner import PublishResult
     from runtime.spark.session import Session
 
 T = TypeVar("T")
@@ -197,7 +197,7 @@ def work_here(found: Publishing, doing: str, out: str | None, work: Callable[...
         return on_table(found.states, done)
 
 
-def publish_on(found: Publishing, spark: Session, out: str | None, progress: StepProgress) -> Published:
+def publish_on(found: Publishing, spark: Session, out: str | None, progress: StepProgress) -> PublishResult:
     """Publish what is unpublished, as tasks of Spark. Raises `TargetError` when not all could be sent."""
     from runtime.spark.publishing import publish
 
@@ -243,7 +243,7 @@ def _resumable() -> Iterator[None]:
         raise TargetError(f"{error} {_RESUMED}") from error
 
 
-def published_parts(batch_id: str, found: Published) -> Iterator[RenderableType]:
+def published_parts(batch_id: str, found: PublishResult) -> Iterator[RenderableType]:
     """Yield what was sent of a batch of which all slices are, and what the target has refused."""
     total = counted(found.publication.slices, "slice")
     yield (
@@ -262,7 +262,7 @@ def published_parts(batch_id: str, found: Published) -> Iterator[RenderableType]
 
 
 def _redriven_parts(
-    batch_id: str, found: Published, unended_keys: Sequence[tuple[str, str]] = ()
+    batch_id: str, found: PublishResult, unended_keys: Sequence[tuple[str, str]] = ()
 ) -> Iterator[RenderableType]:
     """Yield the dead letters of a publication, after a redrive or without one.
 
@@ -280,7 +280,7 @@ def _redriven_parts(
         yield make_table(title, ("customer", "output"), unended_keys)
 
 
-def _document(batch_id: str, found: Published) -> dict[str, Any]:
+def _document(batch_id: str, found: PublishResult) -> dict[str, Any]:
     return {
         "batch_id": batch_id,
         "target": found.publication.target,
@@ -326,14 +326,14 @@ class _Asked:
 
     def work(
         self, found: Publishing, on_spark: tuple[Session, StepProgress] | None
-    ) -> tuple[Published, dict[str, Any]]:
+    ) -> tuple[PublishResult, dict[str, Any]]:
         """Do what is asked for with a batch, and show it; return what came of it, and more to document."""
         from runtime.publishing import runner
 
         batch_id = found.batch_id
         if self.letters:
 
-            async def listing(opened: Table) -> Published:
+            async def listing(opened: Table) -> PublishResult:
                 record = await Ledger(opened, system_clock).get(batch_id)
                 return await runner.letters(opened, record, found.target, found.options.types)
 

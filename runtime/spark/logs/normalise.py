@@ -476,7 +476,7 @@ FOLD_COLUMNS = (
 `business_id` is the one that a delivery is routed by, `given` the one that the log names. `headers` are JSON text.
 """
 
-Place = tuple[str, ...]  # the names of the fields from the body down to the business id
+FieldPath = tuple[str, ...]  # the names of the fields from the body down to the business id
 _BODY_OPTIONS = {"allowSingleQuotes": "false", "allowUnquotedFieldNames": "false", "maxNumLen": "1000000000"}
 
 # Repetitions are possessive: others overflow Java's stack with a long body.
@@ -535,7 +535,7 @@ def find_routes(messages: DataFrame, app: App, types: Collection[str] | None = N
     """Give each message its rows, row by row: also of a stream of Spark."""
     taken = [name for name in app.message_types if types is None or name in types]
     routes = {name: app.routes(name) for name in taken}
-    places: dict[Place, list[str]] = {}
+    places: dict[FieldPath, list[str]] = {}
     for name, found in routes.items():
         for place in dict.fromkeys(each.wire_path for each in found):
             places.setdefault(place, []).append(name)
@@ -564,9 +564,9 @@ def _handlers(routes: _Routes) -> str:
     return first_of(cases, "array(CASE WHEN problem IS NULL THEN wanted END)")
 
 
-def _business_id(routes: _Routes, places: Sequence[Place]) -> str:
+def _business_id(routes: _Routes, places: Sequence[FieldPath]) -> str:
     """Return the business id that a handler takes a message for; null where it takes none, and for an empty one."""
-    types: dict[tuple[Place, KeyKind], dict[str, list[str]]] = {}
+    types: dict[tuple[FieldPath, KeyKind], dict[str, list[str]]] = {}
     for name, found in routes.items():
         for route in found:
             takers = types.setdefault((route.wire_path, route.key_kind), {})
@@ -582,7 +582,7 @@ def _business_id(routes: _Routes, places: Sequence[Place]) -> str:
     return first_of(cases, "CAST(NULL AS STRING)")
 
 
-def _with_keys(messages: DataFrame, types: Mapping[Place, Collection[str]]) -> DataFrame:
+def _with_keys(messages: DataFrame, types: Mapping[FieldPath, Collection[str]]) -> DataFrame:
     """Add a column for each place: the business id that the sender names, unless it is empty, or that of the body.
 
     The columns are null for types without a business id in that place.
@@ -605,12 +605,12 @@ def _key_name(number: int) -> str:
     return f"key_{number}"
 
 
-def find(place: Place) -> Column:
+def find(place: FieldPath) -> Column:
     """Return the business ids that a regular expression recognises, an empty text for all others."""
     return sf.regexp_extract("body", rf"^{_object_with(place)}{_BLANK}\z", 1)
 
 
-def read(place: Place) -> Column:
+def read(place: FieldPath) -> Column:
     """Return the business ids that Spark's parser finds, as JSON text where they are no texts, else null."""
     schema = "string"
     for name in reversed(place):
@@ -621,7 +621,7 @@ def read(place: Place) -> Column:
     return column
 
 
-def _object_with(place: Place) -> str:
+def _object_with(place: FieldPath) -> str:
     """Return the pattern of a JSON object whose group is the business id in a place."""
     name = re.escape(place[0])
     value = _object_with(place[1:]) if place[1:] else rf'"({_CHARACTER}*+)"'
