@@ -250,7 +250,7 @@ class BatchOptions:
             self.algorithm, None if other is None else (other.store, other.table)
         )
 
-    def demands(self, app: App) -> TableDemands:
+    def claim(self, app: App) -> TableDemands:
         """Return the claim of a batch of an app on its table."""
         return TableDemands(TableOwner.of(app), self.draws, self.adopt)
 

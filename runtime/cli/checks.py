@@ -282,7 +282,7 @@ def check_batch(
 
     async def check(table: Table) -> None:
         ledger = Ledger(table, options.clock)
-        await ledger.check_table(options.described_algorithm(), options.demands(app))
+        await ledger.check_table(options.described_algorithm(), options.claim(app))
         if batch_id is not None:
             await ledger.check_folder(batch_id, folder)
 

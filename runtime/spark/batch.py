@@ -217,7 +217,7 @@ class Rounds:
     def check_table(self) -> None:
         """Raise `UsageError` when the table was processed with another algorithm, or belongs to another app."""
         options = self.options
-        check = self.ledger.check_table(options.described_algorithm(), options.demands(self.app))
+        check = self.ledger.check_table(options.described_algorithm(), options.claim(self.app))
         self.connection.run(check)
 
     def check_place(self) -> None:
@@ -250,7 +250,7 @@ class Rounds:
     def enter(self, batch_id: str, what: str) -> BatchRecord:
         """Begin or resume a batch in the ledger. Assumes that `check_table` and `check_place` have passed."""
         input_ = f"{what}; handlers {', '.join(sorted(self.app.handlers))}; {self.options.described()}"
-        algorithm, demands = self.options.described_algorithm(), self.options.demands(self.app)
+        algorithm, demands = self.options.described_algorithm(), self.options.claim(self.app)
         begin = self.ledger.begin(batch_id, input_, self.out, algorithm, demands)
         return self.connection.run(begin)
 
