@@ -236,9 +236,9 @@ class Ledger:
             try:
                 return await self._begin(asked, demands)
             except RowExistsError as error:
-                found = await self.find(batch_id)
-                if found is not None:
-                    return await self._resumed(found, asked)
+                existing = await self.find(batch_id)
+                if existing is not None:
+                    return await self._resumed(existing, asked)
                 await tries.pause(error)
             except RowChangedError as error:
                 await tries.pause(error)
@@ -259,16 +259,16 @@ class Ledger:
         etag, *_ = await self._table.transact(PARTITION, operations)
         return replace(record, etag=etag)
 
-    async def _resumed(self, found: BatchRecord, asked: BatchRecord) -> BatchRecord:
-        _check_folder(found, asked.out)
-        if found.input != asked.input:
+    async def _resumed(self, existing: BatchRecord, asked: BatchRecord) -> BatchRecord:
+        _check_folder(existing, asked.out)
+        if existing.input != asked.input:
             raise BatchRefusedError(
-                f"Batch {found.batch_id} was begun with other input: {found.input}. Now it is: {asked.input}. "
+                f"Batch {existing.batch_id} was begun with other input: {existing.input}. Now it is: {asked.input}. "
                 f"Give this input a batch id of its own."
             )
-        if found.out == asked.out:
-            return found
-        return await self._update(found, replace(found, out=asked.out, attempt=""))
+        if existing.out == asked.out:
+            return existing
+        return await self._update(existing, replace(existing, out=asked.out, attempt=""))
 
     async def _counter(self, algorithm: str | None = None) -> Counter:
         """Return the counter. One request. Raises `BatchRefusedError` for a table of another algorithm."""
@@ -285,12 +285,12 @@ class Ledger:
 
     async def get(self, batch_id: str) -> BatchRecord:
         """Return the record of a batch. Raises `BatchRefusedError` when there is none."""
-        found = await self._at(batch_id)
-        if found is None:
+        record = await self._at(batch_id)
+        if record is None:
             raise BatchRefusedError(
                 f"There is no batch {batch_id}: `consistent batches` lists those of a table."
             )
-        return found
+        return record
 
     async def find(self, batch_id: str) -> BatchRecord | None:
         """Return the record of a batch, None if the ledger has none. Raises `BatchRefusedError` for an invalid id."""
@@ -303,9 +303,9 @@ class Ledger:
 
     async def check_folder(self, batch_id: str, out: str) -> None:
         """Raise `BatchRefusedError` when a batch cannot be run with its outcomes in a folder, whatever its input."""
-        found = await self.find(batch_id)
-        if found is not None:
-            _check_folder(found, out)
+        record = await self.find(batch_id)
+        if record is not None:
+            _check_folder(record, out)
 
     async def choose_attempt(self, record: BatchRecord, attempt: str) -> BatchRecord:
         """Note which attempt at the next round counts, unless another driver of the batch has noted one.
@@ -318,12 +318,12 @@ class Ledger:
         try:
             (etag,) = await self._table.transact(PARTITION, [operation])
         except (RowChangedError, RowNotFoundError):
-            found = await self.get(record.batch_id)
-            if found.status is not BatchStatus.ABANDONED and found.rounds > record.rounds:
-                return found
-            if found.is_finished or not found.attempt:
-                raise _taken(found) from None
-            return found
+            current = await self.get(record.batch_id)
+            if current.status is not BatchStatus.ABANDONED and current.rounds > record.rounds:
+                return current
+            if current.is_finished or not current.attempt:
+                raise _taken(current) from None
+            return current
         await self._table.barrier()
         return replace(changed, etag=etag)
 
@@ -362,13 +362,13 @@ class Ledger:
         try:
             etag, *_ = await self._table.transact(PARTITION, operations)
         except (RowChangedError, RowNotFoundError):
-            found = await self.get(record.batch_id)
-            has_come_as_far = found.rounds >= changed.rounds and found.is_finished >= changed.is_finished
+            current = await self.get(record.batch_id)
+            has_come_as_far = current.rounds >= changed.rounds and current.is_finished >= changed.is_finished
             if not has_come_as_far or (
-                found.status is BatchStatus.ABANDONED and changed.status is not BatchStatus.ABANDONED
+                current.status is BatchStatus.ABANDONED and changed.status is not BatchStatus.ABANDONED
             ):
-                raise _taken(found) from None
-            return found
+                raise _taken(current) from None
+            return current
         await self._table.barrier()
         return replace(changed, etag=etag)
 
@@ -384,8 +384,8 @@ class Ledger:
             markers += page.rows
             if len(markers) >= limit:
                 break
-        found = [await self._at(id_of(marker.row_key)) for marker in markers[:limit]]
-        return [record for record in found if record is not None]
+        records = [await self._at(id_of(marker.row_key)) for marker in markers[:limit]]
+        return [record for record in records if record is not None]
 
     async def algorithm(self) -> tuple[str, str] | None:
         """Return the algorithm of the table's batches and the id of one; None without batches. Costs a request."""
@@ -404,8 +404,8 @@ class Ledger:
 
     async def open_batches(self) -> OpenBatches:
         """Return which batches may still publish. Costs a request for each 1,000 that are open."""
-        found, _ = await self.snapshot()
-        return found
+        open_batches, _ = await self.snapshot()
+        return open_batches
 
     async def snapshot(self) -> tuple[OpenBatches, TableSettings]:
         """Return which batches are open, and the settings of the table. One request for each 1,000 open batches.
@@ -432,8 +432,8 @@ class Ledger:
         count, tries = 0, self._retries.start()
         first = f"{PAST}{_inverted(before - 1)}"
         if dry_run:
-            found = pages(partial(self._table.query, PARTITION, first, PAST + LAST))
-            return sum([len(page.rows) async for page in found])
+            marker_pages = pages(partial(self._table.query, PARTITION, first, PAST + LAST))
+            return sum([len(page.rows) async for page in marker_pages])
         while markers := (await self._table.query(PARTITION, first, PAST + LAST)).rows:
             try:
                 for start in range(0, len(markers), _PRUNED_AT_ONCE):
@@ -457,22 +457,22 @@ async def records(table: Table) -> AsyncIterator[BatchRecord]:
             yield read_record(row)
 
 
-def _check_folder(found: BatchRecord, out: str) -> None:
-    if found.status is BatchStatus.ABANDONED:
-        raise BatchRefusedError(f"Batch {found.batch_id} was abandoned: run its messages under a new id.")
-    if found.rounds and found.out != out:
+def _check_folder(record: BatchRecord, out: str) -> None:
+    if record.status is BatchStatus.ABANDONED:
+        raise BatchRefusedError(f"Batch {record.batch_id} was abandoned: run its messages under a new id.")
+    if record.rounds and record.out != out:
         raise BatchRefusedError(
-            f"Batch {found.batch_id} has outcomes in {found.out}: run it again with --batch-id {found.batch_id} "
-            f"--out {found.out}."
+            f"Batch {record.batch_id} has outcomes in {record.out}: run it again with --batch-id {record.batch_id} "
+            f"--out {record.out}."
         )
 
 
-def _taken(found: BatchRecord) -> BatchRefusedError:
+def _taken(record: BatchRecord) -> BatchRefusedError:
     """Return the error that another driver has changed the batch."""
-    if found.status is BatchStatus.ABANDONED:
-        return BatchRefusedError(f"Batch {found.batch_id} was abandoned while it ran.")
+    if record.status is BatchStatus.ABANDONED:
+        return BatchRefusedError(f"Batch {record.batch_id} was abandoned while it ran.")
     return BatchRefusedError(
-        f"Batch {found.batch_id} is being run by someone else: run it again with its id when that ended."
+        f"Batch {record.batch_id} is being run by someone else: run it again with its id when that ended."
     )
 
 

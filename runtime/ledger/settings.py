@@ -92,10 +92,10 @@ class TableSettings:
             first = await read_rows(Partition.exact(table, LEDGER), "!", OF_TABLE, None)
             rows = {row.row_key: row for row in first}
             own = rows.pop(OF_TABLE, None)
-            found = cls() if own is None else read_settings(own)
-            after = await demands.settings_after(table, found, has_batches=bool(rows))
-            if after == found:
-                return found
+            settings = cls() if own is None else read_settings(own)
+            after = await demands.settings_after(table, settings, has_batches=bool(rows))
+            if after == settings:
+                return settings
             try:
                 (etag,) = await table.transact(LEDGER, [after.operation()])
             except RowError as error:
@@ -134,17 +134,17 @@ class TableDemands:
     draws: Draws | None = None  # None for those of the table, or plain ones in a new table
     adopt: bool = False  # whether a table of another app is taken over
 
-    async def settings_after(self, table: Table, found: TableSettings, *, has_batches: bool) -> TableSettings:
+    async def settings_after(self, table: Table, old: TableSettings, *, has_batches: bool) -> TableSettings:
         """Return the settings of a table after the batch, given those it has. Raises `UsageError`.
 
         Keying the draws of a table without batches costs a request for each 1,000 rows; all else costs nothing.
         """
-        if found.owner is None or self.adopt:
-            after = replace(found, owner=self.owner)
+        if old.owner is None or self.adopt:
+            after = replace(old, owner=self.owner)
         else:
-            found.check_owner(self.owner)
-            after = replace(found, owner=found.owner.after(self.owner))
-        if self.draws is None or (self.draws == "keyed") == (found.draw_key is not None):
+            old.check_owner(self.owner)
+            after = replace(old, owner=old.owner.after(self.owner))
+        if self.draws is None or (self.draws == "keyed") == (old.draw_key is not None):
             return after
         if self.draws == "plain":
             raise UsageError(

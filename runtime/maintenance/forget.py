@@ -282,12 +282,12 @@ async def referenced_documents(table: Table, handler: str, business_id: str) -> 
     Costs one request for each 1,000 runs. Versions that were cut are not known any more.
     """
     try:
-        found = await versions(table, handler, business_id) or []
+        stream_versions = await versions(table, handler, business_id) or []
     except StoredDataError:
         return []
     return [
         unpack(value)["name"]
-        for version in found
+        for version in stream_versions
         for name, value in (version.record.captured or {}).items()
         if name.startswith(DOCUMENT)
     ]

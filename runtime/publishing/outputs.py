@@ -186,9 +186,9 @@ def _folder(record: BatchRecord, out: str) -> Folder:
     if not record.is_epoch:
         return open_folder(out).sub(name)
     shown = open_folder(out.removesuffix(f"/{HIDDEN_EPOCHS}"))
-    found = [each for each in (shown.sub(HIDDEN_EPOCHS).sub(name), shown.sub(name)) if each.exists()]
+    folders = [each for each in (shown.sub(HIDDEN_EPOCHS).sub(name), shown.sub(name)) if each.exists()]
     query, _, epoch = record.batch_id.rpartition("-")
-    for merged in shown.names() if not found else ():
+    for merged in shown.names() if not folders else ():
         span = re.fullmatch(rf"batch_id={re.escape(query)}-(\d+)\.\.(\d+)", merged)
         if span and int(span[1]) <= int(epoch) <= int(span[2]):
             raise BatchRefusedError(
@@ -196,7 +196,7 @@ def _folder(record: BatchRecord, out: str) -> Folder:
                 f"them are its own is not known any more. `consistent stream --publish` publishes each epoch before it "
                 f"is merged."
             )
-    return found[0] if found else shown.sub(name)
+    return folders[0] if folders else shown.sub(name)
 
 
 def check_ended(record: BatchRecord) -> None:

@@ -127,13 +127,13 @@ async def begin(
     check_ended(record)
     publications = Publications(table, clock)
     key = key_of(record, target, options.types)
-    found = await publications.find(key, options.slices)
-    if found is not None:
-        progress = PublicationProgress(found, await publications.slices(found), None)
+    existing = await publications.find(key, options.slices)
+    if existing is not None:
+        progress = PublicationProgress(existing, await publications.slices(existing), None)
         if not progress.waiting:
             return progress
     outputs = BatchOutputs.of(record, out, options.types)
-    if found is None and not options.any_types:
+    if existing is None and not options.any_types:
         check_types([outputs], options.types)
     publication = await publications.begin(key, target.name, options.slices, outputs.default_slices())
     return PublicationProgress(publication, await publications.slices(publication), outputs)
@@ -147,13 +147,13 @@ async def find_unpublished(
     Left out are batches that have not ended, or have no outputs. A request for each 1,000 batches, and three for each
     with outputs. Raises `UsageError` for a type that is that of no output which is to be published for the first time.
     """
-    publications, new, found = Publications(table, system_clock), [], []
+    publications, new, unpublished = Publications(table, system_clock), [], []
     async for record in records(table):
         if record.status is not BatchStatus.PUBLISHED or not record.counts.get("outputs", record.rounds):
             continue
         publication = await publications.find(key_of(record, target, types))
         if publication is None:
-            found.append((record, False))
+            unpublished.append((record, False))
             if types:
                 with suppress(OutcomesMissingError, BatchRefusedError):  # raised again when it is published
                     new.append(BatchOutputs.of(record, out or record.out))
@@ -161,9 +161,9 @@ async def find_unpublished(
         is_refused = any(each.result.is_letter for each in await publications.records(publication))
         progress = PublicationProgress(publication, await publications.slices(publication), None)
         if is_refused or progress.waiting:
-            found.append((record, is_refused))
+            unpublished.append((record, is_refused))
     check_types(new, types)
-    return sorted(found, key=lambda each: each[0].number)
+    return sorted(unpublished, key=lambda each: each[0].number)
 
 
 @dataclass(eq=False)
@@ -209,13 +209,13 @@ class Runner:
         publications = Publications(self.table, self.clock)
         holder, waits = f"{socket.gethostname()}:{os.getpid()}", 0
         while True:
-            found = await publications.slices(self.publication)
-            self._progress({each: found[each].position for each in self.cut.numbers if each in found})
-            waiting = [each for each in self.cut.numbers if each not in found or not found[each].is_sent]
+            slices = await publications.slices(self.publication)
+            self._progress({each: slices[each].position for each in self.cut.numbers if each in slices})
+            waiting = [each for each in self.cut.numbers if each not in slices or not slices[each].is_sent]
             if not waiting:
                 return
             for number in waiting:
-                seen = found.get(number)
+                seen = slices.get(number)
                 if seen is not None:
                     if seen.lease.expires_at > self.clock() and seen.lease.token not in dead:
                         continue
@@ -315,23 +315,23 @@ async def redrive(
     options, publications = options or PublishOptions(), Publications(table, clock)
     publication = await _find(publications, record, target, options.types)
     etags = await publications.records_with_etags(publication)
-    found = {each.message_id: each for each in etags if each.result.is_letter}
+    letters_by_id = {each.message_id: each for each in etags if each.result.is_letter}
     sent = 0
-    if found:
+    if letters_by_id:
         outputs = BatchOutputs.of(record, out, options.types)
-        with cut(outputs.with_ids(list(found)), 1) as only:
+        with cut(outputs.with_ids(list(letters_by_id)), 1) as only:
             await until_available(options.attempts, partial(target.prepare, only.types))
             by_object = (list(some) for _, some in groupby(only.outputs(0), attrgetter("business_id")))
 
             async def work(publisher: Publisher) -> None:
                 nonlocal sent
                 for output in chain.from_iterable(by_object):  # the publishers share `by_object`
-                    letter = found[output.message_id]
+                    letter = letters_by_id[output.message_id]
                     again = partial(_send_again, publications, publication, publisher, output)
                     is_sent = await again(letter, etags[letter], attempts=options.attempts)
                     sent += is_sent
                     if is_sent and show is not None:
-                        show(sent, len(found))
+                        show(sent, len(letters_by_id))
 
             await _with_publishers(target, options.concurrency, work)
     return PublishResult(publication, 0, sent, await publications.records(publication))
@@ -377,10 +377,10 @@ async def _send_again(  # noqa: PLR0917 - `redrive` gives those of one publicati
 async def _find(
     publications: Publications, record: BatchRecord, target: Target, types: Sequence[str]
 ) -> Publication:
-    found = await publications.find(key_of(record, target, types))
-    if found is None:
+    publication = await publications.find(key_of(record, target, types))
+    if publication is None:
         raise UsageError(
             f"Batch {record.batch_id} was not published to {target.name}, or with another --map or other --types: name "
             f"these as they were then."
         )
-    return found
+    return publication
