@@ -1,11 +1,10 @@
-"""Tables in one SQLite file: no server, safe for several processes of one machine.
+"""Tables in one SQLite file: no server, safe for concurrent processes of one machine.
 
-Writes are immediate transactions on a write-ahead log. They survive the death of the process at once, and
-a power cut from the next `barrier` on. Calls never suspend. A file in use has two companions, `-wal` and
-`-shm`: copy or move the three of them together, and only when no process has the file open.
+Writes are immediate transactions on a write-ahead log. They survive a crash of the process at once, and a power failure
+from the next `barrier` on. Calls never suspend. An open file has two companions, `-wal` and `-shm`: copy or move the
+three together, while no process has them open.
 
-Each table has its keys in one SQL table and the properties in another, so that a key is stored once and
-large rows share no page with keys.
+Keys and properties are in separate SQL tables: a key is stored once, and large rows share no page with keys.
 """
 
 from __future__ import annotations
@@ -53,10 +52,10 @@ _WAL_PAUSE_SECONDS = 0.1
 
 
 class SqliteConnection(sqlite3.Connection):
-    """A connection of one thread of one process, with a cursor, a packer and a source of ETags."""
+    """A connection for one thread of one process, with a cursor, a packer and a source of ETags."""
 
     def prepare(self, identity: tuple[int, int] | None) -> None:
-        """Make what belongs to the connection."""
+        """Create the connection's cursor, packer and random source."""
         self.pid = os.getpid()
         self.identity = identity
         self.statement = self.cursor()
@@ -64,17 +63,16 @@ class SqliteConnection(sqlite3.Connection):
         self.etags = Random(os.urandom(32))  # noqa: S311 - must not repeat, need not be secret
 
     def roll_back(self) -> None:
-        """End a transaction that is still open, and undo what it did."""
+        """Roll back the open transaction, if any."""
         if self.in_transaction:
             with suppress(sqlite3.Error):
                 self.statement.execute("ROLLBACK")
 
 
 class SqliteFile:
-    """A database file and the connections of this process to it, one for each thread.
+    """A database file and this process's connections to it, one for each thread.
 
-    After a fork the inherited connections are left alone, never used and never closed, not even at exit: the parent
-    still owns their locks and their place in the log.
+    Connections inherited by a fork are neither used nor closed, not even at exit: the parent owns their locks.
     """
 
     def __init__(self, path: Path) -> None:
@@ -83,7 +81,7 @@ class SqliteFile:
         self._open: WeakSet[SqliteConnection] = WeakSet()
 
     def connection(self) -> SqliteConnection:
-        """Return the connection of this thread; open it at the first call in this process."""
+        """Return the connection of this thread, opened by the first call in this process."""
         connection = self._opened()
         if connection is None:
             try:
@@ -98,7 +96,7 @@ class SqliteFile:
         return connection
 
     def is_replaced(self) -> bool:
-        """Return whether the file that this thread has open is no longer the one at its path: deleted, or replaced."""
+        """Return whether the file that this thread has open was deleted or replaced at its path."""
         connection = self._opened()
         return connection is not None and _identity(self.path) != connection.identity
 
@@ -107,7 +105,7 @@ class SqliteFile:
         return connection if connection is not None and connection.pid == os.getpid() else None
 
     def close(self) -> None:
-        """Close the connections that this process opened."""
+        """Close the connections of this process."""
         for connection in list(self._open):
             if connection.pid == os.getpid():
                 connection.close()
@@ -117,7 +115,7 @@ class SqliteFile:
     def translate_error(
         self, error: sqlite3.Error, *, outcome_unknown: bool = False
     ) -> errors.EventStoreError:
-        """Return the error to raise in place of one from SQLite."""
+        """Return the `EventStoreError` for an error of `sqlite3`."""
         extended = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
         code = extended & 0xFF
         if code in _UNUSABLE:
@@ -145,7 +143,7 @@ class SqliteFile:
 
     @contextmanager
     def writing(self) -> Iterator[SqliteConnection]:
-        """Begin an immediate transaction, and commit it at the end; after any error all of it is undone.
+        """Run the block in an immediate transaction; any error rolls it back.
 
         Translates `sqlite3` errors to `EventStoreError`s.
         """
@@ -162,7 +160,7 @@ class SqliteFile:
             raise
 
     def has_table(self, name: str) -> bool:
-        """Return whether an SQL table is there."""
+        """Return whether an SQL table exists."""
         with self.reading() as connection:
             found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,))
             return found.fetchone() is not None
@@ -218,7 +216,7 @@ class SqliteFile:
 
 
 def _make_folder(folder: Path) -> None:
-    """Make a folder that outlives a power cut: what names it is written to the disk too."""
+    """Create a folder durably, by an fsync of each parent."""
     missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for made in missing:
@@ -230,7 +228,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _leave_connections_alone() -> None:
-    """In a child: count each inherited connection as used once more than it is, so that none is closed."""
+    """In a forked child, leak a reference to each inherited connection, so that none is closed."""
     import ctypes  # noqa: PLC0415 - hardly anyone forks
 
     for connection in _held:
@@ -249,7 +247,7 @@ os.register_at_fork(
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return what tells a file from every other that exists, None when there is none."""
+    """Return (device, inode), or None if the file does not exist."""
     try:
         found = path.stat()
     except OSError:
@@ -266,9 +264,9 @@ _BARRIER = (
 
 
 class Statements:
-    """The SQL for one table of the store. Each text is made once, so that `sqlite3` finds it in its cache.
+    """The SQL for one table. Constant texts hit the statement cache of `sqlite3`.
 
-    Column order matters: `large` stands last, so that reading the columns before it does not read its pages.
+    `large` is the last column, so that reading the columns before it skips its pages.
     """
 
     def __init__(self, name: str) -> None:
@@ -311,7 +309,7 @@ class Statements:
 
 
 class Changes:
-    """A transaction that is within all limits; all rows that it writes get the same new ETag, and the same time."""
+    """A validated transaction. All rows that it writes get the same new ETag and time."""
 
     def __init__(self, sql: Statements, partition_key: str, operations: Sequence[Operation]) -> None:
         self.operations = operations
@@ -321,7 +319,7 @@ class Changes:
         self._rows = [escape(operation.row_key) for operation in operations]
 
     def carry_out(self, connection: SqliteConnection) -> tuple[str, ...]:
-        """Carry out all operations, and return the new ETags. Raises the `RowError` of the first that is refused."""
+        """Run all operations, and return the new ETags. Raises the `RowError` of the first refused one."""
         self._execute = connection.statement.execute
         self._packer = connection.packer
         self._etag = connection.etags.getrandbits(63)
@@ -330,7 +328,7 @@ class Changes:
         return tuple([self._change(index, *change) for index, change in changes])
 
     def _change(self, index: int, operation: Operation, row: str, properties: dict[str, Value]) -> str:
-        """Carry out one operation, and return the row's new ETag. A refused one has changed nothing."""
+        """Run one operation, and return the row's new ETag. A refused operation changes nothing."""
         verb = operation.verb
         if verb is Verb.DELETE or verb is Verb.REPLACE:
             change = self._delete if verb is Verb.DELETE else self._update
@@ -440,7 +438,7 @@ class SqliteTable(port.Table):
             return changes.carry_out(connection)
 
     async def transact_each(self, transactions: Sequence[port.Transaction]) -> list[TransactionResult]:
-        """Carry out several transactions in one of SQLite's, each undone by itself when it is refused."""
+        """Run several transactions in one of SQLite's. A refused one is rolled back alone."""
         checked: list[Changes | Exception] = []
         for partition_key, operations in transactions:
             try:
@@ -451,10 +449,10 @@ class SqliteTable(port.Table):
             return [_attempt(each, connection) if isinstance(each, Changes) else each for each in checked]
 
     async def barrier(self) -> None:
-        """Make one commit that waits for the disk.
+        """Make one commit with an fsync.
 
-        Commits are appended to one write-ahead log, and waiting for this one writes out the whole log up to
-        it. Commits that are no longer in the log were written out with the database by a checkpoint.
+        All commits are appended to one write-ahead log, so this fsync covers the earlier ones. Commits that are no
+        longer in the log were synced with the database by a checkpoint.
         """
         with self._file.reading(outcome_unknown=True) as connection:
             execute = connection.statement.execute
@@ -465,7 +463,7 @@ class SqliteTable(port.Table):
                 execute("PRAGMA synchronous=NORMAL")
 
     async def scrub(self) -> None:
-        """Rewrite the database without free pages, and empty the write-ahead log."""
+        """Rewrite the database without free pages, and truncate the write-ahead log."""
         with self._file.reading() as connection:
             connection.statement.execute("VACUUM")
             checkpoint = connection.statement.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -476,14 +474,14 @@ class SqliteTable(port.Table):
             )
 
     def make(self) -> None:
-        """Make the table when it is not there."""
+        """Create the table unless it exists."""
         if not self._file.has_table(self._sql.rows_table):
             with self._file.writing() as connection:
                 for statement in self._sql.make:
                     connection.execute(statement)
 
     def is_there(self) -> bool:
-        """Return whether the file and the table are there; make neither."""
+        """Return whether file and table exist; creates neither."""
         return self._file.path.exists() and self._file.has_table(self._sql.rows_table)
 
     def _read(self, sql: str, bounds: tuple[str, ...]) -> Page:
@@ -496,10 +494,9 @@ class SqliteTable(port.Table):
             return read_page(bounds, cursor, most=PAGE_BYTES)
 
     def _project_first(self, sql: str, bounds: tuple[str, str, str], select: Sequence[str]) -> Page | None:
-        """Read rows in one statement, if that gives all large properties that are asked for, else None.
+        """Read rows in one statement; None if it cannot return all requested large properties.
 
-        It gives those of the row with the lowest key, the header of a stream or the first of some events, unless they
-        are very large.
+        It returns those of the first row (a stream's header, or the first of some events) up to `ALONG_BYTES`.
         """
         with self._file.reading() as connection:
             found = connection.statement.execute(sql, (bounds[1], *bounds)).fetchall()
@@ -523,7 +520,7 @@ class SqliteTable(port.Table):
                 connection.roll_back()
 
     def _read_large(self, connection: SqliteConnection, row_id: int, length: int) -> bytes:
-        """Read the first bytes of a row's large part, and only the pages that they are on."""
+        """Read the first bytes of a row's large part, and only their pages."""
         try:
             with connection.blobopen(self._sql.rows_table, "large", row_id, readonly=True) as blob:
                 return blob.read(length)
@@ -534,9 +531,9 @@ class SqliteTable(port.Table):
 
 
 def _attempt(changes: Changes, connection: SqliteConnection) -> TransactionResult:
-    """Carry out a transaction among others. When it is refused, undo it alone, and return the error.
+    """Run one of several transactions. If refused, roll it back alone and return the error.
 
-    Several operations are in a savepoint; one alone has changed nothing when it is refused.
+    Several operations need a savepoint; a single refused one has changed nothing.
     """
     execute, several = connection.statement.execute, len(changes.operations) > 1
     if several:
@@ -577,9 +574,9 @@ class SqliteStore(port.Store):
         return table
 
     def is_replaced(self) -> bool:
-        """Return whether the file that is open was deleted, or another one is in its place."""
+        """Return whether the open file was deleted or replaced."""
         return self._file.is_replaced()
 
     async def close(self) -> None:
-        """Close the connections that this process opened; a later call opens a new one."""
+        """Close the connections of this process; a later call opens a new one."""
         self._file.close()
