@@ -83,10 +83,10 @@ def worker_stages(batches: Sequence[pa.RecordBatch], folder: Path) -> Stages:
             history = drive(algorithm.load(stream, deliveries))
         decider = Decider(HANDLER, system_clock, _BATCH, stream)
         with watch.stage("handlers, and what is around the call"):
-            folded = algorithm.invoke(decider, history, deliveries, NOTHING)
+            sealed = algorithm.invoke(decider, history, deliveries, NOTHING)
         with watch.stage("load and store"):
-            drive(algorithm.store(history, folded))
-        done.append(folded.outcomes)
+            drive(algorithm.store(history, sealed))
+        done.append(sealed.outcomes)
     with watch.stage("Arrow out"):
         to_arrow(done)
     return dict(watch.seconds)

@@ -32,8 +32,8 @@ from runtime.messages.envelope import Envelope
 from runtime.messages.parsing import prepare
 from runtime.retries import RetryPolicy
 from runtime.spark import build_session, register_data_sources
-from runtime.tables.reader import Kind, Request, scan
-from runtime.tables.streams import Wanted
+from runtime.tables.reader import Request, TableKind, scan
+from runtime.tables.streams import StreamQuery
 from samples.shooting_range import app
 from samples.shooting_range.log import generate
 
@@ -80,7 +80,10 @@ def without_spark(store: str, turns: int) -> Iterator[Measured]:
     """Read columns that cost more and more to decode, on one core."""
     for name, (columns, of_model) in _READS.items():
         yield scanned(
-            name, store, Request(Kind.VERSIONS, Wanted(HANDLER, columns=columns), app=of_model), turns
+            name,
+            store,
+            Request(TableKind.VERSIONS, StreamQuery(HANDLER, columns=columns), app=of_model),
+            turns,
         )
 
 
@@ -90,7 +93,7 @@ def of_other_streams(folder: Path, versions: int, turns: int) -> Iterator[Measur
         store = f"sqlite:///{folder}/{per_stream}.db"
         make(store, versions, per_stream)
         name = f"all columns, {per_stream:,} versions in each stream"
-        yield scanned(name, store, Request(Kind.VERSIONS), turns)
+        yield scanned(name, store, Request(TableKind.VERSIONS), turns)
 
 
 def scanned(name: str, store: str, request: Request, turns: int) -> Measured:

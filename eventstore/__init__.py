@@ -1,12 +1,12 @@
-"""Streams of events over a table: Azure Table Storage, or an embedded SQLite file.
+"""Streams of events over a table: Azure Table Storage, PostgreSQL, or an SQLite file.
 
     async with connect("sqlite:///events.db") as store:
         partition = Partition(await store.table("games"), "game-1")
         await Stream.write(partition, EventData({"Hits": 1}), expected_version=0)
         events = (await Stream.read(partition)).events
 
-The rows are laid out as the C# library Streamstone lays them out. `eventstore.port` says what a table is,
-`eventstore.errors` what can go wrong.
+The row layout is that of the C# library Streamstone. See `eventstore.port` for tables and `eventstore.errors` for
+errors.
 """
 
 from __future__ import annotations

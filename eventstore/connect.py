@@ -1,7 +1,7 @@
-"""From a url to a store.
+"""Opens a store from its url.
 
-Nothing is sent or opened before the store's `table` is awaited; the code of a backend is loaded when a
-url first asks for it. A url is never repeated in an error: it may hold a secret.
+Nothing is sent or opened until the store's `table` is awaited, and only the backend of the url is imported. Errors
+never show the url, which may contain a secret.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def connect(url: str) -> Store:
     | `postgresql://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME` | a schema of a PostgreSQL database |
     | `memory:`, `memory:NAME` | memory of this process: a new store, or one shared by name |
     | `azurite`, `azurite://host:port` | the Azure Storage emulator |
-    | `https://ACCOUNT.table.core.windows.net` | Azure Storage, signed in with azure-identity |
+    | `https://ACCOUNT.table.core.windows.net` | Azure Storage, authenticated by azure-identity |
     | a connection string | Azure Storage or Cosmos DB's Table API |
-    | `env:NAME`, `file:PATH` | what the environment variable or the file says |
+    | `env:NAME`, `file:PATH` | the url in an environment variable or file |
 
     Raises `StoreUrlError`.
     """
-    url = named(url, _NAMED)
+    url = resolve_reference(url, _NAMED)
     if url.startswith("sqlite:"):
         from eventstore.backends.sqlite import SqliteStore  # noqa: PLC0415 - loaded when asked for
 
@@ -66,7 +66,7 @@ def connect(url: str) -> Store:
 
 
 def check_form(url: str) -> None:
-    """Raise `StoreUrlError` for a url of no known form; asks neither a service nor for its package."""
+    """Raise `StoreUrlError` for an invalid url, without contacting a service or importing its package."""
     if not (url.startswith(("env:", "file:", "postgresql://", "postgres://")) or _is_of_azure(url)):
         connect(url)
 
@@ -81,7 +81,7 @@ _NO_STORES = {"kafka", "mysql", "mssql", "redis", "rediss", "mongodb"}
 
 
 def _instead_of(url: str) -> str:
-    """Return what to write instead of a url of another form; only what is a plain file or folder is repeated."""
+    """Return a hint for an invalid url. Repeats it only if it is plainly a file or folder."""
     scheme, colon, _ = url.partition(":")
     server, suffix = scheme.partition("+")[0], Path(url).suffix
     if colon and server == "postgresql":
@@ -99,19 +99,19 @@ def _instead_of(url: str) -> str:
 
 
 def portable_url(url: str) -> str:
-    """Return a url that means the same store in every process of this machine.
+    """Return an equivalent url for other processes of this machine, without `env:` and relative paths.
 
-    It names no environment variable and no relative path, and so may hold a secret. Raises `StoreUrlError`.
+    It may contain a secret. Raises `StoreUrlError`.
     """
-    url = named(url, _NAMED)
+    url = resolve_reference(url, _NAMED)
     file = url.removeprefix(_FILE)
     return f"{_FILE}{Path(file).absolute()}" if file != url and file else url
 
 
-def named(text: str, that: str = "", error: type[Exception] = StoreUrlError) -> str:
-    """Return what an environment variable holds for `env:NAME`, and a file for `file:PATH`; any other text as it is.
+def resolve_reference(text: str, that: str = "", error: type[Exception] = StoreUrlError) -> str:
+    """Return the value behind `env:NAME` or `file:PATH`; any other text unchanged.
 
-    Raises an error of the class given, in which `that` tells what is named so.
+    Raises `error` with a message in which `that` describes the reference.
     """
     scheme, _, name = text.partition(":")
     if scheme not in ("env", "file") or name.startswith("//"):

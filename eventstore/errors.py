@@ -30,13 +30,13 @@ from typing import ClassVar
 
 
 class EventStoreError(Exception):
-    """Root of all errors of the event store."""
+    """Base class of all errors of the event store."""
 
     text: ClassVar[str] = ""
     """What an error with facts says, as a format of `self`."""
 
     def __post_init__(self) -> None:
-        """Keep the facts in `args`, from which an error is pickled, however they were given."""
+        """Set `args` to the fields, from which the error is pickled."""
         self.args = tuple(getattr(self, fact.name) for fact in fields(self))  # type: ignore[arg-type]
 
     def __str__(self) -> str:
@@ -44,12 +44,12 @@ class EventStoreError(Exception):
 
 
 class StoreUrlError(EventStoreError):
-    """Raised when a store url cannot be understood or used. Never shows the url's secrets."""
+    """Raised for a store url that is invalid or cannot be used. Never shows the url's secrets."""
 
 
 @dataclass(eq=False, repr=False)
 class TableNotFoundError(StoreUrlError):
-    """Raised when the store has no such table, and it was not asked to make it."""
+    """Raised when a table does not exist and should not be created."""
 
     text = "There is no table {self.table} in {self.store}."
     table: str
@@ -58,7 +58,7 @@ class TableNotFoundError(StoreUrlError):
 
 @dataclass(eq=False, repr=False)
 class StoreUnavailableError(EventStoreError):
-    """Raised when the store did not answer, or refused for a reason that may pass."""
+    """Raised when the store did not answer, or refused for a temporary reason."""
 
     text = "{self.message}"
     message: str
@@ -67,15 +67,15 @@ class StoreUnavailableError(EventStoreError):
 
 
 class TableNameError(EventStoreError):
-    """Raised for a table name that some table service does not accept."""
+    """Raised for a table name that is not valid in every table service."""
 
 
 class InvalidKeyError(EventStoreError):
-    """Raised when a partition or row key cannot be stored: empty, too long, or no valid text."""
+    """Raised for a partition or row key that is empty, too long, or invalid text."""
 
 
 class PayloadTooLargeError(EventStoreError):
-    """Raised before any I/O when a property, row or transaction is over a documented limit."""
+    """Raised before any I/O when a property, row or transaction exceeds a documented limit."""
 
 
 @dataclass(eq=False, repr=False)
@@ -88,7 +88,7 @@ class StreamNotFoundError(EventStoreError):
 
 @dataclass(eq=False, repr=False)
 class StreamDeletedError(EventStoreError):
-    """Raised when the stream's header is a tombstone: it was deleted, and nothing can be written there."""
+    """Raised when the stream's header is a tombstone. A deleted stream cannot be written again."""
 
     text = "The stream at {self.stream} was deleted."
     stream: str
@@ -96,7 +96,7 @@ class StreamDeletedError(EventStoreError):
 
 @dataclass(eq=False, repr=False)
 class StreamTruncatedError(EventStoreError):
-    """Raised when an event was asked for that truncation has removed."""
+    """Raised when a requested event was truncated."""
 
     text = "Event {self.version} of the stream at {self.stream} has been cut away."
     stream: str
@@ -105,7 +105,7 @@ class StreamTruncatedError(EventStoreError):
 
 @dataclass(eq=False, repr=False)
 class ConcurrencyConflictError(EventStoreError):
-    """Raised when the stream's header is not the one that the caller holds: another writer changed it."""
+    """Raised when another writer has changed the stream since it was read."""
 
     text = "The stream at {self.stream} was changed by someone else: {self.detail}."
     stream: str
@@ -114,7 +114,7 @@ class ConcurrencyConflictError(EventStoreError):
 
 @dataclass(eq=False, repr=False)
 class DuplicateEventError(EventStoreError):
-    """Raised when an event id is in the stream already; nothing was written."""
+    """Raised when the stream already has an event with this id. Nothing was written."""
 
     text = "The stream at {self.stream} already has an event with the id {self.event_id!r}."
     stream: str
@@ -123,7 +123,7 @@ class DuplicateEventError(EventStoreError):
 
 @dataclass(eq=False, repr=False)
 class IncludeConflictError(EventStoreError):
-    """Raised when an included row is missing, present already, or changed; nothing was written."""
+    """Raised when an included row is missing, exists already, or has changed. Nothing was written."""
 
     text = "The row {self.row_key!r} included with the stream at {self.stream} {self.detail}."
     stream: str
@@ -133,7 +133,7 @@ class IncludeConflictError(EventStoreError):
 
 @dataclass(eq=False, repr=False)
 class PartialWriteError(EventStoreError):
-    """Raised when one part of a write in parts failed; its cause is the error of that part."""
+    """Raised when one transaction of a write in parts failed; its error is the cause."""
 
     stream: str
     first_version: int | None
@@ -155,7 +155,7 @@ class PartialWriteError(EventStoreError):
 
 @dataclass(eq=False, repr=False)
 class DamagedRowError(EventStoreError):
-    """Raised when a row is not what was written, or is missing although the header of its stream promises it."""
+    """Raised when a stored row is corrupt, or missing although the stream's header promises it."""
 
     text = "The row {self.row_key!r} of {self.partition_key!r} {self.problem}."
     partition_key: str
@@ -167,7 +167,7 @@ class DamagedRowError(EventStoreError):
 
 @dataclass(eq=False, repr=False)
 class RowError(EventStoreError):
-    """Raised when one operation of a transaction was refused; nothing was written."""
+    """Raised when one operation of a transaction was refused. Nothing was written."""
 
     text = "Operation {self.index}: the row {self.row_key!r} {self.detail}."
     row_key: str
@@ -178,7 +178,7 @@ class RowError(EventStoreError):
 
 
 class RowExistsError(RowError):
-    """Raised when a row to insert exists already."""
+    """Raised when a row to insert exists."""
 
     detail = "exists already"
 
@@ -190,6 +190,6 @@ class RowNotFoundError(RowError):
 
 
 class RowChangedError(RowError):
-    """Raised when the row has another ETag than the one given."""
+    """Raised when the row's ETag is not the given one."""
 
     detail = "has been changed since it was read"

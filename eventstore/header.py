@@ -1,4 +1,4 @@
-"""The values of a stream: properties, included rows, events, the place of a stream, and its header row."""
+"""The values of a stream: properties, events, included rows, its partition and its header row."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RESERVED_HEADER_NAMES = RESERVED_NAMES | {FIRST_VERSION, TOMBSTONE}
 
 
 class FrozenProperties(dict[str, Value]):
-    """A dict that cannot be changed, and therefore hashed; it is pickled, copied and written as JSON like a dict."""
+    """An immutable, hashable dict. Pickled, copied and written as JSON like a dict."""
 
     __slots__ = ()
 
@@ -48,7 +48,7 @@ NO_PROPERTIES = FrozenProperties()
 
 
 def frozen_copy(properties: Mapping[str, Value], names: frozenset[str] | None) -> FrozenProperties:
-    """Return the properties of a row with some names, or with None all but its version."""
+    """Return the named properties of a row, or all but its version for None."""
     if names is not None:
         return FrozenProperties({name: value for name, value in properties.items() if name in names})
     frozen = FrozenProperties(properties)
@@ -59,9 +59,9 @@ def frozen_copy(properties: Mapping[str, Value], names: frozenset[str] | None) -
 def own_copy(
     properties: Mapping[str, Value | None], reserved: frozenset[str] = frozenset()
 ) -> FrozenProperties:
-    """Return an unchangeable copy without what is None.
+    """Return an immutable copy without None values.
 
-    Raises `ValueError` for a reserved name, and `TypeError` for a value that no table holds.
+    Raises `ValueError` for a reserved name, and `TypeError` for a type that no table stores.
     """
     if not reserved.isdisjoint(properties):
         names = ", ".join(sorted(reserved.intersection(properties)))
@@ -71,17 +71,17 @@ def own_copy(
 
 
 def stream_properties(properties: Mapping[str, Value | None]) -> FrozenProperties:
-    """Return a copy of what a caller gives as a stream's properties. Raises `ValueError`."""
+    """Return a copy of the stream properties given by a caller. Raises `ValueError`."""
     return own_copy(properties, RESERVED_HEADER_NAMES)
 
 
 @dataclass(frozen=True, slots=True)
 class Include:
-    """A change of one row that is not the stream's own, in the stream's partition.
+    """A change of another row in the stream's partition, in the transaction of a write.
 
-    The row key is taken as it is; the prefix of a virtual partition is not added. A replace, merge or delete needs
-    the row's ETag, or `"*"` to do without a condition; after another change of the row in the same write it needs
-    neither. In the result of a write, `etag` is the row's new one, and "" for a deleted row.
+    The prefix of a virtual partition is not added to the row key. Replace, merge and delete need the row's ETag, or
+    `"*"` for no condition, unless the same write has changed the row before. In the result of a write, `etag` is the
+    new one, "" for a deleted row.
     """
 
     verb: Verb
@@ -95,43 +95,43 @@ class Include:
 
     @classmethod
     def insert(cls, row_key: str, properties: Mapping[str, Value | None]) -> Include:
-        """Return the insert of a row that must not be there."""
+        """Insert a row; refused if it exists."""
         return cls(Verb.INSERT, row_key, own_copy(properties))
 
     @classmethod
     def replace(
         cls, row_key: str, properties: Mapping[str, Value | None], etag: str | None = None
     ) -> Include:
-        """Return the replacement of a row that must be there."""
+        """Replace all properties of an existing row."""
         return cls(Verb.REPLACE, row_key, own_copy(properties), _etag(etag))
 
     @classmethod
     def merge(cls, row_key: str, properties: Mapping[str, Value | None], etag: str | None = None) -> Include:
-        """Return a change of some properties of a row that must be there."""
+        """Set some properties of an existing row."""
         return cls(Verb.MERGE, row_key, own_copy(properties), _etag(etag))
 
     @classmethod
     def delete(cls, row_key: str, etag: str | None = None) -> Include:
-        """Return the deletion of a row that must be there."""
+        """Delete an existing row."""
         return cls(Verb.DELETE, row_key, NO_PROPERTIES, _etag(etag))
 
     @classmethod
     def insert_or_merge(cls, row_key: str, properties: Mapping[str, Value | None]) -> Include:
-        """Return a change of some properties of a row, which is made when it is not there."""
+        """Insert a row, or set some properties of the existing one."""
         return cls(Verb.INSERT_OR_MERGE, row_key, own_copy(properties))
 
     @classmethod
     def insert_or_replace(cls, row_key: str, properties: Mapping[str, Value | None]) -> Include:
-        """Return the replacement of a row, which is made when it is not there."""
+        """Insert a row, or replace the existing one."""
         return cls(Verb.INSERT_OR_REPLACE, row_key, own_copy(properties))
 
     def operation(self) -> Operation:
-        """Return the change as an operation of a transaction."""
+        """Return the include as an operation of a transaction."""
         return Operation(self.verb, self.row_key, self.properties, self.etag)
 
 
 class _Amount(Enum):
-    """What the changes of a row amount to when that is no verb."""
+    """The net effect of several changes of a row, if it is not a verb."""
 
     UNTOUCHED = "untouched"
     UNDONE = "inserted and deleted"
@@ -157,17 +157,17 @@ _CHAINING: dict[Verb | _Amount, tuple[Verb | _Amount, ...]] = {
 
 
 def combine(includes: Iterable[Include]) -> tuple[Include, ...]:
-    """Return at most one change for each row, in the order in which the rows first come.
+    """Merge the includes of each row into one, in the order of first occurrence.
 
-    Raises `ValueError` when the changes of a row cannot follow each other.
+    Raises `ValueError` if one change of a row cannot follow another.
     """
     changes: dict[str, Include | _Amount] = {}
     for include in includes:
-        changes[include.row_key] = _follow(changes.get(include.row_key, _UNTOUCHED), include)
+        changes[include.row_key] = _combine(changes.get(include.row_key, _UNTOUCHED), include)
     return tuple([change for change in changes.values() if isinstance(change, Include)])
 
 
-def _follow(so_far: Include | _Amount, further: Include) -> Include | _Amount:
+def _combine(so_far: Include | _Amount, further: Include) -> Include | _Amount:
     before = so_far.verb if isinstance(so_far, Include) else so_far
     after = _CHAINING[before][_FURTHER.index(further.verb)]
     if after is _REFUSED:
@@ -202,7 +202,7 @@ def _etag(etag: str | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class EventId:
-    """The id of an event: not empty, and once only in its stream."""
+    """The id of an event, not empty and unique in its stream."""
 
     value: str
 
@@ -216,10 +216,9 @@ class EventId:
 
 @dataclass(frozen=True, slots=True, init=False)
 class EventData:
-    """An event to write: its properties, an id when duplicates are to be refused, and other rows.
+    """An event to write, with an optional id that rejects duplicates, and included rows.
 
-    The id costs a row of its own in the transaction. `includes` are rows that are changed together with the
-    event or not at all.
+    The id costs an additional row. `includes` are changed atomically with the event.
     """
 
     properties: Properties
@@ -239,11 +238,10 @@ class EventData:
 
 @dataclass(frozen=True, slots=True)
 class RecordedEvent:
-    """An event in its stream. Versions count from 1, without gaps.
+    """An event of a stream. Versions count from 1 without gaps.
 
-    Events are equal when version and properties are. Beside them: the event's id, in the result of a write and where
-    ids were asked for; the time at which it was written, in what was read, by the clock of the service or else of the
-    machine; and the ETag of its row, which never changes.
+    Events are equal if version and properties are. `id` is set in the result of a write, and by reads with `ids=True`.
+    `time` is set by reads: the time of the write by the clock of the service, or of the machine. `etag` never changes.
     """
 
     version: int
@@ -268,11 +266,9 @@ _LIKE_A_STREAM_ROW = re.compile(r"(^|\|)SS-|SS-(HEAD|SE-|UID-)")
 class Partition:
     """The place of one stream.
 
-    `Partition(table, "orders")` is a partition with one stream. `Partition(table, "orders|7")` and
-    `Partition(table, "orders", "7")` are the same *virtual* partition: one of many streams under the key
-    `orders`, whose rows begin with `7|`. `Partition.exact` takes a key as it is, `|` included.
-
-    A prefix does not begin with `SS-`, as the rows of a stream do.
+    `Partition(table, "orders")` holds one stream. `Partition(table, "orders|7")` and `Partition(table, "orders", "7")`
+    are the same *virtual* partition: one of many streams under the key `orders`, whose row keys begin with `7|`.
+    `Partition.exact` takes a key verbatim, `|` included. A prefix cannot begin with `SS-`.
     """
 
     table: Table
@@ -290,17 +286,17 @@ class Partition:
             raise ValueError("The partition's key has a '|' and a prefix is given too: use one of them.")
         if not key:
             raise ValueError("The partition's key is empty.")
-        _fill(self, table, key, prefix + SEPARATOR if prefix else "")
+        _initialise(self, table, key, prefix + SEPARATOR if prefix else "")
 
     @classmethod
     def exact(cls, table: Table, key: str, prefix: str = "") -> Partition:
-        """Return the partition with this very key, whose rows begin with this very prefix.
+        """Return the partition with exactly this key, and row keys that begin with exactly this prefix.
 
-        Streamstone's `Partition(table, "orders", "7")` puts nothing behind the prefix: its rows begin with `7`, and the
-        same place is `Partition.exact(table, "orders", "7")` here.
+        Streamstone's `Partition(table, "orders", "7")` adds no separator: it is `Partition.exact(table, "orders", "7")`
+        here.
         """
         partition = cls.__new__(cls)
-        _fill(partition, table, key, prefix)
+        _initialise(partition, table, key, prefix)
         return partition
 
     def __str__(self) -> str:
@@ -316,11 +312,11 @@ class Partition:
         return f"{self.prefix}{EVENT}{version:010d}"
 
     def event_id(self, event_id: str) -> str:
-        """Return the row key that marks an event id as used."""
+        """Return the row key that reserves an event id."""
         return f"{self.prefix}{EVENT_ID}{event_id}"
 
     def version_of(self, row_key: str) -> int | None:
-        """Return the version of the event in this row, None when it holds no event of the stream."""
+        """Return the version of the event in this row; None if the row is not an event of the stream."""
         beginning = self.prefix + EVENT
         digits = row_key[len(beginning) :]
         if len(digits) != _DIGITS or not row_key.startswith(beginning) or not digits.isdecimal():
@@ -328,7 +324,7 @@ class Partition:
         return int(digits)
 
 
-def _fill(partition: Partition, table: Table, key: str, prefix: str) -> None:
+def _initialise(partition: Partition, table: Table, key: str, prefix: str) -> None:
     if prefix and _LIKE_A_STREAM_ROW.search(prefix):
         raise ValueError(
             f"The partition's prefix {prefix!r} is like the row keys of a stream, which begin with 'SS-'."
@@ -340,10 +336,9 @@ def _fill(partition: Partition, table: Table, key: str, prefix: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StreamValue:
-    """The place of a stream, and its header as it was read or written; *transient* without an ETag.
+    """A stream's partition and header as last read or written; *transient* without an ETag.
 
-    The verbs are in `eventstore.stream`, in a class on top of this one. What carries them out knows only the value, and
-    returns one of the class that it was given.
+    `eventstore.stream` adds the methods in a subclass. Functions that take a value return one of the same class.
     """
 
     partition: Partition
@@ -374,7 +369,7 @@ HEADER_NAMES = (VERSION, FIRST_VERSION, TOMBSTONE)
 
 
 def header_row(version: int, first_version: int, properties: Properties) -> dict[str, Value]:
-    """Return the header's properties as stored; a watermark of 1 is left out."""
+    """Return the header's properties as stored; a watermark of 1 is omitted."""
     row: dict[str, Value] = {VERSION: version}
     if first_version > 1:
         row[FIRST_VERSION] = first_version
@@ -383,17 +378,16 @@ def header_row(version: int, first_version: int, properties: Properties) -> dict
 
 
 def tombstone_row(version: int) -> dict[str, Value]:
-    """Return what is stored in the header of a deleted stream: its last version, and that no event is kept."""
+    """Return the properties of a tombstone: the last version, and a watermark after it."""
     return {VERSION: version, FIRST_VERSION: version + 1, TOMBSTONE: True}
 
 
 def header_operation(
     stream: StreamValue, version: int, own: Properties | None, *, keep: bool = False
 ) -> Operation:
-    """Return the header's part of a write to a stream, with its new properties if they are given.
+    """Return the header's operation in a write, with new properties if given.
 
-    What is not known of the header is kept, and so is what is known to stand there already (`keep`). To replace the
-    properties takes a value that knows its watermark.
+    Properties that are unknown, or known to be stored (`keep`), are kept. Replacing them requires a known watermark.
     """
     row_key = stream.partition.header
     if stream.etag is None:
@@ -408,7 +402,7 @@ def header_operation(
 
 
 def stream_written(stream: StreamT, etag: str, version: int, own: Properties | None) -> StreamT:
-    """Return the stream as it is after a write."""
+    """Return the stream after a write."""
     properties, partial = stream.properties, stream.partial
     if own is not None:
         properties, partial = own, False
@@ -418,12 +412,12 @@ def stream_written(stream: StreamT, etag: str, version: int, own: Properties | N
 
 
 def is_header(row: Row) -> bool:
-    """Return whether a row, read with a header's own names, is the header of a stream that was not deleted."""
+    """Return whether a row is the header of a stream that was not deleted."""
     return isinstance(row.properties.get(VERSION), int) and not is_tombstone(row)
 
 
 def is_tombstone(row: Row) -> bool:
-    """Return whether a header, read with its own names, is that of a deleted stream."""
+    """Return whether a header is that of a deleted stream."""
     return row.properties.get(TOMBSTONE) is True
 
 
@@ -432,7 +426,7 @@ def _is_count(value: Value | None) -> TypeGuard[int]:
 
 
 def versions_of(row: Row) -> tuple[int, int]:
-    """Return the version and the low watermark in a header."""
+    """Return version and low watermark of a header. Raises `DamagedRowError`."""
     version, first_version = row.properties.get(VERSION), row.properties.get(FIRST_VERSION, 1)
     if not _is_count(version) or not _is_count(first_version):
         raise DamagedRowError(row.partition_key, row.row_key, "is no header: its version is no number")

@@ -1,12 +1,11 @@
-r"""Escaping of partition and row keys, reversible whatever characters they hold.
+r"""Reversible escaping of partition and row keys with arbitrary characters.
 
-A table service refuses `/ \ # ?` and control characters in keys and has decoded `%` twice; its emulator
-loses its way at quotes, commas and line separators. Each of these, and the escape character `~` itself, is
-stored as `~` and two hexadecimal digits, a line separator as `~u` and four. All other characters, so all
-that UUIDs, numbers and dates consist of, are stored as they are.
+A table service rejects `/ \ # ?` and control characters in keys and has decoded `%` twice; its emulator mishandles
+quotes, commas and line separators. Each of these, and `~` itself, is stored as `~` and two hexadecimal digits, a line
+separator as `~u` and four. UUIDs, numbers and dates are stored unchanged.
 
-Keys are ordered as they are stored. For ASCII keys without an escaped character that is the order of
-their text; an escaped character sorts after letters and digits, where `~` does.
+Keys are ordered as stored: for ASCII keys that is text order, except that escaped characters sort after letters and
+digits.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ _TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]{2,62}")
 
 
 def table_name(name: str) -> str:
-    """Return the name in lower case: a table's name is the same in any case.
+    """Return the name in lower case, since table names are case-insensitive.
 
-    Raises `TableNameError` for a name that some table service does not take.
+    Raises `TableNameError` for a name that is not valid in every table service.
     """
     if not _TABLE_NAME.fullmatch(name) or name.lower() == "tables":
         raise TableNameError(
@@ -67,7 +66,7 @@ def escape(key: str) -> str:
 
 @lru_cache(_REMEMBERED)
 def escape_bound(key: str) -> str:
-    """Return one end of a range of keys as it is stored; unlike a key it may be empty."""
+    """Return one bound of a key range as stored; unlike a key it may be empty."""
     if len(key) <= _SHORT and _find_unclean(key) is None:
         return key
     escaped = _ESCAPED.sub(_escape_character, key)
@@ -83,7 +82,7 @@ def escape_bound(key: str) -> str:
 
 
 def unescape(stored: str) -> str:
-    """Return the key that was escaped."""
+    """Reverse `escape`."""
     if "~" not in stored:
         return stored
     return _ESCAPE.sub(lambda match: chr(int(match[1] or match[2], 16)), stored)
@@ -105,13 +104,13 @@ _MASK_64 = 2**64 - 1
 
 
 class Shard:
-    """The jump consistent hash of Lamping and Veach: one more shard moves as few keys as possible."""
+    """Jump consistent hashing (Lamping and Veach): adding a shard moves as few keys as possible."""
 
     @staticmethod
     def resolve(key: str | bytes | int, total: int) -> int:
-        """Return the shard of a key, from 0 to `total` - 1; the same in every process.
+        """Return the shard of a key, from 0 to `total` - 1, the same in every process.
 
-        Text is hashed as UTF-16, bytes as they are; an integer is used as the hash, modulo 2**64.
+        Text is hashed as UTF-16; an integer is used as the hash, modulo 2**64.
         """
         if total < 1:
             raise ValueError(f"There must be at least one shard, not {total}.")

@@ -1,11 +1,7 @@
-"""What a table service accepts, checked before anything is sent.
+"""The limits of a table service, checked before anything is sent.
 
-The limits are those of Azure Table Storage's documentation, for every backend, so that all of them accept the same: a
-property has 64 KiB (a string 32 Ki UTF-16 units), a row 252 properties and 1 MiB, a transaction 100 operations on
-different rows and 4 MiB as sent. The size as sent is estimated from above (`sent_bytes`).
-
-`prepare` both checks and copies: what it returns belongs to the backend and holds plain values only
-(UTC datetimes, no subclasses, no None).
+They are those documented for Azure Table Storage, for every backend: a property of 64 KiB (a string of 32 Ki UTF-16
+units), a row of 252 properties and 1 MiB, a transaction of 100 operations on different rows and 4 MiB as sent.
 """
 
 from __future__ import annotations
@@ -51,10 +47,10 @@ _known_names: dict[str, int] = {}
 
 
 def prepare(partition_key: str, operations: Sequence[Operation]) -> list[dict[str, Value]]:
-    """Check a transaction; return the properties to store, one dict for each operation.
+    """Check a transaction, and return the properties to store for each operation.
 
-    Raises `PayloadTooLargeError` when it is over a limit, and `ValueError` or `TypeError` when no table
-    could carry it out.
+    The copies belong to the backend and have plain values: UTC datetimes, no subclasses, no None. Raises
+    `PayloadTooLargeError` over a limit, and `ValueError` or `TypeError` for an invalid transaction.
     """
     if not operations:
         raise ValueError("A transaction needs at least one operation.")
@@ -94,9 +90,9 @@ def prepare(partition_key: str, operations: Sequence[Operation]) -> list[dict[st
 
 
 def sent_bytes(partition_key: str, operation: Operation, properties: Mapping[str, Value]) -> int:
-    """Return an upper bound of what an operation adds to the body of a transaction.
+    """Return an upper bound for the bytes that an operation adds to the body of a transaction.
 
-    Keys are sent twice, once of them quoted. Bytes are sent as base64, and the names of properties with a type twice.
+    Keys are sent twice, once quoted; bytes as base64; names of typed properties twice.
     """
     size = _AROUND_OPERATION_BYTES + 6 * len((partition_key + operation.row_key).encode())
     for name, value in properties.items():
@@ -113,7 +109,7 @@ def sent_bytes(partition_key: str, operation: Operation, properties: Mapping[str
 
 
 def prepare_row(properties: Properties) -> tuple[dict[str, Value], int]:
-    """Check the properties of one row; return a copy to store, and the row's size without its keys."""
+    """Check the properties of a row, and return a copy to store with the row's size without its keys."""
     prepared: dict[str, Value] = {}
     size = _ROW_BYTES
     value: Any
@@ -130,19 +126,19 @@ def prepare_row(properties: Properties) -> tuple[dict[str, Value], int]:
 
 
 def row_bytes(row: Row) -> int:
-    """Return the size of a row as Azure Table Storage's documentation counts it: keys, names and values."""
+    """Return the size of a row by the documentation of Azure Table Storage: keys, names and values."""
     return prepare_row(row.properties)[1] + 2 * (len(row.partition_key) + len(row.row_key))
 
 
 def check_types(properties: Mapping[str, object]) -> None:
-    """Raise `TypeError` for a value that no table holds; whether a value is too large is seen when it is written."""
+    """Raise `TypeError` for a type that no table stores. Sizes are checked by the write."""
     for name, value in properties.items():
         if type(value) not in _CHECKS:
             _check_of_subclass(name, value)
 
 
 def merge(before: Properties, after: Properties) -> dict[str, Value]:
-    """Return a stored row's properties with others merged into them, checked again."""
+    """Return stored properties with others merged into them. Raises `PayloadTooLargeError`."""
     merged, size = prepare_row({**before, **after})
     if size > MAX_ROW_BYTES:
         raise PayloadTooLargeError(f"A row takes {size:,} bytes once merged; a row has {MAX_ROW_BYTES:,}.")
@@ -150,7 +146,7 @@ def merge(before: Properties, after: Properties) -> dict[str, Value]:
 
 
 def _check_name(name: str) -> int:
-    """Check a property's name and remember it; return what it adds to the size of a row."""
+    """Check a property name, cache it, and return the bytes that it adds to a row."""
     if not name.isidentifier():
         raise ValueError(f"The property name {name!r} is not an identifier.")
     if len(name) > MAX_NAME_LENGTH:
@@ -236,9 +232,9 @@ _PLAIN: dict[type, Callable[[Any], Any]] = {
 
 
 def _check_of_subclass(name: str, value: object) -> _Check | None:
-    """Return a check that takes a subclass for the plain type it extends, or None for None.
+    """Return a check that converts a subclass to the plain type it extends, or None for None.
 
-    Raises `ValueError` for a value that is more than its plain form, such as a time of pandas with nanoseconds.
+    Raises `ValueError` if the conversion loses information, such as the nanoseconds of a pandas timestamp.
     """
     if value is None:
         return None

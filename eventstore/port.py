@@ -1,11 +1,10 @@
-"""The table port: the few calls that an event store needs from a table service.
+"""The table port: the calls that an event store needs from a table service.
 
-A table holds rows, addressed by (partition key, row key), each with typed properties and an ETag. Four
-backends implement the port alike, error by error: `memory`, `sqlite`, `postgres` and `azure`. Each call of a table
-is one atomic operation of the service and costs one request.
+A table holds rows addressed by partition key and row key, with typed properties and an ETag. The backends `memory`,
+`sqlite`, `postgres` and `azure` behave alike, errors included. Each call is atomic and costs one request.
 
-Property types: `str`, `bool`, `int` (32 bits), `Int64`, `float`, `datetime` (UTC, microseconds),
-`UUID` and `bytes`. A property that is None is absent.
+Property types: `str`, `bool`, `int` (32 bits), `Int64`, `float`, `datetime` (UTC, microseconds), `UUID` and `bytes`. A
+property that is None is absent.
 """
 
 from __future__ import annotations
@@ -48,10 +47,10 @@ Scope = Literal["process", "machine", "network"]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row as it was read. `etag` changes with every write and never repeats.
+    """A row that was read. `etag` changes with every write and never repeats.
 
-    `timestamp` is when it was last written, by the clock of the service, or of the machine that wrote it into SQLite or
-    memory; None when the store does not know it.
+    `timestamp` is the time of the last write, by the clock of the service or, in SQLite and memory, of the writing
+    machine; None if unknown.
     """
 
     partition_key: str
@@ -63,9 +62,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Up to 1,000 rows in key order; `continuation` asks for the rest, None for none.
+    """At most 1,000 rows in key order; pass `continuation` to read on, None at the end.
 
-    There are fewer when they are large, or before one that is damaged: the page that it is the first of is an error.
+    A page ends early if its rows are large, or before a corrupt row. A page that begins with a corrupt row is an error.
     """
 
     rows: tuple[Row, ...]
@@ -79,12 +78,12 @@ Substitute = Callable[[DamagedRowError], Row]
 async def pages(
     read: Callable[..., Awaitable[Page]], substitute: Substitute | None = None
 ) -> AsyncIterator[Page]:
-    """Yield the pages of a query or a scan, from the first to the last. Costs one request for each.
+    """Yield the pages of a query or scan. One request for each.
 
         async for page in pages(partial(table.query, "orders", "A", "Z")):
             ...
 
-    `read` takes the keyword `continuation`, None for the first page. Without a `substitute`, raises `DamagedRowError`.
+    `read` is called with the keyword `continuation`. Raises `DamagedRowError`, unless there is a `substitute`.
     """
     continuation = None
     while True:
@@ -101,7 +100,7 @@ async def pages(
 
 
 class Verb(Enum):
-    """What an operation does to its row."""
+    """The kind of an operation."""
 
     INSERT = "insert"
     REPLACE = "replace"
@@ -113,7 +112,7 @@ class Verb(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One change of one row in a transaction. `etag` is the condition of replace, merge and delete."""
+    """One change of one row in a transaction. Replace, merge and delete are conditional on `etag`."""
 
     verb: Verb
     row_key: str
@@ -122,43 +121,43 @@ class Operation:
 
     @classmethod
     def insert(cls, row_key: str, properties: Properties) -> Operation:
-        """Return the insert of a row that must not be there."""
+        """Insert a row; refused if it exists."""
         return cls(Verb.INSERT, row_key, properties)
 
     @classmethod
     def replace(cls, row_key: str, properties: Properties, etag: str = ANY_ETAG) -> Operation:
-        """Return the replacement of all properties of a row that must be there."""
+        """Replace all properties of an existing row."""
         return cls(Verb.REPLACE, row_key, properties, etag)
 
     @classmethod
     def merge(cls, row_key: str, properties: Properties, etag: str = ANY_ETAG) -> Operation:
-        """Return the change of some properties of a row that must be there."""
+        """Set some properties of an existing row."""
         return cls(Verb.MERGE, row_key, properties, etag)
 
     @classmethod
     def insert_or_replace(cls, row_key: str, properties: Properties) -> Operation:
-        """Return the replacement of a row, which is made when it is not there."""
+        """Insert a row, or replace the existing one."""
         return cls(Verb.INSERT_OR_REPLACE, row_key, properties)
 
     @classmethod
     def insert_or_merge(cls, row_key: str, properties: Properties) -> Operation:
-        """Return the change of some properties of a row, which is made when it is not there."""
+        """Insert a row, or set some properties of the existing one."""
         return cls(Verb.INSERT_OR_MERGE, row_key, properties)
 
     @classmethod
     def delete(cls, row_key: str, etag: str = ANY_ETAG) -> Operation:
-        """Return the deletion of a row that must be there."""
+        """Delete an existing row."""
         return cls(Verb.DELETE, row_key, {}, etag)
 
 
 class Table(Protocol):
-    """Rows of one table. Keys are given unescaped; the backends escape and unescape them."""
+    """Rows of one table. Keys are passed unescaped; the backends escape them."""
 
     scope: Scope
     """That of its store."""
 
     async def get(self, partition_key: str, row_key: str) -> Row | None:
-        """Read one row, or None."""
+        """Read one row; None if it does not exist."""
 
     async def query(
         self,
@@ -169,9 +168,9 @@ class Table(Protocol):
         select: Sequence[str] | None = None,
         continuation: str | None = None,
     ) -> Page:
-        """Read a page of the rows of one partition from `first` to `last`, both included.
+        """Read a page of the rows of a partition from `first` to `last`, inclusive.
 
-        `select` names the properties to read; rows that lack one come without it.
+        `select` names the properties to read; a row that lacks one is returned without it.
         """
 
     async def scan(
@@ -183,24 +182,24 @@ class Table(Protocol):
         select: Sequence[str] | None = None,
         continuation: str | None = None,
     ) -> Page:
-        """Read a page of the rows with this row key in partitions `first` to `last`, both included.
+        """Read a page of the rows with this row key in the partitions `first` to `last`, inclusive.
 
-        With None for the row key, of all rows there, in the order of partition and row key.
+        `row_key=None` reads all rows, in the order of partition and row key.
         """
 
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
-        """Carry out all operations or none. Return the new ETags, "" for a deleted row.
+        """Apply all operations or none. Return the new ETags, "" for a deleted row.
 
-        Raises `RowExistsError`, `RowNotFoundError` or `RowChangedError` for the first operation that is
-        refused, `PayloadTooLargeError` and `InvalidKeyError` before any I/O, `StoreUnavailableError`.
+        Raises `PayloadTooLargeError` and `InvalidKeyError` before any I/O; `RowExistsError`, `RowNotFoundError` or
+        `RowChangedError` for the first refused operation; `StoreUnavailableError`.
         """
 
     async def barrier(self) -> None:
-        """Return when all that was committed before, by any process, survives a power cut."""
+        """Return once everything committed so far, by any process, survives a power failure."""
 
 
 def place_of(table: Table) -> tuple[str, str]:
-    """Return the name of a table and the url of its store without secrets, "" for what is not known."""
+    """Return a table's name and its store's url without secrets; "" if unknown."""
     return getattr(table, "name", ""), getattr(table, "store_url", "")
 
 
@@ -213,13 +212,13 @@ TransactionResult = tuple[str, ...] | Exception
 
 @runtime_checkable
 class CommitsTogether(Protocol):
-    """What tables of process and machine scope can also do."""
+    """An additional call of tables with process or machine scope."""
 
     async def transact_each(self, transactions: Sequence[Transaction]) -> list[TransactionResult]:
-        """Carry out each transaction as `transact` does, one after another, and commit all of them at once.
+        """Run each transaction as `transact` does, in order, and commit all of them at once.
 
-        A transaction that is refused changes nothing, and leaves the others alone. Raises
-        `StoreUnavailableError` when the commit failed: for each of them that is what `transact` would have raised.
+        A refused transaction changes nothing and does not affect the others. Raises `StoreUnavailableError` if the
+        commit failed, which applies to all of them.
         """
 
 
@@ -238,21 +237,21 @@ class ReadsTogether(Protocol):
 
 @runtime_checkable
 class LeavesTraces(Protocol):
-    """Tables whose store keeps what was deleted or overwritten until its space is reused."""
+    """Tables whose store keeps deleted or overwritten bytes until it reuses their space."""
 
     async def scrub(self) -> None:
-        """Return when nothing is left in the store's files of what was deleted or overwritten before.
+        """Rewrite all tables of the store, so that its files hold no deleted or overwritten bytes.
 
-        Rewrites all tables of the store. Raises `StoreUnavailableError` when another process prevents it.
+        Raises `StoreUnavailableError` if another process prevents it.
         """
 
 
 @runtime_checkable
 class MayBeReplaced(Protocol):
-    """Stores that are a file, which may be deleted while it is open."""
+    """Stores in a file, which may be deleted while it is open."""
 
     def is_replaced(self) -> bool:
-        """Return whether the file that is open was deleted, or replaced: the store must be opened again."""
+        """Return whether the open file was deleted or replaced. If so, open the store again."""
 
 
 class Store(Protocol):
@@ -269,9 +268,9 @@ class Store(Protocol):
     """
 
     async def table(self, name: str, *, make: bool = True) -> Table:
-        """Open a table, and make it when it is not there.
+        """Open a table, and create it unless it exists.
 
-        With `make=False` nothing is written: raises `TableNotFoundError` when it is not there.
+        With `make=False` nothing is written; raises `TableNotFoundError` if the table does not exist.
         """
 
     async def close(self) -> None:
@@ -293,13 +292,13 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 async def pause(table: Table, failures: int) -> None:
-    """Wait after so many conflicts in a row on a table, so that writers which collided do not collide again."""
+    """Wait after `failures` conflicts in a row. The random duration keeps writers from colliding again."""
     longest = LONGEST_SECONDS if table.scope == "network" else LONGEST_BLOCKING_SECONDS
     await sleep_beside(table)(pause_seconds(failures, FIRST_SECONDS, longest))
 
 
 def pause_seconds(failures: int, first: float, longest: float) -> float:
-    """Return how long to wait after so many failures: from the upper half of what doubles from `first` to `longest`."""
+    """Return a random pause from the upper half of an exponential backoff between `first` and `longest`."""
     most = min(
         longest, first * 2.0 ** min(failures - 1, 64)
     )  # more doublings would overflow after some 1,000 waits
@@ -307,7 +306,7 @@ def pause_seconds(failures: int, first: float, longest: float) -> float:
 
 
 def sleep_beside(*tables: Table) -> Sleep:
-    """Return how to sleep in work on these tables: other tasks go on if one of them is on the network."""
+    """Return a sleep function for work on these tables: one that blocks unless a table is on the network."""
     if any(table.scope == "network" for table in tables):
         from asyncio import sleep  # noqa: PLC0415 - scripts without an event loop do without it
 
@@ -345,10 +344,10 @@ def _intercepted(
 
 
 class InterceptedTable(Table):
-    """A table that counts its calls and runs a hook before and after each of them.
+    """A table that counts its calls and runs a hook before and after each.
 
-    A hook that raises before the call prevents it; after the call, only its answer is lost. A hook that returns an
-    awaitable is awaited, so it can write to the table in the middle of someone else's read.
+    A hook that raises before the call prevents it; after the call, the answer is lost. An awaitable that a hook returns
+    is awaited, so a test can write to the table in the middle of a read.
     """
 
     scope: Scope
@@ -363,7 +362,7 @@ class InterceptedTable(Table):
 
     @property
     def calls(self) -> int:
-        """The number of calls so far; each is one request to a table service."""
+        """The number of calls so far, each one request to a table service."""
         return self.counts.total()
 
     get = _intercepted(Table.get)
@@ -388,7 +387,7 @@ class InterceptedTable(Table):
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that awaits only stores of process or machine scope, and return its result.
 
-    Raises `RuntimeError` when the coroutine waits for something: it needs an event loop then.
+    Raises `RuntimeError` if the coroutine suspends, which takes an event loop.
     """
     try:
         coroutine.send(None)

@@ -1,8 +1,7 @@
-"""Reading a stream: what is selected, its header, the pages of a range, and the events in it.
+"""Reads a stream: its header, and pages of events.
 
-The header is read first, or together with the first page of events, and says which events there are. They
-never change, so the pages after it are read as they come, whoever appends meanwhile. Only when an event
-is missing that the header promises has it been cut away since, and the read starts again.
+The header says which events exist. Events never change, so concurrent appends do not disturb a read. If an event that
+the header promises is missing, the stream was truncated, and the read starts again.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ ReaderT = TypeVar("ReaderT", bound="Reader[Any]")
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which properties are read: of the events, of the header, and of both by the query."""
+    """The properties to read of events and header, and the names that a query asks for."""
 
     events: frozenset[str] | None
     header: frozenset[str] | None
@@ -34,7 +33,7 @@ class Selection:
 
     @classmethod
     def of(cls, events: Sequence[str] | None, header: Sequence[str] | None) -> Selection:
-        """Return the selection; None for the events selects everything, of the header too."""
+        """Return the selection. `events=None` selects everything, header included."""
         if events is None:
             return EVERYTHING
         return _selection(tuple(events), None if header is None else tuple(header))
@@ -51,9 +50,9 @@ def _selection(events: tuple[str, ...], own: tuple[str, ...] | None) -> Selectio
 
 @dataclass(frozen=True, slots=True)
 class StreamSlice(Generic[StreamT_co]):
-    """Consecutive events of a stream, with the stream as it was when they were read.
+    """Consecutive events of a stream, and the stream at the time of the read.
 
-    `is_end_of_stream` says that no event follows in the direction of the read.
+    `is_end_of_stream`: no event follows in the direction of the read.
     """
 
     stream: StreamT_co
@@ -62,7 +61,7 @@ class StreamSlice(Generic[StreamT_co]):
 
     @property
     def has_events(self) -> bool:
-        """Whether there is an event in the slice."""
+        """Whether the slice has an event."""
         return bool(self.events)
 
 
@@ -70,8 +69,8 @@ class StreamSlice(Generic[StreamT_co]):
 class StreamWriteResult(Generic[StreamT_co]):
     """A stream after a write, the events with their versions, and the included rows with their ETags.
 
-    `repeated` says that an idempotent write found its events stored: the stream is as it is now then, which may be
-    further on, and there are no includes.
+    `repeated`: an idempotent write found its events stored. The stream may then have later ones, and `includes` is
+    empty.
     """
 
     stream: StreamT_co
@@ -81,7 +80,7 @@ class StreamWriteResult(Generic[StreamT_co]):
 
 
 async def read_rows(partition: Partition, first: str, last: str, select: Sequence[str] | None) -> list[Row]:
-    """Read the rows between two keys, both included. One request for each page of them."""
+    """Read the rows between two keys, inclusive. One request for each page."""
     query = partial(partition.table.query, partition.key, first, last, select=select)
     found = [page.rows async for page in pages(query)]
     rows = list(chain.from_iterable(found))
@@ -91,16 +90,16 @@ async def read_rows(partition: Partition, first: str, last: str, select: Sequenc
 
 
 async def read_header(blank: StreamT) -> StreamT | None:
-    """Read the header of a stream, None when there is no stream. Raises `StreamDeletedError`."""
+    """Read the header of a stream; None if the stream does not exist. Raises `StreamDeletedError`."""
     partition = blank.partition
     row = await partition.table.get(partition.key, partition.header)
     return None if row is None else stream_read(blank, row, EVERYTHING)
 
 
 async def with_watermark(stream: StreamT) -> StreamT:
-    """Return a stream value that knows its low watermark, which is needed to replace a header or to cut events.
+    """Return the stream with its low watermark, needed to replace a header or to truncate.
 
-    One request when the value was restored without it. Raises `ConcurrencyConflictError` when the header has changed.
+    One request if the value was restored without it. Raises `ConcurrencyConflictError` if the header has changed.
     """
     if stream.first_version:
         return stream
@@ -111,7 +110,7 @@ async def with_watermark(stream: StreamT) -> StreamT:
 
 
 def stream_read(blank: StreamT, row: Row, selection: Selection) -> StreamT:
-    """Return the stream whose header was read. Raises `StreamDeletedError` when it is a tombstone."""
+    """Return the stream with this header. Raises `StreamDeletedError` for a tombstone."""
     if header.is_tombstone(row):
         raise errors.StreamDeletedError(str(blank.partition))
     version, first_version = header.versions_of(row)
@@ -148,7 +147,7 @@ async def read_ids(partition: Partition) -> list[tuple[int, str]]:
 def events_in(
     partition: Partition, rows: Iterable[Row], first: int, last: int, selection: Selection
 ) -> tuple[RecordedEvent, ...]:
-    """Return the events `first` to `last` that are among the rows, up to the first that is missing there."""
+    """Return the events `first` to `last` among the rows, up to the first gap."""
     events: list[RecordedEvent] = []
     expected = first
     names = selection.events
@@ -168,13 +167,13 @@ READ_ATTEMPTS = 8
 
 
 class _ChangedMeanwhileError(Exception):
-    """Raised within a read that has to start again, with the header's ETag and the event that it promised."""
+    """Raised to restart a read, with the header's ETag and the missing version."""
 
 
 def _repeated(
     read: Callable[Concatenate[ReaderT, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[ReaderT, P], Coroutine[Any, Any, T]]:
-    """Let a read start again, after a pause, when the stream changed meanwhile."""
+    """Restart a read, after a pause, if the stream changed meanwhile."""
 
     @wraps(read)
     async def repeated(self: ReaderT, /, *args: P.args, **named: P.kwargs) -> T:
@@ -198,7 +197,7 @@ def _repeated(
 
 @dataclass(frozen=True, slots=True)
 class Reader(Generic[StreamT]):
-    """Reads one stream, given as a transient value, and of each row what is selected; of events their ids if `ids`."""
+    """Reads one stream, given as a transient value."""
 
     blank: StreamT
     selection: Selection
@@ -206,7 +205,7 @@ class Reader(Generic[StreamT]):
 
     @_repeated
     async def forwards(self, start_version: int, slice_size: int | None) -> StreamSlice[StreamT] | None:
-        """Read events from a version on, None when there is no stream."""
+        """Read events from a version on; None if the stream does not exist."""
         _check(start_version, slice_size)
         partition, selection = self.blank.partition, self.selection
         size = header.MAX_VERSION if slice_size is None else slice_size
@@ -228,7 +227,7 @@ class Reader(Generic[StreamT]):
 
     @_repeated
     async def with_rows(self, last: str) -> tuple[StreamT, tuple[Row, ...]] | None:
-        """Read the header and the rows behind it up to a row key, None when there is no stream."""
+        """Read the header and the rows after it up to a row key; None if the stream does not exist."""
         partition, select = self.blank.partition, self.selection.query
         query = partial(partition.table.query, partition.key, partition.header, last, select=select)
         found = [page.rows async for page in pages(query)]
@@ -247,7 +246,7 @@ class Reader(Generic[StreamT]):
     async def backwards(
         self, start_version: int | None, slice_size: int | None
     ) -> StreamSlice[StreamT] | None:
-        """Read events from a version, or the newest, down; None when there is no stream."""
+        """Read events from a version, or the newest, down; None if the stream does not exist."""
         _check(start_version, slice_size)
         partition, selection = self.blank.partition, self.selection
         query = None if selection.events is None else (*HEADER_NAMES, *sorted(selection.header or ()))
@@ -263,7 +262,7 @@ class Reader(Generic[StreamT]):
         return StreamSlice(stream, await self._with_ids(events[::-1]), first <= stream.first_version)
 
     async def events(self, stream: header.StreamValue, first: int, last: int) -> tuple[RecordedEvent, ...]:
-        """Read some events of a stream that was read before. Raises `StreamTruncatedError`."""
+        """Read events of a known stream. Raises `StreamTruncatedError`."""
         if first < stream.first_version:
             raise StreamTruncatedError(str(stream.partition), first)
         events = await self._read(stream, first, last)
@@ -272,7 +271,7 @@ class Reader(Generic[StreamT]):
         return events
 
     async def one_by_one(self, start_version: int) -> AsyncIterator[RecordedEvent]:
-        """Yield the events that the stream has now, page by page. Raises `StreamTruncatedError`."""
+        """Yield the current events of the stream, page by page. Raises `StreamTruncatedError`."""
         # The header takes a row of the first page.
         found = await self.forwards(start_version, PAGE_SIZE - 1)
         if found is None:
@@ -286,14 +285,14 @@ class Reader(Generic[StreamT]):
                 yield event
 
     async def _promised(self, stream: header.StreamValue, first: int, last: int) -> tuple[RecordedEvent, ...]:
-        """Read events that the header says are there."""
+        """Read events that the header promises."""
         events = await self._read(stream, first, last)
         if len(events) <= last - first:
             raise _ChangedMeanwhileError(stream.etag, first + len(events))
         return events
 
     async def _read(self, stream: header.StreamValue, first: int, last: int) -> tuple[RecordedEvent, ...]:
-        """Read events, up to the first that is not there."""
+        """Read events, up to the first gap."""
         partition, selection = stream.partition, self.selection
         rows = await read_rows(partition, partition.event(first), partition.event(last), selection.query)
         return events_in(partition, rows, first, last, selection)

@@ -1,8 +1,7 @@
 """A stream of events: one header row and one row for each event, all in one partition.
 
-Every change of a stream is one transaction that begins with its header, under the header's ETag: of two
-writers that hold the same stream value one succeeds, and the other gets a `ConcurrencyConflictError`.
-After any conflict, and after a `StoreUnavailableError` whose outcome is unknown, read the stream again.
+Every change is one transaction conditional on the header's ETag, so of two concurrent writers one gets a
+`ConcurrencyConflictError`. After a conflict, or an error with an unknown outcome, read the stream again.
 """
 
 from __future__ import annotations
@@ -32,15 +31,14 @@ T = TypeVar("T")
 
 
 class Stream(StreamValue):
-    """What is known of a stream, with the verbs that read and change streams.
+    """A stream as it was last read or written, with the methods that read and change streams.
 
-    Each verb takes such a value, or a `Partition`, and gives back a new one. Without an ETag it is *transient*: not
-    written yet. Every verb that meets a stream which was deleted raises `StreamDeletedError`, or
-    `ConcurrencyConflictError` when it did not read the header.
+    Methods take a stream or a `Partition` and return a new value. A stream without an ETag is *transient*: not written
+    yet. All raise `StreamDeletedError` for a deleted stream, or `ConcurrencyConflictError` if they do not read the
+    header.
 
-    To restore a value that was kept elsewhere, give its parts to the constructor: partition, ETag and version, and what
-    else is known. Nothing is read for that, and a write keeps what is not known. To set properties or to truncate takes
-    one request more when `first_version` was not given.
+    To restore a stream from values kept elsewhere, construct it from partition, ETag and version. Properties that are
+    not given are kept by a write. Without `first_version`, `set_properties` and `truncate` cost one request more.
     """
 
     __slots__ = ()
@@ -52,41 +50,37 @@ class Stream(StreamValue):
         properties: Mapping[str, Value | None] | None = None,
         includes: Iterable[Include] = (),
     ) -> Stream:
-        """Make a stream without events. One request. `includes` are changed in the same transaction.
+        """Create a stream without events. One request.
 
-        Raises `ConcurrencyConflictError` when the stream is there already, or was deleted.
+        Raises `ConcurrencyConflictError` if the stream exists or was deleted.
         """
         return await writing.set_properties(cls(partition), stream_properties(properties or {}), includes)
 
     @classmethod
     async def open(cls, partition: Partition) -> Stream:
-        """Read the header of a stream. One request.
-
-        Raises `StreamNotFoundError`.
-        """
+        """Read the header of a stream. One request. Raises `StreamNotFoundError`."""
         return _found(await cls.try_open(partition), partition)
 
     @classmethod
     async def try_open(cls, partition: Partition) -> Stream | None:
-        """Read the header of a stream, None when there is no stream. One request."""
+        """Read the header of a stream; None if the stream does not exist. One request."""
         return await reading.read_header(cls(partition))
 
     @classmethod
     async def try_open_with(
         cls, partition: Partition, last: str, *, select: Sequence[str], header: Sequence[str]
     ) -> tuple[Stream, tuple[Row, ...]] | None:
-        """Read the header and the caller's own rows behind it, up to the row key `last`; None without a stream.
+        """Read the header and included rows with keys between it and `last`; None if the stream does not exist.
 
-        Included rows whose keys sort between `SS-HEAD` and `SS-SE-` are read together with the header that way, and
-        no event is. `header` names the stream's properties to read and `select` those of the rows. One request for each
-        1,000 rows, and one more when the read took several pages. Raises `ConcurrencyConflictError` when the stream
-        changed each time.
+        Reads no events, as long as `last` sorts before `SS-SE-`. `header` names the properties to read of the stream,
+        `select` those of the rows. One request for each 1,000 rows, and one more if there are several pages. Raises
+        `ConcurrencyConflictError` if the stream changed during every attempt.
         """
         return await reading.Reader(cls(partition), reading.Selection.of(select, header)).with_rows(last)
 
     @classmethod
     async def exists(cls, partition: Partition) -> bool:
-        """Return whether there is a stream, and it was not deleted. One request."""
+        """Return whether the stream exists and was not deleted. One request."""
         rows = await reading.read_rows(partition, partition.header, partition.header, HEADER_NAMES)
         return any(map(is_header, rows))
 
@@ -100,20 +94,19 @@ class Stream(StreamValue):
         includes: Iterable[Include] = (),
         idempotent: bool = False,
     ) -> reading.StreamWriteResult[Stream]:
-        """Append events, in one transaction with their includes and, if given, new stream properties.
+        """Append events in one transaction with their includes and, if given, new stream properties.
 
-        `target` is a stream value, or a partition with the version that its stream is expected to have; 0
-        means that it must not exist. One request; a partition with another expectation than 0 costs one more, and
-        with `ExpectedVersion.ANY` or `EXISTS` two more for each conflict.
+        `target` is a stream, or a partition with its expected version (0: the stream does not exist). One request; one
+        more for a partition with another expectation than 0, and two for each conflict with `ExpectedVersion.ANY` or
+        `EXISTS`.
 
-        An `idempotent` write may be repeated: if the same events, all of them with ids, stand already in the versions
-        where they would be written, to the byte, they are the result. It needs to look only when the write was refused
-        or its answer was lost: two requests and one for each event. The events of a stream are compared, not what
-        was written with them.
+        With `idempotent=True` the write may be repeated: events that are already stored at these versions, byte for
+        byte, are the result. All events need ids. The lookup happens only after a conflict or an unknown outcome, and
+        costs two requests and one for each event. Included rows are not compared.
 
-        Raises `ConcurrencyConflictError` when the stream is not the one expected, else
-        `DuplicateEventError` when an event's id is known, else `IncludeConflictError`;
-        `PayloadTooLargeError` before any I/O. Nothing is written then.
+        Raises `PayloadTooLargeError` before any I/O, `ConcurrencyConflictError` for an unexpected version,
+        `DuplicateEventError` for an id in use, and `IncludeConflictError` for an included row, in this order. Nothing
+        is written then.
         """
         stream, expected = _position(target, expected_version)
         write = writing.append_once if idempotent else writing.append
@@ -129,13 +122,13 @@ class Stream(StreamValue):
         properties: Mapping[str, Value | None] | None = None,
         idempotent: bool = False,
     ) -> reading.StreamWriteResult[Stream]:
-        """Append events that may be too many for one transaction, in few of them.
+        """Append more events than fit one transaction, in as few as possible.
 
-        Each part is atomic, all together are not. The last one sets the properties, if they are given. Every part is
-        checked before the first is sent. One request for each part, and those of `write` for the first.
+        Each transaction is atomic, the whole write is not. The last one sets the properties. All are checked before the
+        first is sent. One request for each transaction, plus those of `write` for the first.
 
-        Raises what `write` raises when nothing is stored, and `PartialWriteError`, which says how many events are, when
-        something is or may be. An `idempotent` write that is repeated after that continues where it stopped.
+        Raises `PartialWriteError` if some events are or may be stored, otherwise as `write`. Repeating an `idempotent`
+        write continues where it stopped.
         """
         stream, expected = _position(target, expected_version)
         own = None if properties is None else stream_properties(properties)
@@ -145,9 +138,9 @@ class Stream(StreamValue):
     async def set_properties(
         cls, stream: Stream, properties: Mapping[str, Value | None], includes: Iterable[Include] = ()
     ) -> Stream:
-        """Replace all properties of a stream. One request. `includes` are changed in the same transaction.
+        """Replace all properties of a stream, and change `includes` in the same transaction. One request.
 
-        Raises `ConcurrencyConflictError` when the stream was changed, `ValueError` when it is transient.
+        Raises `ConcurrencyConflictError` if the stream has changed, and `ValueError` for a transient one.
         """
         if stream.etag is None:
             raise ValueError("The stream is transient: provision or write it before its properties are set.")
@@ -165,10 +158,7 @@ class Stream(StreamValue):
         header: Sequence[str] | None = None,
         ids: bool = False,
     ) -> reading.StreamSlice[Stream]:
-        """Read a stream's header and its events from a version on. Raises `StreamNotFoundError`.
-
-        See `try_read`.
-        """
+        """Read header and events from a version on, as `try_read`. Raises `StreamNotFoundError`."""
         found = await cls.try_read(
             partition, start_version, slice_size, select=select, header=header, ids=ids
         )
@@ -185,16 +175,14 @@ class Stream(StreamValue):
         header: Sequence[str] | None = None,
         ids: bool = False,
     ) -> reading.StreamSlice[Stream] | None:
-        """Read a stream's header and its events from a version on, None when there is no stream.
+        """Read header and events from a version on; None if the stream does not exist.
 
-        `slice_size` limits how many events are read: all by default. `select` names the event properties to
-        read and `header` the stream's own ones; with `select` alone none of the stream's own are read.
-        Events below the low watermark are not there. With `ids` the events have their ids, which are in rows of their
-        own: one more request for each 1,000 ids of the stream.
+        `slice_size` limits the number of events. `select` names the event properties to read and `header` those of the
+        stream; with `select` alone, no stream properties are read. Events below the low watermark are absent.
+        `ids=True` reads the ids of the events too, at one request for each 1,000 ids of the stream.
 
-        From version 1 on it takes one request for each 1,000 rows, from a later version on one more. Events that are
-        appended meanwhile are not given. Raises `ConcurrencyConflictError` when events were cut away meanwhile each
-        time that it was read.
+        Costs one request for each 1,000 rows, and one more from a later version than 1. Events appended meanwhile are
+        not returned. Raises `ConcurrencyConflictError` if the stream was truncated during every attempt.
         """
         reader = reading.Reader(cls(partition), reading.Selection.of(select, header), ids)
         return await reader.forwards(start_version, slice_size)
@@ -210,10 +198,9 @@ class Stream(StreamValue):
         header: Sequence[str] | None = None,
         ids: bool = False,
     ) -> reading.StreamSlice[Stream]:
-        """Read a stream's header and its events from a version down, None for the newest; the newest comes first.
+        """Read header and events from a version down, newest first; from the newest by default.
 
-        Two requests, and one more for each further 1,000 events. Raises `StreamNotFoundError`; otherwise like
-        `try_read`.
+        Two requests, and one more for each further 1,000 events. Otherwise as `read`.
         """
         reader = reading.Reader(cls(partition), reading.Selection.of(select, header), ids)
         return _found(await reader.backwards(start_version, slice_size), partition)
@@ -228,7 +215,7 @@ class Stream(StreamValue):
         header: Sequence[str] | None = None,
         ids: bool = False,
     ) -> reading.StreamSlice[Stream]:
-        """Read a stream's header and its last events, the oldest of them first. Like `read_backwards`."""
+        """Read header and the last events, oldest first. Costs and raises as `read_backwards`."""
         found = await cls.read_backwards(partition, None, count, select=select, header=header, ids=ids)
         return reading.StreamSlice(found.stream, found.events[::-1], is_end_of_stream=True)
 
@@ -236,10 +223,10 @@ class Stream(StreamValue):
     async def iterate(
         cls, partition: Partition, start_version: int = 1, *, select: Sequence[str] | None = None
     ) -> AsyncIterator[RecordedEvent]:
-        """Yield the events of a stream one by one, up to the version that it has at the beginning.
+        """Yield the events up to the version that the stream has at the start, holding one page at a time.
 
-        Holds a page of them at a time. One request for each 1,000 events; from a later version than 1 on, one more.
-        Raises `StreamNotFoundError`, and `StreamTruncatedError` when events are cut away that would come next.
+        One request for each 1,000 events, and one more from a later version than 1. Raises `StreamNotFoundError`, and
+        `StreamTruncatedError` if the next events are truncated meanwhile.
         """
         reader = reading.Reader(cls(partition), reading.Selection.of(select, None))
         async for event in reader.one_by_one(start_version):
@@ -249,10 +236,9 @@ class Stream(StreamValue):
     async def read_events(
         cls, stream: Stream, first: int, last: int, *, select: Sequence[str] | None = None
     ) -> tuple[RecordedEvent, ...]:
-        """Read the events `first` to `last`, both included, of a stream that was read before.
+        """Read the events `first` to `last`, inclusive, of a known stream, without its header.
 
-        One request for each 1,000 events; the header is not read. Raises `StreamTruncatedError` when one of
-        the events has been cut away.
+        One request for each 1,000 events. Raises `StreamTruncatedError` if one of the events was truncated.
         """
         if not 1 <= first <= last <= stream.version:
             raise ValueError(f"The events {first} to {last} of a stream with {stream.version} are asked for.")
@@ -267,14 +253,13 @@ class Stream(StreamValue):
         includes: Iterable[Include] = (),
         rows: writing.CutRows | None = None,
     ) -> Stream:
-        """Cut away all events before `first_version`, and if given replace the stream's properties.
+        """Delete all events before `first_version`, and replace the stream's properties if given.
 
-        The first transaction moves the low watermark, and only then, or with it, events are deleted: after a
-        crash they count as cut, and truncating again deletes what is left of them. Two requests and one more
-        for each 99 rows. Ids of cut events are forgotten. `includes` are changed with the first transaction.
-        `rows`, if `eventstore.writing.rows_to_cut` has read them, save the two requests.
+        The first transaction moves the low watermark and changes the `includes`, so a crash leaves a readable stream;
+        truncating again deletes the rest. Ids of deleted events are forgotten. Two requests, saved by `rows` from
+        `eventstore.writing.rows_to_cut`, and one for each 99 rows.
 
-        Raises `ConcurrencyConflictError` when the stream was changed before or meanwhile.
+        Raises `ConcurrencyConflictError` if the stream has changed.
         """
         own = None if properties is None else stream_properties(properties)
         return await writing.truncate(stream, first_version, own, writing.all_includes((), includes), rows)
@@ -283,10 +268,10 @@ class Stream(StreamValue):
     async def delete(cls, target: Stream | Partition) -> None:
         """Delete a stream: its events, their ids and its properties. Included rows stay.
 
-        The header stays as a tombstone, so that the place is never used again and whoever holds the stream gets a
-        conflict. Given a partition, the stream is deleted as it is, and a deletion that was broken off is finished.
-        Two requests, one for each 99 rows, and one more for a partition. Raises
-        `ConcurrencyConflictError` when the stream was changed before or meanwhile, and `StreamNotFoundError`.
+        The header becomes a tombstone, so the partition is never used again and holders of the stream get a conflict.
+        For a partition, the current stream is deleted, and an interrupted deletion completed. Two requests, one for
+        each 99 rows, one more for a partition. Raises `ConcurrencyConflictError` if the stream has changed, and
+        `StreamNotFoundError`.
         """
         if isinstance(target, Stream) and target.etag is None:
             raise ValueError("The stream is transient: there is nothing to delete.")
@@ -302,7 +287,7 @@ def _found(value: T | None, partition: Partition) -> T:
 def _position(
     target: Stream | Partition, expected_version: int | writing.ExpectedVersion | None
 ) -> tuple[Stream, int | writing.ExpectedVersion | None]:
-    """Return where a write goes, and what is expected to be there; None for a stream value."""
+    """Return the stream to write to and its expected version, None for a stream value."""
     if isinstance(target, Stream):
         if expected_version is not None:
             raise ValueError("A stream value has its version; an expected version goes with a partition.")
@@ -324,9 +309,9 @@ _MOST_SAMPLES = 8192
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """The partition keys that begin with `prefix`, from `first` on and before `before`; "" and None leave an end open.
+    """The partition keys that begin with `prefix`, from `first` on and before `before`; "" and None are unbounded.
 
-    Of the ranges that `split_streams` gives, each key with the prefix is in exactly one, also a key that is new.
+    The ranges of `split_streams` contain each key with the prefix exactly once, new keys included.
     """
 
     prefix: str = ""
@@ -337,11 +322,10 @@ class KeyRange:
 async def list_streams(
     table: Table, keys: KeyRange | str = "", *, header: Sequence[str] | None = None
 ) -> AsyncIterator[Stream]:
-    """Yield the streams of a table, those of a range or with a prefix, in the order of their keys.
+    """Yield the streams of a table within a range or with a prefix, ordered by key (in any order in Cosmos DB).
 
-    Cosmos DB gives them in any order. `header` names the stream properties to read, None for all. Deleted streams are
-    left out, and streams of virtual partitions, which have no row that could be asked for by one row key; one that is
-    made or deleted meanwhile is listed or not. One request for each 1,000 streams.
+    `header` names the stream properties to read, None for all. Deleted streams and streams of virtual partitions are
+    omitted; one created or deleted meanwhile may be. One request for each 1,000 streams.
     """
     selection = reading.EVERYTHING if header is None else reading.Selection.of((), header)
     keys = KeyRange(keys) if isinstance(keys, str) else keys
@@ -351,17 +335,17 @@ async def list_streams(
 
 
 async def split_streams(table: Table, parts: int, prefix: str = "") -> list[KeyRange]:
-    """Split the streams with a prefix into at most so many ranges, about equal in number, to be listed apart.
+    """Split the streams with a prefix into at most `parts` ranges of about equal size.
 
-    Reads all keys with that prefix, and no properties: one request for each 1,000 streams.
+    Reads keys only. One request for each 1,000 streams.
     """
     return await split_keys(_stream_keys(table, prefix), parts, prefix)
 
 
 async def split_keys(keys: AsyncIterable[str], parts: int, prefix: str = "") -> list[KeyRange]:
-    """Split partition keys with a prefix, in any order, into at most so many ranges, about equal in number.
+    """Split partition keys, given in any order, into at most `parts` ranges of about equal size.
 
-    Holds a sample of the keys: 64 for each range.
+    Holds a sample of 64 keys for each range.
     """
     if parts < 1:
         raise ValueError(f"Streams are split into at least one range, not into {parts}.")
@@ -370,10 +354,9 @@ async def split_keys(keys: AsyncIterable[str], parts: int, prefix: str = "") -> 
 
 
 async def count_and_split(table: Table, parts: int, most: int) -> tuple[int, list[KeyRange]]:
-    """Return how many streams a table has, and ranges of about `most` of them, or `parts` if those are more.
+    """Return the number of streams of a table, and ranges of about `most` streams each, at least `parts`.
 
-    Of a table with very many streams, ranges have more of them: there are a few thousand ranges. The price is that of
-    `split_streams`.
+    Costs as much as `split_streams`. There are a few thousand ranges at most, which are larger then.
     """
     limit = max(parts * _SAMPLES_OF_A_PART, _MOST_SAMPLES)
     count, sample = await _sample(_stream_keys(table, ""), limit)
@@ -387,7 +370,7 @@ async def _stream_keys(table: Table, prefix: str) -> AsyncIterator[str]:
 
 
 async def _sample(keys: AsyncIterable[str], limit: int) -> tuple[int, list[str]]:
-    """Return the number of keys, and every first, second, fourth ... of them: up to an even limit of them."""
+    """Return the number of keys and an evenly spaced sample of at most `limit` keys, an even number."""
     sample: list[str] = []
     count, stride = 0, 1
     async for key in keys:
@@ -401,7 +384,7 @@ async def _sample(keys: AsyncIterable[str], limit: int) -> tuple[int, list[str]]
 
 
 def _ranges(sample: list[str], parts: int, prefix: str) -> list[KeyRange]:
-    """Return at most so many ranges, each with about as many of the keys."""
+    """Return at most `parts` ranges with about as many keys each."""
     # Ranges are promised for ASCII keys only, and Cosmos DB gives keys in any order.
     keys = sorted((key for key in sample if key.isascii()), key=escape)
     places = {number * len(keys) // parts for number in range(1, parts)} - {0}
@@ -413,7 +396,7 @@ def _ranges(sample: list[str], parts: int, prefix: str) -> list[KeyRange]:
 def read_headers(
     table: Table, keys: KeyRange, select: Sequence[str] | None, substitute: Substitute | None = None
 ) -> AsyncIterator[Row]:
-    """Yield the rows with the key of a header, those of deleted streams among them. One request for each 1,000."""
+    """Yield the header rows in a range, tombstones included. One request for each 1,000."""
     return read_range(table, HEADER, keys, select, substitute)
 
 
@@ -424,7 +407,7 @@ async def read_range(
     select: Sequence[str] | None = None,
     substitute: Substitute | None = None,
 ) -> AsyncIterator[Row]:
-    """Yield the rows with this row key in a range of partitions, with None all rows. One request for each 1,000."""
+    """Yield the rows with a row key in a range of partitions, or all rows for None. One request for each 1,000."""
     first = keys.first or keys.prefix
     last = _bound_after(keys.prefix) if keys.before is None else keys.before
     async for page in pages(partial(table.scan, row_key, first, last, select=select), substitute):
@@ -435,7 +418,7 @@ async def read_range(
 
 
 def _bound_after(prefix: str) -> str | None:
-    """Return a key after all those with a prefix, whatever they hold behind it; None for the end of all keys."""
+    """Return a key that sorts after all keys with a prefix; None if there is none."""
     for end in range(len(prefix), 0, -1):
         place = PLAIN_CHARACTERS.find(prefix[end - 1])
         if 0 <= place < len(PLAIN_CHARACTERS) - 1:

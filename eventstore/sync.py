@@ -1,4 +1,4 @@
-"""The event store for code that does not await: scripts, notebooks, the interpreter's prompt.
+"""The event store for blocking code: scripts, notebooks, the interactive interpreter.
 
     with BlockingStore("sqlite:///orders.db") as store:
         order = Partition(store.table("orders"), "order-7")
@@ -6,8 +6,7 @@
         for event in store.iterate(order):
             print(event.version, event.properties)
 
-Each verb is that of `Stream`, and waits for the result. It works within a running event loop too, as in a
-notebook.
+The methods are those of `Stream`. They work within a running event loop too, as in a notebook.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ def _iterating(verb: Callable[P, AsyncIterator[T]]) -> Callable[Concatenate[Bloc
 
 
 class BlockingStore:
-    """A store whose verbs return when they are done. Close it, or use it in a `with` statement.
+    """A store with blocking methods. Close it, or use it in a `with` statement.
 
-    `run` waits for any other coroutine, `give` for what an asynchronous iterator gives.
+    `run` waits for any other coroutine; `give` iterates over any asynchronous iterator.
     """
 
     provision = _blocking(Stream.provision)
@@ -90,14 +89,14 @@ class BlockingStore:
         return self._store.url
 
     def table(self, name: str, *, make: bool = True) -> Table:
-        """Open a table, and make it when it is not there: what a `Partition` is made with.
+        """Open a table for a `Partition`, and create it unless it exists.
 
-        With `make=False` nothing is written: raises `TableNotFoundError` when it is not there.
+        With `make=False` nothing is written; raises `TableNotFoundError` if the table does not exist.
         """
         return self.run(self._store.table(name, make=make))
 
     def close(self) -> None:
-        """Release connections and files, and end the thread that waited for the network."""
+        """Release connections and files, and end the network thread."""
         self.run(self._store.close())
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -105,7 +104,7 @@ class BlockingStore:
             self._loop.close()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Wait for a coroutine that awaits nothing but this store; cancel it when the wait is interrupted."""
+        """Run a coroutine that awaits only this store; cancel it if the wait is interrupted."""
         if self._loop is None:
             return drive(coroutine)
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
@@ -116,7 +115,7 @@ class BlockingStore:
             raise
 
     def give(self, items: AsyncIterator[T]) -> Iterator[T]:
-        """Iterate over an async iterator that awaits nothing but this store."""
+        """Iterate over an asynchronous iterator that awaits only this store."""
         while True:
             try:
                 yield self.run(_next(items))

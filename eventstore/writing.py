@@ -1,7 +1,7 @@
-"""Appending events to a stream: one transaction, on the version that the caller expects, or several in turn.
+"""Appends events, truncates and deletes streams.
 
-A write that cannot fit is refused before any I/O. An idempotent write that was refused, or whose answer was lost, looks
-for its own events in the stream: the same ids in the same versions, and the same bytes.
+A write that exceeds a limit is refused before any I/O. An idempotent write that was refused, or whose outcome is
+unknown, looks for its own events: the same ids at the same versions with the same bytes.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _STREAM_ROW = re.compile(r"(.*\|)?SS-(HEAD$|SE-|UID-)", re.DOTALL)
 
 
 class ExpectedVersion(Enum):
-    """What a stream is expected to be when no version is given.
+    """The expected state of a stream, if not a version.
 
-    `ANY`: anything, present or not; costs a request to see. `EXISTS`: present. `EMPTY`: present, without
-    events. `NO_STREAM`: absent, the same as version 0.
+    `ANY`: whether it exists or not; costs one request. `EXISTS`: it exists. `EMPTY`: it exists without events.
+    `NO_STREAM`: it does not exist, as version 0.
     """
 
     ANY = "any"
@@ -38,7 +38,7 @@ class ExpectedVersion(Enum):
 
     @property
     def is_open(self) -> bool:
-        """Whether writes of others do not matter, so that a write which conflicts with them is retried."""
+        """Whether concurrent writes are acceptable, so that a conflict is retried."""
         return self in (ExpectedVersion.ANY, ExpectedVersion.EXISTS)
 
 
@@ -48,7 +48,7 @@ Expected = int | ExpectedVersion | None
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What one write adds to a stream: events, changes of other rows, and new properties if they are given."""
+    """The content of one write: events, included rows, and new properties if given."""
 
     events: Sequence[EventData]
     includes: tuple[Include, ...]
@@ -63,7 +63,7 @@ class Draft:
         includes: Iterable[Include] = (),
         properties: Mapping[str, Value | None] | None = None,
     ) -> Draft:
-        """Take what a caller gives. Raises `ValueError` when it cannot be one write."""
+        """Validate a caller's arguments. Raises `ValueError` or `TypeError`."""
         if not events:
             raise ValueError("A write needs at least one event.")
         for event in events:
@@ -76,9 +76,9 @@ class Draft:
         return cls(events, all_includes(events, includes), own)
 
     def operations(self, stream: StreamValue) -> list[Operation]:
-        """Return the transaction that writes to a stream: header, events with their ids, included rows.
+        """Return the transaction of the write: header, events with their ids, included rows.
 
-        Raises `DuplicateEventError` when two of the events have one id.
+        Raises `DuplicateEventError` if two of the events have the same id.
         """
         version = stream.version
         head = header.header_operation(stream, version + len(self.events), self.properties, keep=self.keep)
@@ -87,7 +87,7 @@ class Draft:
 
 
 def _event_operations(partition: Partition, version: int, events: Sequence[EventData]) -> list[Operation]:
-    """Return the inserts of events after a version: each event, and its id right after it."""
+    """Return the inserts of events after a version, each followed by that of its id."""
     operations: list[Operation] = []
     ids: set[str] = set()
     for event in events:
@@ -106,7 +106,7 @@ def _event_operations(partition: Partition, version: int, events: Sequence[Event
 def all_includes(events: Sequence[EventData], includes: Iterable[Include]) -> tuple[Include, ...]:
     """Return the includes of the events and of the whole write, one for each row.
 
-    Raises `ValueError` for a row of a stream: those are changed by writing to the stream only.
+    Raises `ValueError` for a row that belongs to a stream.
     """
     given = [include for event in events for include in event.includes]
     given.extend(includes)
@@ -119,7 +119,7 @@ def all_includes(events: Sequence[EventData], includes: Iterable[Include]) -> tu
 
 
 async def transact(partition: Partition, operations: Sequence[Operation]) -> tuple[str, ...]:
-    """Carry out the operations; translate a refusal to what it means for the stream."""
+    """Run the operations, and translate a refusal into the stream's terms."""
     try:
         return await partition.table.transact(partition.key, operations)
     except errors.RowError as error:
@@ -134,7 +134,7 @@ async def transact(partition: Partition, operations: Sequence[Operation]) -> tup
 
 
 async def set_properties(stream: StreamT, own: Properties, includes: Iterable[Include]) -> StreamT:
-    """Write the header of a stream, of a transient one for the first time."""
+    """Write the header of a stream."""
     head = header.header_operation(stream, stream.version, own)
     included = [include.operation() for include in all_includes((), includes)]
     (etag, *_) = await transact(stream.partition, [head, *included])
@@ -142,7 +142,7 @@ async def set_properties(stream: StreamT, own: Properties, includes: Iterable[In
 
 
 async def append(draft: Draft, target: StreamT, expected: Expected) -> StreamWriteResult[StreamT]:
-    """Write to a stream as it was read, or, given what is expected of it, as it is now.
+    """Write to a stream as it was read, or, with an expectation, as it is now.
 
     Raises `ConcurrencyConflictError`, else `DuplicateEventError`, else `IncludeConflictError`.
     """
@@ -181,9 +181,9 @@ async def _append_to(draft: Draft, stream: StreamT) -> StreamWriteResult[StreamT
 
 
 async def _expected_stream(blank: StreamT, expected: int | ExpectedVersion) -> StreamT:
-    """Return the stream to write to. Raises `ConcurrencyConflictError` when it is not as expected.
+    """Return the stream to write to. Raises `ConcurrencyConflictError` if it is not as expected.
 
-    Costs a request, unless the stream is expected to be absent: the write itself checks that.
+    One request, except for an absent stream, which the write itself checks.
     """
     if expected in (0, ExpectedVersion.NO_STREAM):
         return blank
@@ -205,9 +205,9 @@ async def _expected_stream(blank: StreamT, expected: int | ExpectedVersion) -> S
 
 
 async def append_once(draft: Draft, target: StreamT, expected: Expected) -> StreamWriteResult[StreamT]:
-    """Write unless the very same events, ids and bytes, are stored where they would be written.
+    """Write unless the same events, ids and bytes included, are stored at these versions.
 
-    A refused write, and one whose outcome is unknown, is looked up in the stream: two requests, and one for each event.
+    After a conflict or an unknown outcome: two requests and one for each event.
     """
     if any(event.id is None for event in draft.events):
         raise ValueError("An event without an id cannot be recognised: an idempotent write needs all ids.")
@@ -235,7 +235,7 @@ async def append_once(draft: Draft, target: StreamT, expected: Expected) -> Stre
 
 
 def _first_version(target: StreamValue, expected: Expected) -> int | None:
-    """Return the version that the first event is to have, None for any."""
+    """Return the version that the first event must have; None for any."""
     if expected is None:
         return target.version + 1
     if isinstance(expected, ExpectedVersion):
@@ -250,7 +250,7 @@ async def _version_of(partition: Partition, event: EventData) -> int | None:
 
 
 def same_values(stored: Properties, given: Properties) -> bool:
-    """Return whether properties are equal to the type and the bit, once given ones are as they are stored."""
+    """Return whether stored and given properties are equal in type and bits, after normalising the given ones."""
 
     def bits(value: Value) -> tuple[type, Value]:
         return type(value), struct.pack("<d", value) if isinstance(value, float) else value
@@ -269,9 +269,9 @@ async def append_in_parts(
     *,
     idempotent: bool,
 ) -> StreamWriteResult[StreamT]:
-    """Write one transaction after the other, the stream's new properties with the last one.
+    """Write several transactions in turn; the last sets the stream's properties.
 
-    Raises `PartialWriteError` when a part fails after others were stored, or fails with an unknown outcome.
+    Raises `PartialWriteError` if one fails after others were stored, or with an unknown outcome.
     """
     write = append_once if idempotent else append
     first = _first_version(target, expected)
@@ -303,9 +303,9 @@ async def append_in_parts(
 
 
 def _parts(events: Sequence[EventData], target: StreamValue, properties: Properties | None) -> list[Draft]:
-    """Return the writes, each of them checked and as long as possible.
+    """Return the checked writes, each as long as possible.
 
-    Where they are split depends only on what is given, not on what is stored: a write that is repeated is split alike.
+    The split depends only on the arguments, so a repeated write is split the same way.
     """
     key = target.partition.key
     _event_operations(target.partition, target.version, events)  # raises for an id in two parts
@@ -349,16 +349,16 @@ _MEASURED_AT_ONCE = 64
 
 @dataclass(frozen=True, slots=True)
 class CutRows:
-    """The rows that a truncation deletes, and how many bytes they take (`eventstore.limits.row_bytes`)."""
+    """The rows that a truncation deletes, and their size (`eventstore.limits.row_bytes`)."""
 
     row_keys: Sequence[str]
     bytes: int
 
 
 async def rows_to_cut(stream: StreamValue, first_version: int) -> CutRows:
-    """Read the rows that a truncation up to a version deletes, leftovers of an earlier one among them.
+    """Read the rows that a truncation would delete, including leftovers of an interrupted one.
 
-    They are read whole, some at a time. Two requests, and one more for each further 64 events.
+    Two requests, and one more for each further 64 events, which are read completely.
     """
     partition, last = stream.partition, first_version - 1
     row_keys: list[str] = []
@@ -373,9 +373,9 @@ async def rows_to_cut(stream: StreamValue, first_version: int) -> CutRows:
 
 
 async def _rows_below(partition: Partition, version: int) -> list[str]:
-    """Return the keys of the events before a version, and of their ids. Properties are not read.
+    """Return the keys of the events before a version and of their ids, including leftovers of a truncation.
 
-    Leftovers of an earlier truncation are among them. Two requests, and one more for each 1,000 rows.
+    Two requests, and one more for each 1,000 rows.
     """
     events = await _event_rows(partition, 1, version - 1, ())
     return [row.row_key for row in events] + await _ids_below(partition, version)
@@ -398,9 +398,9 @@ async def truncate(
     includes: Sequence[Include],
     rows: CutRows | None = None,
 ) -> StreamT:
-    """Cut away the events before a version, and return the stream as it is then.
+    """Delete the events before a version, and return the stream afterwards.
 
-    `rows` are those to delete, if they have been read.
+    `rows`, if already read, are the rows to delete.
     """
     partition, etag = stream.partition, stream.etag
     if etag is None:
@@ -430,7 +430,7 @@ async def truncate(
 async def delete(target: StreamValue) -> None:
     """Replace the header by a tombstone, and delete all events and ids.
 
-    A transient value stands for the stream as it is now, also one whose deletion was broken off.
+    A transient value means the current stream, even if its deletion was interrupted.
     """
     partition, etag, version, was_deleted = target.partition, target.etag, target.version, False
     if etag is None:
@@ -451,11 +451,10 @@ async def _delete(
     doomed: Sequence[str],
     included: Sequence[Operation] = (),
 ) -> str:
-    """Change the header and delete rows, 99 with each transaction; return the header's last ETag.
+    """Change the header and delete rows, 99 in each transaction. Return the header's last ETag.
 
-    The first transaction changes the header so that the events count as gone, and only then, or with it, rows are
-    deleted. After a crash the stream is right, and doing the same again deletes what is left. What is included is all
-    in the first transaction, and rows are deleted with it as far as there is room.
+    The first transaction marks the events as deleted and has all included operations. After a crash the stream is
+    readable, and repeating the call deletes the rest.
     """
     deletions = [Operation.delete(row_key) for row_key in doomed]
     room = _CHANGES - len(included)

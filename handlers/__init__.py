@@ -1,4 +1,4 @@
-"""The API for users: messages, states, handlers, apps and the context. Pure: no I/O and no clock.
+"""The public API: messages, states, handlers, apps and the context. Pure: no I/O and no clock.
 
 A handler is a class of pure methods, (state, message, context) -> next state:
 

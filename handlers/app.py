@@ -1,4 +1,4 @@
-"""The app: handlers that run together, validated when it is constructed."""
+"""The app: handlers that run together, validated by the constructor."""
 
 from __future__ import annotations
 
@@ -13,56 +13,59 @@ from handlers import handler
 from handlers.codec import check_model
 from handlers.context import Context
 from handlers.errors import AppError, CodecError
-from handlers.handler import Handler, Handles, Method, Route, business_id_of, handler_name, mark_of
+from handlers.handler import Handler, HandlerMark, Method, Route, business_id_of, handler_name, mark_of
 from handlers.message import Message, State, StateCodec, message_aliases, message_name
 
 T = TypeVar("T")
 
 
 class Problems:
-    """Collects what is declared wrongly, so that all of it is said at once."""
+    """Collects errors, to report all of them at once."""
 
     def __init__(self) -> None:
         self._errors: list[AppError] = []
 
     @contextmanager
     def collected(self) -> Iterator[None]:
-        """Keep an `AppError` that is raised within."""
+        """Collect an `AppError` raised in the block."""
         try:
             yield
         except AppError as error:
             self._errors.append(error)
 
     def check(self) -> None:
-        """Raise one `AppError` for all that were kept."""
+        """Raise one `AppError` for all collected errors, if any."""
         sentences = dict.fromkeys(each for error in self._errors for each in error.args)
         if self._errors:
             raise AppError(*sentences) from self._errors[0].__cause__
 
 
-class Supervision:
-    """How a handler is called, and the validators of its messages: here as they are, in a worker under supervision."""
+class CallInterceptor:
+    """Wraps the calls of a handler and of its messages' validators.
+
+    This one adds nothing; `runtime.supervision` adds time limits.
+    """
 
     def method(self, method: Method) -> Method:
-        """Return a method to call in place of a handler's."""
+        """Return the method to call instead of a handler's."""
         return method
 
     def call(self, run: Callable[[], T], under_way: Callable[[], Context | None]) -> T:  # noqa: ARG002 - for others
-        """Return what `run` does, which calls the handler; `under_way` returns the context of the call it is in."""
+        """Return the result of `run`, which calls the handler. `under_way` returns the context of the current call."""
         return run()
 
     def parse(self, run: Callable[[], T], parsed: Sequence[object]) -> T:  # noqa: ARG002 - for others
-        """Return what `run` does, which parses messages, and adds each to `parsed`."""
+        """Return the result of `run`, which appends each message that it parses to `parsed`."""
         return run()
 
 
 class HandlerDefinition:
     """One handler of an app: its name, the codec of its state, and its routes by message name and alias.
 
-    `draw_key` is the secret of the table that it works on, if the draws of that are keyed.
+    `draw_key` is the secret of the handler's table if its draws are keyed.
     """
 
-    supervision = Supervision()
+    interceptor = CallInterceptor()
 
     def __init__(self, handler_type: type[Handler[Any]]) -> None:
         self.draw_key: bytes | None = None
@@ -92,7 +95,7 @@ class HandlerDefinition:
             ) from error
 
     def _find_routes(self, problems: Problems) -> dict[str, Route]:
-        """Return the routes by message name and alias, of the methods that have no problem."""
+        """Return the routes of the valid methods, by message name and alias."""
         found: dict[str, Route] = {}
         try:
             instance = self.handler_type()
@@ -121,7 +124,7 @@ class HandlerDefinition:
         return found
 
     def _add_route(
-        self, found: dict[str, Route], message_type: type[Message], mark: Handles, method: Method
+        self, found: dict[str, Route], message_type: type[Message], mark: HandlerMark, method: Method
     ) -> None:
         wire_path, kind = business_id_of(message_type, mark.by, method.__qualname__)
         name, path = message_name(message_type), tuple(mark.by.split("."))
@@ -144,10 +147,10 @@ class HandlerDefinition:
 class App:
     """Handlers that run together: `app = App(ShootingRange, LeaderBoard)`.
 
-    The `name` tells a table which app is its own, whatever becomes of the handlers; without one, their names do.
+    `name` identifies the app that owns a table, so that handlers may be renamed. Without one, handler names do.
 
-    Raises `AppError`, with a sentence for each problem that says what to write: duplicate names, methods with another
-    signature, business ids of unsupported types, mutable fields, and gaps between schema versions.
+    Raises `AppError` with a sentence for each problem: duplicate names, invalid method signatures, business ids of
+    unsupported types, mutable fields, and gaps between schema versions.
     """
 
     def __init__(self, *handlers: type[Handler[Any]], name: str | None = None) -> None:
@@ -164,17 +167,17 @@ class App:
             raise AppError("An App needs at least one handler: App(ShootingRange).")
 
     def routes(self, message_type: str) -> tuple[Route, ...]:
-        """Return the routes of a message type, by its name or an alias; empty when no handler takes it."""
+        """Return the routes of a message type, by its name or an alias; empty if no handler takes it."""
         found = (definition.routes.get(message_type) for definition in self.handlers.values())
         return tuple(route for route in found if route)
 
     @property
     def handler_types(self) -> tuple[type[Handler[Any]], ...]:
-        """The classes that it was made of."""
+        """The handler classes."""
         return tuple(definition.handler_type for definition in self.handlers.values())
 
     def keyed(self, draw_key: bytes | None) -> App:
-        """Return the app for a table with this secret, which goes into all draws; None for a table without one."""
+        """Return the app for a table whose draws are keyed with this secret, or for None, not keyed."""
         if draw_key == self.draw_key:
             return self
         return _made(type(self), self.handler_types, self.name, draw_key)
@@ -208,7 +211,7 @@ def _made(
 
 
 def _check_one_type(name: str, one: type[Message], other: type[Message]) -> None:
-    """Raise `AppError` when two types take messages of the same name."""
+    """Raise `AppError` if two types take messages of the same name."""
     if one is other:
         return
     if message_name(one) == message_name(other):
@@ -220,7 +223,7 @@ def _check_one_type(name: str, one: type[Message], other: type[Message]) -> None
 
 
 def _no_handler(given: object) -> str:
-    """Return what to write instead of something that is no handler class."""
+    """Return the error message for an argument that is not a handler class."""
     if isinstance(given, type):
         name = given.__name__
         return f"App takes handler classes, not the class {name}: write class {name}(Handler[SomeState])."

@@ -1,7 +1,7 @@
-"""The codec of messages and states: encodes models as JSON, to the same bytes on every machine.
+"""The codec of messages and states: models as JSON, with the same bytes on every machine.
 
-Every state and message that a handler gets was decoded from bytes, also the first time, so that a replay from stored
-bytes gets the same. Two states are equal when their bytes are.
+Handlers get only states and messages decoded from bytes, even the first time, so a replay from stored bytes gets the
+same. States are equal if their bytes are.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ INSTEAD = {
 
 
 def check_model(model_type: type[BaseModel]) -> None:
-    """Raise `AppError` when an instance of the model could be mutated, or hold data that is not stored."""
+    """Raise `AppError` if instances of the model could be mutated, or hold data that is not stored."""
     for model in _models(model_type, {}):
         name = model.__name__
         if not model.__pydantic_complete__ and not model.model_rebuild(raise_errors=False):
@@ -71,7 +71,7 @@ def check_model(model_type: type[BaseModel]) -> None:
 
 
 def check_defaults(model_type: type[BaseModel]) -> None:
-    """Raise `AppError` when a field of the model has a default_factory that may be nondeterministic."""
+    """Raise `AppError` if a field's default_factory may be nondeterministic."""
     for model in _models(model_type, {}):
         for name, field in model.model_fields.items():
             factory = field.default_factory
@@ -119,7 +119,7 @@ def _is_allowed(part: Any) -> bool:  # noqa: ANN401 - a type expression
 
 
 def _parts(annotation: Any) -> Iterator[Any]:  # noqa: ANN401 - a type expression
-    """Yield a type expression and those inside it, aliases and new types resolved."""
+    """Yield a type expression and all types inside it, with aliases resolved."""
     annotation = resolve_alias(annotation)
     if get_origin(annotation) is Annotated:
         yield from _parts(get_args(annotation)[0])
@@ -133,7 +133,7 @@ def _parts(annotation: Any) -> Iterator[Any]:  # noqa: ANN401 - a type expressio
 
 
 def _written_parts(annotation: Any, above: frozenset[Any]) -> Iterator[Any]:  # noqa: ANN401 - a type expression
-    """Yield the same, and what is inside root models, which JSON does not show."""
+    """Yield `_parts`, and those inside root models, which JSON does not show."""
     for part in _parts(annotation):
         yield part
         if isinstance(part, type) and issubclass(part, RootModel) and part not in above:
@@ -141,7 +141,7 @@ def _written_parts(annotation: Any, above: frozenset[Any]) -> Iterator[Any]:  # 
 
 
 def resolve_alias(annotation: Any) -> Any:  # noqa: ANN401 - a type expression
-    """Resolve `NewType` and `type X = ...` to the types that they name."""
+    """Return the type behind `NewType` and `type X = ...`."""
     while True:
         if hasattr(annotation, "__supertype__"):
             annotation = annotation.__supertype__
@@ -152,7 +152,7 @@ def resolve_alias(annotation: Any) -> Any:  # noqa: ANN401 - a type expression
 
 
 def _models(model_type: type[BaseModel], seen: dict[type[BaseModel], None]) -> dict[type[BaseModel], None]:
-    """Return a model and those in its fields."""
+    """Return a model and the models of its fields, recursively."""
     if model_type not in seen:
         seen[model_type] = None
         for field in model_type.model_fields.values():
@@ -177,7 +177,7 @@ _MAX_REMEMBERED = 1000
 
 
 class Plain:
-    """What makes an instance of a plain model one that needs no second look."""
+    """A test whether an instance of a plain model needs no second look."""
 
     __slots__ = ("_fields", "_max_bytes", "_names", "_shapes", "_types")
 
@@ -190,10 +190,9 @@ class Plain:
         self._max_bytes = _MAX_BYTES_WITH_INTEGERS if has_integers else None
 
     def survives(self, model: BaseModel, encoded: bytes) -> bool:
-        """Return whether decoding the encoded model gives an equal one, whose encoding gives the same bytes.
+        """Return whether decoding the encoded model gives an equal model with the same bytes.
 
-        That is so when it has all its fields, in order and marked as set, and each value has exactly a type of its
-        field: what a scalar's JSON is read back as.
+        True for a model with all fields set, in order, whose values have exactly the types that JSON is decoded to.
         """
         fields = model.__dict__
         shape = (*fields, *map(type, fields.values()))
@@ -204,7 +203,7 @@ class Plain:
         )
 
     def _allows(self, shape: tuple[object, ...]) -> bool:
-        """Return whether these are the fields, followed by a type of each. A shape is remembered: there are few."""
+        """Return whether a shape has these fields with allowed types. Shapes are cached, as there are few."""
         names, types = shape[: len(self._names)], shape[len(self._names) :]
         if names != self._names or not all(map(contains, self._types, types)):
             return False
@@ -213,9 +212,9 @@ class Plain:
         return True
 
     def is_unchanged(self, model: BaseModel, values: list[Any]) -> bool:
-        """Return whether a model that has survived still holds the very values that it held then.
+        """Return whether a model that survived still holds the same objects.
 
-        Scalars cannot change themselves, so nothing has to be encoded to see it.
+        Scalars are immutable, so nothing needs to be encoded.
         """
         fields = model.__dict__
         return (
@@ -226,7 +225,7 @@ class Plain:
 
 
 def find_plain(model_type: type[BaseModel]) -> Plain | None:
-    """Return what instances of a plain model are compared with, None for a model that is not plain."""
+    """Return the test for instances of a plain model, None if the model is not plain."""
     schema: Any = model_type.__pydantic_core_schema__
     is_plain = schema["type"] == "model" and not schema.get("root_model") and _only_checks(schema)
     types = {name: _types(field) for name, field in schema["schema"]["fields"].items()} if is_plain else {}
@@ -234,7 +233,7 @@ def find_plain(model_type: type[BaseModel]) -> Plain | None:
 
 
 def _types(field: Any) -> frozenset[type] | None:  # noqa: ANN401 - pydantic's schema
-    """Return the types that a field's values have once they are decoded, None for a field with a rule of its own."""
+    """Return the types that a field's values are decoded to, None for a field with rules of its own."""
     if not set(field) <= {"type", "schema", "metadata"}:
         return None
     inner = field["schema"]
@@ -269,7 +268,7 @@ _LIMITS = {"allow_inf_nan", "choices", "cls", "computed_fields", "config", "cust
 
 
 def _only_checks(schema: Any) -> bool:  # noqa: ANN401 - pydantic's schema
-    """Return whether pydantic changes no value of a core schema, neither when it writes nor when it reads it."""
+    """Return whether a core schema only validates: pydantic changes no value on encoding or decoding."""
     inner = [schema[name] for name in ("schema", "items_schema") if isinstance(schema.get(name), dict)]
     match schema["type"]:
         case "model" if (
@@ -298,7 +297,7 @@ def _only_checks(schema: Any) -> bool:  # noqa: ANN401 - pydantic's schema
 
 
 def _may_be_odd(part: Any, config: ConfigDict) -> bool:  # noqa: ANN401 - a type expression
-    """Return whether a field with this part may hold a value that does not come back."""
+    """Return whether a field with this type may hold a value that decodes to another one."""
     origin = get_origin(part)
     if origin is Literal:
         return not {*map(type, get_args(part))} <= {bool, int, str, NoneType}
@@ -311,9 +310,9 @@ def _may_be_odd(part: Any, config: ConfigDict) -> bool:  # noqa: ANN401 - a type
 def _find_odd(
     model_type: type[BaseModel], models: Collection[type[BaseModel]], parts: set[Any]
 ) -> dict[type, tuple[int, tuple[str, ...]]]:
-    """Return how many fields the models within a type have, and which of those may hold odd values.
+    """Return for each model inside a type its number of fields and those that may hold odd values.
 
-    There are no models if all values have to be compared.
+    Empty if all values must be compared.
     """
     enums = [part for part in parts if isinstance(part, type) and issubclass(part, Enum)]
     if (
@@ -337,7 +336,7 @@ def _find_odd(
 
 
 def _exact(value: Any) -> Any:  # noqa: ANN401 - any field value
-    """Return something that equals that of another value only if a handler cannot tell the two apart."""
+    """Return a key that is equal for two values only if a handler cannot distinguish them."""
     match value:
         case BaseModel():
             return type(value), tuple((name, _exact(item)) for name, item in value.__dict__.items())
@@ -377,13 +376,13 @@ _MAYBE_LONG = re.compile(r"[:,\[]\s*-?[0-9](?:[0-9.]{15}|[0-9.]*[eE][+-]?[0-9]{3
 
 
 class _Number(float):
-    """A number of JSON of which a float does not hold all digits."""
+    """A JSON number with more digits than a float holds."""
 
     text: str
 
     @classmethod
     def of(cls, text: str) -> float:
-        """Return a number, with its text if that says more."""
+        """Return a float, or a number with its text if that is more precise."""
         number = cls(text)
         number.text = text
         try:
@@ -399,12 +398,11 @@ def _as_text(value: Any) -> Any:  # noqa: ANN401 - parsed JSON
 
 
 class Codec(Generic[M]):
-    """Encode and decode models of one type. A call costs about a microsecond for a small model.
+    """Encodes and decodes models of one type. A call takes about a microsecond for a small model.
 
-    `encode` returns the JSON of a model: fields in declared order, sets sorted by the bytes of their members. It raises
-    `CodecError` for unknown or missing fields, which `model_copy(update=...)` lets pass, and for a model that would not
-    come back as it was. `decode` returns the model for its JSON, and raises pydantic's `ValidationError`. `plain` tells
-    which models need no second look, None when the type is not plain.
+    `encode` returns JSON: fields in declared order, sets sorted by the bytes of their members. It raises `CodecError`
+    for unknown or missing fields, which `model_copy(update=...)` allows, and for a model that does not decode to
+    itself. `decode` raises pydantic's `ValidationError`. `plain` is None unless the type is plain.
     """
 
     __slots__ = ("_decimals", "_fields", "_has_odd", "_odd", "_read", "_sorted", "decode", "encode", "model_type",
@@ -434,7 +432,7 @@ class Codec(Generic[M]):
 
     @property
     def exact(self) -> Callable[[str | bytes], str | bytes] | None:
-        """What gives bodies in which numbers are text that would lose digits of a Decimal; None if there is none."""
+        """A codec for bodies whose numbers are text, so that a Decimal keeps all digits; None if the type has none."""
         return self._with_all_digits if self._decimals else None
 
     def _with_all_digits(self, body: str | bytes) -> str | bytes:
@@ -457,7 +455,7 @@ class Codec(Generic[M]):
         return encoded if self._comes_back(model) else self.canonical(model, encoded)[1]
 
     def _comes_back(self, value: Any) -> bool:  # noqa: ANN401 - any field value
-        """Return whether it takes no comparison to see that a value comes back as it was."""
+        """Return whether a value certainly decodes to itself, without a comparison."""
         kind = type(value)
         if kind in _CERTAIN and kind is not float:
             return True
@@ -481,7 +479,7 @@ class Codec(Generic[M]):
         return value.is_finite() if kind is Decimal else isinstance(value, Enum)
 
     def write(self, model: M) -> bytes:
-        """Return the JSON of a model, whether or not it comes back as it was. Raises `CodecError`."""
+        """Return the JSON of a model, without checking that it decodes to itself. Raises `CodecError`."""
         if type(model) is not self.model_type:
             raise CodecError(f"Expected {self.model_type.__name__}, got {type(model).__name__}.")
         if len(model.__dict__) != self._fields:
@@ -495,18 +493,17 @@ class Codec(Generic[M]):
             raise CodecError(f"{self._place_of_failure(model)} cannot be encoded: {error}") from error
 
     def reread(self, data: bytes) -> M:
-        """Decode what `encode` returned. Raises `CodecError` when it is not valid."""
+        """Decode the result of `encode`. Raises `CodecError` if it is invalid."""
         try:
             return self._read(data)
         except ValidationError as error:
             raise self._refusal(error) from error
 
     def canonical(self, model: M, encoded: bytes) -> tuple[M, bytes]:
-        """Return a model, which `write` has encoded, as storage returns it, and the bytes to store.
+        """Return the model that storage will return for one encoded by `write`, and the bytes to store.
 
-        A value that was not validated counts as what pydantic would make of it: 1.0 in a field of type int, a list for
-        a tuple, 0 for a Decimal. Raises `CodecError` for one that its field's type does not allow, and for a model that
-        does not come back as it was.
+        Values that were not validated are converted as pydantic would: 1.0 in a field of type int, a list for a tuple,
+        0 for a Decimal. Raises `CodecError` for an invalid value, and for a model that does not decode to itself.
         """
         back = self.reread(encoded)
         if not self._has_odd or self._comes_back(model):
@@ -531,7 +528,7 @@ class Codec(Generic[M]):
         return CodecError(f"{name} holds a value that its type does not allow: {all_problems(error)}")
 
     def _place_of_failure(self, model: M) -> str:
-        """Return the first field that cannot be encoded, with the name of the model."""
+        """Return the first field that cannot be encoded, with the name of its model."""
         name = self.model_type.__name__
         for field in self.model_type.model_fields:
             try:
@@ -542,7 +539,7 @@ class Codec(Generic[M]):
 
 
 def all_problems(error: ValidationError) -> str:
-    """Return the problems of a `ValidationError` on one line, without links; of very many the first ones."""
+    """Return the problems of a `ValidationError` on one line, at most the first few."""
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     lines = []
     for problem in problems[:_SHOWN]:
@@ -560,7 +557,7 @@ class _Ordered(frozenset[Any]):
 
 
 def _ordered(value: Any) -> Any:  # noqa: ANN401 - any field value
-    """Return a value in which sets are written sorted."""
+    """Return a value whose sets are written sorted."""
     if type(value) in _CERTAIN:
         return value
     if isinstance(value, BaseModel):
@@ -583,7 +580,7 @@ def _json(value: Any) -> bytes:  # noqa: ANN401 - any field value
 
 
 def is_text(value: object) -> TypeGuard[str]:
-    """Return whether a value is a str that can be encoded as UTF-8: one with a lone surrogate cannot."""
+    """Return whether a value is a str without lone surrogates, so that UTF-8 can encode it."""
     if not isinstance(value, str):
         return False
     try:
@@ -615,12 +612,10 @@ def unpack(
     unicode_errors: str | None = None,
     strict_map_key: bool = True,
 ) -> Any:  # noqa: ANN401 - any value that msgpack knows
-    """Return what `msgpack.unpackb` does for trusted data. Raises `ValueError`, `TypeError` and what msgpack raises.
+    """Unpack untrusted msgpack in bounded memory.
 
-    `most` is how many items an array or map may have, of which there are few in data that says so: it is not looked
-    through before.
-
-    Raises `msgpack.StackError`, which is a `ValueError`, for what is nested too deeply.
+    `most`, if given, limits the items of each array or map, and saves a first pass over the data. Raises `ValueError`,
+    `TypeError` and errors of msgpack; `msgpack.StackError`, a `ValueError`, for data that is nested too deeply.
     """
     containers = items = 0
 
@@ -655,7 +650,7 @@ def unpack(
 
 
 def is_deeper(value: Any, depth: int) -> bool:  # noqa: ANN401 - what was unpacked
-    """Return whether lists and dicts are nested to a greater depth."""
+    """Return whether lists and dicts are nested deeper than `depth`."""
     level: list[Any] = [[value]]
     for _ in range(depth + 1):
         level = [

@@ -1,7 +1,7 @@
 """The context: a handler's clock, guids, random numbers, captured values and outputs.
 
-All that a handler reads from its context is either derived from the message (guids, random numbers) or recorded
-with the version that the message creates (clock, captured values), so that a replay reads the same.
+Guids and random numbers are derived from the message; clock and captured values are recorded with the version. So a
+replay reads the same.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _MAX_NAME_BYTES = 100
 
 
 class DocumentReference(BaseModel):
-    """Names a document; messages and states may have fields of this type.
+    """Refers to a document. Messages and states may have fields of this type.
 
-    `name` is where it is in the store of documents, under a name new for each attempt at its message. `sha256` is the
-    digest of its content in hexadecimal digits, `size` its length in bytes.
+    `name` is the path in the store of documents, unique for each attempt at the message. `sha256` is hexadecimal,
+    `size` in bytes.
     """
 
     model_config = ConfigDict(frozen=True, **JSON)
@@ -46,14 +46,14 @@ class DocumentReference(BaseModel):
 
 
 class NewDocument(NamedTuple):
-    """A document that a handler asked for, to be stored before its version is."""
+    """A document to store before the version that refers to it."""
 
     reference: DocumentReference
     content: bytes
 
 
 def new_document(content: object, media_type: str, name: str) -> NewDocument:
-    """Return a document of this content. Raises `DocumentError` when it is not bytes."""
+    """Return a document. Raises `DocumentError` unless its content is bytes."""
     if not isinstance(content, bytes):
         raise DocumentError(
             f"store_document() takes bytes, not a {type(content).__name__}: {name} cannot be stored."
@@ -64,7 +64,7 @@ def new_document(content: object, media_type: str, name: str) -> NewDocument:
 
 
 def _check_name(text: object, what: str) -> None:
-    """Raise `DocumentError` for something other than printable text of up to 100 bytes."""
+    """Raise `DocumentError` unless the text is printable and has 1 to 100 bytes."""
     if not is_text(text) or not text.isprintable() or not 0 < len(text.encode()) <= _MAX_NAME_BYTES:
         raise DocumentError(f"store_document() takes {what} of up to {_MAX_NAME_BYTES} bytes, not {text!r}.")
 
@@ -77,7 +77,7 @@ _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 class Published(NamedTuple):
-    """A published message: its id, the name of its type, its JSON body and its headers."""
+    """A published message: its id, type name, JSON body and headers."""
 
     message_id: str
     type: str
@@ -86,7 +86,7 @@ class Published(NamedTuple):
 
 
 class OutputRoom(NamedTuple):
-    """How many messages a handler may publish for one, and how many bytes of bodies and headers."""
+    """The limits of the outputs of one message: their number, and the bytes of bodies and headers."""
 
     messages: int
     bytes: int
@@ -95,11 +95,11 @@ class OutputRoom(NamedTuple):
 class Context:
     """The third argument of a handler method.
 
-    `now` is in microseconds since 1970 UTC, the precision at which it is stored. `recorded` holds the captured values
-    of the version when the message is replayed, packed with msgpack; None for a new message. `place` begins the names
-    of the documents of this attempt, and no other attempt has the same; without one they are derived from the message.
-    `draw_key` is the secret of a table whose draws are keyed. `room` bounds what may be published, None when nothing
-    does; `exceeded` is the error that was raised for more, or for taking too long.
+    - `now`: in microseconds since 1970 UTC, the stored precision.
+    - `recorded`: the captured values of the version to replay, packed with msgpack; None for a new message.
+    - `place`: the prefix of the names of documents, unique for each attempt; by default derived from the message.
+    - `draw_key`: the secret of a table whose draws are keyed.
+    - `room`: the limits of outputs, if any. `exceeded` is the error raised for exceeding them, or the time limit.
     """
 
     __slots__ = ("_business_id", "_guids", "_headers", "_message_id", "_now", "_place", "_random", "_recorded", "_room",
@@ -151,27 +151,27 @@ class Context:
 
     @property
     def now(self) -> datetime:
-        """When the message was first handled, in UTC; never earlier than in the version before."""
+        """The time at which the message was first handled, in UTC. Never earlier than that of the version before."""
         return _EPOCH + timedelta(microseconds=self._now)
 
     @property
     def random(self) -> random.Random:
-        """A random generator seeded by the message: see `SeededRandom` for the methods that it has."""
+        """A random generator seeded by the message. `SeededRandom` lists its methods."""
         if self._random is None:
             self._random = SeededRandom(self._seed)
         return self._random
 
     def new_guid(self) -> UUID:
-        """Return a new guid, the same one in every replay of the message."""
+        """Return a new guid, the same in every replay of the message."""
         self._guids += 1
         return self._seed.guid("guid", self._guids - 1)
 
     def capture(self, name: str, function: Callable[[], Any]) -> Any:  # noqa: ANN401 - plain data of any kind
-        """Return the result of `function`, called once and recorded with the version; a replay returns the record.
+        """Return the result of `function`, which is called once and recorded. A replay returns the record.
 
-        The result is None, a bool, int (64 bits), float, str or bytes, or a list or dict of these; a tuple is
-        returned as a list. Raises `CaptureError` for a name used twice, for other results, and for a name that is not
-        among the recorded ones.
+        The result is None, a bool, int (64 bits), float, str or bytes, or a list or dict of these; a tuple is returned
+        as a list. Raises `CaptureError` for a repeated name, another type of result, and in a replay for a name without
+        a record.
         """
         if not is_text(name):
             raise CaptureError(f"capture() takes a name that is a str, valid as UTF-8, not {name!r}.")
@@ -192,15 +192,14 @@ class Context:
     def store_document(
         self, content: bytes | Callable[[], bytes], *, media_type: str, name: str
     ) -> DocumentReference:
-        """Have a document stored before the outputs are published, and return a reference to it for them and the state.
+        """Store a document before the outputs are published, and return a reference to it for the state and outputs.
 
-        `content` is bytes or, better, a function that returns them: it is called once, not in a replay, and like that
-        of `capture` it may look at clocks and chance. `name` is a file name, another one for each document of a
-        message; the reference has a longer one that ends with it. What the reference says is recorded with the version,
-        and a replay returns the record.
+        `content` is bytes or, better, a function that returns them. The function is called once, not in a replay, and
+        may be nondeterministic. `name` is a file name, unique among the documents of a message, and the end of the
+        reference's name. The reference is recorded with the version.
 
-        Raises `DocumentError` for a name or a media type that cannot be used, for content that is not bytes, and when
-        the message has more than 100 documents or 64 MiB of them; `CaptureError` for a name used twice.
+        Raises `DocumentError` for an invalid name or media type, content that is not bytes, and more than 100 documents
+        or 64 MiB for the message; `CaptureError` for a repeated name.
         """
         _check_name(name, "a plain file name such as 'invoice.pdf'")
         if "/" in name or "\\" in name or name in {".", ".."}:
@@ -224,8 +223,8 @@ class Context:
     def publish(self, message: Message, *, headers: Mapping[str, str] | None = None) -> None:
         """Publish a message once the next state is stored. Its id is derived from the handled message.
 
-        Headers are str to str. Raises `PublishError` for anything but a message, for other headers, and for more than
-        there is room for; `CodecError` when the message cannot be encoded.
+        Raises `PublishError` for anything but a message, for headers that are not str, and over the limits;
+        `CodecError` for a message that cannot be encoded.
         """
         if not isinstance(message, Message):
             raise PublishError(f"publish() takes a Message, not a {type(message).__name__}.")
@@ -254,7 +253,7 @@ class Context:
 
 @cache
 def message_codec(message_type: type[Message]) -> Codec[Message]:
-    """Return the codec of a message type, cached. Raises `AppError` for a nondeterministic default_factory."""
+    """Return the cached codec of a message type. Raises `AppError` for a nondeterministic default_factory."""
     check_defaults(message_type)
     return Codec(message_type)
 

@@ -1,10 +1,8 @@
 """Guids, message ids and random numbers derived from a message, the same on every machine and in every process.
 
-Each draw is SHA-256 over (message id, handler, business id, kind of draw, counter), each part preceded by its length.
-Two handlers of one message draw different values, and each kind has its own counter, so that one more draw of one
-kind never shifts another. With a key it is HMAC-SHA-256 of the same bytes: who does not know the key cannot foresee the
-draws of a message by its id. The values are part of the storage contract: they never change. This module imports only
-the standard library, so that tests can run it under every version of Python.
+A draw is SHA-256 over message id, handler, business id, kind of draw and counter, each preceded by its length; with a
+key, HMAC-SHA-256, which cannot be predicted from the message id. Each kind has its own counter, so an additional draw
+of one kind does not shift another. The values are part of the storage contract and never change.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ class Seed:
         return sha256(drawn).digest() if self._key is None else hmac.digest(self._key, drawn, "sha256")
 
     def guid(self, kind: str, counter: int) -> UUID:
-        """Return a draw as a UUID of version 8, the version for custom values (RFC 9562)."""
+        """Return a draw as a UUID of version 8, for custom values (RFC 9562)."""
         bits = int.from_bytes(self.draw(kind, counter)[:16], "big")
         guid = _new(UUID)  # what UUID(int=...) does, in half the time
         _set(guid, "int", bits & _UUID_FIXED_BITS | _UUID_VERSION_8 | _UUID_VARIANT)
@@ -69,10 +67,9 @@ class Seed:
 class SeededRandom(random.Random):
     """A `random.Random` whose bits are draws of the message.
 
-    It has random, getrandbits, randbytes, randrange, randint, choice, choices, shuffle, sample and uniform. They are
-    implemented here with integers and basic arithmetic, so that their results are the same under every version of
-    Python and on every machine. All other methods of `random.Random`, such as gauss, raise `NotImplementedError`: they
-    use logarithms and cosines, whose last digit depends on the machine, and Python may change their algorithms.
+    Methods: random, getrandbits, randbytes, randrange, randint, choice, choices, shuffle, sample and uniform. They use
+    integers and basic arithmetic only, so results are the same on every machine and Python version. Other methods, such
+    as gauss, raise `NotImplementedError`: the last digits of logarithms and cosines depend on the machine.
     """
 
     def __init__(self, seed: Seed) -> None:
@@ -97,7 +94,7 @@ class SeededRandom(random.Random):
         return value
 
     def random(self) -> float:
-        """Return a float from 0 up to 1, 1 excluded."""
+        """Return a float from 0 to 1, exclusive."""
         return self.getrandbits(_FLOAT_BITS) / (1 << _FLOAT_BITS)
 
     def uniform(self, a: float, b: float) -> float:
@@ -118,7 +115,7 @@ class SeededRandom(random.Random):
         return numbers.start + numbers.step * self._below(count)
 
     def randint(self, a: int, b: int) -> int:
-        """Return a number from `a` to `b`, both included."""
+        """Return a number from `a` to `b`, inclusive."""
         return self.randrange(a, b + 1)
 
     def choice(self, seq: SupportsLenAndGetItem[T]) -> T:
@@ -137,8 +134,7 @@ class SeededRandom(random.Random):
     ) -> list[T]:
         """Return `k` items drawn with replacement, by weight if weights are given.
 
-        Raises `TypeError` for both kinds of weights, `ValueError` for the wrong number of weights, or a sum that is not
-        positive and finite.
+        Raises `TypeError` for both kinds of weights, and `ValueError` for a wrong number of weights or an invalid sum.
         """
         count = len(population)
         if weights is not None and cum_weights is not None:
@@ -161,10 +157,10 @@ class SeededRandom(random.Random):
             x[place], x[other] = x[other], x[place]
 
     def sample(self, population: Sequence[T], k: int, *, counts: Iterable[int] | None = None) -> list[T]:
-        """Return `k` items drawn without replacement; with `counts`, each item is in the population so many times.
+        """Return `k` items drawn without replacement. `counts` repeats each item of the population.
 
-        Raises `TypeError` for a population that is no sequence, such as a set; `ValueError` for the wrong number of
-        counts, and for a sample larger than the population.
+        Raises `TypeError` for a population that is not a sequence, such as a set; `ValueError` for a wrong number of
+        counts and for a sample larger than the population.
         """
         if not isinstance(population, Sequence):
             raise TypeError(
@@ -178,7 +174,7 @@ class SeededRandom(random.Random):
         return [population[bisect(ends, place)] for place in self._places(ends[-1] if ends else 0, k)]
 
     def seed(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - random.Random's
-        """Do nothing: the message is the seed. `random.Random` calls this when it is constructed."""
+        """No-op, called by the constructor of `random.Random`: the message is the seed."""
 
     def getstate(self) -> Any:  # noqa: ANN401 - random.Random's
         """Raise `NotImplementedError`: a replay draws the same numbers, so there is no state to save."""
@@ -191,7 +187,7 @@ class SeededRandom(random.Random):
         )
 
     def _below(self, count: int) -> int:
-        """Return a number from 0 to below `count`: bits are drawn until their value is below it."""
+        """Return a number below `count`, by rejection sampling."""
         bits = count.bit_length()
         drawn = self.getrandbits(bits)
         while drawn >= count:
@@ -199,7 +195,7 @@ class SeededRandom(random.Random):
         return drawn
 
     def _places(self, count: int, k: int) -> list[int]:
-        """Return `k` different numbers below `count`: few of many by drawing until they differ, others from a pool."""
+        """Return `k` different numbers below `count`: by rejection if few of many, otherwise from a pool."""
         if not 0 <= k <= count:
             raise ValueError(f"A sample of {k} items needs as many in the population: there are {count}.")
         small = _SMALL_POOL
@@ -235,13 +231,13 @@ for _name, _method in vars(random.Random).items():
 
 @lru_cache(maxsize=64)
 def _stream_prefix(handler: str, business_id: str) -> bytes:
-    """Return the part that all messages of a stream share; cached, as a worker handles many of them in a row."""
+    """Return the part shared by all messages of a stream; cached, as a worker handles many in a row."""
     return _with_length(handler) + _with_length(business_id)
 
 
 @lru_cache(maxsize=1024)
 def _suffix(kind: str, counter: int) -> bytes:
-    """Return the end of the hashed bytes of a draw; cached, as nearly all draws are the first few of a kind."""
+    """Return the end of the hashed bytes of a draw; cached, as most draws are the first few of a kind."""
     return _with_length(kind) + counter.to_bytes(8, "big")
 
 

@@ -18,11 +18,11 @@ from __future__ import annotations
 
 
 class HandlersError(Exception):
-    """Root of all errors of this package."""
+    """Base class of all errors of this package."""
 
 
 class AppError(HandlersError):
-    """Raised when messages, states or handlers are declared wrongly; says what to change, of each problem."""
+    """Raised for invalid messages, states or handlers, with a sentence for each problem."""
 
     def __str__(self) -> str:
         if len(self.args) == 1:
@@ -31,15 +31,15 @@ class AppError(HandlersError):
 
 
 class CodecError(HandlersError):
-    """Raised when a state or message cannot be encoded or decoded, or changes by it."""
+    """Raised when a state or message cannot be encoded or decoded, or does not decode to itself."""
 
 
 class CaptureError(HandlersError):
-    """Raised when a name is captured twice, a replay captures a new one, or a value cannot be recorded."""
+    """Raised for a name that is captured twice or is new in a replay, or a value that cannot be recorded."""
 
 
 class DocumentError(HandlersError):
-    """Raised when a document is too large or no bytes, or has a name or a media type that cannot be used."""
+    """Raised for a document that is too large or not bytes, or has an invalid name or media type."""
 
 
 class InputStateChangedError(HandlersError):
@@ -47,7 +47,7 @@ class InputStateChangedError(HandlersError):
 
 
 class NondeterminismError(HandlersError):
-    """Raised when a handler under guard calls a nondeterministic function; says what to use instead."""
+    """Raised when a handler under guard calls a nondeterministic function; names the alternative."""
 
 
 class PublishError(HandlersError):
@@ -55,8 +55,8 @@ class PublishError(HandlersError):
 
 
 class OutputsTooLargeError(PublishError):
-    """Raised when a handler publishes more messages, or larger ones, than one message may; also if it catches this."""
+    """Raised when outputs exceed the limits for one message. A handler that catches it fails all the same."""
 
 
 class SpecError(HandlersError):
-    """Raised when a test gives its handler something impossible; says what to change."""
+    """Raised when a test gives a handler something impossible; says what to change."""

@@ -1,9 +1,8 @@
-"""The guard: a handler that calls a clock, a random generator or I/O, other than through its context, fails.
+"""The guard: a handler fails if it calls a clock, a random generator or I/O outside its context.
 
-`guarded(app)` returns the app with its handlers under guard. When a handler calls `datetime.now()`, `uuid4()`,
-`open()` or the like, `NondeterminismError` is raised, which names the call, the line and what to use instead; a
-handler that catches it fails all the same. Only threads that run a handler are affected, and only while they do. The
-guard finds mistakes; it is not a sandbox.
+In handlers of `guarded(app)`, `datetime.now()`, `uuid4()`, `open()` and the like raise `NondeterminismError`, which
+names the call, the line and the alternative. A handler that catches it fails all the same. Other threads are not
+affected. The guard finds mistakes; it is not a sandbox.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class GuardedApp(App):
 
 
 def guarded(app: App) -> App:
-    """Return the app with its handlers under guard; the given app stays without.
+    """Return the app with its handlers under guard. The given app is unchanged.
 
     Each message costs a little more, and so does each lookup in the guarded modules for the rest of the process:
     docs/testing.md has the figures.
@@ -72,7 +71,7 @@ def _guard_routes(definition: HandlerDefinition) -> None:
 
 
 def _guard_method(method: Callable[..., Any], before: Callable[[], None]) -> Callable[..., Any]:
-    """Return a handler's method under guard: it raises its first violation even if the method catches it."""
+    """Return a guarded method, which raises its first violation even if the original catches it."""
 
     @functools.wraps(method)
     def run(state: Any, message: Any, context: Any) -> Any:  # noqa: ANN401 - a handler's own
@@ -91,10 +90,10 @@ def _guard_method(method: Callable[..., Any], before: Callable[[], None]) -> Cal
 
 
 class Bindings:
-    """Names in the user's own modules that are bound to a nondeterministic function, as by `from uuid import uuid4`.
+    """Names in user modules that are bound to a nondeterministic function, as by `from uuid import uuid4`.
 
-    They are bound to the guard's functions instead, which behave as the original except while a handler runs. The
-    modules are those that define some handlers, and the user's modules that these use.
+    They are rebound to guards, which behave as the original except while a handler runs. The modules are those that
+    define the handlers, and the user modules that these import.
     """
 
     def __init__(self, classes: Iterable[type], methods: Iterable[Callable[..., Any]]) -> None:
@@ -105,7 +104,7 @@ class Bindings:
         self._seen_clock: object = None
 
     def rebind(self) -> None:
-        """Bind the names again if modules were imported, or a test replaced the clock, since the last time."""
+        """Rebind the names if modules were imported, or a test replaced the clock, since the last call."""
         if self._seen_clock is _clock["datetime"] and self._seen_modules == len(sys.modules):
             return
         self._seen_clock, self._seen_modules = _clock["datetime"], len(sys.modules)
@@ -138,7 +137,7 @@ class Bindings:
 
 
 def _module_of(value: object) -> ModuleType | None:
-    """Return the module that a value is, or that defines it or its class; reads no attribute of an instance."""
+    """Return the module that a value is, or that defines it or its class, without reading attributes of an instance."""
     kind = type(value)
     if issubclass(kind, ModuleType):
         return value  # type: ignore[return-value] # as was just asked

@@ -30,7 +30,7 @@ _MARK = "__handles__"
 
 
 @dataclass(frozen=True, slots=True)
-class Handles:
+class HandlerMark:
     """The mark of a handler method: the path of the business id in the message, and the revision."""
 
     by: str
@@ -38,14 +38,14 @@ class Handles:
 
 
 class Mark(Protocol):
-    """The decorator that `@handles(...)` returns. Its type makes a type checker compare the method's types."""
+    """The type of the decorator `@handles(...)`, for type checkers to check methods."""
 
     def __call__(self, method: Callable[[H, S, M, Context], S], /) -> Callable[[H, S, M, Context], S]:
         """Mark a method."""
 
 
 def _with_brackets(decorator: D) -> D:
-    """Return a decorator that says what to write when it stands without its brackets, or with nothing in them."""
+    """Raise a helpful error for a decorator without brackets or arguments."""
 
     @wraps(decorator)
     def checked(*method: object, **options: object) -> object:
@@ -61,11 +61,11 @@ def _with_brackets(decorator: D) -> D:
 
 @_with_brackets
 def handles(*, by: str, revision: int = 1) -> Mark:
-    """Mark a method as the one that handles the message type of its second argument.
+    """Declare a method as the handler of the message type of its second argument.
 
-    `by` names the field of the message that holds the business id; a dotted path names a field of a nested model.
-    `revision`, from 1, tells two methods for one message type apart: new messages take the highest, a replay takes
-    the one that handled the message first. Raises `AppError` for anything else.
+    `by` names the field with the business id; a dotted path names a field of a nested model. `revision`, from 1,
+    distinguishes methods for one message type: new messages take the highest, a replay the one that handled the message
+    first. Raises `AppError` for other values.
     """
     if not isinstance(by, str) or not all(by.split(".")):  # type: ignore[redundant-expr] # whatever is given
         raise AppError(
@@ -75,14 +75,14 @@ def handles(*, by: str, revision: int = 1) -> Mark:
         raise AppError(f"@handles(revision=...) takes an int from 1, not {revision!r}.")
 
     def mark(method: Callable[[H, S, M, Context], S], /) -> Callable[[H, S, M, Context], S]:
-        setattr(method, _MARK, Handles(by, revision))
+        setattr(method, _MARK, HandlerMark(by, revision))
         return method
 
     return mark
 
 
 def _instead_of(by: object) -> str:
-    """Return what to write instead of something that names no field."""
+    """Return advice for a `by` that names no field."""
     if isinstance(by, tuple | list | set | frozenset):
         joined = "_".join(map(str, by)) if by and all(map(str.isidentifier, map(str, by))) else "FIELD"
         return f'an object has one id, so let its sender join them in one field, and write @handles(by="{joined}")'
@@ -91,18 +91,17 @@ def _instead_of(by: object) -> str:
     return f'write @handles(by="{names[0] if len(names) == 1 else "FIELD"}")'
 
 
-def mark_of(method: object) -> Handles | None:
-    """Return the mark that `@handles` put on a method, None for any other attribute."""
+def mark_of(method: object) -> HandlerMark | None:
+    """Return the mark of `@handles` on a method, None for any other attribute."""
     mark = getattr(method, _MARK, None)
-    return mark if isinstance(mark, Handles) else None
+    return mark if isinstance(mark, HandlerMark) else None
 
 
 class Handler(Generic[S]):
-    """Base of handlers: the rules of one kind of business object, whose state is an `S`.
+    """Base class of handlers: the rules of one kind of business object with the state `S`.
 
-    A handler is pure: it reads all it needs from its arguments and keeps nothing between messages. Its name is the
-    prefix of the key of every stream that it writes; `class Range(Handler[Data], name="ShootingRange")` keeps the
-    name when the class is renamed.
+    A handler is pure: it reads only its arguments, and keeps nothing between messages. Its name is the prefix of its
+    streams' keys; `class Range(Handler[Data], name="ShootingRange")` keeps the name when the class is renamed.
     """
 
     __handler_name__: ClassVar[str] = "Handler"
@@ -127,7 +126,7 @@ Method = Callable[[State, Message, Context], State]
 
 
 class KeyKind(Enum):
-    """The type of a business id, which decides how it is written as text."""
+    """The type of a business id, which decides its text form."""
 
     TEXT = "text"
     UUID = "uuid"
@@ -136,10 +135,10 @@ class KeyKind(Enum):
 
 @dataclass(frozen=True)
 class Route:
-    """The way of messages of one type to one handler.
+    """How messages of one type reach one handler.
 
-    `path` is the business id's path in the model's attributes, `wire_path` the one in the JSON of the body.
-    `revisions` holds the methods by revision.
+    `path` leads to the business id in the model's attributes, `wire_path` in the JSON of the body. `revisions` has the
+    methods by revision.
     """
 
     handler: str
@@ -151,12 +150,12 @@ class Route:
 
     @cached_property
     def newest(self) -> int:
-        """The revision that new messages take."""
+        """The revision for new messages."""
         return max(self.revisions)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its messages on the wire: the name of the type, and its aliases."""
+        """The names of its messages on the wire: the type's name and its aliases."""
         return (message_name(self.message_type), *message_aliases(self.message_type))
 
     def business_id(self, message: Message) -> str:
@@ -170,7 +169,7 @@ class Route:
 def message_type_of(method: Callable[..., Any], state_type: type[State]) -> type[Message]:
     """Return the message type from the annotations of a handler method.
 
-    Raises `AppError` when its signature is not `(self, state, message, context) -> state`.
+    Raises `AppError` unless its signature is `(self, state, message, context) -> state`.
     """
     where = method.__qualname__
     parameters = inspect.signature(method).parameters
@@ -208,7 +207,7 @@ def message_type_of(method: Callable[..., Any], state_type: type[State]) -> type
 
 
 def _advice(method: Callable[..., Any]) -> str:
-    """Return what to write instead of a method that waits or yields, empty for any other."""
+    """Return advice for a method that is async or yields, "" for any other."""
     if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
         return " It is async, and a handler waits for nothing: write def, without async and await."
     if inspect.isgeneratorfunction(method):
@@ -217,9 +216,9 @@ def _advice(method: Callable[..., Any]) -> str:
 
 
 def business_id_of(message_type: type[Message], by: str, where: str) -> tuple[tuple[str, ...], KeyKind]:
-    """Return the path of the field that `by` names in the JSON of the body, and the kind of its type.
+    """Return the path in the body's JSON of the field that `by` names, and the kind of its type.
 
-    Raises `AppError` when there is no such field, or its type is not str, UUID or a strict int.
+    Raises `AppError` if there is no such field, or its type is not str, UUID or a strict int.
     """
     model: Any = message_type
     wire: list[str] = []

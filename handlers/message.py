@@ -1,4 +1,4 @@
-"""Messages: frozen models, read from a log and published through the context."""
+"""Messages and states: frozen models, read from bytes and written to bytes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,7 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def stable_name(name: str, owner: str) -> str:
-    """Return `name` when it is valid in keys and on the wire.
-
-    Raises `AppError` otherwise: in a key, a handler's name is followed by "-" and the business id, so it consists of
-    letters, digits and underscores. `owner` is what the error calls the class.
-    """
+    """Return `name` if it is valid in keys and on the wire. Raises `AppError`, in which `owner` describes the class."""
     if not NAME.fullmatch(name):
         raise AppError(
             f"{owner} is named {name!r}: use ASCII letters, digits and _ only, and no digit first."
@@ -30,12 +26,11 @@ def stable_name(name: str, owner: str) -> str:
 
 
 class Message(BaseModel):
-    """Base of messages, which are sent from one business object to another.
+    """Base class of messages.
 
-    The name on the wire is the class's, or the given one: `class FireAt(Message, name="FireAt")` keeps the name when
-    the class is renamed. `class FireAt(Message, aliases=("Shoot",))` also takes messages under another name, such as
-    those in logs from before a renaming; a message is published under its name, never under an alias. Unknown fields
-    are ignored when a message is read.
+    The name on the wire is that of the class, unless given: `class FireAt(Message, name="FireAt")` keeps it when the
+    class is renamed. `class FireAt(Message, aliases=("Shoot",))` also reads messages of another name, as in logs from
+    before a renaming; they are published under the current name. Unknown fields are ignored.
     """
 
     model_config = ConfigDict(frozen=True, **JSON)
@@ -49,7 +44,7 @@ class Message(BaseModel):
         aliases: tuple[str, ...] = (),
         **kwargs: Any,  # noqa: ANN401 - pydantic's
     ) -> None:
-        """Accept name and aliases, which are used below, once pydantic has built the class."""
+        """Accept the arguments of `__pydantic_init_subclass__`."""
         super().__init_subclass__(**kwargs)
 
     @classmethod
@@ -90,10 +85,10 @@ Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class State(BaseModel):
-    """Base of states. All fields have defaults, which are the initial state of a business object.
+    """Base class of states. All fields have defaults: the initial state of a business object.
 
-    A changed shape gets a new schema version, and an upcaster for each older version, which turns its stored fields
-    into those of the next version: `class Account(State, version=2, upcasters={1: add_currency})`.
+    A changed shape needs a new schema version, and for each older version an upcaster, which converts stored fields to
+    the next version: `class Account(State, version=2, upcasters={1: add_currency})`.
     """
 
     model_config = ConfigDict(frozen=True, **JSON)
@@ -107,7 +102,7 @@ class State(BaseModel):
         upcasters: Mapping[int, Upcaster] | None = None,
         **kwargs: Any,  # noqa: ANN401 - pydantic's
     ) -> None:
-        """Accept version and upcasters, which are used below, once pydantic has built the class."""
+        """Accept the arguments of `__pydantic_init_subclass__`."""
         super().__init_subclass__(**kwargs)
 
     @classmethod
@@ -123,7 +118,7 @@ class State(BaseModel):
 
 
 class StateCodec(Codec[State]):
-    """Encode states in the current schema version, and upcast those stored in earlier ones."""
+    """Encodes states in the current schema version, and upcasts those stored in earlier ones."""
 
     __slots__ = ("_upcasters", "version")
 
@@ -144,9 +139,9 @@ class StateCodec(Codec[State]):
             )
 
     def upcast(self, data: bytes, version: int) -> bytes:
-        """Return the bytes of a stored state in the current schema version, unchanged when it has that version.
+        """Return the bytes of a stored state in the current schema version.
 
-        Raises `CodecError` when the stored version is newer, or an upcaster is missing or fails.
+        Raises `CodecError` if the stored version is newer, or an upcaster is missing or fails.
         """
         if version == self.version:
             return data

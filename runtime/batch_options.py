@@ -17,7 +17,7 @@ from runtime.clock import Clock, system_clock
 from runtime.errors import UsageError
 from runtime.ledger.batch import DeadLetterLimit
 from runtime.ledger.ledger import STATE_BASED
-from runtime.ledger.settings import Claim, Draws, Owner
+from runtime.ledger.settings import Draws, TableDemands, TableOwner
 from runtime.messages.limits import GIB, USUAL, MessageLimits
 from runtime.options import check_fields, option, option_of
 
@@ -250,9 +250,9 @@ class BatchOptions:
             self.algorithm, None if other is None else (other.store, other.table)
         )
 
-    def claim(self, app: App) -> Claim:
+    def claim(self, app: App) -> TableDemands:
         """Return the claim of a batch of an app on its table."""
-        return Claim(Owner.of(app), self.draws, self.adopt)
+        return TableDemands(TableOwner.of(app), self.draws, self.adopt)
 
     def types_of(self, app: App) -> frozenset[str] | None:
         """Return the types that the log may hold, None for all. Raises `UsageError` for one that no handler takes."""

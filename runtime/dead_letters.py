@@ -26,8 +26,16 @@ from runtime.messages.outcome import Outcome, Reason
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions import limits
 from runtime.versions.dead_letters import Letter, given_up, letter_properties, letters_of, read_letter_row
-from runtime.versions.properties import expect, left_out, number, one_of_many, placed, reading, reading_row
-from runtime.versions.stream import Append, append, find_versions, stream_key
+from runtime.versions.properties import (
+    damaged_row,
+    error_location,
+    expect,
+    number,
+    one_of_many,
+    reading,
+    reading_row,
+)
+from runtime.versions.stream import StreamUpdate, append, find_versions, stream_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +181,9 @@ def found_letter(row: Row) -> FoundLetter:
 
 def check_letter(row: Row) -> None:
     """Raise `StoredDataError` for a letter that cannot be read, or is another one than its row is named after."""
-    found = found_letter(row)
-    envelope = found.letter.envelope
-    if envelope is None or row_key(found.handler, envelope) != row.row_key:
+    letter = found_letter(row)
+    envelope = letter.letter.envelope
+    if envelope is None or row_key(letter.handler, envelope) != row.row_key:
         raise StoredDataError(
             "The letter is not the one that its row is named after.", row.row_key, PARTITION
         )
@@ -202,11 +210,11 @@ async def letters_of_message(table: Table, message: Envelope, handlers: Collecti
     """
     id_, exact = id_key(message.message_id or ""), {row_key(name, message) for name in (None, *handlers)}
     meant: dict[str | None, FoundLetter] = {}
-    async for found in letters_of_table(table, Selection()):
-        if found.letter.key == id_ and found.handler in (None, *handlers):
-            best = meant.get(found.handler, found)
-            meant[found.handler] = min(
-                best, found, key=lambda each: (each.row not in exact, each.letter.refused_at)
+    async for letter in letters_of_table(table, Selection()):
+        if letter.letter.key == id_ and letter.handler in (None, *handlers):
+            best = meant.get(letter.handler, letter)
+            meant[letter.handler] = min(
+                best, letter, key=lambda each: (each.row not in exact, each.letter.refused_at)
             )
     return list(meant.values())
 
@@ -277,11 +285,11 @@ async def find_letters(table: Table, selection: Selection) -> AsyncIterator[Foun
         letters: Sequence[FoundLetter] = ()
         with one_of_many(table, stream.key):
             letters = await letters_of_stream(table, stream)
-        for found in letters:
-            if selection.takes(found.handler, found.letter):
-                yield found
-    async for found in letters_of_table(table, selection):
-        yield found
+        for letter in letters:
+            if selection.takes(letter.handler, letter.letter):
+                yield letter
+    async for letter in letters_of_table(table, selection):
+        yield letter
 
 
 async def streams_with_letters(table: Table, selection: Selection) -> AsyncIterator[StreamLetters]:
@@ -307,7 +315,7 @@ async def _holders(table: Table, selection: Selection) -> AsyncIterator[tuple[st
                 yield key, entity.properties, True
         return
     keys = KeyRange() if selection.handler is None else KeyRange(stream_key(selection.handler))
-    substitute = left_out(table)
+    substitute = damaged_row(table)
     async for row in read_headers(table, keys, (*HEADER_NAMES, *_COUNTS), substitute):
         if not is_tombstone(row):
             yield row.partition_key, row.properties, False
@@ -319,15 +327,15 @@ async def letters_of_stream(table: Table, stream: StreamLetters) -> Sequence[Fou
     """Return the letters that wait in a stream, in their order. One request, none when there are none."""
     if not stream.waiting:
         return []
-    with placed(table, stream.key):
+    with error_location(table, stream.key):
         waiting = (await letters_of(Partition.exact(table, stream.key))).waiting
     parking: Letter | None = None
-    found = []
+    letters = []
     for letter in waiting:
-        found.append(FoundLetter(letter, stream.handler, stream.business_id, parking))
+        letters.append(FoundLetter(letter, stream.handler, stream.business_id, parking))
         if parking is None and letter.parks:
             parking = letter
-    return found
+    return letters
 
 
 # Discarding letters: they are given up, and their messages stay refused for ever.
@@ -372,7 +380,7 @@ async def _give_up(table: Table, stream: StreamLetters, selection: Selection) ->
     letters, count = given_up(history.letters.all, is_meant)
     if count:
         head = history.head._replace(waiting=history.head.waiting.after(letters, 0))
-        await append(history, Append(head, letters=letters))
+        await append(history, StreamUpdate(head, letters=letters))
     return count
 
 
@@ -407,9 +415,9 @@ def describe_letter(found: FoundLetter) -> dict[str, Any]:
     }
 
 
-def to_line(found: FoundLetter) -> str:
+def to_line(letter: FoundLetter) -> str:
     """Return a letter as a line of JSON, its body as an object if that is lossless, half characters escaped."""
-    described = describe_letter(found)
+    described = describe_letter(letter)
     if not described["packed"]:
         described["body"] = _editable(described["body"])
     line = json.dumps(described, ensure_ascii=False)
@@ -442,9 +450,9 @@ class Edits:
     def __len__(self) -> int:
         return len(self._lines)
 
-    def has(self, found: FoundLetter) -> bool:
+    def has(self, letter: FoundLetter) -> bool:
         """Return whether there is a line for a letter."""
-        return _key_of(found) in self._lines
+        return _key_of(letter) in self._lines
 
     def mended(self, found: FoundLetter) -> Envelope | None:
         """Return the delivery of a letter with its edit, None without a change."""
@@ -480,20 +488,20 @@ class Edits:
         self._lines[key] = fields
 
 
-class Wanted(NamedTuple):
+class RedriveRequest(NamedTuple):
     """The letters to be redriven, with edits of some; `only_edited` leaves out those without an edit."""
 
     selection: Selection
     edits: Edits
     only_edited: bool = False
 
-    def takes(self, found: FoundLetter) -> bool:
+    def takes(self, letter: FoundLetter) -> bool:
         """Return whether a letter that is selected is redriven."""
-        return not self.only_edited or self.edits.has(found)
+        return not self.only_edited or self.edits.has(letter)
 
 
-def _key_of(found: FoundLetter) -> tuple[str, ...]:
-    return found.handler or "", found.business_id or "", found.name
+def _key_of(letter: FoundLetter) -> tuple[str, ...]:
+    return letter.handler or "", letter.business_id or "", letter.name
 
 
 def _editable(body: str) -> Line | str:
@@ -510,10 +518,10 @@ def _editable(body: str) -> Line | str:
         return dict(pairs)
 
     try:
-        found = json.loads(body, parse_float=exact, parse_constant=exact, object_pairs_hook=fields)
+        parsed = json.loads(body, parse_float=exact, parse_constant=exact, object_pairs_hook=fields)
     except (ValueError, RecursionError):
         return body
-    return found if isinstance(found, dict) else body
+    return parsed if isinstance(parsed, dict) else body
 
 
 def _mended(envelope: Envelope, shown: Line, line: Line) -> Envelope:

@@ -97,7 +97,9 @@ class StoredDataError(RuntimeFailure):
         self.table = table
         self.store = store
 
-    def at(self, *, row: str = "", stream: str = "", table: str = "", store: str = "") -> StoredDataError:
+    def with_location(
+        self, *, row: str = "", stream: str = "", table: str = "", store: str = ""
+    ) -> StoredDataError:
         """Return the error with what was not known of the place."""
         return StoredDataError(
             self.problem, self.row or row, self.stream or stream, self.table or table, self.store or store

@@ -47,14 +47,14 @@ class LeaseRow:
         return None if row is None else read_lease(row)
 
     async def take(
-        self, holder: str, found: Lease | None, values: Mapping[str, Value] | None = None
+        self, holder: str, current: Lease | None, values: Mapping[str, Value] | None = None
     ) -> Lease | None:
         """Take a lease whose row was found so; None when somebody else was faster. One request, two then."""
         now = self.clock()
         lease = Lease(holder, uuid.uuid4().hex, now, now + self.length, "", values or {})
         operation = Operation.insert(self.row_key, _properties(lease))
-        if found is not None:
-            operation = Operation.replace(self.row_key, _properties(lease), found.etag)
+        if current is not None:
+            operation = Operation.replace(self.row_key, _properties(lease), current.etag)
         try:
             (etag,) = await self.table.transact(self.partition, [operation])
         except RowError:
@@ -81,11 +81,11 @@ class LeaseRow:
             etag, *_ = await self.table.transact(self.partition, [change, *also])
         except RowError:
             # The answer to this change, or to one before it, may have been lost.
-            found = await self.read()
-            if found is None or found.token != lease.token:
-                why = "its lease has expired" if found is None else f"its lease was taken over by {found}"
+            current = await self.read()
+            if current is None or current.token != lease.token:
+                why = "its lease has expired" if current is None else f"its lease was taken over by {current}"
                 raise LeaseLostError(why) from None
-            return await self.renew(found, values, also, expires_at=expires_at)
+            return await self.renew(current, values, also, expires_at=expires_at)
         return replace(wanted, etag=etag)
 
 
@@ -119,7 +119,7 @@ LENGTH = 60 * SECOND  # for how long a lease is taken, in microseconds
 RENEW_SECONDS = 15  # after how many seconds its holder renews it, and its workers look at it again
 
 
-class Leases:
+class CleanUpLease:
     """The lease of one table: one clean-up at a time. Its workers check it again and again, and stop when it is lost.
 
     Two at once would do no damage, as streams are guarded by their ETags.
@@ -142,10 +142,10 @@ class Leases:
 
     async def take(self, holder: str, *, take_over: bool = False) -> Lease:
         """Take the lease, if it is not held or with `take_over`. Two requests. Raises `LeaseHeldError`."""
-        found = await self._row.read()
-        if found is not None and found.expires_at > self._clock() and not take_over:
-            raise _refused(found)
-        lease = await self._row.take(holder, found)
+        current = await self._row.read()
+        if current is not None and current.expires_at > self._clock() and not take_over:
+            raise _refused(current)
+        lease = await self._row.take(holder, current)
         if lease is None:
             raise LeaseHeldError("Somebody else has just begun to clean this table up: try again later.")
         return lease
@@ -162,16 +162,16 @@ class Leases:
         try:
             await self._row.table.transact(PARTITION, [Operation.delete(ROW_KEY, lease.etag)])
         except RowError:
-            found = await self._row.read()
-            if found is not None and found.token == lease.token:
-                await self._row.table.transact(PARTITION, [Operation.delete(ROW_KEY, found.etag)])
+            current = await self._row.read()
+            if current is not None and current.token == lease.token:
+                await self._row.table.transact(PARTITION, [Operation.delete(ROW_KEY, current.etag)])
 
     async def check(self, token: str) -> None:
         """Raise `LeaseLostError` when the lease is not the one with this token, or has expired. One request."""
-        found = await self._row.read()
-        if found is not None and found.token != token:
-            raise _lost(f"its lease was taken over by {found}")
-        if found is None or found.expires_at <= self._clock():
+        current = await self._row.read()
+        if current is not None and current.token != token:
+            raise _lost(f"its lease was taken over by {current}")
+        if current is None or current.expires_at <= self._clock():
             raise _lost("its lease has expired")
 
 

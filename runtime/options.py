@@ -13,7 +13,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from eventstore.connect import named
+from eventstore.connect import resolve_reference
 from runtime.errors import UsageError
 
 T = TypeVar("T")
@@ -111,4 +111,4 @@ def given(kind: type[T], values: Mapping[str, Any]) -> T:
 
 def resolved(text: str, holds: str = "") -> str:
     """Return the value that `env:NAME` or `file:PATH` names, and any other text unchanged. Raises `UsageError`."""
-    return named(text, holds, UsageError)
+    return resolve_reference(text, holds, UsageError)

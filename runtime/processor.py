@@ -26,15 +26,15 @@ from runtime.documents.protocol import DocumentSweep
 from runtime.documents.store import DocumentStore, open_documents
 from runtime.errors import UsageError
 from runtime.ledger.batch import BatchContext, OpenBatches
-from runtime.ledger.ledger import Epochs, Ledger
-from runtime.ledger.settings import Owner, TableSettings
+from runtime.ledger.ledger import ConsumerBatches, Ledger
+from runtime.ledger.settings import TableOwner, TableSettings
 from runtime.messages.envelope import Envelope
 from runtime.messages.limits import USUAL, MessageLimits
 from runtime.messages.outcome import Outcome
 from runtime.messages.parsing import business_id_of, prepare, refused_for_size, unroutable
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.supervision import Alarm, supervised
-from runtime.versions.properties import placed
+from runtime.versions.properties import error_location
 
 
 class Processor:
@@ -88,14 +88,14 @@ class Processor:
         choice.check_stores(algorithm, deduplication_store=deduplication_store, token_store=token_store)
         choice.check_documents(algorithm, documents)
         retries = retries or RetryPolicy()
-        self._epochs = None
+        self._consumer_batches = None
         if acknowledge_every is not None:
             if algorithm != "state-based":
                 raise UsageError(
                     f"Only state-based messages are acknowledged: leave it out with {algorithm}."
                 )
             length = acknowledge_every // timedelta(microseconds=1)
-            self._epochs = Epochs(Ledger(table, clock, retries), clock, fresh_id, length)
+            self._consumer_batches = ConsumerBatches(Ledger(table, clock, retries), clock, fresh_id, length)
         app = guarded(app) if guard else app
         if handler_timeout is not None:
             app = supervised(app, Alarm(handler_timeout.total_seconds()))
@@ -106,7 +106,10 @@ class Processor:
         self._algorithm: AlgorithmName = algorithm
         given = Dependencies(app, table, deduplication_store, token_store, publish, clock, retries)
         self._dependencies = replace(
-            given, batch=BatchContext(limits=limits), epochs=self._epochs, documents=self._documents
+            given,
+            batch=BatchContext(limits=limits),
+            consumer_batches=self._consumer_batches,
+            documents=self._documents,
         )
         self._algorithms: Mapping[str, Algorithm] | None = None
         if settings is not None:
@@ -166,7 +169,7 @@ class Processor:
         Returns how many times of `acknowledge_every` stay open, as messages of them are being handled or have failed:
         `consistent batches` shows them. Without `acknowledge_every` it does nothing.
         """
-        return 0 if self._epochs is None else await self._epochs.flush()
+        return 0 if self._consumer_batches is None else await self._consumer_batches.flush()
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
         """Publish and finish messages whose worker died more than `older_than` ago, and return how many.
@@ -174,7 +177,7 @@ class Processor:
         State-based, with a store of documents: delete the documents of attempts that began so long ago and never
         committed, and return how many attempts.
         """
-        with placed(self._table):
+        with error_location(self._table):
             if self._documents is not None:
                 open_batches = await self._open_batches()
                 sweep = DocumentSweep(self._table, self._documents, self._clock, self._retries, open_batches)
@@ -189,7 +192,7 @@ class Processor:
         nothing is deleted. Costs one request for each 1,000 entities and one for each entity, and one more for each
         that has old ids.
         """
-        with placed(self._table):
+        with error_location(self._table):
             algorithms = (await self._ready()).values()
             return sum([await algorithm.evict(older_than, dry_run=dry_run) for algorithm in algorithms])
 
@@ -205,15 +208,15 @@ class Processor:
         return self._algorithms
 
     def _made_for(self, settings: TableSettings) -> Mapping[str, Algorithm]:
-        settings.check_owner(Owner.of(self._app))
+        settings.check_owner(TableOwner.of(self._app))
         app = self._app.keyed(settings.draw_key)
         return choice.make_algorithms(self._algorithm, replace(self._dependencies, app=app))
 
     async def _handle(self, route: Route, message: Envelope, redrive_beside: OpenBatches | None) -> Outcome:
         handler = self._app.handlers[route.handler]
-        business_id = handler.supervision.parse(partial(business_id_of, route, message), ())
+        business_id = handler.interceptor.parse(partial(business_id_of, route, message), ())
         delivery = prepare(handler, business_id, message, self._limits)
-        with placed(self._table):
+        with error_location(self._table):
             algorithms = await self._ready()
             outcome = await algorithms[handler.name].process(delivery, redrive_beside=redrive_beside)
         return await self._kept(outcome, redrive_beside)

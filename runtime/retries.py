@@ -37,7 +37,7 @@ class Pace:
         return at - now
 
 
-class PacedTable(InterceptedTable):
+class RateLimitedTable(InterceptedTable):
     """A table whose calls are counted, and wait for their turn if there is a pace."""
 
     def __init__(self, table: Table, pace: Pace | None = None, sleep: Sleep | None = None) -> None:

@@ -27,7 +27,7 @@ from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
 from handlers import App, Context, Message, State
-from handlers.app import HandlerDefinition, Supervision
+from handlers.app import CallInterceptor, HandlerDefinition
 from handlers.handler import Method
 from runtime.algorithms.algorithm import CallCrashedError, CallTimedOutError
 from runtime.messages.parsing import ParsingTimedOutError
@@ -42,16 +42,16 @@ Now = Callable[[], object]
 """Returns the context of the current call, or the number of messages that are parsed; None without a call."""
 
 
-def supervised(app: App, supervision: Supervision) -> App:
+def supervised(app: App, interceptor: CallInterceptor) -> App:
     """Return a copy of the app with its handlers under supervision."""
     supervised_app = _copy(app)
     supervised_app.handlers = {}
     for name, given in app.handlers.items():
         definition = _copy(given)
-        definition.supervision = supervision
+        definition.interceptor = interceptor
         routes = {}
         for type_, route in given.routes.items():
-            revisions = {number: supervision.method(each) for number, each in route.revisions.items()}
+            revisions = {number: interceptor.method(each) for number, each in route.revisions.items()}
             routes[type_] = replace(route, revisions=revisions)
         definition.routes = MappingProxyType(routes)
         supervised_app.handlers[name] = definition
@@ -77,7 +77,7 @@ def _interrupt(under_way: object, seconds: float) -> None:
         )
 
 
-class Alarm(Supervision):
+class Alarm(CallInterceptor):
     """Interrupts single messages by a timer of the process, SIGALRM. It never ends the process.
 
     Calls outside of the main thread, or in a program that uses this signal itself, are not bounded. Code in C that
@@ -105,7 +105,7 @@ class Alarm(Supervision):
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
-class Watch(Supervision):
+class Watch(CallInterceptor):
     """Watches the main thread of a worker, which may be ended. `is_retry`: a worker has died in the task."""
 
     def __init__(self, seconds: float, *, is_retry: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""A page as PDF, with the time of printing in its corner: no two are alike. It needs fpdf2, of the extra `samples`."""
+"""A PDF page that shows the time of printing, so no two are alike. It needs fpdf2, of the extra `samples`."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -10,7 +10,7 @@ _OF_THE_FONT = "latin-1"
 
 
 def print_page(title: str, lines: Iterable[str]) -> bytes:
-    """Return a PDF. It looks at the clock, and so is called while the result is recorded, and never again."""
+    """Return a PDF. It reads the clock, so capture the result."""
     page = FPDF()
     page.add_page()
     page.set_font("Helvetica", size=8)

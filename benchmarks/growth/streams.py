@@ -15,7 +15,7 @@ from benchmarks.growth.folding import Cost, Folding, Series, SizeBySize, expect,
 from benchmarks.shooting import HANDLER
 from eventstore import Row, Table, drive
 from eventstore.limits import prepare_row
-from runtime.algorithms.state_based.truncation import DAY, PolicyRules, truncate_stream
+from runtime.algorithms.state_based.truncation import DAY, RetentionRules, truncate_stream
 from runtime.clock import to_microseconds
 from runtime.ledger.batch import OpenBatches
 from runtime.retries import RetryPolicy
@@ -196,7 +196,7 @@ def _history(first: int, end: int) -> Iterator[list[pa.RecordBatch]]:
         yield list(routed_batches(by_game([0], range(start, min(start + _BATCH, end)))))
 
 
-POLICY = PolicyRules(older_than=30 * DAY, keep_last=1)
+POLICY = RetentionRules(older_than=30 * DAY, keep_last=1)
 _MESSAGES_A_DAY = 10
 
 

@@ -1,11 +1,11 @@
-"""Tables of Azure Table Storage, of Azurite, its emulator, and of Cosmos DB's Table API: one request for each call.
+"""Tables of Azure Table Storage, its emulator Azurite, and Cosmos DB's Table API: one request for each call.
 
-It stands on azure-data-tables, whose client signs requests, repeats them and makes tables. Requests for rows are
-written here and sent through that client's pipeline; the whole of a transaction is one request.
+The client of azure-data-tables signs and retries requests, and creates tables. Requests for rows are written here and
+sent through that client's pipeline; a transaction is one request.
 
-Reads are repeated after any failure that may pass; a transaction only after an answer which says that the service
-failed or was busy. When a repeated transaction is refused, the first attempt may have been carried out and have met
-itself: the outcome is unknown then, and said to be. No message shows a url's query.
+Reads are retried after any temporary failure; a transaction only if the service answered that it failed or was busy. If
+a retried transaction is refused, the first attempt may have succeeded: the error says that the outcome is unknown. No
+message shows a url's query.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A table service's endpoint, with what signs its requests. Its text form shows no secret."""
+    """A table service's endpoint and credentials. Its text form shows no secret."""
 
     endpoint: str
     """Scheme, host and path, without a slash at the end."""
@@ -67,12 +67,12 @@ class Account:
 
     @property
     def is_cosmos(self) -> bool:
-        """Whether the endpoint is one of Cosmos DB."""
+        """Whether the endpoint is Cosmos DB."""
         return ".cosmos." in self.endpoint or ".cosmosdb." in self.endpoint
 
 
 def account_of(url: str) -> Account:
-    """Return the account that a url or a connection string means. Raises `StoreUrlError`."""
+    """Return the account of a url or connection string. Raises `StoreUrlError`."""
     if url == "azurite":
         return _emulator(_EMULATOR_HOST)
     if url.startswith("azurite://"):
@@ -152,7 +152,7 @@ _FORBIDDEN = frozenset({401, 403})
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a service answered, and whether it had been asked before."""
+    """A service's response, and whether the request was retried."""
 
     status: int
     headers: Any
@@ -194,12 +194,12 @@ class Client:
         )
 
     async def get(self, path: str) -> Answer:
-        """Read. Raises `StoreUnavailableError` and `StoreUrlError`."""
+        """Send a read. Raises `StoreUnavailableError` and `StoreUrlError`."""
         request = HttpRequest("GET", self._account.endpoint + path, headers=_REQUEST_HEADERS)
         return await self._send(request, writes=False)
 
     async def write(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-        """Write. Raises `StoreUnavailableError` and `StoreUrlError`."""
+        """Send a write. Raises `StoreUnavailableError` and `StoreUrlError`."""
         headers = {**_REQUEST_HEADERS, **headers, "Content-Length": str(len(body))}
         # aiohttp sends bytes in one go, and warns of that when there are many.
         content = body if len(body) < _SENT_IN_ONE_GO else _Pieces(body)
@@ -207,7 +207,7 @@ class Client:
         return await self._send(request, writes=True)
 
     async def create_table(self, name: str) -> Answer | None:
-        """Make a table unless it is there; return the answer if it was another.
+        """Create a table unless it exists; return the response if it was refused.
 
         Raises `StoreUnavailableError` and `StoreUrlError`.
         """
@@ -241,10 +241,7 @@ class Client:
             await anext(self._end_of_the_loop)
 
     async def _closing_with_the_loop(self) -> AsyncGenerator[None, None]:
-        """Wait for the end of the event loop, which closes the asynchronous generators that it has begun.
-
-        So a program that runs several loops on one store, one after the other, leaves no connection open.
-        """
+        """Close the connections with the event loop, which closes its asynchronous generators at the end."""
         try:
             yield
         finally:
@@ -278,7 +275,7 @@ class Client:
         return Answer(response.status_code, response.headers, response.content, was_repeated)
 
     def _failure(self, error: AzureError, *, writes: bool) -> EventStoreError:
-        """Return what it means that there is no answer."""
+        """Return the error for a missing response."""
         endpoint = self._account.endpoint
         if isinstance(error, ClientAuthenticationError):
             return StoreUrlError(f"{endpoint}: signing in failed ({type(error).__name__}).")
@@ -288,7 +285,7 @@ class Client:
         return StoreUnavailableError(f"{endpoint} did not answer ({cause}).", unknown)
 
     def _check(self, status: int, headers: Any, *, writes: bool) -> None:  # noqa: ANN401 - azure-core's mapping
-        """Raise what it means that the service failed or refused the credentials."""
+        """Raise if the service failed or refused the credentials."""
         endpoint = self._account.endpoint
         if status in _FAILED:
             raise StoreUnavailableError(f"{endpoint} answered with status {status}.", writes)
@@ -298,20 +295,19 @@ class Client:
 
 
 class _Transport(AioHttpTransport):  # type: ignore[misc]  # loaded late, so it shows no type
-    """Reads each answer to its end, so that one that breaks off is a failure which can be repeated.
+    """Reads responses completely, so that a truncated one is a failure that can be retried.
 
-    "Streamed" answers are asked for all the same: the client decodes the others by their declared type, and
-    knows none for the answer to a transaction.
+    The client must ask for "streamed" responses: it decodes others by their declared type, and fails on transactions.
     """
 
     async def send(self, request: HttpRequest, **options: object) -> AsyncHttpResponse:
-        """Send a request and read the answer."""
+        """Send a request and read the response."""
         answer: AsyncHttpResponse = await super().send(request, **{**options, "stream": False})
         return answer
 
 
 class _Pieces:
-    """A large body, from its beginning each time that it is sent: the client repeats no files."""
+    """A large body that can be sent again: the client does not retry files."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -327,7 +323,7 @@ _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=F
 
 
 def encode(partition_key: str, row_key: str, properties: Mapping[str, Value]) -> str:
-    """Return the JSON of a row with these stored keys."""
+    """Return the JSON of a row with these escaped keys."""
     entity: dict[str, Any] = {"PartitionKey": partition_key, "RowKey": row_key}
     for name, value in properties.items():
         encoded = _ENCODERS.get(type(value))
@@ -345,7 +341,7 @@ def encode(partition_key: str, row_key: str, properties: Mapping[str, Value]) ->
 
 
 def decode(entity: Mapping[str, Any]) -> Row:
-    """Return the row that a JSON object of the service stands for."""
+    """Return the row in a JSON object of the service."""
     properties: dict[str, Value] = {}
     types: list[tuple[str, str]] = []
     for name, value in entity.items():
@@ -436,7 +432,7 @@ _ALONE_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why the service refused a request, and for a transaction at which operation, None when it does not say."""
+    """The service's refusal of a request, with the index of the operation if known."""
 
     status: int
     code: str
@@ -452,7 +448,7 @@ def transaction(
     *,
     is_cosmos: bool,
 ) -> bytes:
-    """Return the body of the request for a transaction, given stored keys."""
+    """Return the request body of a transaction, given escaped keys."""
     parts = [_BEGIN]
     for index, operation in enumerate(operations):
         verb = operation.verb
@@ -480,12 +476,12 @@ def _row_url(table_url: str, partition_key: str, row_key: str) -> str:
 
 
 def _condition(etag: str) -> str:
-    """Return an ETag as it is sent; one that no service gave, and none would read, as one that no row has."""
+    """Return an ETag as sent. One in a foreign format is replaced by one that no row has."""
     return etag if etag == ANY_ETAG or _SERVICE_ETAG.fullmatch(etag) else _NO_ETAG
 
 
 def etags_or_refusal(answer: bytes, count: int) -> tuple[str, ...] | Refusal:
-    """Return the new ETags from the answer to a transaction, "" for deleted rows, or why it was refused."""
+    """Return the new ETags from the response to a transaction, "" for deleted rows, or the refusal."""
     parts = answer.split(b"HTTP/1.1 ")[1:]
     for part in parts:
         status = int(part[:3])
@@ -498,7 +494,7 @@ def etags_or_refusal(answer: bytes, count: int) -> tuple[str, ...] | Refusal:
 
 
 def refusal(status: int, text: bytes) -> Refusal:
-    """Return what an error's JSON says."""
+    """Parse the JSON of an error."""
     start, end = text.find(b"{"), text.rfind(b"}")
     try:
         error = json.loads(text[start : end + 1])["odata.error"]
@@ -597,11 +593,11 @@ class AzureTable(Table):
     async def _send_alone(
         self, partition_key: str, row_key: str, operation: Operation, properties: dict[str, Value]
     ) -> str | None:
-        """Send a transaction of one operation as that request itself, which is less work; None if it must not be.
+        """Send a transaction of one operation as a plain request, which is cheaper. Return None if that is not safe.
 
-        An insert, and a merge under an ETag, can: aiohttp does not send them again by itself, as it does with the
-        methods of the others, and if the client does they meet themselves. Of large rows the limits are others, and
-        the emulator damages characters of several bytes that arrive in two pieces.
+        Inserts, and merges with an ETag, qualify: aiohttp does not resend their methods, and if the client retries one,
+        it conflicts with itself. Large rows have other limits, and the emulator corrupts multi-byte characters split
+        between packets.
         """
         path, headers = f"/{self.name}", {"Content-Type": "application/json"}
         if operation.verb is Verb.INSERT:
@@ -621,10 +617,10 @@ class AzureTable(Table):
         return etag
 
     async def barrier(self) -> None:
-        """Return at once: the service answers when a write is durable."""
+        """No-op: the service answers when a write is durable."""
 
     async def make(self) -> None:
-        """Make the table when it is not there."""
+        """Create the table unless it exists."""
         try:
             answer = await self._store.client().create_table(self.name)
         except StoreUrlError:
@@ -639,11 +635,11 @@ class AzureTable(Table):
         raise self._explained(refused)
 
     async def check(self) -> None:
-        """Raise `TableNotFoundError` when the table is not there. Costs one request."""
+        """Raise `TableNotFoundError` if the table does not exist. One request."""
         await self._page([("PartitionKey", "eq", ""), ("RowKey", "eq", "")], (), None)
 
     async def _row(self, partition_key: str, row_key: str, select: Sequence[str] | None) -> Row | None:
-        """Read one row by its stored keys: a service that is asked by a filter may look through the table."""
+        """Read one row by its escaped keys. A filter could make the service scan the table."""
         path = f"{_row_url(f'/{self.name}', partition_key, row_key)}?{_select(select)}"
         answer = await self._store.client().get(path.rstrip("?"))
         if answer.status == 200:  # noqa: PLR2004 - OK
@@ -762,7 +758,7 @@ def _select(select: Sequence[str] | None) -> str:
 
 
 def _continuation(answer: Answer) -> str | None:
-    """Return the part of a url that asks for the next page; an empty page can have one too."""
+    """Return the part of a url that requests the next page, which even an empty page can have."""
     names = ("NextPartitionKey", "NextRowKey")
     values = [(name, answer.headers.get(f"x-ms-continuation-{name}")) for name in names]
     return "&".join(f"{name}={quote(value, safe='')}" for name, value in values if value) or None

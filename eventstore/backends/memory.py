@@ -1,7 +1,7 @@
-"""Tables in memory, for tests and model checking; also the shortest description of the port.
+"""Tables in memory, for tests and model checking; also the shortest implementation of the port.
 
-`memory:` is a store of its own, `memory:NAME` one that the whole process shares. ETags are numbers that
-are counted up and never repeat. Calls never suspend.
+`memory:` is a private store, `memory:NAME` one shared within the process. ETags are numbers that never repeat. Calls
+never suspend.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MERGING = frozenset({Verb.MERGE, Verb.INSERT_OR_MERGE})
 
 
 class MemoryPartition:
-    """The rows of one partition by their stored keys."""
+    """The rows of one partition by escaped key."""
 
     __slots__ = ("_order", "rows")
 
@@ -34,13 +34,13 @@ class MemoryPartition:
         self._order: list[str] | None = None
 
     def between(self, first: str, last: str) -> list[str]:
-        """Return the keys from `first` to `last`, both included."""
+        """Return the keys from `first` to `last`, inclusive."""
         if self._order is None:
             self._order = sorted(self.rows)
         return self._order[bisect_left(self._order, first) : bisect_right(self._order, last)]
 
     def put(self, stored_key: str, row: Row | None) -> None:
-        """Add or replace a row, or take it away when it is None."""
+        """Insert or replace a row, or delete it for None."""
         if row is None:
             del self.rows[stored_key]
             self._order = None
@@ -137,7 +137,7 @@ class MemoryTable(port.Table):
         return tuple([row.etag if row else "" for row in changes])
 
     async def transact_each(self, transactions: Sequence[port.Transaction]) -> list[TransactionResult]:
-        """Carry out several transactions, so that no reader sees some of them without the others."""
+        """Run several transactions, all of them visible to readers at once."""
         results: list[TransactionResult] = []
         with self._lock:
             for partition_key, operations in transactions:
@@ -156,7 +156,7 @@ class MemoryTable(port.Table):
         return [page.rows if page.continuation is None else None for page in pages]
 
     async def barrier(self) -> None:
-        """Return at once: nothing here survives a power cut."""
+        """No-op: memory does not survive a power failure."""
 
 
 class MemoryStore(Store):
@@ -180,21 +180,21 @@ class MemoryStore(Store):
             )
 
     async def close(self) -> None:
-        """Do nothing: the tables live as long as the store."""
+        """No-op: the tables live as long as the store."""
 
 
 _shared: dict[str, MemoryStore] = {}
 
 
 def open_memory(url: str) -> MemoryStore:
-    """Open `memory:` (a new store) or `memory:NAME` (the same store at each call in this process)."""
+    """Open `memory:`, always a new store, or `memory:NAME`, always the same store of this process."""
     if url == "memory:":
         return MemoryStore(url)
     return _shared.setdefault(url, MemoryStore(url))
 
 
 def _page(found: Sequence[tuple[str, Row]], select: Sequence[str] | None) -> Page:
-    """Return the first of the rows that were found; the key of the next one is the continuation."""
+    """Return the first page of the rows. Its continuation is the key of the next row."""
     following = found[PAGE_SIZE][0] if len(found) > PAGE_SIZE else None
     return Page(tuple([_read(row, select) for _, row in found[:PAGE_SIZE]]), following)
 
@@ -207,7 +207,7 @@ def _read(row: Row, select: Sequence[str] | None) -> Row:
 
 
 def _changed(before: Row | None, after: Row, operation: Operation, index: int) -> Row | None:
-    """Return the row as it will be, None when it is deleted; raise when the operation is refused."""
+    """Return the row after an operation, None if deleted. Raises the `RowError` of a refused operation."""
     if before is None:
         if operation.verb not in _INSERTING:
             raise RowNotFoundError(operation.row_key, index)

@@ -1,11 +1,10 @@
 """Tables in a PostgreSQL database: one round trip for each call, safe for any number of machines.
 
-A row is a row of one SQL table, addressed by its two keys, which are compared bytewise. A transaction is sent as one
-pipeline. Each of its statements fails unless it changes the row that it is to change, so that a refused transaction is
-rolled back by the server. Transactions that are begun while another one is under way are committed together.
+A row is a row of one SQL table, addressed by two keys that are compared bytewise. A transaction is one pipeline whose
+statements fail unless they change their row, so the server rolls back a refused transaction. Transactions that start
+while another is being committed are committed together.
 
-Connections are kept for each event loop and never used after a fork. No message shows more of a url than host and
-database.
+Each event loop has its own connections, which are not used after a fork. Messages show host and database of a url only.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ from eventstore import errors, port
 from eventstore.backends.rows import (
     PAGE_BYTES,
     Decode,
-    Found,
-    condition,
+    StoredRow,
+    etag_number,
     pack,
     packer,
     read_page,
@@ -79,11 +78,11 @@ _UNAVAILABLE_CLASSES = frozenset({"08", "25", "40", "53", "55", "57", "58", "XX"
 
 
 class _MoreNeededError(Exception):
-    """Raised when a projection needs more of the large part of a row than was read."""
+    """Raised when a projection needs more bytes of a row's large part than were read."""
 
 
 class _Statements:
-    """The SQL for one table. A statement that changes no row divides by zero, and so undoes its transaction."""
+    """The SQL for one table. A statement that changes no row divides by zero, which aborts its transaction."""
 
     def __init__(self, schema: str | None, name: str) -> None:
         self.name = Identifier(schema, name) if schema else Identifier(name)
@@ -145,7 +144,7 @@ class _Statements:
         ]
 
     def ddl(self) -> str:
-        """Return what makes the table, for who may."""
+        """Return the statements that create the table."""
         return "; ".join(each.as_string() for each in self.make) + ";"
 
     def _sql(self, text: str) -> Composed:
@@ -154,7 +153,7 @@ class _Statements:
 
 @dataclass(eq=False)
 class _Changes:
-    """A transaction that is within all limits. All rows that it writes get the same new ETag, and the same time."""
+    """A validated transaction. All rows that it writes get the same new ETag and time."""
 
     sql: _Statements
     partition: str
@@ -175,19 +174,19 @@ class _Changes:
 
     @property
     def merges(self) -> bool:
-        """Whether rows are to be read before."""
+        """Whether it merges, so that rows must be read first."""
         return any(each.verb in (Verb.MERGE, Verb.INSERT_OR_MERGE) for each in self.operations)
 
     @property
     def etags(self) -> tuple[str, ...]:
-        """What `transact` returns."""
+        """The result of `transact`."""
         return tuple("" if each.verb is Verb.DELETE else str(self.etag) for each in self.operations)
 
-    def statements(self, found: Mapping[str, Found]) -> Iterator[tuple[Composed, Sequence[object]]]:
-        """Yield the statements with their parameters. `found` are the rows that are there, if any is merged."""
+    def statements(self, found: Mapping[str, StoredRow]) -> Iterator[tuple[Composed, Sequence[object]]]:
+        """Yield the statements with their parameters. `found` has the existing rows to merge into."""
         pack_ = partial(pack, packer())
         for operation, row, properties in zip(self.operations, self.rows, self.properties, strict=True):
-            verb, key, etag = operation.verb, (self.partition, row), condition(operation.etag)
+            verb, key, etag = operation.verb, (self.partition, row), etag_number(operation.etag)
             if verb is Verb.DELETE:
                 yield self.sql.delete, (*key, etag)
                 continue
@@ -203,7 +202,7 @@ class _Changes:
             else:
                 yield self.sql.insert if verb is Verb.INSERT else self.sql.upsert, (*key, *values)
 
-    def refusal(self, found: Mapping[str, Found]) -> errors.RowError | None:
+    def refusal(self, found: Mapping[str, StoredRow]) -> errors.RowError | None:
         """Return the error of the first operation that these rows refuse."""
         for index, (operation, key) in enumerate(zip(self.operations, self.rows, strict=True)):
             row, verb = found.get(key), operation.verb
@@ -212,17 +211,17 @@ class _Changes:
             if verb in (Verb.REPLACE, Verb.MERGE, Verb.DELETE):
                 if row is None:
                     return errors.RowNotFoundError(operation.row_key, index)
-                if condition(operation.etag) not in (None, row[1]):
+                if etag_number(operation.etag) not in (None, row[1]):
                     return errors.RowChangedError(operation.row_key, index)
         return None
 
 
 class _NotCommittedError(Exception):
-    """Raised when the server has undone transactions: one of them was refused, or met one of somebody else."""
+    """Raised when the server rolled back: a transaction was refused, or conflicted with another one."""
 
 
-class _Session:
-    """The connections of one event loop, and the transactions that wait there for a commit."""
+class _LoopPool:
+    """The connections of one event loop, and its queue of transactions to commit."""
 
     def __init__(self, store: PostgresStore) -> None:
         self.pid = os.getpid()
@@ -235,7 +234,7 @@ class _Session:
         self._is_closed = False
 
     async def fetch(self, sql: Composed | SQL, parameters: Sequence[object]) -> list[Any]:
-        """Read rows; again, when there was no answer."""
+        """Read rows, with retries if the server does not answer."""
         for attempt in range(1, _ATTEMPTS):
             try:
                 return await self._fetch(sql, parameters)
@@ -244,7 +243,7 @@ class _Session:
         return await self._fetch(sql, parameters)
 
     async def execute(self, *statements: Composed) -> None:
-        """Carry out statements that change no rows; several in one transaction."""
+        """Run statements that change no rows, several of them in one transaction."""
         async with (
             self._connection(writes=True) as connection,
             connection.transaction() if len(statements) > 1 else nullcontext(),
@@ -253,7 +252,7 @@ class _Session:
                 await connection.execute(statement)
 
     async def rewrite(self, sql: Composed, name: str) -> str:
-        """Rewrite a table, however long it takes; return why deleted rows may be left, "" if none is."""
+        """Rewrite a table without a time limit. Return why deleted rows may remain, or ""."""
         notices: list[str] = []
         connection = await self._connect()
         connection.add_notice_handler(
@@ -265,7 +264,7 @@ class _Session:
             await connection.execute(sql)
             after = await (await connection.execute(_FILE, (name,))).fetchone()
         except psycopg.Error as error:
-            raise self._store.explained(error, writes=False) from error
+            raise self._store.translate_error(error, writes=False) from error
         finally:
             await connection.close()
         if before == after:
@@ -274,7 +273,7 @@ class _Session:
         return f"a transaction that is open may still read {kept[1]} of them" if kept else ""
 
     async def commit(self, changes: _Changes) -> tuple[str, ...]:
-        """Carry out a transaction, together with those that come while another commit is under way."""
+        """Commit a transaction, together with those that arrive while another commit is under way."""
         future = asyncio.get_running_loop().create_future()
         self._waiting.append((changes, future))
         if self._committing is None or self._committing.done():
@@ -283,7 +282,7 @@ class _Session:
         return etags
 
     async def close(self) -> None:
-        """Close the connections, and those at work when they are given back."""
+        """Close idle connections now, and others when they are returned."""
         self._is_closed = True
         if self._end_of_the_loop is not None:
             await self._end_of_the_loop.aclose()
@@ -298,7 +297,7 @@ class _Session:
 
     @asynccontextmanager
     async def _connection(self, *, writes: bool = False) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-        """Yield a connection. One that failed, or whose work was cancelled, is closed. Translates psycopg's errors."""
+        """Yield a connection; close it after a failure or a cancellation. Translates errors of psycopg."""
         async with self._places:
             connection = self._idle.pop() if self._idle else await self._connect()
             is_usable = False
@@ -313,7 +312,7 @@ class _Session:
                             await connection.rollback()
                         is_usable = not self._is_closed
                     raise _NotCommittedError from error
-                raise self._store.explained(error, writes=writes) from error
+                raise self._store.translate_error(error, writes=writes) from error
             except TimeoutError:
                 what = f"{self._store.url} did not answer in {_ANSWER_SECONDS} seconds."
                 raise StoreUnavailableError(what, writes) from None
@@ -337,7 +336,7 @@ class _Session:
         return connection
 
     async def _closing_with_the_loop(self) -> AsyncGenerator[None, None]:
-        """Wait for the end of the event loop, which closes the asynchronous generators that it has begun."""
+        """Close the connections with the event loop, which closes its asynchronous generators at the end."""
         try:
             yield
         finally:
@@ -387,12 +386,12 @@ class _Session:
             await asyncio.sleep(port.pause_seconds(attempt, port.FIRST_SECONDS, port.LONGEST_SECONDS))
         raise StoreUnavailableError(f"{self._store.url}: others were faster, {_ATTEMPTS} times in a row.")
 
-    async def _rows(self, changes: _Changes) -> dict[str, Found]:
+    async def _rows(self, changes: _Changes) -> dict[str, StoredRow]:
         found = await self.fetch(changes.sql.some, (changes.partition, changes.rows))
         return {each[0]: each for each in found}
 
-    async def _send(self, group: Sequence[tuple[_Changes, Mapping[str, Found]]]) -> None:
-        """Carry out transactions in one of the server's. Raises `_NotCommittedError` when one is refused."""
+    async def _send(self, group: Sequence[tuple[_Changes, Mapping[str, StoredRow]]]) -> None:
+        """Run transactions in one of the server's. Raises `_NotCommittedError` if one is refused."""
         statements = [each for changes, found in group for each in changes.statements(found)]
         async with self._connection(writes=True) as connection:
             if len(statements) == 1:
@@ -415,7 +414,7 @@ class _Session:
 
 
 def _settle(future: asyncio.Future[tuple[str, ...]], result: tuple[str, ...] | Exception) -> None:
-    """Give a result to who waits for it, unless that was cancelled."""
+    """Set a future's result, unless it was cancelled."""
     if future.done():
         return
     if isinstance(result, Exception):
@@ -473,7 +472,7 @@ class PostgresTable(port.Table):
         return await self._store.session().commit(_Changes.of(self._sql, partition_key, operations))
 
     async def barrier(self) -> None:
-        """Return at once: the server answers when a commit is durable; another server is refused when it is opened."""
+        """No-op: a commit is durable when it is answered. `open` refuses servers where it is not."""
 
     async def scrub(self) -> None:
         """Rewrite the table without deleted rows. The write-ahead log and backups keep them until they are recycled."""
@@ -484,7 +483,7 @@ class PostgresTable(port.Table):
             )
 
     async def open(self, *, make: bool) -> None:
-        """Check the server and the table, and make the table when it is not there. One round trip, and six then."""
+        """Check server and table, and create the table unless it exists. One round trip, six to create it."""
         if await self._is_there():
             return
         if not make:
@@ -501,7 +500,7 @@ class PostgresTable(port.Table):
                 ) from error
 
     async def _is_there(self) -> bool:
-        """Return whether the table is there. Raises `StoreUrlError` for a server or table that cannot be used."""
+        """Return whether the table exists. Raises `StoreUrlError` for an unusable server or table."""
         name = self._sql.name.as_string()
         ((encoding, commits, found, comment),) = await self._fetch(_LOOK, (name, name))
         if encoding != "UTF8":
@@ -566,8 +565,8 @@ _DEFAULTS = {
 class PostgresStore(port.Store):
     """The tables in one schema of a database: `postgresql://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME`.
 
-    Without a schema they are in the first one of the search path. With `prepare=true` statements are prepared: not
-    behind a pooler that gives each transaction another connection. All other parameters are libpq's.
+    The default schema is the first of the search path. `prepare=true` prepares statements; do not use it behind a
+    pooler that switches connections between transactions. All other parameters are libpq's.
     """
 
     scope: port.Scope = "network"
@@ -595,7 +594,7 @@ class PostgresStore(port.Store):
         self.conninfo = make_conninfo(**chosen)  # type: ignore[arg-type]  # libpq's texts
         self.url = f"postgresql://{host}:{port_}/{database}"
         self.prepares = own.get("prepare") == "true"
-        self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, _Session] = WeakKeyDictionary()
+        self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopPool] = WeakKeyDictionary()
 
     async def table(self, name: str, *, make: bool = True) -> PostgresTable:
         table = PostgresTable(self, table_name(name))
@@ -604,30 +603,30 @@ class PostgresStore(port.Store):
 
     async def close(self) -> None:
         """Close the connections of this event loop."""
-        session = self._sessions.pop(asyncio.get_running_loop(), None)
+        session = self._pools.pop(asyncio.get_running_loop(), None)
         if session is not None and session.pid == os.getpid():
             await session.close()
 
-    def session(self) -> _Session:
-        """Return the connections of this event loop and process."""
+    def session(self) -> _LoopPool:
+        """Return the pool of this event loop and process."""
         loop = asyncio.get_running_loop()
-        session = self._sessions.get(loop)
+        session = self._pools.get(loop)
         if session is None or session.pid != os.getpid():
-            for ended in [other for other in self._sessions if other.is_closed()]:
-                del self._sessions[ended]
-            session = self._sessions[loop] = _Session(self)
+            for ended in [other for other in self._pools if other.is_closed()]:
+                del self._pools[ended]
+            session = self._pools[loop] = _LoopPool(self)
         return session
 
     def not_connected(self, error: psycopg.Error) -> EventStoreError:
-        """Return the error to raise when the server let nobody in; libpq gives its reason as text alone."""
+        """Return the error for a refused connection, for which libpq gives text only."""
         _, _, reason = str(error).partition("FATAL:")
         reason = reason.splitlines()[0].strip() if reason else ""
         if any(each in reason for each in _WRONG_URL):
             return StoreUrlError(f"{self.url} refused the connection: {reason}.")
         return StoreUnavailableError(f"{self.url} did not answer{reason and f' ({reason})'}.")
 
-    def explained(self, error: psycopg.Error, *, writes: bool) -> EventStoreError:
-        """Return the error to raise in place of one of psycopg's."""
+    def translate_error(self, error: psycopg.Error, *, writes: bool) -> EventStoreError:
+        """Return the `EventStoreError` for an error of psycopg."""
         state = error.sqlstate or ""
         if state == "42P01":
             name = re.search(r'"([^"]+)"', error.diag.message_primary or "")

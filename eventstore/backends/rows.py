@@ -1,6 +1,6 @@
-"""How rows are kept in the tables of an SQL database: the same in SQLite and PostgreSQL.
+"""The format of rows in SQL databases, shared by SQLite and PostgreSQL.
 
-Keys, ETag and time are columns; the properties of a row are two byte strings of msgpack.
+Keys, ETag and time are columns; the properties are two msgpack byte strings.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def packer() -> msgpack.Packer:
-    """Return a packer of properties, for use by one thread."""
+    """Return a packer of properties, for one thread."""
     return msgpack.Packer(default=_to_extension, strict_types=True)
 
 
@@ -53,7 +53,7 @@ def pack(packer: msgpack.Packer, properties: Mapping[str, Value]) -> tuple[bytes
 
 
 def unpack_small(small: bytes) -> tuple[dict[str, Value], dict[str, int]]:
-    """Return the small properties, and the lengths of the large ones in the order of their bytes."""
+    """Return the small properties, and the lengths of the large ones in storage order."""
     unpacked = msgpack.unpackb(
         small,
         ext_hook=_from_extension,
@@ -84,7 +84,7 @@ def unpack(small: bytes, large: bytes | None) -> dict[str, Value]:
 def unpack_some(
     select: Sequence[str], read_large: Callable[[Any, int], bytes], small: bytes, along: object
 ) -> dict[str, Value]:
-    """Return the properties named. `read_large` returns the first bytes of the large part, given `along`."""
+    """Return the named properties. `read_large(along, n)` returns the first `n` bytes of the large part."""
     properties, lengths = unpack_small(small)
     end = needed = 0
     for name, length in lengths.items():
@@ -129,8 +129,8 @@ def _from_extension(code: int, data: bytes) -> Value:
     raise ValueError(f"The extension type {code} is unknown.")
 
 
-def condition(etag: str | None) -> int | None:
-    """Return the number that a row's ETag must be, None for any; -1, which no row has, when it can be none."""
+def etag_number(etag: str | None) -> int | None:
+    """Return the number of an ETag, None for `"*"`, or -1, which matches no row, for an invalid ETag."""
     if etag == ANY_ETAG:
         return None
     if etag is None or not etag.isdecimal() or len(etag) > 19:  # noqa: PLR2004 - the digits of 2**63
@@ -141,7 +141,7 @@ def condition(etag: str | None) -> int | None:
 
 
 DAMAGED = (ValueError, TypeError, OverflowError, msgpack.exceptions.UnpackException)
-Found = tuple[str, int, int, bytes, Any]
+StoredRow = tuple[str, int, int, bytes, Any]
 """A row as key, ETag, time, small and large part. The key is that of the row, or in a scan both keys."""
 
 PAGE_BYTES = 4 * 2**20
@@ -155,11 +155,11 @@ Decode = Callable[[bytes, Any], dict[str, Value]]
 
 
 def read_page(
-    bounds: Sequence[str], found: Iterable[Found], decode: Decode = unpack, most: float = inf
+    bounds: Sequence[str], found: Iterable[StoredRow], decode: Decode = unpack, most: float = inf
 ) -> Page:
-    """Return the rows that fill a page, in number or in bytes; a damaged one ends it.
+    """Return a page of rows, limited in number and bytes. A corrupt row ends it.
 
-    Raises `DamagedRowError` when the first one is damaged.
+    Raises `DamagedRowError` if the first row is corrupt.
     """
     rows: list[Row] = []
     size, left = 0, iter(found)
@@ -178,8 +178,8 @@ def read_page(
     return Page(tuple(rows))
 
 
-def read_row(bounds: Sequence[str], found: Found, decode: Decode = unpack) -> Row:
-    """Return a row that was read between some bounds. Raises `DamagedRowError`."""
+def read_row(bounds: Sequence[str], found: StoredRow, decode: Decode = unpack) -> Row:
+    """Return a row read between these bounds. Raises `DamagedRowError`."""
     keys, etag, written, small, large = found
     partition, _, key = keys.rpartition(BETWEEN_KEYS)
     place = unescape(partition or bounds[0]), unescape(key)

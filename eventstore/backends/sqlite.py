@@ -1,11 +1,10 @@
-"""Tables in one SQLite file: no server, safe for several processes of one machine.
+"""Tables in one SQLite file: no server, safe for concurrent processes of one machine.
 
-Writes are immediate transactions on a write-ahead log. They survive the death of the process at once, and
-a power cut from the next `barrier` on. Calls never suspend. A file in use has two companions, `-wal` and
-`-shm`: copy or move the three of them together, and only when no process has the file open.
+Writes are immediate transactions on a write-ahead log. They survive a crash of the process at once, and a power failure
+from the next `barrier` on. Calls never suspend. An open file has two companions, `-wal` and `-shm`: copy or move the
+three together, while no process has them open.
 
-Each table has its keys in one SQL table and the properties in another, so that a key is stored once and
-large rows share no page with keys.
+Keys and properties are in separate SQL tables: a key is stored once, and large rows share no page with keys.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ from eventstore.backends.dictionaries import (
 from eventstore.backends.rows import (
     ALONG_BYTES,
     PAGE_BYTES,
-    Found,
-    condition,
+    StoredRow,
+    etag_number,
     pack,
     packer,
     read_page,
@@ -66,10 +65,10 @@ _WAL_PAUSE_SECONDS = 0.1
 
 
 class SqliteConnection(sqlite3.Connection):
-    """A connection of one thread of one process, with a cursor, a packer and a source of ETags."""
+    """A connection for one thread of one process, with a cursor, a packer and a source of ETags."""
 
     def prepare(self, identity: tuple[int, int] | None) -> None:
-        """Make what belongs to the connection."""
+        """Create the connection's cursor, packer and random source."""
         self.pid = os.getpid()
         self.identity = identity
         self.statement = self.cursor()
@@ -78,17 +77,16 @@ class SqliteConnection(sqlite3.Connection):
         self.etags = Random(os.urandom(32))  # noqa: S311 - must not repeat, need not be secret
 
     def roll_back(self) -> None:
-        """End a transaction that is still open, and undo what it did."""
+        """Roll back the open transaction, if any."""
         if self.in_transaction:
             with suppress(sqlite3.Error):
                 self.statement.execute("ROLLBACK")
 
 
 class SqliteFile:
-    """A database file and the connections of this process to it, one for each thread.
+    """A database file and this process's connections to it, one for each thread.
 
-    After a fork the inherited connections are left alone, never used and never closed, not even at exit: the parent
-    still owns their locks and their place in the log.
+    Connections inherited by a fork are neither used nor closed, not even at exit: the parent owns their locks.
     """
 
     def __init__(self, path: Path) -> None:
@@ -97,13 +95,13 @@ class SqliteFile:
         self._open: WeakSet[SqliteConnection] = WeakSet()
 
     def connection(self) -> SqliteConnection:
-        """Return the connection of this thread; open it at the first call in this process."""
+        """Return the connection of this thread, opened by the first call in this process."""
         connection = self._opened()
         if connection is None:
             try:
                 connection = self._connect()
             except sqlite3.Error as error:
-                raise self.explained(error) from error
+                raise self.translate_error(error) from error
             except OSError as error:
                 raise StoreUrlError(f"The folder of {self.path} cannot be made: {error.strerror}.") from error
             self._local.connection = connection
@@ -112,7 +110,7 @@ class SqliteFile:
         return connection
 
     def is_replaced(self) -> bool:
-        """Return whether the file that this thread has open is no longer the one at its path: deleted, or replaced."""
+        """Return whether the file that this thread has open was deleted or replaced at its path."""
         connection = self._opened()
         return connection is not None and _identity(self.path) != connection.identity
 
@@ -121,15 +119,17 @@ class SqliteFile:
         return connection if connection is not None and connection.pid == os.getpid() else None
 
     def close(self) -> None:
-        """Close the connections that this process opened."""
+        """Close the connections of this process."""
         for connection in list(self._open):
             if connection.pid == os.getpid():
                 connection.close()
         self._open = WeakSet()
         self._local = threading.local()
 
-    def explained(self, error: sqlite3.Error, *, outcome_unknown: bool = False) -> errors.EventStoreError:
-        """Return the error to raise in place of one from SQLite."""
+    def translate_error(
+        self, error: sqlite3.Error, *, outcome_unknown: bool = False
+    ) -> errors.EventStoreError:
+        """Return the `EventStoreError` for an error of `sqlite3`."""
         extended = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
         code = extended & 0xFF
         if code in _UNUSABLE:
@@ -153,11 +153,11 @@ class SqliteFile:
         try:
             yield connection
         except sqlite3.Error as error:
-            raise self.explained(error, outcome_unknown=outcome_unknown) from error
+            raise self.translate_error(error, outcome_unknown=outcome_unknown) from error
 
     @contextmanager
     def writing(self) -> Iterator[SqliteConnection]:
-        """Begin an immediate transaction, and commit it at the end; after any error all of it is undone.
+        """Run the block in an immediate transaction; any error rolls it back.
 
         Translates `sqlite3` errors to `EventStoreError`s.
         """
@@ -170,11 +170,11 @@ class SqliteFile:
         except BaseException as error:
             connection.roll_back()
             if isinstance(error, sqlite3.Error):
-                raise self.explained(error, outcome_unknown=True) from error
+                raise self.translate_error(error, outcome_unknown=True) from error
             raise
 
     def has_table(self, name: str) -> bool:
-        """Return whether an SQL table is there."""
+        """Return whether an SQL table exists."""
         with self.reading() as connection:
             found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,))
             return found.fetchone() is not None
@@ -230,7 +230,7 @@ class SqliteFile:
 
 
 def _make_folder(folder: Path) -> None:
-    """Make a folder that outlives a power cut: what names it is written to the disk too."""
+    """Create a folder durably, by an fsync of each parent."""
     missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for made in missing:
@@ -242,7 +242,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _leave_connections_alone() -> None:
-    """In a child: count each inherited connection as used once more than it is, so that none is closed."""
+    """In a forked child, leak a reference to each inherited connection, so that none is closed."""
     import ctypes  # noqa: PLC0415 - hardly anyone forks
 
     for connection in _held:
@@ -261,7 +261,7 @@ os.register_at_fork(
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return what tells a file from every other that exists, None when there is none."""
+    """Return (device, inode), or None if the file does not exist."""
     try:
         found = path.stat()
     except OSError:
@@ -281,9 +281,9 @@ _BARRIER = (
 
 
 class Statements:
-    """The SQL for one table of the store. Each text is made once, so that `sqlite3` finds it in its cache.
+    """The SQL for one table. Constant texts hit the statement cache of `sqlite3`.
 
-    Column order matters: `large` stands last, so that reading the columns before it does not read its pages.
+    `large` is the last column, so that reading the columns before it skips its pages.
     """
 
     def __init__(self, name: str) -> None:
@@ -339,7 +339,7 @@ class Statements:
 
 
 class Changes:
-    """A transaction that is within all limits; all rows that it writes get the same new ETag, and the same time."""
+    """A validated transaction. All rows that it writes get the same new ETag and time."""
 
     def __init__(self, table: SqliteTable, partition_key: str, operations: Sequence[Operation]) -> None:
         self.operations = operations
@@ -359,7 +359,7 @@ class Changes:
         return pack(connection.packer, self._properties[0])
 
     def carry_out(self, connection: SqliteConnection) -> tuple[str, ...]:
-        """Carry out all operations, and return the new ETags. Raises the `RowError` of the first that is refused."""
+        """Run all operations, and return the new ETags. Raises the `RowError` of the first refused one."""
         self._execute = connection.statement.execute
         self._connection = connection
         self._etag = connection.etags.getrandbits(63)
@@ -368,7 +368,7 @@ class Changes:
         return tuple([self._change(index, *change) for index, change in changes])
 
     def _change(self, index: int, operation: Operation, row: str, properties: dict[str, Value]) -> str:
-        """Carry out one operation, and return the row's new ETag. A refused one has changed nothing."""
+        """Run one operation, and return the row's new ETag. A refused operation changes nothing."""
         verb = operation.verb
         if verb is Verb.DELETE or verb is Verb.REPLACE:
             change = self._delete if verb is Verb.DELETE else self._update
@@ -398,7 +398,7 @@ class Changes:
 
     def _update(self, etag: str | None, row: str, properties: dict[str, Value]) -> bool:
         small, large = self._packed(row, properties)
-        values = (self._etag, self._time, small, large, self.partition, row, condition(etag))
+        values = (self._etag, self._time, small, large, self.partition, row, etag_number(etag))
         return self._execute(self._sql.update, values).rowcount > 0
 
     def _packed(self, row: str, properties: dict[str, Value]) -> tuple[bytes, bytes | None]:
@@ -407,7 +407,7 @@ class Changes:
         return small if dictionary is None else dictionary.compress(small), large
 
     def _delete(self, etag: str | None, row: str, _: dict[str, Value]) -> bool:
-        deleted = self._execute(self._sql.delete, (self.partition, row, condition(etag))).rowcount > 0
+        deleted = self._execute(self._sql.delete, (self.partition, row, etag_number(etag))).rowcount > 0
         if deleted:
             self._execute(self._sql.delete_key, (self.partition, row))
         return deleted
@@ -445,7 +445,7 @@ class SqliteTable(port.Table):
             found = connection.dictionaries[self.name] = Dictionaries(Dictionary(*row) for row in rows)
         return found
 
-    def plain(self, connection: SqliteConnection, found: Iterable[Found]) -> Iterator[Found]:
+    def plain(self, connection: SqliteConnection, found: Iterable[StoredRow]) -> Iterator[StoredRow]:
         """Yield rows with their small parts decompressed."""
         for row in found:
             key, etag, written, small, large = row
@@ -525,7 +525,7 @@ class SqliteTable(port.Table):
             return changes.carry_out(connection)
 
     async def transact_each(self, transactions: Sequence[port.Transaction]) -> list[TransactionResult]:
-        """Carry out several transactions in one of SQLite's, each undone by itself when it is refused."""
+        """Run several transactions in one of SQLite's. A refused one is rolled back alone."""
         checked: list[Changes | Exception] = []
         for partition_key, operations in transactions:
             try:
@@ -565,7 +565,7 @@ class SqliteTable(port.Table):
             if verb is Verb.INSERT:
                 inserts.append((each.place, (*written, *both)))
             else:
-                updates.append((*written, *both, *each.place, condition(each.operations[0].etag)))
+                updates.append((*written, *both, *each.place, etag_number(each.operations[0].etag)))
         many, execute = connection.statement.executemany, connection.statement.execute
         execute("SAVEPOINT together")
         try:
@@ -616,10 +616,10 @@ class SqliteTable(port.Table):
         return [*map(made.compress, rows)]
 
     async def barrier(self) -> None:
-        """Make one commit that waits for the disk.
+        """Make one commit with an fsync.
 
-        Commits are appended to one write-ahead log, and waiting for this one writes out the whole log up to
-        it. Commits that are no longer in the log were written out with the database by a checkpoint.
+        All commits are appended to one write-ahead log, so this fsync covers the earlier ones. Commits that are no
+        longer in the log were synced with the database by a checkpoint.
         """
         with self._file.reading(outcome_unknown=True) as connection:
             execute = connection.statement.execute
@@ -630,7 +630,7 @@ class SqliteTable(port.Table):
                 execute("PRAGMA synchronous=NORMAL")
 
     async def scrub(self) -> None:
-        """Rewrite the database without free pages, and empty the write-ahead log."""
+        """Rewrite the database without free pages, and truncate the write-ahead log."""
         with self._file.reading() as connection:
             connection.statement.execute("VACUUM")
             checkpoint = connection.statement.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -641,14 +641,14 @@ class SqliteTable(port.Table):
             )
 
     def make(self) -> None:
-        """Make the table when it is not there."""
+        """Create the table unless it exists."""
         if not self._file.has_table(self.sql.rows_table):
             with self._file.writing() as connection:
                 for statement in self.sql.make:
                     connection.execute(statement)
 
     def is_there(self) -> bool:
-        """Return whether the file and the table are there; make neither."""
+        """Return whether file and table exist; creates neither."""
         return self._file.path.exists() and self._file.has_table(self.sql.rows_table)
 
     def _read(self, sql: str, bounds: tuple[str, ...]) -> Page:
@@ -663,10 +663,9 @@ class SqliteTable(port.Table):
             return read_page(bounds, self.plain(connection, cursor), most=PAGE_BYTES)
 
     def _project_first(self, sql: str, bounds: tuple[str, str, str], select: Sequence[str]) -> Page | None:
-        """Read rows in one statement, if that gives all large properties that are asked for, else None.
+        """Read rows in one statement; None if it cannot return all requested large properties.
 
-        It gives those of the row with the lowest key, the header of a stream or the first of some events, unless they
-        are very large.
+        It returns those of the first row (a stream's header, or the first of some events) up to `ALONG_BYTES`.
         """
         with self._file.reading() as connection:
             rows = connection.statement.execute(sql, (bounds[1], *bounds)).fetchall()
@@ -691,7 +690,7 @@ class SqliteTable(port.Table):
                 connection.roll_back()
 
     def _read_large(self, connection: SqliteConnection, row_id: int, length: int) -> bytes:
-        """Read the first bytes of a row's large part, and only the pages that they are on."""
+        """Read the first bytes of a row's large part, and only their pages."""
         try:
             with connection.blobopen(self.sql.rows_table, "large", row_id, readonly=True) as blob:
                 return blob.read(length)
@@ -702,9 +701,9 @@ class SqliteTable(port.Table):
 
 
 def _attempt(changes: Changes, connection: SqliteConnection) -> TransactionResult:
-    """Carry out a transaction among others. When it is refused, undo it alone, and return the error.
+    """Run one of several transactions. If refused, roll it back alone and return the error.
 
-    Several operations are in a savepoint; one alone has changed nothing when it is refused.
+    Several operations need a savepoint; a single refused one has changed nothing.
     """
     execute, several = connection.statement.execute, len(changes.operations) > 1
     if several:
@@ -745,9 +744,9 @@ class SqliteStore(port.Store):
         return table
 
     def is_replaced(self) -> bool:
-        """Return whether the file that is open was deleted, or another one is in its place."""
+        """Return whether the open file was deleted or replaced."""
         return self._file.is_replaced()
 
     async def close(self) -> None:
-        """Close the connections that this process opened; a later call opens a new one."""
+        """Close the connections of this process; a later call opens a new one."""
         self._file.close()

@@ -1,11 +1,10 @@
-r"""The linter: finds nondeterministic code in the source of handlers, which it reads and does not run.
+r"""The linter: finds nondeterministic code in the source of handlers, without running it.
 
     report = check([Target(Path("accounts.py"))])
     print(*report.findings, sep="\n")
 
-`check` begins where the framework calls the user's code, and `interpreter` follows statements and calls from there.
-`library` knows what functions of libraries do, `values` what names, annotations and attributes stand for, and `source`
-the user's modules. `rules` lists the rules, with the names of libraries that break them.
+`check` starts from the methods that the framework calls, and `interpreter` follows statements and calls. `library`
+models functions of libraries, `values` possible values, `source` the user's modules. `rules` lists the rules.
 """
 
 from handlers.lint.check import Report, Target, check

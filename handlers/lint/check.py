@@ -1,4 +1,4 @@
-"""Checks: files and their classes in, a report out."""
+"""Checks files and their classes, and returns a report."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Findings and notes, sorted by file and line, and the numbers of handlers and files that were checked."""
+    """Findings and notes, sorted by file and line, and the numbers of checked handlers and files."""
 
     findings: tuple[Finding, ...]
     notes: tuple[Finding, ...]
@@ -50,8 +50,8 @@ def check(targets: Iterable[Target]) -> Report:
     """Check files without importing them.
 
     Calls are followed into the user's other modules: those of the same package or folder, under the working directory,
-    or on Python's path, but for installed packages. Raises `SourceError` when a file cannot be read or parsed, and when
-    it does not define a named class. Takes some milliseconds for a handler.
+    or on Python's path unless installed. Raises `SourceError` for a file that cannot be read or parsed, or lacks a
+    named class. Takes some milliseconds for each handler.
     """
     checker = Checker(Interpreter)
     checked: dict[SourceModule, dict[Class, None]] = {}
@@ -102,7 +102,7 @@ def _class_nodes(body: list[ast.stmt]) -> Iterator[ast.ClassDef]:
 
 
 def _check_class(class_: Class) -> None:
-    """Follow the methods of a handler that handle messages, or all that reading a state or message calls."""
+    """Follow the handling methods of a handler, or the code that decoding a state or message calls."""
     if _HANDLER not in class_.mro:
         _check_stored(class_)
         return
@@ -136,7 +136,7 @@ def _check_method(class_: Class, name: str, method: Function) -> None:
 
 
 def _check_stored(class_: Class) -> None:
-    """Follow what reading a state or message calls: validators, default factories and upcasters."""
+    """Follow the code that decoding a state or message calls: validators, default factories and upcasters."""
     check_model(class_)
     for keyword in class_.node.keywords:
         if keyword.arg == "upcasters":
@@ -150,9 +150,9 @@ _COMMENT = re.compile(
 
 
 def _silence(module: SourceModule, found: list[Finding], checked: list[ast.ClassDef]) -> Iterator[Finding]:
-    """Yield the findings that no `noqa` comment on their line or that of their statement silences, and unfit comments.
+    """Yield the findings that are not silenced by a `noqa` comment on their line or statement, and unused comments.
 
-    An unused comment is reported only within the classes that were checked: other code may not have been followed.
+    Unused comments are reported only within checked classes: other code may not have been followed.
     """
     comments: dict[int, tuple[int, list[str], str]] = {}
     for token in tokenize.generate_tokens(io.StringIO(module.text).readline) if found or checked else ():

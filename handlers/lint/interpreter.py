@@ -1,4 +1,4 @@
-"""Follows statements, expressions and calls in the order in which Python would run them."""
+"""Follows statements, expressions and calls in the order of execution."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _RECORDED = {values.Attribute(Instance(values.CONTEXT), name) for name in ("capt
 
 
 class Interpreter(values.Scope):
-    """A scope whose source is followed: each kind of expression and statement is a case, or has a method."""
+    """A scope whose source is followed. Each kind of expression and statement is a case, or has a method."""
 
     def evaluate(self, node: ast.expr) -> Value:  # noqa: C901, PLR0911, PLR0912 - one table of cases
-        """Return the possible values of an expression, and report what is wrong in it."""
+        """Return the possible values of an expression, and report findings in it."""
         match node:
             case ast.Constant(value=constant):
                 return values.literal(constant)
@@ -88,7 +88,7 @@ class Interpreter(values.Scope):
         return ()
 
     def execute(self, body: Sequence[ast.stmt]) -> None:
-        """Follow statements one after another: both branches of a condition, and loops twice."""
+        """Follow statements in order: both branches of a condition, and loops twice."""
         for statement, following in zip(body, (*body[1:], None), strict=False):
             match statement, following:
                 case (
@@ -296,7 +296,7 @@ class Interpreter(values.Scope):
             self._maybe(case.body)
 
     def _either(self, one: Callable[[], None], other: Callable[[], None]) -> None:
-        """Follow two branches; afterwards, a name may have its values of either."""
+        """Follow two branches. Afterwards, a name may have the values of both."""
         before = dict(self.names)
         one()
         after_one, self.names = self.names, before
@@ -308,7 +308,7 @@ class Interpreter(values.Scope):
         self._either(lambda: self.execute(body), lambda: None)
 
     def _repeat(self, once: Callable[[], None]) -> None:
-        """Follow the body of a loop, once more when it changed the values of names that the next iteration reads."""
+        """Follow the body of a loop, and once more if it changed names that the next iteration reads."""
         for _ in range(_PASSES):
             before = dict(self.names)
             self._either(once, lambda: None)
@@ -342,7 +342,7 @@ class Interpreter(values.Scope):
         return self.call(callee, Arguments(tuple(positional), known, is_open), node)
 
     def call(self, callee: Value, arguments: Arguments, node: ast.AST) -> Value:
-        """Return the possible results of a call, and report what is wrong in what is called."""
+        """Return the possible results of a call, and report findings in the called code."""
         results: list[Value] = []
         for option in callee or (Instance(),):
             match option:
@@ -359,7 +359,7 @@ class Interpreter(values.Scope):
         return join(*results)
 
     def _call_function(self, function: Function, arguments: Arguments) -> Value:
-        """Return the possible results of a function; each call with the same arguments is followed once."""
+        """Return the possible results of a function. Each combination of arguments is followed once."""
         checker, node, scope = self.checker, function.node, function.scope
         key = ("call", function, arguments, checker.mode)
         contexts = ("contexts", node, checker.mode)
@@ -381,7 +381,7 @@ class Interpreter(values.Scope):
         return checker.known.get(key) or scope.annotated(getattr(node, "returns", None))
 
     def _instantiate(self, class_: Class, arguments: Arguments, node: ast.AST) -> Value:
-        """Return an instance, and follow what constructs it."""
+        """Return an instance, and follow its construction."""
         made = values.instance(class_)
         given_to = {"__new__": arguments, "__init__": arguments, "__post_init__": Arguments()}
         for name, given in {**given_to, "model_post_init": values.OPEN}.items():
@@ -398,7 +398,7 @@ class Interpreter(values.Scope):
 
 
 def _bind(parameters: ast.arguments, arguments: Arguments, scope: values.Scope) -> None:
-    """Bind the parameters of a function to the arguments, their defaults, or what their annotations say."""
+    """Bind the parameters of a function to the arguments, their defaults, or values of their annotated types."""
     outside = scope.parent or scope
     positional = [*parameters.posonlyargs, *parameters.args]
     pairs = [*zip(reversed(positional), reversed(parameters.defaults), strict=False)]
@@ -432,7 +432,7 @@ _VALIDATORS = listed(
 
 
 def check_model(class_: Class, given: frozenset[str] = frozenset(), *, nested: bool = True) -> None:
-    """Follow what decoding a model may call, in nested models too; fields that are given need no default."""
+    """Follow the code that decoding a model may call, in nested models too. Given fields need no default."""
     checker = class_.scope.checker
     key = ("model", class_, given, nested, checker.mode)
     if key in checker.known:
@@ -458,7 +458,7 @@ def check_model(class_: Class, given: frozenset[str] = frozenset(), *, nested: b
 
 
 def _call_functions_in(field: ast.expr, scope: values.Scope, *, is_default: bool = True) -> bool:
-    """Follow the functions that a field's annotation or default names, and return whether there is a factory."""
+    """Follow the functions that a field's annotation or default names. Return whether there is a factory."""
     has_factory = False
     for node in [each for each in ast.walk(field) if isinstance(each, ast.Call)]:
         callee = [each.name for each in scope.quietly(node.func) if isinstance(each, External)]

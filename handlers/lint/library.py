@@ -1,4 +1,4 @@
-"""Functions and methods of libraries: the rules that they break, and what they return; operators; the order of sets."""
+"""Models library functions and methods: rules that they break, their results, operators, and the order of sets."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def check_target(target: ast.expr, scope: Scope) -> None:
 def is_indifferent_loop(loop: ast.For | ast.AsyncFor) -> bool:
     """Return whether a loop has the same result in any order.
 
-    It adds to sets, counts, or searches for a member, and does not change the names that decide about it.
+    True if it adds to sets, counts, or searches for a member, without changing the names in its conditions.
     """
     statements = [each for part in loop.body for each in ast.walk(part) if isinstance(each, ast.stmt)]
     changed: set[str] = set()
@@ -103,7 +103,7 @@ _OPERATORS: dict[type[ast.AST], str] = {
 
 
 def call_special(value: Value, names: tuple[str, ...], node: ast.AST, *given: Value) -> Value:
-    """Follow the first of these methods that an object of the user's has, and return its possible results."""
+    """Follow the first of these methods that a user's object has, and return its possible results."""
     results: list[Value] = []
     for option in (each for each in value if isinstance(each, Instance)):
         class_ = values.class_of(option)
@@ -115,13 +115,13 @@ def call_special(value: Value, names: tuple[str, ...], node: ast.AST, *given: Va
 
 
 def iterate(value: Value, node: ast.AST) -> Value:
-    """Return what iterating over a value yields, and follow the methods that yield it."""
+    """Return the items of a value, and follow the methods that yield them."""
     given = call_special(value, ("__iter__", "__getitem__"), node)
     return join(values.element_of(value), values.element_of(given), call_special(given, ("__next__",), node))
 
 
 def call_back(arguments: Arguments, given: Value, node: ast.AST, scope: Scope) -> Value:
-    """Follow the functions among the arguments, each called with a value; return what they may return."""
+    """Follow the functions among the arguments, each called with a value; return their possible results."""
     functions = (values.Function, External)
     found = [each for argument in arguments for each in argument if isinstance(each, functions)]
     called = [
@@ -131,7 +131,7 @@ def call_back(arguments: Arguments, given: Value, node: ast.AST, scope: Scope) -
 
 
 def operate(left: Value, operator: ast.AST, right: Value, node: ast.AST, scope: Scope) -> Value:
-    """Return the possible results of an operator, and follow the methods of the user's that it calls."""
+    """Return the possible results of an operator, and follow the user's methods that it calls."""
     name = _OPERATORS.get(type(operator), type(operator).__name__.lower())
     if isinstance(operator, ast.cmpop):
         if name == "contains":
@@ -208,7 +208,7 @@ _SHARED = (values.Owner.MODULE, values.Owner.CLASS, values.Owner.DEFAULT)
 
 
 def is_indifferent(callee: Value) -> bool:
-    """Return whether a function's result does not depend on the order of its arguments' members."""
+    """Return whether a function's result is independent of the order of its arguments' members."""
     return any(
         (isinstance(each, External) and (each.name in _INDIFFERENT or each.name.startswith("logging.")))
         or (isinstance(each, values.Attribute) and each.name in _LOGGERS)
@@ -217,7 +217,7 @@ def is_indifferent(callee: Value) -> bool:
 
 
 def orderless(node: ast.expr, scope: Scope) -> Value:
-    """Evaluate an expression whose order does not matter: making a list of a set is allowed in it."""
+    """Evaluate an expression whose order does not matter, so that it may make a list of a set."""
     match node:
         case ast.ListComp(elt, generators):
             return scope.evaluate(ast.copy_location(ast.GeneratorExp(elt, generators), node))
@@ -230,7 +230,7 @@ def orderless(node: ast.expr, scope: Scope) -> Value:
 
 
 def _broken_by(name: str, arguments: Arguments) -> str | None:
-    """Return the code of the rule that a call breaks by itself."""
+    """Return the code of the rule that a call always breaks."""
     if name in _PURE_WITH:
         position, keyword, code = _PURE_WITH[name]
         if arguments.get(position, keyword) in {None, (values.NONE,)}:
@@ -244,7 +244,7 @@ def _broken_by(name: str, arguments: Arguments) -> str | None:
 
 
 def _broken_order(name: str, receiver: Value, arguments: Arguments) -> str | None:
-    """Return the code of the rule that a call breaks as it uses the order of a set, its receiver or an argument."""
+    """Return the code of the rule that a call breaks by using the order of a set: its receiver or an argument."""
     method, is_own = name.rpartition(".")[2], values.is_unordered(receiver)
     is_given = any(map(values.is_unordered, arguments))
     if is_given and name in _SUMS:
@@ -264,7 +264,7 @@ def _broken_order(name: str, receiver: Value, arguments: Arguments) -> str | Non
 
 
 def _has_ties(key: Value | None) -> bool:
-    """Return whether different members may have the same key, as far as the form of the key function tells."""
+    """Return whether different members may have the same key, judging by the form of the key function."""
     match key:
         case None | (Instance(of="builtins.NoneType"),):
             return False
@@ -300,7 +300,7 @@ def _changed(name: str, receiver: Value, arguments: Arguments) -> Value:
 
 
 def call(callee: External | values.Attribute, arguments: Arguments, node: ast.AST, scope: Scope) -> Value:
-    """Return the possible results of a library's function or method, and report it when it breaks a rule."""
+    """Return the possible results of a library's function or method, and report it if it breaks a rule."""
     receiver: Value = () if isinstance(callee, External) else (callee.receiver,)
     if isinstance(callee, External):
         name, arguments = callee.name, arguments.after(*callee.bound)
@@ -411,7 +411,7 @@ _SET_RESULTS = listed("union intersection difference symmetric_difference copy")
 
 
 def _result(name: str, receiver: Value, arguments: Arguments, called_back: Value) -> Value:  # noqa: C901, PLR0911, PLR0912 - one table of cases
-    """Return the possible results of a function; `called_back` is what the functions among its arguments may return."""
+    """Return the possible results of a function; `called_back` are those of functions among its arguments."""
     first, method = arguments.first, name.rpartition(".")[2]
     match receiver:
         case (Instance(of=Class() as of),) if method in _BUILDERS | _COPYING_METHODS:

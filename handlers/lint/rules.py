@@ -1,4 +1,4 @@
-"""The rules: what a handler must not use, why, what to use instead, and the names of libraries that break them."""
+"""The rules: forbidden names of libraries, the reasons, and the alternatives."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ pure | deterministic names in modules whose other names break a rule
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule. The first digit of its code is its group; a note is shown, and does not count as a finding."""
+    """A rule. The first digit of its code is its group. A note is shown, but does not count as a finding."""
 
     code: str
     name: str
@@ -185,8 +185,8 @@ _LONGEST_EXCERPT = 60
 class Finding:
     """A place that breaks a rule.
 
-    `line` and `column` count from 1. `what` is the offending source or name, and `chain` the calls that lead there
-    from a handler's method.
+    `line` and `column` count from 1. `what` is the offending source or name, and `chain` the calls that lead there from
+    a handler's method.
     """
 
     path: Path
@@ -198,7 +198,7 @@ class Finding:
 
     @property
     def rule(self) -> Rule:
-        """The rule that is broken."""
+        """The broken rule."""
         return RULES[self.code]
 
     def __str__(self) -> str:
@@ -228,24 +228,24 @@ def excerpt(node: ast.AST) -> str:
 
 
 def canonical(name: str) -> str:
-    """Return the name under which something is listed here, for a name that is an alias of it."""
+    """Return the listed name for a name or alias."""
     prefix = _longest(name, _SAME)
     return _SAME[prefix] + name[len(prefix) :] if prefix else name
 
 
 def called(name: str) -> str | None:
-    """Return the code of the rule that a call breaks, None when it breaks none."""
+    """Return the code of the rule that a call breaks, if any."""
     code = _CALLED.get(_longest(name, _CALLED))
     return code if code in RULES else None
 
 
 def read(name: str) -> str | None:
-    """Return the code of the rule that reading a name breaks, None when it breaks none."""
+    """Return the code of the rule that reading a name breaks, if any."""
     return _READ.get(name)
 
 
 def _longest(name: str, known: Mapping[str, str]) -> str:
-    """Return the longest prefix of a dotted name that is known, empty when none is."""
+    """Return the longest known prefix of a dotted name, "" if there is none."""
     while name and name not in known:
         name = name.rpartition(".")[0]
     return name

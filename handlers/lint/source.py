@@ -1,4 +1,4 @@
-"""The user's source: modules found and parsed, never imported, and the names that they bind."""
+"""The user's source: modules that are found and parsed, never imported, and the names that they bind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from handlers.errors import HandlersError
 
 
 class SourceError(HandlersError):
-    """Raised when source cannot be found, read or parsed. One sentence says which, and where."""
+    """Raised when source cannot be found, read or parsed, with its location."""
 
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -23,7 +23,7 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A module, or an `attribute` of it; `level` is the number of dots of a relative import."""
+    """A module, or an `attribute` of it. `level` is the number of dots of a relative import."""
 
     module: str
     attribute: str | None = None
@@ -32,7 +32,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """An assigned expression, or a part of it when it is unpacked; and the annotation of the name."""
+    """An assigned expression, or a part of it if unpacked, and the annotation of the name."""
 
     value: ast.expr | None
     annotation: ast.expr | None = None
@@ -44,7 +44,7 @@ Bindings = dict[str, list[Binding]]
 
 
 def bindings_of(body: Iterable[ast.stmt]) -> Bindings:
-    """Return the names that a body binds outside its functions and classes, with all bindings; `*` are star imports."""
+    """Return all bindings of the names that a body binds outside its functions and classes; `*` are star imports."""
     found: Bindings = {}
     for name, binding in _bound(body):
         found.setdefault(name, []).append(binding)
@@ -91,7 +91,7 @@ _PACKAGE = "__init__.py"
 
 @dataclass(eq=False)
 class SourceModule:
-    """A module of the user's, with the names at its top, and those that some function declares `global`."""
+    """A module of the user's, with its top-level names, and those that a function declares `global`."""
 
     name: str
     path: Path
@@ -102,14 +102,14 @@ class SourceModule:
 
 
 class Modules:
-    """The user's modules that were opened so far, by file."""
+    """The user's modules opened so far, by file."""
 
     def __init__(self) -> None:
         self.opened: dict[Path, SourceModule] = {}
         self._roots: list[Path] = [Path.cwd()]
 
     def open(self, path: Path) -> SourceModule:
-        """Return the module in a file, or of a folder. Raises `SourceError` when it cannot be read or parsed."""
+        """Return the module of a file or folder. Raises `SourceError` if it cannot be read or parsed."""
         path = path.resolve()
         if path not in self.opened:
             # Modules are searched in the folder of the file's package, and from there up to the working directory.
@@ -126,7 +126,7 @@ class Modules:
         return self.opened[path]
 
     def find(self, name: str) -> SourceModule | None:
-        """Return a module by its full name, None when it is no module of the user's."""
+        """Return a module by its full name, None if it is not the user's."""
         top, *rest = name.split(".")
         if top == _HANDLERS.name:
             return None  # within a package or folder, a file of the user's may have this name too
@@ -139,12 +139,12 @@ class Modules:
         return self._open_at(origin.joinpath(*rest)) if origin and _is_users(origin) else None
 
     def near(self, module: SourceModule, name: str, level: int) -> SourceModule | None:
-        """Return a module by a relative name: `level` is 1 for one in the same folder."""
+        """Return a module by a relative name; `level` 1 is the same folder."""
         folder = module.path.parents[min(level, len(module.path.parents)) - 1]
         return self._open_at(folder.joinpath(*filter(None, name.split("."))))
 
     def inside(self, module: SourceModule, name: str) -> SourceModule | None:
-        """Return a module in a package or plain folder, None when there is none."""
+        """Return a module in a package or plain folder, None if there is none."""
         if module.path.name == _PACKAGE:
             return self._open_at(module.path.parent / name)
         return None if module.path.suffix == ".py" else self._open_at(module.path / name)
@@ -155,7 +155,7 @@ class Modules:
 
 
 def locate(name: str) -> Path:
-    """Return the file of a module by its full name. Raises `SourceError` when there is none."""
+    """Return the file of a module by its full name. Raises `SourceError` if there is none."""
     top, *rest = name.split(".")
     found = _file(Path.cwd().joinpath(top, *rest))
     if found is None and (origin := _origin(top)):
@@ -179,7 +179,7 @@ def _is_users(path: Path) -> bool:
 
 
 def _origin(name: str) -> Path | None:
-    """Return the path without suffix of a module on Python's path, None when it is not written in Python."""
+    """Return the path without suffix of a module on Python's path, None if it is not written in Python."""
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError, AttributeError):
@@ -192,7 +192,7 @@ _PARSING_ERRORS = (SyntaxError, ValueError, RecursionError, MemoryError)  # of e
 
 
 def parse_expression(text: str) -> ast.expr | None:
-    """Return the syntax tree of an expression, None when the text is not one."""
+    """Return the syntax tree of an expression, None if the text is not one."""
     try:
         with warnings.catch_warnings(action="ignore"):
             return ast.parse(text, mode="eval").body
@@ -214,5 +214,5 @@ def _parsed(path: Path) -> tuple[str, ast.Module]:
 
 
 def shown(path: Path) -> str:
-    """Return a path as text, relative to the working directory if it is in it."""
+    """Return a path as text, relative to the working directory if inside it."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

@@ -1,6 +1,6 @@
-"""What names and expressions may stand for, as far as can be told without running them.
+"""The possible values of names and expressions, found without running them.
 
-A value is a tuple of options: each of them may be there, so each is checked. About an empty value nothing is known.
+A value is a tuple of alternatives, each of which is checked. An empty value is unknown.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from handlers.lint.source import Assigned, Binding, FunctionNode, Imported, Modu
 
 
 class Owner(Enum):
-    """What a shared value belongs to, each with the code of the rule that its mutation breaks."""
+    """The owner of a shared value, with the code of the rule that its mutation breaks."""
 
     STATE = "CM806"
     MESSAGE = "CM807"
@@ -35,10 +35,10 @@ class Owner(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """An instance of a class of the user's, or of a library's by its full name; "" when its class is not known.
+    """An instance of a user's class, or of a library's by its full name; "" if its class is unknown.
 
-    `element` is what iterating over it yields, `item` what a subscript returns, `parts` the members of a tuple of known
-    length. The attributes of `super()` are those `after` a class.
+    `element` is the value of its items in iteration, `item` that of subscripts, and `parts` the members of a tuple of
+    known length. `after` restricts the attributes of `super()` to those of later classes.
     """
 
     of: str | Class = ""
@@ -77,13 +77,13 @@ class Function:
 
     @property
     def name(self) -> str:
-        """The name by which a chain of calls shows it."""
+        """The name shown in a chain of calls."""
         return ".".join(([self.of.name] if self.of else []) + [getattr(self.node, "name", "lambda")])
 
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """An attribute, most often a method, of something whose class is not the user's."""
+    """An attribute, usually a method, of an object whose class is not the user's."""
 
     receiver: Option
     name: str
@@ -95,7 +95,7 @@ _RECORDS = ("dataclass", "attr.s", "define")
 
 
 class Class:
-    """A class of the user's, with the scope that contains it."""
+    """A class of the user's, with its enclosing scope."""
 
     def __init__(self, node: ast.ClassDef, scope: Scope) -> None:
         self.node, self.scope, self.name = node, scope, node.name
@@ -104,7 +104,7 @@ class Class:
 
     @cached_property
     def mro(self) -> list[Class | str]:
-        """The class and its bases, nearest first; those that are not the user's by their full name."""
+        """The class and its bases, nearest first. Those of libraries are full names."""
         found: dict[Class | str, None] = {}
 
         def collect(class_: Class) -> None:
@@ -121,7 +121,7 @@ class Class:
 
     @property
     def users_mro(self) -> list[Class]:
-        """The class and those of its bases that are the user's, nearest first."""
+        """The class and its bases from the user's modules, nearest first."""
         return [base for base in self.mro if isinstance(base, Class)]
 
     @property
@@ -131,7 +131,7 @@ class Class:
         return not MODELS.isdisjoint(self.mro) or any(mark.endswith(_RECORDS) for mark in marks)
 
     def members(self, name: str, after: Class | None = None) -> list[tuple[Class, Binding]]:
-        """Return what a name is bound to in the class or its nearest base that has it, of those after a class."""
+        """Return the bindings of a name in the class or its nearest base, or in the classes after a given one."""
         bases = self.users_mro
         for base in bases[bases.index(after) + 1 :] if after in bases else bases:
             if name in base.bindings:
@@ -139,11 +139,11 @@ class Class:
         return []
 
     def function(self, node: FunctionNode, *bound: Value) -> Function:
-        """Return a method; it does not see the other names of the body."""
+        """Return a method. It does not see the other names of the body."""
         return Function(node, self.scope, self, bound)
 
     def value_of(self, option: Instance | Class, binding: Binding, node: ast.AST) -> Value:
-        """Return the value that one binding in the body gives an attribute of this class, one below, or an object."""
+        """Return the value of an attribute from one binding in the body, for this class, a subclass, or an object."""
         if isinstance(binding, FunctionNode):
             marks = self.body_scope.marks(binding)
             receivers: list[Value] = [(replace(option, after=None),)] if isinstance(option, Instance) else []
@@ -161,7 +161,7 @@ class Class:
         return self.body_scope.bound("", binding, Owner.CLASS)
 
     def assigned_to(self, name: str) -> Value:
-        """Return what methods assign to an attribute of any name: of their first argument, most often."""
+        """Return the values that methods assign to an attribute of any name, usually of their first argument."""
         known, key = self.scope.checker.known, ("assigned", self, name)
         bases = self.users_mro if key not in known else []
         found: list[Value] = [known.setdefault(key, ())]
@@ -193,7 +193,7 @@ _DEEPEST_NESTING = 4
 
 
 def join(*values: Value) -> Value:
-    """Return a value that may be any of those given; None adds nothing to others."""
+    """Return a value with the alternatives of all given values; None adds none."""
     found = dict.fromkeys(option for value in values for option in value)
     known = tuple(option for option in found if option != NONE)[:_MOST_OPTIONS]
     return known or (tuple(found) if all(values) else ())
@@ -210,12 +210,12 @@ def literal(value: object) -> Value:
 
 
 def is_literal(option: Option) -> bool:
-    """Return whether an option is a literal in the source."""
+    """Return whether an alternative is a literal in the source."""
     return option == NONE or (isinstance(option, Instance) and option.literal is not None)
 
 
 def text_of(value: Value | None) -> str | None:
-    """Return a text that is a literal in the source, None for anything else."""
+    """Return the text of a string literal, None for anything else."""
     match value:
         case (Instance(literal=str(text)),):
             return text
@@ -223,7 +223,7 @@ def text_of(value: Value | None) -> str | None:
 
 
 def collection(of: str, element: Value = (), item: Value | None = None, parts: Sequence[Value] = ()) -> Value:
-    """Return a collection of Python's own, or an iterator, the order of which may be `unordered`."""
+    """Return a built-in collection or iterator, whose order may be `unordered`."""
     held = [each for value in (element, item or (), *parts) for each in value]
     depth = 1 + max((getattr(each, "depth", 0) for each in held), default=0)
     if depth > _DEEPEST_NESTING:
@@ -238,7 +238,7 @@ def row(*parts: Value) -> Value:
 
 
 def owned(value: Value, owner: Owner | None) -> Value:
-    """Return the value as one that belongs to the owner, unchanged without an owner."""
+    """Return the value as owned by `owner`, if there is one."""
     if owner is None:
         return value
     literals = [each for each in value if is_literal(each)]
@@ -251,7 +251,7 @@ def owned(value: Value, owner: Owner | None) -> Value:
 
 
 def owner_of(option: Option) -> Owner | None:
-    """Return what an option belongs to, None for what the call that is followed has created."""
+    """Return the owner of an alternative, None if the current call created it."""
     match option:
         case Package():
             return Owner.MODULE
@@ -265,12 +265,12 @@ def owner_of(option: Option) -> Owner | None:
 
 
 def fresh(value: Value) -> Value:
-    """Return an unshared value of the same kind, which is no literal."""
+    """Return an unshared value of the same kind that is not a literal."""
     return tuple(replace(it, owner=None, literal=None) if isinstance(it, Instance) else it for it in value)
 
 
 def type_name(option: Option) -> str:
-    """Return the full name of an option's class, empty when it is unknown or the user's."""
+    """Return the full name of an alternative's class, "" if it is unknown or the user's."""
     return option.of if isinstance(option, Instance) and isinstance(option.of, str) else ""
 
 
@@ -281,22 +281,22 @@ def class_of(option: Option) -> Class | None:
 
 
 def has_type(value: Value, *names: str) -> bool:
-    """Return whether a value may be an instance of a class of Python's own."""
+    """Return whether a value may be an instance of a built-in class."""
     return any(type_name(option).removeprefix("builtins.") in names for option in value)
 
 
 def is_unordered(value: Value) -> bool:
-    """Return whether the order of iterating over a value may differ between processes."""
+    """Return whether the iteration order of a value may differ between processes."""
     return has_type(value, "set", "frozenset", "unordered")
 
 
 def element_of(value: Value) -> Value:
-    """Return what iterating over a value yields."""
+    """Return the value of the items in an iteration."""
     return join(*(TEXT if type_name(each) == "builtins.str" else _member(each, "element") for each in value))
 
 
 def item_of(value: Value) -> Value:
-    """Return what a subscript of a value returns."""
+    """Return the value of a subscript."""
     return join(*(_member(option, "item") for option in value))
 
 
@@ -306,7 +306,7 @@ def _member(option: Option, name: str) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The arguments of a call; `is_open` when a starred argument may add more."""
+    """The arguments of a call; `is_open` if a starred argument may add more."""
 
     positional: tuple[Value, ...] = ()
     named: tuple[tuple[str, Value], ...] = ()
@@ -318,17 +318,17 @@ class Arguments:
 
     @property
     def first(self) -> Value:
-        """The first argument, unknown when there is none."""
+        """The first argument, unknown if there is none."""
         return self.positional[0] if self.positional else ()
 
     def get(self, position: int, name: str) -> Value | None:
-        """Return an argument by its position or name, None when it is not given."""
+        """Return an argument by its position or name, None if it is not given."""
         if position < len(self.positional):
             return self.positional[position]
         return dict(self.named).get(name, () if self.is_open else None)
 
     def after(self, *bound: Value) -> Arguments:
-        """Return the same arguments with others before them."""
+        """Return the arguments with others before them."""
         return replace(self, positional=(*bound, *self.positional))
 
 
@@ -371,10 +371,10 @@ Step = tuple[str, ast.AST, SourceModule]
 
 @dataclass
 class Checker:
-    """What all scopes share: modules, classes, the chain of calls that leads to the present place, findings.
+    """The state shared by all scopes: modules, classes, the chain of calls to the current place, findings.
 
-    `known` holds the values of names and calls that were followed already, and `counts` how often, by `mode`: whether
-    nothing is reported, and whether a module is imported.
+    `known` caches the values of names and calls, and `counts` their number, by `mode`: whether reports are off, and
+    whether a module is being imported.
     """
 
     scopes: type[Scope]
@@ -388,7 +388,7 @@ class Checker:
     chain: tuple[Step, ...] = ()
 
     def top(self, module: SourceModule) -> Scope:
-        """Return the scope at the top of a module, the same one each time."""
+        """Return the top-level scope of a module, cached."""
         return self.tops.setdefault(module, self.scopes(self, module))
 
     @contextmanager
@@ -397,7 +397,7 @@ class Checker:
     ) -> Iterator[None]:
         """Add a function or name to the chain of calls within the block.
 
-        Report nothing, or not what may run while modules are imported: that may change them.
+        Turn off reports, or those of code that may run on import, where mutations are allowed.
         """
         before = self.mode, self.chain
         self.mode = (self.mode[0] or quietly, self.mode[1] or importing)
@@ -408,17 +408,17 @@ class Checker:
             self.mode, self.chain = before
 
     def is_too_deep(self, node: ast.AST) -> bool:
-        """Return whether a function calls itself again, or the calls go too deep to be followed."""
+        """Return whether a function is recursive, or calls are nested too deeply to follow."""
         times = sum(each is node for _, each, _ in self.chain)
         return len(self.chain) >= _DEEPEST_CALLS or times >= _RE_ENTRIES
 
 
 @dataclass(eq=False)
 class Scope(ABC):
-    """The names of a module, class body or function while it is followed.
+    """The names of a module, class body or function that is being followed.
 
-    Following is recursive: an expression holds calls, a call is of a function, a function has statements, and
-    statements hold expressions. `interpreter.Interpreter` does it.
+    Following is mutually recursive: expressions contain calls, calls run functions, functions contain statements, and
+    statements contain expressions. `interpreter.Interpreter` implements it.
     """
 
     checker: Checker
@@ -433,23 +433,23 @@ class Scope(ABC):
 
     @abstractmethod
     def evaluate(self, node: ast.expr) -> Value:
-        """Return the possible values of an expression, and report what is wrong in it."""
+        """Return the possible values of an expression, and report findings in it."""
 
     @abstractmethod
     def execute(self, body: Sequence[ast.stmt]) -> None:
-        """Follow statements one after another: both branches of a condition, and loops twice."""
+        """Follow statements in order: both branches of a condition, and loops twice."""
 
     @abstractmethod
     def call(self, callee: Value, arguments: Arguments, node: ast.AST) -> Value:
-        """Return the possible results of a call, and report what is wrong in what is called."""
+        """Return the possible results of a call, and report findings in the called code."""
 
     def quietly(self, node: ast.expr) -> Value:
-        """Return the possible values of an expression, and report nothing."""
+        """Return the possible values of an expression, without reports."""
         with self.checker.following(quietly=True):
             return self.evaluate(node)
 
     def report(self, code: str, node: ast.AST, what: str | None = None) -> None:
-        """Report a broken rule, once for each place; `what` is the source of the node unless it is given."""
+        """Report a broken rule, once for each place. `what` defaults to the source of the node."""
         (is_quiet, is_importing), chain = self.checker.mode, self.checker.chain
         line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1
         key = (self.module.path, line, column, code)
@@ -458,17 +458,17 @@ class Scope(ABC):
             self.checker.findings[key] = Finding(*key[:3], code, what or rules.excerpt(node), tuple(way))
 
     def inside(self, *, function: Function | None = None, body_of: Class | None = None) -> Self:
-        """Return a scope within this one."""
+        """Return a nested scope."""
         return type(self)(self.checker, self.module, self, function=function, body_of=body_of)
 
     def class_of(self, node: ast.ClassDef) -> Class:
-        """Return the class that a statement defines, the same one each time."""
+        """Return the class that a statement defines, cached."""
         if node not in self.checker.classes:
             self.checker.classes[node] = Class(node, self)
         return self.checker.classes[node]
 
     def local(self, name: str) -> Value | None:
-        """Return the value of a name in this or an enclosing scope, None when none of them has it."""
+        """Return the value of a name in this or an enclosing scope, None if it has none."""
         if name in self.names or name in self.globals or self.parent is None:
             return None if name in self.globals else self.names.get(name)
         return self.parent.local(name)
@@ -478,13 +478,13 @@ class Scope(ABC):
         return name in self.globals or (self.parent is not None and self.parent.is_global(name))
 
     def marks(self, node: ast.AST) -> list[str]:
-        """Return the full names of the decorators that are not the user's."""
+        """Return the full names of decorators from libraries."""
         decorators: list[ast.expr] = getattr(node, "decorator_list", [])
         found = (self.quietly(each.func if isinstance(each, ast.Call) else each) for each in decorators)
         return [option.name for value in found for option in value if isinstance(option, External)]
 
     def annotated(self, node: ast.expr | None) -> Value:
-        """Return the values that a name with this annotation may have."""
+        """Return the possible values of a name with this annotation."""
         return join(*map(self._instance_of, self.quietly(node))) if node else ()
 
     def _instance_of(self, type_: Option) -> Value:
@@ -506,7 +506,7 @@ class Scope(ABC):
         return ()
 
     def lookup(self, name: str) -> Value | None:
-        """Return the value of a name: of the scope, its class body, its module, or Python; None when there is none."""
+        """Return the value of a name: of the scope, its class body, its module, or a builtin; None if there is none."""
         found = self.local(name)
         if found is None and self.body_of is not None and name in self.body_of.bindings:
             found = join(*(self.bound(name, each, Owner.CLASS) for each in self.body_of.bindings[name]))
@@ -541,7 +541,7 @@ class Scope(ABC):
         return None
 
     def bound(self, name: str, binding: Binding, owner: Owner) -> Value:
-        """Return the value that one binding gives a name of this module or class body."""
+        """Return the value that one binding gives to a name of this module or class body."""
         if isinstance(binding, Imported):
             return self.imported(binding)
         if isinstance(binding, ast.ClassDef):
@@ -575,7 +575,7 @@ class Scope(ABC):
         return (Package(inside),) if inside else found or ()
 
     def decorated(self, function: Function) -> Value:
-        """Return the value of a function's name: the function, or what the user's decorators return for it."""
+        """Return the value of a function's name: the function, or the results of the user's decorators."""
         value: Value = (function,)
         with self.checker.following(importing=function.scope.function is None):
             for decorator in reversed(getattr(function.node, "decorator_list", [])):
@@ -638,7 +638,7 @@ class Scope(ABC):
 
 @cache
 def _public_names(module: str) -> frozenset[str]:
-    """Return what a star imports from a module for which there are rules, or that the linter imports itself."""
+    """Return the names of a star import, from a module that has rules or that the linter itself imports."""
     known = (rules.STAR_MODULES & sys.stdlib_module_names) | {"handlers", "pydantic"}
     try:
         found = vars(importlib.import_module(module)) if module.partition(".")[0] in known else {}

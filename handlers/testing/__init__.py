@@ -1,10 +1,12 @@
-"""Testing of handlers, without a store and without Spark, and always under guard.
+"""Tests of handlers, without a store and without Spark, always under guard.
 
-HandlerSpec(ShootingRange).given(StartNewRound(game_id=GAME, position=7)).when(
-FireAt(game_id=GAME, position=7)
-).then(publishes=[Hit], state=ShootingRangeData(target_position=7, number_of_attempts=1)).redelivered()
+A specification, and a check of all handlers of an app:
 
-check_determinism(app)
+    HandlerSpec(ShootingRange).given(StartNewRound(game_id=GAME, position=7)).when(
+        FireAt(game_id=GAME, position=7)
+    ).then(publishes=[Hit], state=ShootingRangeData(target_position=7, number_of_attempts=1)).redelivered()
+
+    check_determinism(app)
 """
 
 from handlers.testing.determinism import check_determinism

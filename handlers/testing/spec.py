@@ -30,7 +30,7 @@ FAILURES = (Exception, SystemExit)
 # Invocation: handles a message as the runtime does, in memory, with states and messages decoded from bytes.
 
 
-class Handling(NamedTuple):
+class HandlerResult(NamedTuple):
     """The result of one call of a handler: the encoded next state, the outputs and the captured values."""
 
     after: bytes
@@ -38,11 +38,11 @@ class Handling(NamedTuple):
     captured: Mapping[str, bytes]
 
 
-def handle(handler: HandlerDefinition, before: bytes, message: Message, context: Context) -> Handling:
+def handle(handler: HandlerDefinition, before: bytes, message: Message, context: Context) -> HandlerResult:
     """Call the newest method for a message on an encoded state.
 
-    Raises what the handler raises, `CodecError` for a result that is no valid state, and `InputStateChangedError` when
-    the handler mutated its input state.
+    Raises the handler's errors, `CodecError` for an invalid result, and `InputStateChangedError` if the handler mutated
+    its input state.
     """
     codec, route = handler.codec, handler.routes[message_name(type(message))]
     state = codec.reread(before)
@@ -58,11 +58,11 @@ def handle(handler: HandlerDefinition, before: bytes, message: Message, context:
             f"{handler.name} mutated its input state: return a changed copy, state.model_copy(update=...)."
         )
     after = before if returned is state else codec.canonical(returned, after)[1]
-    return Handling(after, tuple(context.published), dict(context.captured))
+    return HandlerResult(after, tuple(context.published), dict(context.captured))
 
 
 def _round_trip(message: Message) -> Message:
-    """Return a message encoded and decoded, as one read from a log."""
+    """Return the message encoded and decoded, as if read from a log."""
     codec = message_codec(type(message))
     return codec.reread(codec.encode(message))
 
@@ -71,7 +71,7 @@ def _round_trip(message: Message) -> Message:
 
 
 class StubbedRandom(SeededRandom):
-    """A generator that returns the stubs one by one, whichever method draws; each must be possible for its method."""
+    """A generator that returns the stubs in order, for any method that can return them."""
 
     def __init__(self, draws: Sequence[Any]) -> None:
         super().__init__(Seed("", "", ""))
@@ -141,7 +141,7 @@ for _name, _is_possible in _POSSIBLE.items():
 
 @dataclass(frozen=True, slots=True)
 class Stubs:
-    """The stubs for one message; None for draws or guids that are derived from the message."""
+    """The stubs for one message; None for random numbers or guids derived from the message."""
 
     draws: tuple[Any, ...] | None = None
     guids: tuple[UUID, ...] | None = None
@@ -188,7 +188,7 @@ class StubbedContext(Context):
         self.messages.append(_round_trip(message))
 
     def check_all_taken(self) -> None:
-        """Raise `SpecError` when a stub was not used."""
+        """Raise `SpecError` if a stub was not used."""
         left = len(self._stubbed_random.left) if self._stubbed_random else 0
         if left:
             raise SpecError(f"The handler does not draw the last {left} values of drawing(...): remove them.")
@@ -208,7 +208,7 @@ _NOTHING: Any = object()
 
 
 def differences(expected: Any, actual: Any, where: str) -> Iterator[str]:  # noqa: ANN401 - any field value
-    """Yield a line for each difference between two values of a field, models and tuples member by member."""
+    """Yield a line for each difference between two values of a field, comparing members of models and tuples."""
     if isinstance(expected, BaseModel) and type(expected) is type(actual):
         for name in type(expected).model_fields:
             yield from differences(getattr(expected, name), getattr(actual, name), f"{where}.{name}")
@@ -229,7 +229,7 @@ def differences(expected: Any, actual: Any, where: str) -> Iterator[str]:  # noq
 def differences_of_messages(
     expected: Sequence[Message | type[Message]], actual: Sequence[Message]
 ) -> Iterator[str]:
-    """Yield a line for each difference between messages; an expected type matches any message of it."""
+    """Yield a line for each difference between messages. An expected type matches any message of it."""
     for at, (one, other) in enumerate(zip_longest(expected, actual, fillvalue=_NOTHING)):
         if isinstance(one, type):
             if type(other) is not one:
@@ -256,7 +256,7 @@ class Past:
         return replace(self, state=state, messages=(*self.messages, message))
 
     def encoded(self, state: State) -> bytes:
-        """Return the stored bytes of a state. Raises `SpecError` when it is no state of the handler."""
+        """Return the stored bytes of a state. Raises `SpecError` for a state of another type."""
         try:
             return self.definition.codec.canonical(state, self.definition.codec.write(state))[1]
         except CodecError as error:
@@ -269,7 +269,7 @@ class Past:
         headers: Mapping[str, str] | None = None,
         recorded: Mapping[str, bytes] | None = None,
     ) -> StubbedContext:
-        """Return the context of a next message. Raises `SpecError` when it is not for this business object."""
+        """Return the context for a next message. Raises `SpecError` if it belongs to another business object."""
         business_id = self._named_by(message)
         if self.messages and business_id != self._named_by(self.messages[0]):
             raise SpecError(
@@ -291,14 +291,14 @@ class Past:
 class Handled(Generic[S]):
     """A message that was handled, or whose handler raised.
 
-    Each expectation returns the same object, to chain calls. All but `then_raises` raise `AssertionError` when the
-    handler raised; so do `state` and `published`.
+    Each expectation returns this object, to chain calls. All but `then_raises` raise `AssertionError` if the handler
+    raised; so do `state` and `published`.
     """
 
     _past: Past
     _message: Message
     _context: StubbedContext
-    _result: Handling | BaseException
+    _result: HandlerResult | BaseException
 
     @property
     def state(self) -> S:
@@ -307,14 +307,14 @@ class Handled(Generic[S]):
 
     @property
     def published(self) -> tuple[Message, ...]:
-        """The published messages, decoded from what would be sent."""
+        """The published messages, decoded from their bodies."""
         self._done()
         return tuple(self._context.messages)
 
     def then(
         self, *, publishes: Sequence[Message | type[Message]] | None = None, state: S | None = None
     ) -> Handled[S]:
-        """Expect outputs, in this order, and the next state; what is None is not compared.
+        """Expect outputs, in this order, and the next state. None is not compared.
 
         A message type matches any message of the type. Raises `AssertionError` with each field that differs.
         """
@@ -334,13 +334,13 @@ class Handled(Generic[S]):
         return self
 
     def then_nothing(self) -> Handled[S]:
-        """Expect that nothing is published and the state does not change."""
+        """Expect no outputs and an unchanged state."""
         __tracebackhide__ = True
         before = self._past.definition.codec.decode(self._past.state)
         return self.then(publishes=[], state=before)  # type: ignore[arg-type] # it is S's codec
 
     def then_raises(self, error_type: type[BaseException], match: str = "") -> Handled[S]:
-        """Expect that the handler raises an error of this type, whose text contains a match of a regular expression."""
+        """Expect an error of this type, whose text contains a match of a regular expression."""
         __tracebackhide__ = True
         error = self._result
         if not isinstance(error, BaseException):
@@ -352,10 +352,10 @@ class Handled(Generic[S]):
         return self
 
     def redelivered(self, *later: Message) -> Handled[S]:
-        """Expect the same outputs, ids and next state when the message is redelivered after later messages.
+        """Expect the same outputs, ids and next state if the message is redelivered after later messages.
 
-        Without `later`, the given messages and the message itself are handled once more under new ids. Then the message
-        is replayed: handled on the version before its own, with the values captured the first time.
+        By default, the given messages and the message itself are handled again under new ids. Then the message is
+        replayed on the version before its own, with the captured values of the first time.
         """
         __tracebackhide__ = True
         done, first, definition = self._done(), self._context, self._past.definition
@@ -384,7 +384,7 @@ class Handled(Generic[S]):
             self._fail("gives another result when the message is redelivered", found)
         return self
 
-    def _done(self) -> Handling:
+    def _done(self) -> HandlerResult:
         __tracebackhide__ = True
         if isinstance(self._result, BaseException):
             self._fail("fails", [f"{type(self._result).__name__}: {self._result}"])
@@ -400,9 +400,9 @@ class Handled(Generic[S]):
 class HandlerSpec(Generic[S]):
     """A specification of one handler, for one business object, without a store.
 
-    Each method returns a new specification, so that tests may share a beginning. Messages get the ids "1", "2" and so
-    on, in their order; `context.now` is the beginning of 2026 until `at` sets it. Raises `AppError` as `App` does, and
-    `SpecError` for messages, states and stubs that the handler cannot get.
+    Each method returns a new specification, so tests may share a beginning. Messages get the ids "1", "2" and so on.
+    `context.now` is the beginning of 2026 until `at` sets it. Raises `AppError` as `App` does, and `SpecError` for
+    messages, states and stubs that the handler cannot get.
     """
 
     def __init__(self, handler_type: type[Handler[S]]) -> None:
@@ -411,7 +411,7 @@ class HandlerSpec(Generic[S]):
         self._stubs = Stubs()
 
     def at(self, now: datetime) -> HandlerSpec[S]:
-        """Set `context.now` of the messages that follow. The time needs a time zone, and must not go back."""
+        """Set `context.now` for the next messages. The time needs a time zone and must not go back."""
         if now.tzinfo is None:
             raise SpecError(f"at({now!r}) has no time zone: pass one, such as tzinfo=UTC.")
         if self._past.messages and now < self._past.now:
@@ -421,7 +421,7 @@ class HandlerSpec(Generic[S]):
     def drawing(self, *values: Any) -> HandlerSpec[S]:  # noqa: ANN401 - what the handler draws
         """Stub `context.random` for the message of `when`: one value for each call, in order.
 
-        `when` raises `SpecError` for a value that the call cannot return, and for too many or too few values.
+        `when` raises `SpecError` for a value that the call cannot return, and for a wrong number of values.
         """
         return self._with(self._past, replace(self._stubs, draws=values))
 
@@ -433,13 +433,13 @@ class HandlerSpec(Generic[S]):
         return self._with(self._past, replace(self._stubs, guids=guids))
 
     def capturing(self, **values: Any) -> HandlerSpec[S]:  # noqa: ANN401 - plain data of any kind
-        """Stub `context.capture(name, function)` by name for the message of `when`; the function is not called."""
+        """Stub `context.capture(name, function)` by name for the message of `when`. The function is not called."""
         return self._with(self._past, replace(self._stubs, captured=values))
 
     def given(self, *messages: Message, state: S | None = None) -> HandlerSpec[S]:
-        """Start in a state, by default the one so far, and handle messages on it.
+        """Start from a state, by default the current one, and handle messages on it.
 
-        Raises `SpecError` when the handler raises for one of them.
+        Raises `SpecError` if the handler raises for one of them.
         """
         past = self._past if state is None else replace(self._past, state=self._past.encoded(state))
         for message in messages:

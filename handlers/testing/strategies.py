@@ -38,7 +38,7 @@ _MOST_MESSAGES = 6
 def scenarios(
     app: App, examples: int, seed: int, given: Mapping[type[Message], Strategy]
 ) -> list[tuple[str, str, tuple[tuple[str, str], ...]]]:
-    """Return as many scenarios for the handlers of an app; the same seed returns the same ones."""
+    """Return `examples` scenarios for the handlers of an app; the same seed returns the same ones."""
     found: list[tuple[str, str, tuple[tuple[str, str], ...]]] = []
 
     @hypothesis.seed(seed)
@@ -73,14 +73,14 @@ def scenarios(
 
 
 def _messages(handler: HandlerDefinition, given: Mapping[type[Message], Strategy]) -> Strategy:
-    """Return a strategy for some messages for a handler, with the handler."""
+    """Return a strategy for some messages of a handler, with the handler."""
     kinds = sorted({route.message_type for route in handler.routes.values()}, key=message_name)
     each = st.one_of(*(given[kind] if kind in given else _model(kind, {}) for kind in kinds))
     return st.tuples(st.just(handler), st.lists(each, min_size=1, max_size=_MOST_MESSAGES))
 
 
 def _addressed(handler: HandlerDefinition, message: Message, value: Any, business_id: str) -> str:  # noqa: ANN401
-    """Return the body of a message with another business id; reject the example when it is not valid."""
+    """Return the body of a message with another business id; reject the example if it is invalid."""
     route, codec = handler.routes[message_name(type(message))], message_codec(type(message))
     body = part = json.loads(codec.write(message))
     for step in route.wire_path[:-1]:
@@ -99,7 +99,7 @@ def _addressed(handler: HandlerDefinition, message: Message, value: Any, busines
 
 
 def _model(model: type[BaseModel], known: _Known) -> Strategy:
-    """Return a strategy for instances of a model that its validators accept."""
+    """Return a strategy for valid instances of a model."""
 
     def validated(values: dict[str, Any]) -> BaseModel | None:
         try:
@@ -162,7 +162,7 @@ def _sizes(limits: _Limits) -> dict[str, Any]:
 
 
 def _range(limits: _Limits, first: Any = None, last: Any = None) -> tuple[Any, Any]:  # noqa: ANN401 - numbers or times
-    """Return the least and greatest value; exclusive limits are left to the model's validation."""
+    """Return the least and greatest value; exclusive limits are left to validation."""
     return limits.get("ge", limits.get("gt", first)), limits.get("le", limits.get("lt", last))
 
 

@@ -118,7 +118,7 @@ def invoke_handler(
         return settle(handler, method, state, values, before, method(state, message, context), context)
 
     try:
-        return handler.supervision.call(call, lambda: context)
+        return handler.interceptor.call(call, lambda: context)
     except BaseException as error:
         if is_from_outside(error):
             raise

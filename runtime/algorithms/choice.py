@@ -20,7 +20,7 @@ from runtime.documents.protocol import Documents
 from runtime.documents.store import DocumentStore
 from runtime.errors import UsageError
 from runtime.ledger.batch import NOTHING, BatchContext, Seen
-from runtime.ledger.ledger import STATE_BASED, Epochs
+from runtime.ledger.ledger import STATE_BASED, ConsumerBatches
 from runtime.messages.outcome import Outcome, Output
 from runtime.messages.parsing import Delivery
 from runtime.retries import RetryPolicy
@@ -50,7 +50,7 @@ class Dependencies:
 
     `table` holds the states. `deduplication_store` and `token_store` are tables for the algorithms that use them, None
     for the table of the states. `publish` is for single messages; of these only the state-based algorithm looks at more
-    of `batch` than its limits, at the `epochs` of their consumer, and at the store of `documents`.
+    of `batch` than its limits, at the `consumer_batches` of their consumer, and at the store of `documents`.
     """
 
     app: App
@@ -61,7 +61,7 @@ class Dependencies:
     clock: Clock = system_clock
     retries: RetryPolicy = field(default_factory=RetryPolicy)
     batch: BatchContext = field(default_factory=BatchContext)
-    epochs: Epochs | None = None
+    consumer_batches: ConsumerBatches | None = None
     documents: DocumentStore | None = None
 
 
@@ -72,7 +72,10 @@ def make_algorithms(name: AlgorithmName, given: Dependencies) -> dict[str, Algor
         outboxes = make_outboxes(name, given)
         return {each: OutboxOneByOne(algorithm=outboxes[each], publish=given.publish) for each in outboxes}
     state_based = _make_state_based(given)
-    return {each: StateBasedOneByOne(state_based[each], given.publish, given.epochs) for each in state_based}
+    return {
+        each: StateBasedOneByOne(state_based[each], given.publish, given.consumer_batches)
+        for each in state_based
+    }
 
 
 def make_batch_algorithms(name: AlgorithmName, given: Dependencies) -> dict[str, BatchAlgorithm]:

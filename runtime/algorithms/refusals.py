@@ -15,7 +15,7 @@ from runtime.messages.envelope import Envelope, IdKey, id_key
 from runtime.messages.outcome import Outcome, Reason, dead_letter
 from runtime.messages.parsing import Delivery, Prepared
 from runtime.versions import limits
-from runtime.versions.dead_letters import Kind, Letter, Letters
+from runtime.versions.dead_letters import Letter, Letters, LetterState
 from runtime.versions.stream import is_key
 
 
@@ -149,7 +149,7 @@ class Refusals:
         return [
             letter
             for _, letter in sorted(letters.items())
-            if letter.kind is not Kind.BEYOND_LIMIT or self._may_be_attempted_again(letter)
+            if letter.state is not LetterState.BEYOND_LIMIT or self._may_be_attempted_again(letter)
         ]
 
     def beyond_limit(self, decided: int) -> int:
@@ -171,7 +171,7 @@ class Refusals:
 
     def _decides(self, letter: Letter) -> bool:
         """Return whether a letter is for all: one beyond the limit is for the attempts of its own batch."""
-        return letter.kind is not Kind.BEYOND_LIMIT or self._is_ours(letter)
+        return letter.state is not LetterState.BEYOND_LIMIT or self._is_ours(letter)
 
     def _is_ours(self, letter: Letter) -> bool:
         """Return whether this batch refused a letter last, in this attempt or another one."""
@@ -236,7 +236,7 @@ def letter_of(refused: Outcome, batch: BatchContext, now: int) -> Letter:
     envelope = refused.envelope
     return Letter(
         0,
-        Kind.WAITING,
+        LetterState.WAITING,
         id_key(envelope.message_id or ""),
         b"",
         envelope.enqueued_at,
@@ -262,7 +262,7 @@ def _refused(message: Prepared, reason: Reason, error: str) -> Outcome:
 
 def _decided(letter: Letter) -> Letter:
     """Return what is kept of a letter that waits no longer, as all attempts of its batch have to agree on it."""
-    return letter._replace(kind=Kind.BEYOND_LIMIT, envelope=None, parks=False)
+    return letter._replace(state=LetterState.BEYOND_LIMIT, envelope=None, parks=False)
 
 
 def _content(envelope: Envelope) -> bytes:

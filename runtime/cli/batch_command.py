@@ -18,7 +18,7 @@ from handlers import App
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.cli.checks import check_batch, check_folder
 from runtime.cli.console import counted, make_table
-from runtime.cli.options import OtherStores, SparkOptions
+from runtime.cli.options import AuxiliaryStores, SparkOptions
 from runtime.errors import BatchFailedError, BatchHeldBackError, TargetError
 from runtime.file_systems import within
 from runtime.ledger.ledger import BatchRecord
@@ -266,7 +266,7 @@ class BatchChoices:
         default=None,
         metavar="ID",
     )
-    others: OtherStores
+    others: AuxiliaryStores
     spark: SparkOptions
 
     def options(self, options: BatchOptions) -> BatchOptions:

@@ -22,7 +22,7 @@ from runtime.cli.failures import NotPossibleError
 from runtime.errors import AppNotFoundError, LogError, UsageError
 from runtime.ledger.ledger import Ledger, check_id
 from runtime.namesakes import PACKAGES, explain, namesakes, search_path, users_frame
-from runtime.versions.properties import placed
+from runtime.versions.properties import error_location
 
 # Apps and functions by name: `module:attribute`.
 
@@ -251,7 +251,7 @@ def require_table(place: TablePlace) -> None:
 async def _work(store: Store, table_name: str, work: Callable[[Table], Awaitable[T]]) -> T:
     async with store:
         table = await store.table(table_name, make=False)
-        with placed(table):
+        with error_location(table):
             return await work(table)
 
 

@@ -328,7 +328,7 @@ Messages = Annotated[
 
 
 @dataclass(frozen=True)
-class OtherStores:
+class AuxiliaryStores:
     """Where the de-duplication store and the token store are, as far as it is said."""
 
     GROUP: ClassVar[str | None] = "stores"

@@ -96,12 +96,12 @@ class DeadLetterLimit:
     @classmethod
     def parse(cls, text: str) -> DeadLetterLimit:
         """Return the limit that a text such as `10` or `0.5%` means. Raises `UsageError` for another text."""
-        found = _FORM.fullmatch(text.strip())
-        if found is None or (found[2] and float(found[2]) > 100):  # noqa: PLR2004 - percent
+        match = _FORM.fullmatch(text.strip())
+        if match is None or (match[2] and float(match[2]) > 100):  # noqa: PLR2004 - percent
             raise UsageError(
                 f"{text!r} is no number of dead letters: write one such as 10, or a share such as 0.5%."
             )
-        return cls(found[0], float(found[1] or found[2]), found[1] is None)
+        return cls(match[0], float(match[1] or match[2]), match[1] is None)
 
     def is_exceeded(self, counts: Mapping[str, int]) -> bool:
         """Return whether a batch with these counts of outcomes by status has more."""

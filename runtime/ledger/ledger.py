@@ -26,7 +26,7 @@ from eventstore.errors import RowChangedError, RowExistsError, RowNotFoundError,
 from runtime.clock import Clock, to_datetime, to_microseconds
 from runtime.errors import BatchRefusedError, RetriesExhaustedError
 from runtime.ledger.batch import BatchKey, OpenBatches
-from runtime.ledger.settings import LEDGER, OF_TABLE, Claim, TableSettings, read_settings
+from runtime.ledger.settings import LEDGER, OF_TABLE, TableDemands, TableSettings, read_settings
 from runtime.retries import RetryPolicy
 from runtime.versions.properties import INT32, number, reading_row, text, time
 
@@ -213,7 +213,12 @@ class Ledger:
         self._retries = (retries or RetryPolicy()).beside(table)
 
     async def begin(
-        self, batch_id: str, input_: str, out: str, algorithm: str = STATE_BASED, claim: Claim | None = None
+        self,
+        batch_id: str,
+        input_: str,
+        out: str,
+        algorithm: str = STATE_BASED,
+        demands: TableDemands | None = None,
     ) -> BatchRecord:
         """Begin a batch, or return the record of one that was begun with the same input. Costs two or three requests.
 
@@ -229,16 +234,16 @@ class Ledger:
         )
         while True:
             try:
-                return await self._begin(asked, claim)
+                return await self._begin(asked, demands)
             except RowExistsError as error:
-                found = await self.find(batch_id)
-                if found is not None:
-                    return await self._resumed(found, asked)
+                existing = await self.find(batch_id)
+                if existing is not None:
+                    return await self._resumed(existing, asked)
                 await tries.pause(error)
             except RowChangedError as error:
                 await tries.pause(error)
 
-    async def _begin(self, asked: BatchRecord, claim: Claim | None) -> BatchRecord:
+    async def _begin(self, asked: BatchRecord, demands: TableDemands | None) -> BatchRecord:
         """Give a batch its number, its row and its marker, and the table its settings, in one transaction."""
         counter = await self._counter(asked.algorithm)
         record = replace(asked, number=counter.next)
@@ -246,24 +251,24 @@ class Ledger:
         counted = Counter(counter.next + 1, *first, counter.etag)
         insert = Operation.insert(record.batch_id, record_properties(record))
         operations = [insert, counted.operation(), began(record)]
-        if claim is not None:
+        if demands is not None:
             has_batches = counter.algorithm is not None
-            settings = await claim.made_on(self._table, counter.settings, has_batches=has_batches)
+            settings = await demands.settings_after(self._table, counter.settings, has_batches=has_batches)
             if settings != counter.settings:
                 operations.append(settings.operation())
         etag, *_ = await self._table.transact(PARTITION, operations)
         return replace(record, etag=etag)
 
-    async def _resumed(self, found: BatchRecord, asked: BatchRecord) -> BatchRecord:
-        _check_folder(found, asked.out)
-        if found.input != asked.input:
+    async def _resumed(self, existing: BatchRecord, asked: BatchRecord) -> BatchRecord:
+        _check_folder(existing, asked.out)
+        if existing.input != asked.input:
             raise BatchRefusedError(
-                f"Batch {found.batch_id} was begun with other input: {found.input}. Now it is: {asked.input}. "
+                f"Batch {existing.batch_id} was begun with other input: {existing.input}. Now it is: {asked.input}. "
                 f"Give this input a batch id of its own."
             )
-        if found.out == asked.out:
-            return found
-        return await self._update(found, replace(found, out=asked.out, attempt=""))
+        if existing.out == asked.out:
+            return existing
+        return await self._update(existing, replace(existing, out=asked.out, attempt=""))
 
     async def _counter(self, algorithm: str | None = None) -> Counter:
         """Return the counter. One request. Raises `BatchRefusedError` for a table of another algorithm."""
@@ -280,12 +285,12 @@ class Ledger:
 
     async def get(self, batch_id: str) -> BatchRecord:
         """Return the record of a batch. Raises `BatchRefusedError` when there is none."""
-        found = await self._at(batch_id)
-        if found is None:
+        record = await self._at(batch_id)
+        if record is None:
             raise BatchRefusedError(
                 f"There is no batch {batch_id}: `consistent batches` lists those of a table."
             )
-        return found
+        return record
 
     async def find(self, batch_id: str) -> BatchRecord | None:
         """Return the record of a batch, None if the ledger has none. Raises `BatchRefusedError` for an invalid id."""
@@ -298,11 +303,11 @@ class Ledger:
 
     async def check_folder(self, batch_id: str, out: str) -> None:
         """Raise `BatchRefusedError` when a batch cannot be run with its outcomes in a folder, whatever its input."""
-        found = await self.find(batch_id)
-        if found is not None:
-            _check_folder(found, out)
+        record = await self.find(batch_id)
+        if record is not None:
+            _check_folder(record, out)
 
-    async def decide(self, record: BatchRecord, attempt: str) -> BatchRecord:
+    async def choose_attempt(self, record: BatchRecord, attempt: str) -> BatchRecord:
         """Note which attempt at the next round counts, unless another driver of the batch has noted one.
 
         Return the batch with the attempt that counts, or with more rounds if that one is committed. One request, two
@@ -313,12 +318,12 @@ class Ledger:
         try:
             (etag,) = await self._table.transact(PARTITION, [operation])
         except (RowChangedError, RowNotFoundError):
-            found = await self.get(record.batch_id)
-            if found.status is not BatchStatus.ABANDONED and found.rounds > record.rounds:
-                return found
-            if found.is_finished or not found.attempt:
-                raise _taken(found) from None
-            return found
+            current = await self.get(record.batch_id)
+            if current.status is not BatchStatus.ABANDONED and current.rounds > record.rounds:
+                return current
+            if current.is_finished or not current.attempt:
+                raise _taken(current) from None
+            return current
         await self._table.barrier()
         return replace(changed, etag=etag)
 
@@ -357,13 +362,13 @@ class Ledger:
         try:
             etag, *_ = await self._table.transact(PARTITION, operations)
         except (RowChangedError, RowNotFoundError):
-            found = await self.get(record.batch_id)
-            has_come_as_far = found.rounds >= changed.rounds and found.is_finished >= changed.is_finished
+            current = await self.get(record.batch_id)
+            has_come_as_far = current.rounds >= changed.rounds and current.is_finished >= changed.is_finished
             if not has_come_as_far or (
-                found.status is BatchStatus.ABANDONED and changed.status is not BatchStatus.ABANDONED
+                current.status is BatchStatus.ABANDONED and changed.status is not BatchStatus.ABANDONED
             ):
-                raise _taken(found) from None
-            return found
+                raise _taken(current) from None
+            return current
         await self._table.barrier()
         return replace(changed, etag=etag)
 
@@ -379,28 +384,28 @@ class Ledger:
             markers += page.rows
             if len(markers) >= limit:
                 break
-        found = [await self._at(id_of(marker.row_key)) for marker in markers[:limit]]
-        return [record for record in found if record is not None]
+        records = [await self._at(id_of(marker.row_key)) for marker in markers[:limit]]
+        return [record for record in records if record is not None]
 
     async def algorithm(self) -> tuple[str, str] | None:
         """Return the algorithm of the table's batches and the id of one; None without batches. Costs a request."""
         counter = await self._counter()
         return None if counter.algorithm is None else (counter.algorithm, counter.first_batch)
 
-    async def check_table(self, algorithm: str, claim: Claim | None = None) -> None:
+    async def check_table(self, algorithm: str, demands: TableDemands | None = None) -> None:
         """Raise what `begin` raises for a table of another algorithm, or one that does not meet a claim.
 
         Costs as much as `algorithm`, and one request more to key the draws of a new table.
         """
         counter = await self._counter(algorithm)
-        if claim is not None:
+        if demands is not None:
             has_batches = counter.algorithm is not None
-            await claim.made_on(self._table, counter.settings, has_batches=has_batches)
+            await demands.settings_after(self._table, counter.settings, has_batches=has_batches)
 
     async def open_batches(self) -> OpenBatches:
         """Return which batches may still publish. Costs a request for each 1,000 that are open."""
-        found, _ = await self.snapshot()
-        return found
+        open_batches, _ = await self.snapshot()
+        return open_batches
 
     async def snapshot(self) -> tuple[OpenBatches, TableSettings]:
         """Return which batches are open, and the settings of the table. One request for each 1,000 open batches.
@@ -427,8 +432,8 @@ class Ledger:
         count, tries = 0, self._retries.start()
         first = f"{PAST}{_inverted(before - 1)}"
         if dry_run:
-            found = pages(partial(self._table.query, PARTITION, first, PAST + LAST))
-            return sum([len(page.rows) async for page in found])
+            marker_pages = pages(partial(self._table.query, PARTITION, first, PAST + LAST))
+            return sum([len(page.rows) async for page in marker_pages])
         while markers := (await self._table.query(PARTITION, first, PAST + LAST)).rows:
             try:
                 for start in range(0, len(markers), _PRUNED_AT_ONCE):
@@ -452,39 +457,38 @@ async def records(table: Table) -> AsyncIterator[BatchRecord]:
             yield read_record(row)
 
 
-def _check_folder(found: BatchRecord, out: str) -> None:
-    if found.status is BatchStatus.ABANDONED:
-        raise BatchRefusedError(f"Batch {found.batch_id} was abandoned: run its messages under a new id.")
-    if found.rounds and found.out != out:
+def _check_folder(record: BatchRecord, out: str) -> None:
+    if record.status is BatchStatus.ABANDONED:
+        raise BatchRefusedError(f"Batch {record.batch_id} was abandoned: run its messages under a new id.")
+    if record.rounds and record.out != out:
         raise BatchRefusedError(
-            f"Batch {found.batch_id} has outcomes in {found.out}: run it again with --batch-id {found.batch_id} "
-            f"--out {found.out}."
+            f"Batch {record.batch_id} has outcomes in {record.out}: run it again with --batch-id {record.batch_id} "
+            f"--out {record.out}."
         )
 
 
-def _taken(found: BatchRecord) -> BatchRefusedError:
+def _taken(record: BatchRecord) -> BatchRefusedError:
     """Return the error that another driver has changed the batch."""
-    if found.status is BatchStatus.ABANDONED:
-        return BatchRefusedError(f"Batch {found.batch_id} was abandoned while it ran.")
+    if record.status is BatchStatus.ABANDONED:
+        return BatchRefusedError(f"Batch {record.batch_id} was abandoned while it ran.")
     return BatchRefusedError(
-        f"Batch {found.batch_id} is being run by someone else: run it again with its id when that ended."
+        f"Batch {record.batch_id} is being run by someone else: run it again with its id when that ended."
     )
 
 
-# Epochs: how a consumer of single messages says, late and in bulk, that their outputs are published.
+# Consumer batches: a consumer of single messages acknowledges in bulk that their outputs are published.
 #
-# An epoch is a batch that a consumer begins in the ledger for itself. Versions of the single messages that it handles
-# record its number. Once all of them have published their outputs, and a new epoch has begun, the epoch is noted as
-# published: one transaction for thousands of messages. Until then truncation keeps its versions. A consumer that dies
-# leaves its epoch open: the queue redelivers what it had not acknowledged, and when that is done the epoch can be
-# abandoned (`consistent batches --abandon`).
+# A consumer begins a batch of its own in the ledger; versions of its messages record the number. After `length` it
+# begins the next. When all messages of the former batch have published their outputs, that one becomes published: one
+# transaction for thousands of messages. Truncation keeps its versions until then. A consumer that dies leaves its batch
+# open: once the queue has redelivered its messages, the batch can be abandoned (`consistent batches --abandon`).
 
-INPUT = "single messages of a consumer"  # what the ledger has as the input of an epoch
+INPUT = "single messages of a consumer"  # the recorded input of a consumer batch
 
 
 @dataclass(slots=True, eq=False)
-class Epoch:
-    """One epoch: how many of its messages are being handled, and which failed and may have unpublished outputs."""
+class ConsumerBatch:
+    """One batch of a consumer. `running` messages are under way; those that `failed` may have unpublished outputs."""
 
     record: BatchRecord
     began_at: int
@@ -498,61 +502,61 @@ class Epoch:
 
 
 @dataclass(eq=False)
-class Epochs:
-    """The epochs of one consumer, each of which lasts at least `length` microseconds. `new_id` draws unique ids."""
+class ConsumerBatches:
+    """The batches of one consumer, each of which lasts at least `length` microseconds. `new_id` draws unique ids."""
 
     ledger: Ledger
     clock: Clock
     new_id: Callable[[], str]
     length: int
-    _current: Epoch | None = None
-    _former: list[Epoch] = field(default_factory=list)
+    _current: ConsumerBatch | None = None
+    _former: list[ConsumerBatch] = field(default_factory=list)
 
-    async def enter(self) -> Epoch:
-        """Return the epoch for a new message. The first message of an epoch begins it: two or three requests."""
-        epoch = self._current
-        if epoch is None or self.clock() - epoch.began_at >= self.length:
+    async def enter(self) -> ConsumerBatch:
+        """Return the batch for a new message. The first message of a batch begins it: two or three requests."""
+        batch = self._current
+        if batch is None or self.clock() - batch.began_at >= self.length:
             record = await self.ledger.begin(f"consumer-{self.new_id()}", INPUT, "-")
-            epoch = Epoch(record, self.clock())
+            batch = ConsumerBatch(record, self.clock())
             self._retire()
-            self._current = epoch
-        epoch.running += 1
-        return epoch
+            self._current = batch
+        batch.running += 1
+        return batch
 
-    async def leave(self, epoch: Epoch, message: Hashable | None) -> None:
-        """Note that a message has published its outputs, or is None and made no version; then end former epochs.
+    async def leave(self, batch: ConsumerBatch, message: Hashable | None) -> None:
+        """Note that a message has published its outputs, or is None and made no version; then end former batches.
 
-        Costs two requests for each epoch that can end.
+        Costs two requests for each batch that can end.
         """
-        epoch.running -= 1
-        for each in (*self._former, epoch):
+        batch.running -= 1
+        for each in (*self._former, batch):
             each.failed.discard(message)
         await self._end_former()
 
-    def fail(self, epoch: Epoch, message: Hashable) -> None:
-        """Note that a message may have unpublished outputs: its epoch stays open until it was handled again."""
-        epoch.running -= 1
-        epoch.failed.add(message)
+    def fail(self, batch: ConsumerBatch, message: Hashable) -> None:
+        """Note that a message may have unpublished outputs: its batch stays open until it was handled again."""
+        batch.running -= 1
+        batch.failed.add(message)
 
     async def flush(self) -> int:
-        """End all epochs that can end, the present one too, and return how many stay open."""
+        """End all batches that can end, the present one too, and return how many stay open."""
         self._retire()
         await self._end_former()
         return len(self._former)
 
     def _retire(self) -> None:
-        """Close the present epoch to new messages."""
+        """Close the current batch to new messages."""
         if self._current is not None:
             self._former.append(self._current)
             self._current = None
 
     async def _end_former(self) -> None:
-        for epoch in [each for each in self._former if not each.running and not each.failed]:
-            self._former.remove(epoch)
+        for batch in [each for each in self._former if not each.running and not each.failed]:
+            self._former.remove(batch)
             try:
-                await self.ledger.publish(epoch.record)
+                await self.ledger.publish(batch.record)
             except (StoreUnavailableError, RetriesExhaustedError):
-                self._former.append(epoch)  # the outputs are published all the same; it is tried again later
+                self._former.append(batch)  # the outputs are published all the same; it is tried again later
             except BatchRefusedError:
                 continue  # the operator has abandoned it
 

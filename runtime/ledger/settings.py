@@ -31,26 +31,26 @@ Draws = Literal["plain", "keyed"]  # by the message alone, or by a secret of the
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class TableOwner:
     """The app that a table belongs to: its name, if it has one, and the handlers that have worked on the table."""
 
     name: str | None
     handlers: frozenset[str]
 
     @classmethod
-    def of(cls, app: App) -> Owner:
+    def of(cls, app: App) -> TableOwner:
         """Return an app as the owner of a table that has nothing of others."""
         return cls(app.name, frozenset(app.handlers))
 
-    def is_same(self, other: Owner) -> bool:
+    def is_same(self, other: TableOwner) -> bool:
         """Return whether another app may be this one: by its name or, without one, with more or fewer handlers."""
         if self.name is not None:
             return self.name == other.name
         return self.handlers <= other.handlers or other.handlers <= self.handlers
 
-    def after(self, other: Owner) -> Owner:
+    def after(self, other: TableOwner) -> TableOwner:
         """Return the owner of the table once the same app has worked on it with these handlers."""
-        return Owner(other.name, self.handlers | other.handlers)
+        return TableOwner(other.name, self.handlers | other.handlers)
 
     def __str__(self) -> str:
         names = ", ".join(sorted(self.handlers))
@@ -61,7 +61,7 @@ class Owner:
 class TableSettings:
     """Settings that hold for all users of a table; `etag` is None before the first. Plain draws have no `draw_key`."""
 
-    owner: Owner | None = None
+    owner: TableOwner | None = None
     draw_key: bytes | None = field(default=None, repr=False)
     etag: str | None = None
 
@@ -86,16 +86,16 @@ class TableSettings:
         `draws` chooses keyed draws for a new table; `adopt` takes over a table of another app. Costs a request, two
         when the settings change, and for keyed draws one more for each 1,000 rows. Raises `UsageError`.
         """
-        claim = Claim(Owner.of(app), draws, adopt)
+        demands = TableDemands(TableOwner.of(app), draws, adopt)
 
         async def attempt() -> TableSettings:
             first = await read_rows(Partition.exact(table, LEDGER), "!", OF_TABLE, None)
             rows = {row.row_key: row for row in first}
             own = rows.pop(OF_TABLE, None)
-            found = cls() if own is None else read_settings(own)
-            after = await claim.made_on(table, found, has_batches=bool(rows))
-            if after == found:
-                return found
+            settings = cls() if own is None else read_settings(own)
+            after = await demands.settings_after(table, settings, has_batches=bool(rows))
+            if after == settings:
+                return settings
             try:
                 (etag,) = await table.transact(LEDGER, [after.operation()])
             except RowError as error:
@@ -104,7 +104,7 @@ class TableSettings:
 
         return await until_undisturbed((retries or RetryPolicy()).beside(table), attempt)
 
-    def check_owner(self, owner: Owner) -> None:
+    def check_owner(self, owner: TableOwner) -> None:
         """Raise `UsageError` when the table belongs to another app."""
         if self.owner is not None and not self.owner.is_same(owner):
             raise UsageError(
@@ -127,24 +127,24 @@ class TableSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class TableDemands:
     """A batch's demands on a table: that it is its app's own, and how draws are made."""
 
-    owner: Owner
+    owner: TableOwner
     draws: Draws | None = None  # None for those of the table, or plain ones in a new table
     adopt: bool = False  # whether a table of another app is taken over
 
-    async def made_on(self, table: Table, found: TableSettings, *, has_batches: bool) -> TableSettings:
+    async def settings_after(self, table: Table, old: TableSettings, *, has_batches: bool) -> TableSettings:
         """Return the settings of a table after the batch, given those it has. Raises `UsageError`.
 
         Keying the draws of a table without batches costs a request for each 1,000 rows; all else costs nothing.
         """
-        if found.owner is None or self.adopt:
-            after = replace(found, owner=self.owner)
+        if old.owner is None or self.adopt:
+            after = replace(old, owner=self.owner)
         else:
-            found.check_owner(self.owner)
-            after = replace(found, owner=found.owner.after(self.owner))
-        if self.draws is None or (self.draws == "keyed") == (found.draw_key is not None):
+            old.check_owner(self.owner)
+            after = replace(old, owner=old.owner.after(self.owner))
+        if self.draws is None or (self.draws == "keyed") == (old.draw_key is not None):
             return after
         if self.draws == "plain":
             raise UsageError(
@@ -175,5 +175,5 @@ def read_settings(row: Row) -> TableSettings:
         owner = None
         if "Handlers" in values:
             name = text(values, "App") if "App" in values else None
-            owner = Owner(name, frozenset(text(values, "Handlers").split(_BETWEEN)))
+            owner = TableOwner(name, frozenset(text(values, "Handlers").split(_BETWEEN)))
         return TableSettings(owner, key, row.etag)

@@ -64,14 +64,14 @@ class Checked:
     faults: list[Fault] = field(default_factory=list)
     repaired: list[Fault] = field(default_factory=list)
 
-    def add(self, found: Sequence[Fault], *, repaired: bool = False) -> None:
+    def add(self, faults: Sequence[Fault], *, repaired: bool = False) -> None:
         """Add the faults of a partition."""
         if repaired:
-            self.repaired += found[: MOST_FAULTS - len(self.repaired)]
-            self.mended += len(found)
+            self.repaired += faults[: MOST_FAULTS - len(self.repaired)]
+            self.mended += len(faults)
         else:
-            self.faults += found[: MOST_FAULTS - len(self.faults)]
-            self.damaged += len(found)
+            self.faults += faults[: MOST_FAULTS - len(self.faults)]
+            self.damaged += len(faults)
 
     def update(self, other: Checked) -> None:
         """Add what was found in another range."""

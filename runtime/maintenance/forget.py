@@ -37,7 +37,7 @@ from runtime.maintenance.policies import Policies, Scope, is_held
 from runtime.publishing.records import delete_letters, letters_of
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions.head import HEAD_PROPERTIES, Head, Tombstone, read_head
-from runtime.versions.properties import placed
+from runtime.versions.properties import error_location
 from runtime.versions.run import INDEX_PROPERTIES, read_index
 from runtime.versions.stream import stream_partition, versions
 
@@ -84,7 +84,7 @@ class BusinessObject:
 async def read_object(table: Table, handler: str, business_id: str) -> BusinessObject | None:
     """Return what the table of the states holds of an object, None when there is nothing. Two requests."""
     partition = stream_partition(table, handler, business_id)
-    with placed(table, partition.key):
+    with error_location(table, partition.key):
         slice_ = await Stream.try_read(
             partition, slice_size=None, select=INDEX_PROPERTIES, header=HEAD_PROPERTIES
         )
@@ -282,12 +282,12 @@ async def referenced_documents(table: Table, handler: str, business_id: str) -> 
     Costs one request for each 1,000 runs. Versions that were cut are not known any more.
     """
     try:
-        found = await versions(table, handler, business_id) or []
+        stream_versions = await versions(table, handler, business_id) or []
     except StoredDataError:
         return []
     return [
         unpack(value)["name"]
-        for version in found
+        for version in stream_versions
         for name, value in (version.record.captured or {}).items()
         if name.startswith(DOCUMENT)
     ]
@@ -312,7 +312,7 @@ class Trace:
     held: bool = False
 
 
-async def look(tables: Tables, handler: str, business_id: str) -> Trace | None:
+async def find_trace(tables: Tables, handler: str, business_id: str) -> Trace | None:
     """Return what there is of an object, None when there is nothing.
 
     Reads its keys, its header, and the records of publications.

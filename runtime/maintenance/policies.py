@@ -13,7 +13,7 @@ from functools import partial
 from eventstore import Int64, Operation, Row, Table, Value, pages
 from eventstore.errors import ConcurrencyConflictError, RowChangedError, RowExistsError
 from eventstore.keys import escape
-from runtime.algorithms.state_based.truncation import PolicyRules
+from runtime.algorithms.state_based.truncation import RetentionRules
 from runtime.clock import Clock, to_datetime, to_microseconds
 from runtime.errors import UsageError
 from runtime.ledger.batch import OpenBatches
@@ -77,7 +77,7 @@ class Policy:
     """The rules, the hold, or both, for one scope; `set_at` in microseconds since 1970 UTC."""
 
     scope: Scope
-    rules: PolicyRules | None = None
+    rules: RetentionRules | None = None
     hold: bool = False
     set_at: int = 0
     etag: str = ""
@@ -134,7 +134,7 @@ class Policies:
                 return True
         return False
 
-    async def set_rules(self, scope: Scope, rules: PolicyRules) -> Policy:
+    async def set_rules(self, scope: Scope, rules: RetentionRules) -> Policy:
         """Set the rules of a scope in place of those it had; a hold stays. Two requests.
 
         Raises `UsageError` for rules that make no sense.
@@ -150,13 +150,13 @@ class Policies:
         """Remove the rules of a scope; a hold stays. Two requests."""
         return await self._change(scope, rules=None)
 
-    async def remove_rules_of(self, found: Policy) -> None:
+    async def remove_rules_of(self, policy: Policy) -> None:
         """Remove the rules of a policy as it was read; a hold stays. One request if there are any.
 
         Raises `RowError` when somebody has written it since.
         """
-        if found.rules is not None:
-            await self._write(found, {"rules": None})
+        if policy.rules is not None:
+            await self._write(policy, {"rules": None})
 
     async def lift_hold(self, scope: Scope) -> Policy:
         """Lift the hold of a scope; its rules stay. Two requests."""
@@ -178,18 +178,18 @@ class Policies:
 
         return await until_undisturbed(self._retries, attempt)
 
-    async def _write(self, found: Policy, changes: Mapping[str, object]) -> Policy:
-        scope = found.scope
-        wanted: Policy = replace(found, set_at=self._clock(), **changes)  # type: ignore[arg-type] # fields
+    async def _write(self, policy: Policy, changes: Mapping[str, object]) -> Policy:
+        scope = policy.scope
+        wanted: Policy = replace(policy, set_at=self._clock(), **changes)  # type: ignore[arg-type] # fields
         if wanted.rules is None and not wanted.hold:
-            if found.etag:
-                await self._table.transact(PARTITION, [Operation.delete(scope.row_key, found.etag)])
+            if policy.etag:
+                await self._table.transact(PARTITION, [Operation.delete(scope.row_key, policy.etag)])
             return replace(wanted, etag="")
         if scope.handler is not None:
             stream_key(scope.handler)
         operation = Operation.insert(scope.row_key, _properties(wanted))
-        if found.etag:
-            operation = Operation.replace(scope.row_key, operation.properties or {}, found.etag)
+        if policy.etag:
+            operation = Operation.replace(scope.row_key, operation.properties or {}, policy.etag)
         (etag,) = await self._table.transact(PARTITION, [operation])
         return replace(wanted, etag=etag)
 
@@ -228,10 +228,10 @@ async def is_held(table: Table, key: str) -> bool:
 
 
 async def _read(table: Table, first: str, last: str) -> list[Policy]:
-    found: list[Policy] = []
+    policies: list[Policy] = []
     async for page in pages(partial(table.query, PARTITION, first, last)):
-        found += map(read_policy, page.rows)
-    return found
+        policies += map(read_policy, page.rows)
+    return policies
 
 
 def _properties(policy: Policy) -> dict[str, Value]:
@@ -257,7 +257,7 @@ def read_policy(row: Row) -> Policy:
     with reading_row("The policy", row):
         of_rules = {"RedeliveryWindow", "AllowUndated", "OlderThan", "KeepLast", "AcknowledgedAfter"}
         if not of_rules.isdisjoint(values):
-            rules = PolicyRules(
+            rules = RetentionRules(
                 older_than=given("OlderThan"),
                 keep_last=given("KeepLast", INT32),
                 redelivery_window=number(values, "RedeliveryWindow"),

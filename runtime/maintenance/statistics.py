@@ -13,7 +13,7 @@ from runtime.algorithms.outbox.entity import ENTITY
 from runtime.ledger.ledger import STATE_BASED
 from runtime.messages.envelope import FIRST
 from runtime.versions.head import is_of_state, read_head
-from runtime.versions.properties import left_out, number, one_of_many, reading_row, text
+from runtime.versions.properties import damaged_row, number, one_of_many, reading_row, text
 from runtime.versions.run import read_index
 
 ALL = KeyRange()
@@ -92,32 +92,32 @@ async def count_rows(table: Table, keys: KeyRange = ALL) -> TableCount:
 
     Reads everything: one request for each 1,000 rows, or for each 4 MiB.
     """
-    found = TableCount()
+    counts = TableCount()
     stream, first_event = "", 0
-    async for row in read_range(table, None, keys, substitute=left_out(table)):
+    async for row in read_range(table, None, keys, substitute=damaged_row(table)):
         with one_of_many(table, row.partition_key):
             if row.row_key == HEADER:
                 count = _of_header(row)
                 stream, first_event = (row.partition_key, versions_of(row)[1]) if count else ("", 0)
             else:
                 count = _of_row(row, first_event if row.partition_key == stream else None)
-            found.add((count or _OTHERS)._replace(rows=1, bytes=row_bytes(row)))
-    return found
+            counts.add((count or _OTHERS)._replace(rows=1, bytes=row_bytes(row)))
+    return counts
 
 
 async def count_objects(table: Table, keys: KeyRange = ALL) -> TableCount:
     """Count the streams and entities of a range of partitions. Costs two requests for each 1,000 of them."""
-    found = TableCount()
+    counts = TableCount()
     of_header = [*HEADER_NAMES, "StateVersions", "StateSchema", "KeptFrom", "Horizon", "Letters"]
     of_entity = ["Algorithm", "Version", "Pending"]
     for rows, count_of in (
-        (read_headers(table, keys, of_header, left_out(table)), _of_header),
-        (read_range(table, ENTITY, keys, of_entity, left_out(table)), _of_entity),
+        (read_headers(table, keys, of_header, damaged_row(table)), _of_header),
+        (read_range(table, ENTITY, keys, of_entity, damaged_row(table)), _of_entity),
     ):
         async for row in rows:
             with one_of_many(table, row.partition_key):
-                found.add(count_of(row) or _OTHERS)
-    return found
+                counts.add(count_of(row) or _OTHERS)
+    return counts
 
 
 async def object_keys(table: Table, prefix: str = "") -> AsyncIterator[str]:

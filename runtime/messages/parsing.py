@@ -183,7 +183,7 @@ def prepare_streams(
             parser.refuse(position, Reason.INVALID_ENVELOPE, problem)
     for position, excess in excesses.items():
         parser.messages[position] = excess.of(handler.name, parser.named(position))
-    handler.supervision.parse(parser.parse, parser.parsed)
+    handler.interceptor.parse(parser.parse, parser.parsed)
     return Deliveries(envelopes, keys, parser.messages, parser.fingerprints, handler.routes, letters)
 
 

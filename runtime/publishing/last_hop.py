@@ -36,7 +36,7 @@ from runtime.clock import Clock, system_clock, to_datetime, to_microseconds
 from runtime.errors import MissingExtraError, StoredDataError, TargetError, TransientError, UsageError
 from runtime.messages.envelope import FIRST, LAST, IdKey, canonical, id_key, id_text, row_key
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.versions.properties import expect, number, placed, reading_row, text, time
+from runtime.versions.properties import error_location, expect, number, reading_row, text, time
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -133,8 +133,8 @@ class TableKeys:
         # "/" follows ".".
         async for page in pages(partial(self.table.scan, None, PARTITION, "deliveries/")):
             for row in page.rows:
-                found = read_key(row)
-                if found.state is KeyState.SEALED and found.end is None:
+                key = read_key(row)
+                if key.state is KeyState.SEALED and key.end is None:
                     yield row.partition_key.removeprefix(PARTITION), row.row_key.removeprefix("ID-T-")
 
     async def forget_expired(self, customer: str, now: int) -> int:
@@ -158,7 +158,7 @@ def read_key(row: Row) -> Key:
     """Return the key that a row holds. Raises `StoredDataError`."""
     values = row.properties
     with reading_row("The key of a delivery", row):
-        found = Key(
+        key = Key(
             KeyState(number(values, "Value")),
             text(values, "Holder"),
             to_microseconds(time(values, "ExpiresAt")),
@@ -166,9 +166,9 @@ def read_key(row: Row) -> Key:
             expect(values.get("Why"), str, None),
             row.etag,
         )
-        if found.why is not None and found.end is None:
+        if key.why is not None and key.end is None:
             raise ValueError("it says why, but not how the delivery ended")
-        return found
+        return key
 
 
 class RedisKeys:
@@ -281,10 +281,10 @@ async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
             raise UsageError(f"Redis refuses the user or password of --keys: {error}") from error
         except (ConnectionError, TimeoutError) as error:
             at = redis.connection_pool.connection_kwargs
-            place = at.get("path") or f"{at.get('host', 'localhost')}:{at.get('port', 6379)}"
+            address = at.get("path") or f"{at.get('host', 'localhost')}:{at.get('port', 6379)}"
             raise UsageError(
-                f"No Redis answers at {place}: start one (redis-server --appendonly yes --appendfsync always), correct "
-                f"--keys, or leave it out to keep the keys in the table."
+                f"No Redis answers at {address}: start one (redis-server --appendonly yes --appendfsync always), "
+                f"correct --keys, or leave it out to keep the keys in the table."
             ) from error
         except RedisError as error:
             raise UsageError(f"Redis refuses the url of --keys: {error}.") from error
@@ -324,7 +324,7 @@ async def open_keys(url: str, table: str) -> AsyncIterator[Keys]:
         return
     async with connect(url) as store:
         opened = await store.table(table)
-        with placed(opened):
+        with error_location(opened):
             yield TableKeys(opened)
 
 

@@ -98,7 +98,7 @@ _SUFFIX = ".parquet"
 _OF_OUTCOME = ("business_id", "handler")
 
 
-OutcomeFile = tuple[Folder, str]  # the folder of a round, and the name of a file with outcomes in it
+FileLocation = tuple[Folder, str]  # the folder of a round, and the name of a file with outcomes in it
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class BatchOutputs:
                 rows += file.metadata.num_rows
         return min(max(-(-rows // 1_000), 1), 256)
 
-    def tables(self, files: Iterable[OutcomeFile] | None = None) -> Iterator[pa.Table]:
+    def tables(self, files: Iterable[FileLocation] | None = None) -> Iterator[pa.Table]:
         """Yield the outputs in some files, by default all, as tables with the columns of `CommittedOutput`."""
         for folder, file_name in self.files() if files is None else files:
             with folder.read(file_name) as opened, pq.ParquetFile(opened) as file:
@@ -158,7 +158,7 @@ class BatchOutputs:
             if found.num_rows:
                 yield found
 
-    def files(self) -> list[OutcomeFile]:
+    def files(self) -> list[FileLocation]:
         """Return all files with outcomes, in an order that never changes."""
         return [
             (folder, name)
@@ -186,9 +186,9 @@ def _folder(record: BatchRecord, out: str) -> Folder:
     if not record.is_epoch:
         return open_folder(out).sub(name)
     shown = open_folder(out.removesuffix(f"/{HIDDEN_EPOCHS}"))
-    found = [each for each in (shown.sub(HIDDEN_EPOCHS).sub(name), shown.sub(name)) if each.exists()]
+    folders = [each for each in (shown.sub(HIDDEN_EPOCHS).sub(name), shown.sub(name)) if each.exists()]
     query, _, epoch = record.batch_id.rpartition("-")
-    for merged in shown.names() if not found else ():
+    for merged in shown.names() if not folders else ():
         span = re.fullmatch(rf"batch_id={re.escape(query)}-(\d+)\.\.(\d+)", merged)
         if span and int(span[1]) <= int(epoch) <= int(span[2]):
             raise BatchRefusedError(
@@ -196,7 +196,7 @@ def _folder(record: BatchRecord, out: str) -> Folder:
                 f"them are its own is not known any more. `consistent stream --publish` publishes each epoch before it "
                 f"is merged."
             )
-    return found[0] if found else shown.sub(name)
+    return folders[0] if folders else shown.sub(name)
 
 
 def check_ended(record: BatchRecord) -> None:

@@ -78,21 +78,21 @@ class Publications:
     async def find(self, key: str, slices: int | None = None) -> Publication | None:
         """Return the publication of a key, or None. One request. Raises `UsageError` if it has other `slices`."""
         row = await self.table.get(PARTITION, f"{PUBLICATION}{key}")
-        found = None if row is None else read_publication(row)
-        if found is not None and slices not in (None, found.slices):
+        publication = None if row is None else read_publication(row)
+        if publication is not None and slices not in (None, publication.slices):
             raise UsageError(
-                f"This publication was begun with {found.slices} slices, and goes on with as many: leave out --slices, "
-                f"or write --slices {found.slices}."
+                f"This publication was begun with {publication.slices} slices and keeps them: leave out --slices, "
+                f"or write --slices {publication.slices}."
             )
-        return found
+        return publication
 
     async def begin(self, key: str, target: str, slices: int | None, default_slices: int) -> Publication:
         """Begin a publication, or return the one that was begun. One or two requests; raises what `find` does."""
 
         async def attempt() -> Publication:
-            found = await self.find(key, slices)
-            if found is not None:
-                return found
+            existing = await self.find(key, slices)
+            if existing is not None:
+                return existing
             asked = Publication(key, target, slices or default_slices, to_datetime(self.clock()))
             row: dict[str, Value] = {"Target": target, "Slices": asked.slices, "StartedAt": asked.started_at}
             try:
@@ -110,9 +110,9 @@ class Publications:
 
     async def records(self, publication: Publication) -> list[Record]:
         """Return the records of outputs. A request for each 1,000."""
-        return list(await self.kept(publication))
+        return list(await self.records_with_etags(publication))
 
-    async def kept(self, publication: Publication) -> dict[Record, str]:
+    async def records_with_etags(self, publication: Publication) -> dict[Record, str]:
         """Return the records of outputs with their ETags. A request for each 1,000."""
         rows = rows_of(self.table, f"{RECORD}{publication.key}:")
         return {read_record(row): row.etag async for row in rows}
@@ -226,8 +226,8 @@ def read_record(row: Row) -> Record:
     """Return the record of an output. Raises `StoredDataError`."""
     with reading_row("The record of an output", row):
         values: list[Any] = [text(row.properties, name) for name in _OF_RECORD]
-        found = Record(row.row_key.split(":", 2)[2], *values)
-        return found._replace(result=Result(found.result))
+        record = Record(row.row_key.split(":", 2)[2], *values)
+        return record._replace(result=Result(record.result))
 
 
 _OF_RECORD = ("Type", "BusinessId", "Handler", "Result", "Why", "Customer")
@@ -279,13 +279,13 @@ async def prune_publications(table: Table, clock: Clock) -> int:
 
 async def letters_of(table: Table, handler: str, business_id: str) -> list[Row]:
     """Return the records of publications that name a business object. A request for each 1,000 of all."""
-    found = []
+    letters = []
     async for row in rows_of(table, RECORD, ["BusinessId", "Handler"]):
         with reading_row("The record of an output", row):
             named = text(row.properties, "Handler"), text(row.properties, "BusinessId")
         if named == (handler, business_id):
-            found.append(row)
-    return found
+            letters.append(row)
+    return letters
 
 
 async def delete_letters(table: Table, letters: Sequence[Row]) -> None:

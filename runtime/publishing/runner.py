@@ -60,7 +60,7 @@ async def _with_publishers(
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishResult:
     """The slices and outputs that a runner or a redrive sent, and all that is recorded by now."""
 
     publication: Publication
@@ -75,7 +75,7 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class PublicationProgress:
     """A publication under way: its slices that were begun, and its outputs, None when all slices are sent."""
 
     publication: Publication
@@ -102,7 +102,7 @@ async def publish(
     *,
     clock: Clock = system_clock,
     show: Show | None = None,
-) -> Published:
+) -> PublishResult:
     """Publish what is unpublished of a batch; return when all of it is.
 
     Reads the outcomes once, unless all is sent. Costs two requests for each slice, and one more for each chunk that a
@@ -110,35 +110,33 @@ async def publish(
     target refuses or does not answer: the rest can be resumed.
     """
     options = options or PublishOptions()
-    begun = await begin(table, record, out, target, options=options, clock=clock)
-    slices = outputs = 0
-    if begun.outputs is not None:
-        with cut(begun.outputs.tables(), begun.publication.slices) as parts:
-            runner = Runner(table, begun.publication, parts, target, options=options, clock=clock, show=show)
-            await runner.run(begun.taken_over(options))
+    progress = await begin(table, record, out, target, options=options, clock=clock)
+    publication, slices, outputs = progress.publication, 0, 0
+    if progress.outputs is not None:
+        with cut(progress.outputs.tables(), publication.slices) as parts:
+            runner = Runner(table, publication, parts, target, options=options, clock=clock, show=show)
+            await runner.run(progress.taken_over(options))
             slices, outputs = runner.slices, runner.outputs
-    return Published(
-        begun.publication, slices, outputs, await Publications(table, clock).records(begun.publication)
-    )
+    return PublishResult(publication, slices, outputs, await Publications(table, clock).records(publication))
 
 
 async def begin(
     table: Table, record: BatchRecord, out: str, target: Target, *, options: PublishOptions, clock: Clock
-) -> Begun:
+) -> PublicationProgress:
     """Begin to publish a batch, or find its publication. Two to four requests. Raises as `publish` does."""
     check_ended(record)
     publications = Publications(table, clock)
     key = key_of(record, target, options.types)
-    found = await publications.find(key, options.slices)
-    if found is not None:
-        begun = Begun(found, await publications.slices(found), None)
-        if not begun.waiting:
-            return begun
+    existing = await publications.find(key, options.slices)
+    if existing is not None:
+        progress = PublicationProgress(existing, await publications.slices(existing), None)
+        if not progress.waiting:
+            return progress
     outputs = BatchOutputs.of(record, out, options.types)
-    if found is None and not options.any_types:
+    if existing is None and not options.any_types:
         check_types([outputs], options.types)
     publication = await publications.begin(key, target.name, options.slices, outputs.default_slices())
-    return Begun(publication, await publications.slices(publication), outputs)
+    return PublicationProgress(publication, await publications.slices(publication), outputs)
 
 
 async def find_unpublished(
@@ -149,22 +147,23 @@ async def find_unpublished(
     Left out are batches that have not ended, or have no outputs. A request for each 1,000 batches, and three for each
     with outputs. Raises `UsageError` for a type that is that of no output which is to be published for the first time.
     """
-    publications, new, found = Publications(table, system_clock), [], []
+    publications, new, unpublished = Publications(table, system_clock), [], []
     async for record in records(table):
         if record.status is not BatchStatus.PUBLISHED or not record.counts.get("outputs", record.rounds):
             continue
-        begun = await publications.find(key_of(record, target, types))
-        if begun is None:
-            found.append((record, False))
+        publication = await publications.find(key_of(record, target, types))
+        if publication is None:
+            unpublished.append((record, False))
             if types:
                 with suppress(OutcomesMissingError, BatchRefusedError):  # raised again when it is published
                     new.append(BatchOutputs.of(record, out or record.out))
             continue
-        is_refused = any(each.result.is_letter for each in await publications.records(begun))
-        if is_refused or Begun(begun, await publications.slices(begun), None).waiting:
-            found.append((record, is_refused))
+        is_refused = any(each.result.is_letter for each in await publications.records(publication))
+        progress = PublicationProgress(publication, await publications.slices(publication), None)
+        if is_refused or progress.waiting:
+            unpublished.append((record, is_refused))
     check_types(new, types)
-    return sorted(found, key=lambda each: each[0].number)
+    return sorted(unpublished, key=lambda each: each[0].number)
 
 
 @dataclass(eq=False)
@@ -210,13 +209,13 @@ class Runner:
         publications = Publications(self.table, self.clock)
         holder, waits = f"{socket.gethostname()}:{os.getpid()}", 0
         while True:
-            found = await publications.slices(self.publication)
-            self._progress({each: found[each].position for each in self.cut.numbers if each in found})
-            waiting = [each for each in self.cut.numbers if each not in found or not found[each].is_sent]
+            slices = await publications.slices(self.publication)
+            self._progress({each: slices[each].position for each in self.cut.numbers if each in slices})
+            waiting = [each for each in self.cut.numbers if each not in slices or not slices[each].is_sent]
             if not waiting:
                 return
             for number in waiting:
-                seen = found.get(number)
+                seen = slices.get(number)
                 if seen is not None:
                     if seen.lease.expires_at > self.clock() and seen.lease.token not in dead:
                         continue
@@ -291,11 +290,11 @@ class Runner:
 # in a target with transactions each output has a marker of its own, and a receiver of HTTP knows the key.
 
 
-async def letters(table: Table, record: BatchRecord, target: Target, types: Sequence[str] = ()) -> Published:
+async def letters(table: Table, of: BatchRecord, target: Target, types: Sequence[str] = ()) -> PublishResult:
     """Return the dead letters of a batch at a target. Raises `UsageError` when it was not published there."""
     publications = Publications(table, system_clock)
-    publication = await _find(publications, record, target, types)
-    return Published(publication, 0, 0, await publications.records(publication))
+    publication = await _find(publications, of, target, types)
+    return PublishResult(publication, 0, 0, await publications.records(publication))
 
 
 async def redrive(
@@ -307,7 +306,7 @@ async def redrive(
     *,
     clock: Clock = system_clock,
     show: Show | None = None,
-) -> Published:
+) -> PublishResult:
     """Send again what a target has refused of a batch, in order for each business object.
 
     Reads the outcomes once. Costs two requests for each output, beside those of the target. Raises `UsageError` when
@@ -315,27 +314,27 @@ async def redrive(
     """
     options, publications = options or PublishOptions(), Publications(table, clock)
     publication = await _find(publications, record, target, options.types)
-    etags = await publications.kept(publication)
-    found = {each.message_id: each for each in etags if each.result.is_letter}
+    etags = await publications.records_with_etags(publication)
+    letters_by_id = {each.message_id: each for each in etags if each.result.is_letter}
     sent = 0
-    if found:
+    if letters_by_id:
         outputs = BatchOutputs.of(record, out, options.types)
-        with cut(outputs.with_ids(list(found)), 1) as only:
+        with cut(outputs.with_ids(list(letters_by_id)), 1) as only:
             await until_available(options.attempts, partial(target.prepare, only.types))
             by_object = (list(some) for _, some in groupby(only.outputs(0), attrgetter("business_id")))
 
             async def work(publisher: Publisher) -> None:
                 nonlocal sent
                 for output in chain.from_iterable(by_object):  # the publishers share `by_object`
-                    letter = found[output.message_id]
+                    letter = letters_by_id[output.message_id]
                     again = partial(_send_again, publications, publication, publisher, output)
                     is_sent = await again(letter, etags[letter], attempts=options.attempts)
                     sent += is_sent
                     if is_sent and show is not None:
-                        show(sent, len(found))
+                        show(sent, len(letters_by_id))
 
             await _with_publishers(target, options.concurrency, work)
-    return Published(publication, 0, sent, await publications.records(publication))
+    return PublishResult(publication, 0, sent, await publications.records(publication))
 
 
 async def _send_again(  # noqa: PLR0917 - `redrive` gives those of one publication first
@@ -378,10 +377,10 @@ async def _send_again(  # noqa: PLR0917 - `redrive` gives those of one publicati
 async def _find(
     publications: Publications, record: BatchRecord, target: Target, types: Sequence[str]
 ) -> Publication:
-    found = await publications.find(key_of(record, target, types))
-    if found is None:
+    publication = await publications.find(key_of(record, target, types))
+    if publication is None:
         raise UsageError(
             f"Batch {record.batch_id} was not published to {target.name}, or with another --map or other --types: name "
             f"these as they were then."
         )
-    return found
+    return publication

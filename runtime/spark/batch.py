@@ -44,7 +44,7 @@ from runtime.spark.logs.read import Log, describe_input, open_log
 from runtime.spark.session import check_workers, cores_of, failing_as, job_settings, planned_once
 from runtime.spark.worker.connection import Connection, open_table, reach
 from runtime.spark.worker.job import FoldJob
-from runtime.spark.worker.outcomes import PART, Fold, Part, PartFile, PartJob, totals, written
+from runtime.spark.worker.outcomes import PART, Fold, OutcomeFile, OutcomeFileWriter, PartJob, totals, written
 
 
 def run_batch(
@@ -250,8 +250,8 @@ class Rounds:
     def enter(self, batch_id: str, what: str) -> BatchRecord:
         """Begin or resume a batch in the ledger. Assumes that `check_table` and `check_place` have passed."""
         input_ = f"{what}; handlers {', '.join(sorted(self.app.handlers))}; {self.options.described()}"
-        algorithm, claim = self.options.described_algorithm(), self.options.claim(self.app)
-        begin = self.ledger.begin(batch_id, input_, self.out, algorithm, claim)
+        algorithm, demands = self.options.described_algorithm(), self.options.claim(self.app)
+        begin = self.ledger.begin(batch_id, input_, self.out, algorithm, demands)
         return self.connection.run(begin)
 
     def end(self, record: BatchRecord, first: Work, messages: int | None = None) -> BatchRecord:
@@ -319,7 +319,7 @@ class Rounds:
         folders.remove_rounds()
         return record
 
-    def _handle(self, record: BatchRecord, work: Work) -> tuple[str, Sequence[Part]]:
+    def _handle(self, record: BatchRecord, work: Work) -> tuple[str, Sequence[OutcomeFile]]:
         """Have workers write the outcomes of the next round; return the attempt and its files."""
         folders = self._folders(record)
         self.options.step(f"Round {record.rounds}: handling messages")
@@ -339,7 +339,7 @@ class Rounds:
         self.connection.run(self.connection.table.barrier())
         return attempt, parts
 
-    def _decide(self, record: BatchRecord, attempt: str, parts: Sequence[Part]) -> BatchRecord:
+    def _decide(self, record: BatchRecord, attempt: str, parts: Sequence[OutcomeFile]) -> BatchRecord:
         """Have the ledger decide that an attempt at the next round counts.
 
         Another driver of the batch may have been faster: then the record has its attempt, or more rounds.
@@ -347,7 +347,7 @@ class Rounds:
         folders, types = self._folders(record), tuple(self.app.message_types)
         try:
             if not parts:
-                empty = PartFile(open_folder(folders.staged(attempt)), types)
+                empty = OutcomeFileWriter(open_folder(folders.staged(attempt)), types)
                 empty.open()
                 parts = [empty.close()]
             size = sum(part.size for part in parts)
@@ -360,7 +360,7 @@ class Rounds:
             folders.propose(attempt, parts)
         except (OSError, BatchFailedError) as error:
             return self._by_another(record, error)
-        return self.connection.run(self.ledger.decide(record, attempt))
+        return self.connection.run(self.ledger.choose_attempt(record, attempt))
 
     def _commit(self, record: BatchRecord) -> BatchRecord:
         """Put the decided attempt at the next round in place, and commit the round in the ledger."""
@@ -467,8 +467,8 @@ class Rounds:
         return BatchFolders(self.spark, record)
 
 
-def _parts(rows: DataFrame, job: PartJob) -> Sequence[Part]:
-    return [Part(**row.asDict()) for row in rows.mapInArrow(job.run, PART).collect()]
+def _parts(rows: DataFrame, job: PartJob) -> Sequence[OutcomeFile]:
+    return [OutcomeFile(**row.asDict()) for row in rows.mapInArrow(job.run, PART).collect()]
 
 
 def outputs(outcomes: DataFrame) -> DataFrame:

@@ -33,7 +33,7 @@ from runtime.errors import BatchRefusedError, UsageError
 from runtime.file_systems import Folder, open_folder, path_and_options, within
 from runtime.ledger.batch import HELD_BACK_MARKER
 from runtime.ledger.ledger import MARK, BatchRecord, mark_of, mark_prefix
-from runtime.spark.worker.outcomes import STORED_OUTCOME, SUFFIX, Part, rows_of
+from runtime.spark.worker.outcomes import STORED_OUTCOME, SUFFIX, OutcomeFile, rows_of
 
 _ROUND = "round"
 
@@ -102,14 +102,14 @@ class BatchFolders:
         """Return the visible folder of a round."""
         return within(self._batch(), f"round={number}")
 
-    def check_written(self, attempt: str, parts: Sequence[Part]) -> None:
+    def check_written(self, attempt: str, parts: Sequence[OutcomeFile]) -> None:
         """Raise `OSError` unless the files of an attempt have their recorded sizes."""
         written = open_folder(self.staged(attempt)).sizes()
         changed = [part.name for part in parts if written.get(part.name) != part.size]
         if changed:
             raise OSError(f"{', '.join(changed)} are not as they were written.")
 
-    def propose(self, attempt: str, parts: Sequence[Part]) -> None:
+    def propose(self, attempt: str, parts: Sequence[OutcomeFile]) -> None:
         """Write the manifest of an attempt. Raises `OSError` if its files have changed."""
         self.check_written(attempt, parts)
         folder = open_folder(self.staged(attempt))
@@ -129,11 +129,11 @@ class BatchFolders:
         sizes |= staged.sub(_GATHERED).sizes() | open_folder(self.round(self.record.rounds)).sizes()
         return all(sizes.get(part.name) == part.size for part in self._decided())
 
-    def _decided(self) -> Sequence[Part]:
+    def _decided(self) -> Sequence[OutcomeFile]:
         with open_folder(self.staged(self.record.attempt)).read(_MANIFEST) as file:
-            return [Part(**each) for each in json.loads(file.read())]
+            return [OutcomeFile(**each) for each in json.loads(file.read())]
 
-    def put_in_place(self) -> Sequence[Part]:
+    def put_in_place(self) -> Sequence[OutcomeFile]:
         """Make the files of the decided attempt visible, and return them.
 
         Raises `OSError` if another driver has committed the round and deleted the attempt, and `BatchRefusedError` if a

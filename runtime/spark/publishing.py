@@ -24,10 +24,10 @@ from runtime.clock import Clock, system_clock
 from runtime.errors import TargetError
 from runtime.ledger.ledger import Ledger
 from runtime.options import resolved
-from runtime.publishing.outputs import BatchOutputs, OutcomeFile, Slices, cut, slice_numbers
+from runtime.publishing.outputs import BatchOutputs, FileLocation, Slices, cut, slice_numbers
 from runtime.publishing.publisher import PublishOptions, Target, TargetOptions
 from runtime.publishing.records import Publication, Publications
-from runtime.publishing.runner import Published, Runner, begin
+from runtime.publishing.runner import PublishResult, Runner, begin
 from runtime.publishing.targets.choice import open_target
 from runtime.publishing.targets.sql import SqliteTarget
 from runtime.spark.commit import absolute_folder
@@ -52,7 +52,7 @@ class RouteJob:
     """Reads files of a batch, and yields their outputs with the numbers of their slices."""
 
     outputs: BatchOutputs = field(repr=False)
-    files: Sequence[OutcomeFile] = field(repr=False)
+    files: Sequence[FileLocation] = field(repr=False)
     count: int
     waiting: Sequence[int]
 
@@ -120,7 +120,7 @@ def publish(
     options: PublishOptions | None = None,
     clock: Clock = system_clock,
     wrap: Wrap | None = None,
-) -> Published:
+) -> PublishResult:
     """Publish the unpublished slices of a batch on all workers of a session.
 
     `to` is the url of a target, or a function that workers call with `target` for one of your own. `out` is the folder
@@ -140,22 +140,22 @@ def publish(
         check_scope("machine", master_of(spark))
     record = connection.run(Ledger(connection.table, clock).get(batch_id))
     folder = absolute_folder(out or record.out)
-    begun = connection.run(begin(connection.table, record, folder, opened, options=options, clock=clock))
+    progress = connection.run(begin(connection.table, record, folder, opened, options=options, clock=clock))
     slices = outputs = 0
-    if begun.outputs is not None:
-        tasks = min(cores_of(spark), len(begun.waiting), opened.publishers or len(begun.waiting))
+    if progress.outputs is not None:
+        tasks = min(cores_of(spark), len(progress.waiting), opened.publishers or len(progress.waiting))
         shared = replace(of_target, rate=of_target.rate / tasks if of_target.rate else None)
-        opening, dead = partial(make, shared), begun.taken_over(options)
-        job = SendJob(place.for_workers(), opening, begun.publication, options, dead, clock, wrap)
-        files, count = begun.outputs.files(), begun.publication.slices
-        route = RouteJob(begun.outputs, files, count, begun.waiting)
+        opening, dead = partial(make, shared), progress.taken_over(options)
+        job = SendJob(place.for_workers(), opening, progress.publication, options, dead, clock, wrap)
+        files, count = progress.outputs.files(), progress.publication.slices
+        route = RouteJob(progress.outputs, files, count, progress.waiting)
         with job_settings(spark):
             check_workers(spark, partial(reach, job.open_target, job.place))
             positions = spark.range(0, len(files), 1, max(1, min(len(files), tasks)))
             routed = positions.mapInArrow(route.run, ROUTED)
             # Slices without outputs are marked as sent, too.
             numbers = spark.range(count).select(sf.col("id").cast("int").alias(_SLICE))
-            numbers = numbers.where(sf.col(_SLICE).isin(begun.waiting))
+            numbers = numbers.where(sf.col(_SLICE).isin(progress.waiting))
             routed = routed.unionByName(numbers, allowMissingColumns=True).repartition(tasks, _SLICE)
             with failing_as(TargetError):
                 rows = routed.mapInArrow(job.run, from_arrow_schema(_SENT)).toArrow().to_pylist()
@@ -163,8 +163,8 @@ def publish(
             if row["error"] is not None:
                 raise TargetError(row["error"])
         slices, outputs = (sum(row[name] for row in rows) for name in ("slices", "outputs"))
-    records = connection.run(Publications(connection.table, clock).records(begun.publication))
-    return Published(begun.publication, slices, outputs, records)
+    records = connection.run(Publications(connection.table, clock).records(progress.publication))
+    return PublishResult(progress.publication, slices, outputs, records)
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class PublishTo:
         """Raise `UsageError` for an invalid target."""
         _maker(self.to)(self.target)
 
-    def publish(self, place: TablePlace, spark: SparkSession, batch_id: str, out: str) -> Published:
+    def publish(self, place: TablePlace, spark: SparkSession, batch_id: str, out: str) -> PublishResult:
         """Publish the unpublished slices of a batch."""
         target, options = replace(self.target, batch_id=batch_id), replace(self.options, any_types=True)
         to, (store, table) = self.to, (place.store, place.table)

@@ -53,14 +53,16 @@ def redrive(
     `UsageError` when there are none.
     """
     batch = Batch(spark, app, store, table, out, given(BatchOptions, options))
-    wanted = dead_letters.Wanted(
+    request = dead_letters.RedriveRequest(
         where, dead_letters.Edits(edits or ()), only_edited=where.is_all and edits is not None
     )
-    return redrive_wanted(batch, wanted, batch_id).outcomes
+    return redrive_letters(batch, request, batch_id).outcomes
 
 
-def redrive_wanted(batch: Batch, wanted: dead_letters.Wanted, batch_id: str | None = None) -> BatchResult:
-    """Handle the wanted letters again, or those with which the batch of this id began.
+def redrive_letters(
+    batch: Batch, request: dead_letters.RedriveRequest, batch_id: str | None = None
+) -> BatchResult:
+    """Handle the requested letters again, or those with which the batch of this id began.
 
     Costs the requests that find them, and one query and one transaction for each of their streams. Raises `UsageError`
     when there are none.
@@ -73,7 +75,7 @@ def redrive_wanted(batch: Batch, wanted: dead_letters.Wanted, batch_id: str | No
         if not letters.are_frozen:
             record = rounds.find(letters.batch_id)
             if record is None:
-                connection.run(letters.freeze(connection.table, batch.app, wanted))
+                connection.run(letters.freeze(connection.table, batch.app, request))
             elif not record.is_finished:
                 raise UsageError(
                     f"The letters of batch {letters.batch_id} are no longer in {letters.path}: abandon the batch, "
@@ -133,7 +135,7 @@ class RedrivenLetters:
         with self._folder.read(_FILE) as file:
             return int(parquet.ParquetFile(file).metadata.num_rows)
 
-    async def freeze(self, table: Table, app: App, wanted: dead_letters.Wanted) -> int:
+    async def freeze(self, table: Table, app: App, request: dead_letters.RedriveRequest) -> int:
         """Choose and write the letters, and return their number. Memory does not grow with it.
 
         Raises `UsageError` for letters of a handler that the app lacks, and for edits of letters that are not chosen.
@@ -146,17 +148,17 @@ class RedrivenLetters:
             undo.callback(self.remove)
             writing = partial(parquet.ParquetWriter, schema=_REDRIVEN, compression="zstd")
             with unfinished.write(_FILE) as file, writing(file) as writer:
-                async for found in dead_letters.find_letters(table, wanted.selection):
-                    if not wanted.takes(found):
+                async for found in dead_letters.find_letters(table, request.selection):
+                    if not request.takes(found):
                         continue
-                    rows += _rows(found, app, wanted.edits.mended(found))
+                    rows += _rows(found, app, request.edits.mended(found))
                     count += 1
                     size += found.letter.size
                     if size > _BYTES_AT_ONCE:
                         writer.write_batch(pa.RecordBatch.from_pylist(rows, _REDRIVEN))
                         rows, size = [], 0
                 writer.write_batch(pa.RecordBatch.from_pylist(rows, _REDRIVEN))
-            wanted.edits.check_used()
+            request.edits.check_used()
             if not count:
                 raise UsageError("There are no such letters: `consistent letters` lists those of a table.")
             undo.pop_all()

@@ -18,7 +18,7 @@ from runtime.maintenance.statistics import object_keys
 from runtime.spark.session import cores_of, failing_as, job_settings
 from runtime.spark.worker.connection import Connection, open_table
 from runtime.spark.worker.outcomes import rows_of
-from runtime.versions.properties import Damaged, collecting, placed, report
+from runtime.versions.properties import Damaged, collecting, error_location, report
 
 RANGES_OF_A_CORE = 4
 FOUND = "found"
@@ -79,7 +79,7 @@ def scan(
     """
 
     def document(connection: Connection, keys: KeyRange) -> object:
-        with placed(connection.table):
+        with error_location(connection.table):
             return connection.run(function(connection.table, keys)).document()
 
     scan_with(spark, place, document, merge, prefix=prefix)

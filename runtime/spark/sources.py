@@ -21,19 +21,19 @@ from handlers import App
 from runtime.errors import UsageError
 from runtime.spark.worker.connection import check_scope
 from runtime.spark.worker.job import rare_collections
-from runtime.tables.reader import Kind, Request, moment, scan, split
-from runtime.tables.streams import Wanted
+from runtime.tables.reader import Request, TableKind, moment, scan, split
+from runtime.tables.streams import StreamQuery
 
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _PARTS_OF_A_CORE = 4
 _REQUIRED = ("store", "table")
 _COMMON = (*_REQUIRED, "columns", "numPartitions")
 _OF_STREAMS = ("handler", "businessId", "since", "until", "app")
-_OPTIONS: Mapping[Kind, Sequence[str]] = {
-    Kind.STATE: (*_COMMON, *_OF_STREAMS, "asOf", "batchId"),
-    Kind.VERSIONS: (*_COMMON, *_OF_STREAMS, "readChangeFeed", "changeStartBatchId", "changeEndBatchId"),
-    Kind.BATCHES: _COMMON,
-    Kind.LETTERS: (*_COMMON, "handler", "businessId"),
+_OPTIONS: Mapping[TableKind, Sequence[str]] = {
+    TableKind.STATE: (*_COMMON, *_OF_STREAMS, "asOf", "batchId"),
+    TableKind.VERSIONS: (*_COMMON, *_OF_STREAMS, "readChangeFeed", "changeStartBatchId", "changeEndBatchId"),
+    TableKind.BATCHES: _COMMON,
+    TableKind.LETTERS: (*_COMMON, "handler", "businessId"),
 }
 
 
@@ -49,7 +49,7 @@ def register_data_sources(spark: SparkSession, *, push_filters: bool = True) -> 
     pushes = push_filters and hasattr(DataSourceReader, "pushFilters")
     if pushes:
         spark.conf.set(_PUSHDOWN, "true")
-    for kind in Kind:
+    for kind in TableKind:
         source = type(f"{kind.capitalize()}Source", (TableSource,), {"kind": kind, "pushes": pushes})
         spark.dataSource.register(source)
 
@@ -57,7 +57,7 @@ def register_data_sources(spark: SparkSession, *, push_filters: bool = True) -> 
 class TableSource(DataSource):
     """One kind of table of a store, and its options. `env:NAME` as its url is resolved on the driver."""
 
-    kind: ClassVar[Kind] = Kind.STATE
+    kind: ClassVar[TableKind] = TableKind.STATE
     pushes: ClassVar[bool] = False
 
     @classmethod
@@ -94,7 +94,7 @@ class TableSource(DataSource):
         since, until = moment(options.get("since")), moment(options.get("until"))
         request = Request(
             kind,
-            Wanted(options.get("handler"), options.get("businessId"), since, until),
+            StreamQuery(options.get("handler"), options.get("businessId"), since, until),
             moment(options.get("asOf")),
             options.get("batchId"),
             feed.lower() == "true",
@@ -129,24 +129,24 @@ class PushingReader(Reader):
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 - Spark's name
         """Narrow the request by conditions of Spark's."""
-        if self._request.kind is not Kind.BATCHES:
+        if self._request.kind is not TableKind.BATCHES:
             for each in filters:
                 self._narrow(type(each).__name__, ".".join(each.attribute), getattr(each, "value", None))
         return filters
 
     def _narrow(self, relation: str, column: str, value: object) -> None:
-        wanted = self._request.wanted
+        query = self._request.query
         match column, relation, value:
-            case "handler", "EqualTo", str() if wanted.handler is None:
-                wanted = replace(wanted, handler=value)
-            case (("business_id" | "stream"), "EqualTo", str()) if wanted.business_id is None:
-                if (column == "stream") is (self._request.kind is Kind.LETTERS):
-                    wanted = replace(wanted, business_id=value)
+            case "handler", "EqualTo", str() if query.handler is None:
+                query = replace(query, handler=value)
+            case (("business_id" | "stream"), "EqualTo", str()) if query.business_id is None:
+                if (column == "stream") is (self._request.kind is TableKind.LETTERS):
+                    query = replace(query, business_id=value)
             case (("now" | "refused_at"), ("GreaterThan" | "GreaterThanOrEqual" | "EqualTo"), datetime()):
-                wanted = replace(wanted, since=moment(value) if wanted.since is None else wanted.since)
+                query = replace(query, since=moment(value) if query.since is None else query.since)
             case (("now" | "refused_at"), ("LessThan" | "LessThanOrEqual"), datetime()):
-                wanted = replace(wanted, until=moment(value) if wanted.until is None else wanted.until)
-        self._request = replace(self._request, wanted=wanted)
+                query = replace(query, until=moment(value) if query.until is None else query.until)
+        self._request = replace(self._request, query=query)
 
 
 def _app(name: str | None) -> App | None:

@@ -36,12 +36,12 @@ from runtime.batch_options import TablePlace, Wrap
 from runtime.clock import Clock, system_clock
 from runtime.dead_letters import FoundLetter, to_line
 from runtime.errors import BatchFailedError, LeaseLostError, StoredDataError, UsageError
-from runtime.leases import RENEW_SECONDS, Leases
+from runtime.leases import RENEW_SECONDS, CleanUpLease
 from runtime.ledger.batch import OpenBatches
 from runtime.ledger.ledger import Ledger
 from runtime.maintenance.policies import NO_RULES, Decision, Policies, PolicyReader, Scope
 from runtime.publishing.records import prune_publications
-from runtime.retries import Pace, PacedTable, RetryPolicy
+from runtime.retries import Pace, RateLimitedTable, RetryPolicy
 from runtime.spark.scan import FOUND, RANGES_OF_A_CORE, Documents, Task, documents_of, scanned
 from runtime.spark.session import cores_of, failing_as, job_settings
 from runtime.spark.worker.connection import ConcurrencyLimit, Connection, open_table
@@ -77,14 +77,14 @@ def holding(place: TablePlace, clock: Clock, *, take_over: bool) -> Iterator[str
         user = str(os.getuid())
     holder = f"{user} on {socket.gethostname()} (process {os.getpid()})"
     with closing(Connection(place, make=False)) as connection:
-        leases = Leases(connection.table, clock)
+        leases = CleanUpLease(connection.table, clock)
         lease, ended = connection.run(leases.take(holder, take_over=take_over)), threading.Event()
         lost: list[LeaseLostError] = []
 
         def renew() -> None:
             nonlocal lease
             with closing(Connection(place, make=False)) as own:
-                renewed = Leases(own.table, clock)
+                renewed = CleanUpLease(own.table, clock)
                 try:
                     while not ended.wait(RENEW_SECONDS):
                         # A store that does not answer now may do so before the lease expires.
@@ -179,7 +179,7 @@ def truncate(
         chosen.as_of(now, OpenBatches())  # raises `UsageError`, before the table is opened
     place = TablePlace(store, table)
     connection = open_table(store, table, make=False, spark=spark)
-    paced = PacedTable(connection.table, Pace(rate) if rate else None)
+    paced = RateLimitedTable(connection.table, Pace(rate) if rate else None)
     policies, ledger = Policies(paced, chosen.clock), Ledger(paced, chosen.clock)
     if not chosen.is_given and not connection.run(policies.has_rules()):
         raise UsageError(NO_RULES)
@@ -254,7 +254,7 @@ class TruncationJob:
         concurrency = ConcurrencyLimit(self.in_flight)
         table = connection.measured(connection.table, concurrency, self.options.wrap)
         pace = Pace(self.requests_per_second) if self.requests_per_second else None
-        return _Worker(self, connection, concurrency, PacedTable(table, pace)).cut(ranges)
+        return _Worker(self, connection, concurrency, RateLimitedTable(table, pace)).cut(ranges)
 
     def rules(self, decision: Decision) -> tuple[str | None, TruncationRules | None]:
         """Return the source of the rules of a stream, and the rules; None without any."""
@@ -279,7 +279,7 @@ class _Worker:
     job: TruncationJob
     connection: Connection
     concurrency: ConcurrencyLimit
-    table: PacedTable
+    table: RateLimitedTable
     looked_at_lease: float = 0.0
 
     def cut(self, ranges: Iterable[KeyRange]) -> Documents:
@@ -331,7 +331,7 @@ class _Worker:
 
     def _check_lease(self) -> None:
         if self.job.token is not None:
-            self.connection.run(Leases(self.table, self.job.options.clock).check(self.job.token))
+            self.connection.run(CleanUpLease(self.table, self.job.options.clock).check(self.job.token))
         self.looked_at_lease = time.monotonic()
 
     async def _truncate(

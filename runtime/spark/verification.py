@@ -252,12 +252,12 @@ class Verification:
         ordered = Window.partitionBy(*_KIND).orderBy("version", "business_id")
         ranked = self.differences.withColumn("rank", sf.row_number().over(ordered))
         ranked = ranked.orderBy("rank", *_KIND, "version", "business_id").drop("rank")
-        found = [row.asDict() for row in (ranked.limit(limit) if limit else ranked).collect()]
+        differences = [row.asDict() for row in (ranked.limit(limit) if limit else ranked).collect()]
         return [
             FirstDifference(
                 **row | {"verdict": Verdict(row["verdict"]), "changes": json.loads(row["changes"] or "[]")}
             )
-            for row in found
+            for row in differences
         ]
 
 
@@ -313,21 +313,21 @@ def verify(
             logs.append(outputs.withColumns(dict.fromkeys(absent, sf.lit(None).cast("string"))))
             rounds.append(_found(logs[-1], job, len(rounds), chosen))
         chosen.step("Counting what was found")
-        found = reduce(DataFrame.unionByName, rounds).where(sf.col("verdict").isNotNull())
-        counts = _count(found)
+        verdicts = reduce(DataFrame.unionByName, rounds).where(sf.col("verdict").isNotNull())
+        counts = _count(verdicts)
         owner, without_version = settings.owner, (Verdict.UNKNOWN, Verdict.NOT_KEPT)
         are_all_known = owner is not None and owner.handlers <= app.handlers.keys()
         if counts and (not are_all_known or any(each.verdict in without_version for each in counts)):
             chosen.step("Looking for streams that are lost")
-            found = found.unionByName(_lost(logs, job, connection), allowMissingColumns=True)
-            counts = _count(found)
+            verdicts = verdicts.unionByName(_lost(logs, job, connection), allowMissingColumns=True)
+            counts = _count(verdicts)
         if not counts and chosen.sample < 1:
             raise LogError("The log holds no messages of the sampled streams: take a larger sample.")
         if not counts:
             raise LogError("The log holds no messages: there is nothing to verify.")
         # One row for each stream and kind: a very long stream was verified in groups.
         differences = [each.value for each in Verdict if each.is_difference]
-        differing = found.where(sf.col("verdict").isin(differences))
+        differing = verdicts.where(sf.col("verdict").isin(differences))
         first = sf.min_by(sf.struct("version", "message_id", "error", "changes"), "version").alias("first")
         deliveries = sf.sum("deliveries").alias("deliveries")
         grouped = differing.groupBy(*_KIND, "business_id").agg(first, deliveries)
@@ -352,9 +352,9 @@ def _stored_ids(options: VerifyOptions, connection: Connection, ranges: Iterable
     table = connection.measured(connection.table, concurrency, options.wrap)
 
     async def keys_in(keys: KeyRange) -> list[str]:
-        found = [key async for page in stream_keys(connection.table, keys) for key in page]
+        stored = [key async for page in stream_keys(connection.table, keys) for key in page]
         share = options.sample * SHARES
-        return [key for key in found if Shard.resolve(f"{options.seed}{key}", SHARES) < share]
+        return [key for key in stored if Shard.resolve(f"{options.seed}{key}", SHARES) < share]
 
     async def read(key: str) -> Sequence[Any]:
         try:
@@ -367,9 +367,9 @@ def _stored_ids(options: VerifyOptions, connection: Connection, ranges: Iterable
     for keys in ranges:
         damaged = Damaged()
         with collecting(damaged):
-            found = connection.run(keys_in(keys))
+            stored = connection.run(keys_in(keys))
         yield [_stored(error.stream, error=str(error)) for error in damaged.errors]
-        yield from connection.run_all(map(read, found), concurrency)
+        yield from connection.run_all(map(read, stored), concurrency)
 
 
 def _stored(key: str, first: int = 1, ids: Sequence[str] = (), error: str | None = None) -> dict[str, Any]:
@@ -414,16 +414,18 @@ def _lost(logs: Sequence[DataFrame], job: VerifyJob, connection: Connection) -> 
     )
 
 
-def _count(found: DataFrame) -> list[VerdictCount]:
+def _count(verdicts: DataFrame) -> list[VerdictCount]:
     """Return the counts in the order of handlers, types, verdicts and revisions; those without a handler last."""
     sums = [sf.sum(name).alias(name) for name in ("deliveries", "streams")]
     example = sf.min(sf.struct("message_id", "error")).alias("example")
-    grouped = found.groupBy(*_KIND).agg(*sums, example).select(*_KIND, "deliveries", "streams", "example.*")
+    grouped = (
+        verdicts.groupBy(*_KIND).agg(*sums, example).select(*_KIND, "deliveries", "streams", "example.*")
+    )
     rows = [row.asDict() | {"verdict": Verdict(row["verdict"])} for row in grouped.collect()]
     reasons: dict[tuple[Any, ...], list[tuple[str, int]]] = {}
     if any(row["verdict"] is Verdict.UNKNOWN for row in rows):
         # The errors of deliveries without a version by kind, the most frequent first.
-        unknown = found.where((sf.col("verdict") == Verdict.UNKNOWN.value) & sf.col("error").isNotNull())
+        unknown = verdicts.where((sf.col("verdict") == Verdict.UNKNOWN.value) & sf.col("error").isNotNull())
         alike = sf.regexp_replace("error", VARYING, "").alias("alike")
         sums = [sf.min("error").alias("error"), sf.sum("deliveries").alias("count")]
         counted = unknown.groupBy(*_KIND, alike).agg(*sums)

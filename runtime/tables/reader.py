@@ -22,9 +22,9 @@ from runtime.ledger.settings import TableSettings
 from runtime.messages.envelope import Envelope
 from runtime.tables import versions
 from runtime.tables.columns import TEXT, TIME, Columns, chosen, in_batches, model_of
-from runtime.tables.streams import ALL, Wanted
+from runtime.tables.streams import ALL, StreamQuery
 from runtime.tables.versions import Outputs, outputs_by
-from runtime.versions.properties import placed
+from runtime.versions.properties import error_location
 
 if TYPE_CHECKING:
     from eventstore.sync import BlockingStore
@@ -76,13 +76,13 @@ A body of msgpack bytes is in hexadecimal digits, and `packed` says so.
 """
 
 
-async def _letter_rows(table: Table, wanted: Wanted) -> AsyncIterator[tuple[Mapping[str, Any], int]]:
-    selection = Selection(handler=wanted.handler)
-    if wanted.handler is not None and wanted.business_id is not None:
-        selection = Selection(stream=(wanted.handler, wanted.business_id))
+async def _letter_rows(table: Table, query: StreamQuery) -> AsyncIterator[tuple[Mapping[str, Any], int]]:
+    selection = Selection(handler=query.handler)
+    if query.handler is not None and query.business_id is not None:
+        selection = Selection(stream=(query.handler, query.business_id))
     async for found in find_letters(table, selection):
-        is_meant = wanted.handler is not None or wanted.business_id in {None, found.business_id}
-        if is_meant and wanted.has(found.letter.refused_at):
+        is_meant = query.handler is not None or query.business_id in {None, found.business_id}
+        if is_meant and query.has(found.letter.refused_at):
             row = letter_row(found)
             yield row, len(row["body"] or "")
 
@@ -109,7 +109,7 @@ def _text(value: Any) -> Any:  # noqa: ANN401 - text is changed, anything else i
 # What is read of a store, as one value: a kind of table, and its options.
 
 
-class Kind(StrEnum):
+class TableKind(StrEnum):
     """The tables as which a store can be read."""
 
     STATE = "state"
@@ -122,8 +122,8 @@ class Kind(StrEnum):
 class Request:
     """A kind of table to be read, with the options that it has."""
 
-    kind: Kind
-    wanted: Wanted = field(default_factory=Wanted)
+    kind: TableKind
+    query: StreamQuery = field(default_factory=StreamQuery)
     as_of: int | None = None  # of states, in microseconds since 1970 UTC
     batch_id: str | None = None  # of states
     change_feed: bool = False  # of versions, as the following
@@ -137,7 +137,7 @@ class Request:
             raise UsageError(f"The app is to be an App, not {self.app!r}.")
         if self.as_of is not None and self.batch_id is not None:
             raise UsageError("Give a time or a batch to read states as of, not both.")
-        since, until = self.wanted.since, self.wanted.until
+        since, until = self.query.since, self.query.until
         if since is not None and until is not None and since > until:
             raise UsageError(
                 "There is nothing between two times of which the first (since) is after the last (until)."
@@ -149,21 +149,21 @@ class Request:
     def all_columns(self) -> Columns:
         """The columns that there are. Raises `UsageError` when they are not those of one handler's model."""
         match self.kind:
-            case Kind.STATE:
-                return versions.columns_of_states(model_of(self.app, self.wanted.handler))
-            case Kind.VERSIONS:
+            case TableKind.STATE:
+                return versions.columns_of_states(model_of(self.app, self.query.handler))
+            case TableKind.VERSIONS:
                 feed = versions.ChangeFeed() if self.change_feed else None
-                model = model_of(self.app, self.wanted.handler)
+                model = model_of(self.app, self.query.handler)
                 return versions.columns_of_versions(model, feed, self.outputs)
-            case Kind.BATCHES:
+            case TableKind.BATCHES:
                 return BATCH_COLUMNS
-            case Kind.LETTERS:
+            case TableKind.LETTERS:
                 return LETTER_COLUMNS
 
     @property
     def columns(self) -> Columns:
         """The columns that are asked for. Raises `UsageError` for one that is not there."""
-        return chosen(self.all_columns, self.wanted.columns)
+        return chosen(self.all_columns, self.query.columns)
 
     @property
     def schema(self) -> pa.Schema:
@@ -173,12 +173,12 @@ class Request:
     def with_columns(self, names: Sequence[str]) -> Request:
         """Return the same request for some columns. Raises `UsageError` for one that is not there."""
         chosen(self.all_columns, names)
-        return replace(self, wanted=replace(self.wanted, columns=tuple(names)))
+        return replace(self, query=replace(self.query, columns=tuple(names)))
 
     async def batches(self, table: Table, keys: KeyRange = ALL) -> AsyncIterator[pa.RecordBatch]:
         """Yield the rows of a range of streams. Raises `StoredDataError`, and `UsageError` for an unknown handler."""
-        rows, handler = 0, self.wanted.handler
-        with placed(table):
+        rows, handler = 0, self.query.handler
+        with error_location(table):
             async for batch in await self._source(table, keys):
                 rows += len(batch)
                 yield batch
@@ -188,25 +188,25 @@ class Request:
                 raise UsageError(f"There is no handler {handler} in this table, which has {names}.")
 
     async def _source(self, table: Table, keys: KeyRange) -> AsyncIterator[pa.RecordBatch]:
-        wanted, columns = self.wanted, self.columns
+        query, columns = self.query, self.columns
         match self.kind:
-            case Kind.STATE:
+            case TableKind.STATE:
                 point: versions.AsOf | None = None if self.as_of is None else versions.AsOfTime(self.as_of)
                 if self.batch_id is not None:
                     point = await versions.end_of_batch(table, self.batch_id)
-                return versions.states(table, wanted, point, keys, model_of(self.app, wanted.handler))
-            case Kind.VERSIONS:
+                return versions.states(table, query, point, keys, model_of(self.app, query.handler))
+            case TableKind.VERSIONS:
                 feed = outputs = None
                 if self.change_feed:
                     feed = await versions.change_feed(table, self.change_start, self.change_end)
                 if self.outputs is not None:
                     outputs = self.outputs.keyed((await TableSettings.of(table)).draw_key)
-                model = model_of(self.app, wanted.handler)
-                return versions.versions(table, wanted, keys, feed=feed, model=model, outputs=outputs)
-            case Kind.BATCHES:
+                model = model_of(self.app, query.handler)
+                return versions.versions(table, query, keys, feed=feed, model=model, outputs=outputs)
+            case TableKind.BATCHES:
                 return in_batches(columns, _batch_rows(table))
-            case Kind.LETTERS:
-                return in_batches(columns, _letter_rows(table, wanted))
+            case TableKind.LETTERS:
+                return in_batches(columns, _letter_rows(table, query))
 
 
 Time = datetime | str  # a time; text is ISO 8601
@@ -245,8 +245,8 @@ def read_state(
     struct with the fields of the model. Raises `UsageError`, `TableNotFoundError`, and `StoredDataError` for a stream
     that cannot be read.
     """
-    wanted = Wanted(handler, business_id, columns=columns)
-    return read(store, table, Request(Kind.STATE, wanted, moment(as_of), batch_id, app=app))
+    query = StreamQuery(handler, business_id, columns=columns)
+    return read(store, table, Request(TableKind.STATE, query, moment(as_of), batch_id, app=app))
 
 
 def read_versions(
@@ -271,15 +271,15 @@ def read_versions(
     replay, and null where the message is not among them or replay gives something else. They are held in memory.
     Raises what `read_state` does.
     """
-    wanted = Wanted(handler, business_id, moment(since), moment(until), columns)
+    query = StreamQuery(handler, business_id, moment(since), moment(until), columns)
     feed = (read_change_feed, change_start_batch_id, change_end_batch_id)
     outputs = None if with_outputs is None else outputs_by(app, handler, with_outputs)
-    return read(store, table, Request(Kind.VERSIONS, wanted, None, None, *feed, app=app, outputs=outputs))
+    return read(store, table, Request(TableKind.VERSIONS, query, None, None, *feed, app=app, outputs=outputs))
 
 
 def read_batches(store: str, table: str, *, columns: Sequence[str] | None = None) -> pa.Table:
     """Read the ledger: a row for each batch."""
-    return read(store, table, Request(Kind.BATCHES, Wanted(columns=columns)))
+    return read(store, table, Request(TableKind.BATCHES, StreamQuery(columns=columns)))
 
 
 def read_letters(
@@ -291,7 +291,7 @@ def read_letters(
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
     """Read the letters that wait: a row for each, as `consistent letters` lists them."""
-    return read(store, table, Request(Kind.LETTERS, Wanted(handler, business_id, columns=columns)))
+    return read(store, table, Request(TableKind.LETTERS, StreamQuery(handler, business_id, columns=columns)))
 
 
 def read(store: str, table: str, request: Request) -> pa.Table:
@@ -309,9 +309,9 @@ def split(store: str, table: str, request: Request, parts: int) -> Sequence[KeyR
     """Return at most `parts` ranges of streams to be read apart. Reads all keys: a request for each 1,000."""
     with _open(store) as opened:
         found = opened.table(table, make=False)
-        if request.wanted.keys is not None or request.kind not in {Kind.STATE, Kind.VERSIONS}:
+        if request.query.keys is not None or request.kind not in {TableKind.STATE, TableKind.VERSIONS}:
             return [ALL]
-        return opened.split_streams(found, parts, request.wanted.prefix)
+        return opened.split_streams(found, parts, request.query.prefix)
 
 
 def _open(store: str) -> BlockingStore:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from runtime.errors import MissingExtraError, UsageError
-from runtime.tables.reader import Kind, Request, scan
+from runtime.tables.reader import Request, TableKind, scan
 
 _OUTPUTS = """
     create temp view outputs as select o.*, published_by, cause, batch_id, round from (
@@ -80,7 +80,7 @@ def query(
     store: str,
     table: str,
     statement: str,
-    requests: Mapping[Kind, Request],
+    requests: Mapping[TableKind, Request],
     more: Mapping[str, TableDataset] | None = None,
     *,
     allow_files: bool = False,

@@ -85,9 +85,9 @@ async def parts_of(table: Table, keys: Sequence[str], select: Sequence[str]) -> 
     Costs a request for each stream, or, of many, what it costs to read all from the first to the last of them.
     """
     if len(keys) > _READ_ONE_BY_ONE:
-        wanted = frozenset(keys)
+        asked = frozenset(keys)
         rows = read_range(table, None, KeyRange("", keys[0], f"{keys[-1]}!"), _query(select))
-        async for part in _parts(table, (row async for row in rows if row.partition_key in wanted), select):
+        async for part in _parts(table, (row async for row in rows if row.partition_key in asked), select):
             yield part
         return
     for key in keys:
@@ -274,7 +274,7 @@ ALL = KeyRange()
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class StreamQuery:
     """The rows and columns that are asked for: None stands for all. Raises `UsageError` for an invalid handler.
 
     `since` and `until` are inclusive, in microseconds since 1970 UTC, of a version or of the newest one.
@@ -314,16 +314,16 @@ class Wanted:
         return (self.since is None or moment >= self.since) and (self.until is None or moment <= self.until)
 
 
-async def heads_of(table: Table, wanted: Wanted, keys: KeyRange = ALL) -> AsyncIterator[StreamHead]:
+async def heads_of(table: Table, query: StreamQuery, keys: KeyRange = ALL) -> AsyncIterator[StreamHead]:
     """Yield the headers of the streams that are asked for: one request for each 1,000, or one for a single stream."""
-    if wanted.keys is None:
-        async for row in read_headers(table, wanted.within(keys), [*HEADER_NAMES, *HEAD_PROPERTIES]):
+    if query.keys is None:
+        async for row in read_headers(table, query.within(keys), [*HEADER_NAMES, *HEAD_PROPERTIES]):
             if is_stream(row):
                 stream = _head(row.partition_key, row.properties, *versions_of(row))
-                if wanted.business_id in {None, stream.business_id}:
+                if query.business_id in {None, stream.business_id}:
                     yield stream
         return
-    for key in wanted.keys:
+    for key in query.keys:
         header = await table.get(key, HEADER)
         if header is not None and is_stream(header):
             yield _head(key, header.properties, *versions_of(header))

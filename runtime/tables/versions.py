@@ -26,7 +26,7 @@ from runtime.messages.parsing import Prepared, is_copy, prepare
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.tables import streams
 from runtime.tables.columns import TEXT, TIME, Buffer, Columns, StateColumns, as_json, chosen, in_batches
-from runtime.tables.streams import ALL, COLUMNS, RUN, Decoded, Part, StreamHead, Wanted, parts_of
+from runtime.tables.streams import ALL, COLUMNS, RUN, Decoded, Part, StreamHead, StreamQuery, parts_of
 from runtime.versions.head import HEAD_PROPERTIES, Head
 from runtime.versions.properties import reading
 from runtime.versions.run import DATA_PROPERTIES, Commit, Run, RunVersions, Version
@@ -243,7 +243,7 @@ def columns_of_states(model: StateColumns = as_json) -> Columns:
 
 async def states(
     table: Table,
-    wanted: Wanted,
+    query: StreamQuery,
     as_of: AsOf | None = None,
     keys: KeyRange = ALL,
     model: StateColumns = as_json,
@@ -253,11 +253,11 @@ async def states(
     The newest states cost a request for each 1,000 streams, and one more for each state that is too large for a header.
     As of a time or batch, streams that were changed since cost what `parts_of` says, unless their tail tells it.
     """
-    columns = chosen(columns_of_states(model), wanted.columns)
+    columns = chosen(columns_of_states(model), query.columns)
 
     async def rows() -> AsyncIterator[tuple[Mapping[str, Any], int]]:
-        async for row in _rows(table, wanted, as_of, keys, with_state="state" in columns):
-            if row["now"] is not None and not wanted.has(row["now"]):
+        async for row in _rows(table, query, as_of, keys, with_state="state" in columns):
+            if row["now"] is not None and not query.has(row["now"]):
                 continue
             with reading("", stream=f"{row['handler']}-{row['business_id']}"):
                 (state,) = model.read(row["schema"], [row["state"]])
@@ -268,10 +268,10 @@ async def states(
 
 
 async def _rows(
-    table: Table, wanted: Wanted, as_of: AsOf | None, keys: KeyRange, *, with_state: bool
+    table: Table, query: StreamQuery, as_of: AsOf | None, keys: KeyRange, *, with_state: bool
 ) -> AsyncIterator[Mapping[str, Any]]:
     in_runs: list[str] = []
-    async for stream in streams.heads_of(table, wanted, keys):
+    async for stream in streams.heads_of(table, query, keys):
         if as_of is None or as_of.has_newest(stream.head):
             yield await _newest(table, stream, with_state=with_state)
             continue
@@ -389,7 +389,7 @@ def columns_of_versions(
 
 async def versions(
     table: Table,
-    wanted: Wanted,
+    query: StreamQuery,
     keys: KeyRange = ALL,
     *,
     feed: ChangeFeed | None = None,
@@ -402,14 +402,14 @@ async def versions(
     With a time, only streams that were changed since are read: a request for each 1,000 headers, and what `parts_of`
     says for those whose tail does not reach back to it.
     """
-    columns = chosen(columns_of_versions(model, feed, outputs), wanted.columns)
-    reader = _Reader(columns, wanted, feed, model, outputs)
-    if wanted.keys is not None:
-        parts = parts_of(table, wanted.keys, reader.select)
-    elif wanted.since is None and wanted.business_id is None:
-        parts = streams.parts_in(table, wanted.within(keys), reader.select)
+    columns = chosen(columns_of_versions(model, feed, outputs), query.columns)
+    reader = _Reader(columns, query, feed, model, outputs)
+    if query.keys is not None:
+        parts = parts_of(table, query.keys, reader.select)
+    elif query.since is None and query.business_id is None:
+        parts = streams.parts_in(table, query.within(keys), reader.select)
     else:
-        parts = _parts_since(table, wanted, keys, reader.select)
+        parts = _parts_since(table, query, keys, reader.select)
     async for part in parts:
         for batch in reader.add(part):
             yield batch
@@ -418,16 +418,15 @@ async def versions(
 
 
 async def _parts_since(
-    table: Table, wanted: Wanted, keys: KeyRange, select: Sequence[str]
+    table: Table, query: StreamQuery, keys: KeyRange, select: Sequence[str]
 ) -> AsyncIterator[Part]:
     in_runs: list[str] = []
-    async for stream in streams.heads_of(table, wanted, keys):
-        if wanted.since is not None and stream.head.last_now < wanted.since:
+    async for stream in streams.heads_of(table, query, keys):
+        if query.since is not None and stream.head.last_now < query.since:
             continue
         tail = stream.head.tail
         if tail is not None and (
-            not stream.newest_event
-            or (wanted.since is not None and tail.run().versions.nows[0] < wanted.since)
+            not stream.newest_event or (query.since is not None and tail.run().versions.nows[0] < query.since)
         ):
             yield Part(stream, None)  # all that is asked for is in the tail
         elif stream.newest_event:
@@ -446,7 +445,7 @@ class _Reader:
     """Collects the rows that are asked for of one part after another."""
 
     columns: Columns
-    wanted: Wanted
+    query: StreamQuery
     feed: ChangeFeed | None
     model: StateColumns
     outputs: Outputs | None
@@ -454,7 +453,7 @@ class _Reader:
     def __post_init__(self) -> None:
         self.buffer = Buffer(self.columns, ids="message_id")
         self._outputs = self.outputs if _OUTPUTS in self.columns else None
-        self._has_time = self.wanted.since is not None or self.wanted.until is not None
+        self._has_time = self.query.since is not None or self.query.until is not None
         self._states = len(streams.STATES & set(self.columns))
         self._values = {name: COLUMNS[name].values for name in self.columns if name in COLUMNS}
         self._whole = DATA_PROPERTIES[0] in self.select
@@ -485,7 +484,7 @@ class _Reader:
         positions: Sequence[int] = range(some.count)
         if self._has_time:
             nows = some.run.versions.nows
-            positions = [position for position in positions if self.wanted.has(nows[position])]
+            positions = [position for position in positions if self.query.has(nows[position])]
         if self.feed is not None:
             positions = self.feed.positions(some, positions)
         if not positions:

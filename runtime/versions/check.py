@@ -305,7 +305,7 @@ class IndexCheck:
             end = start + len(run.ids)
             if start < 0 or end > row.count:
                 continue
-            if row.place(start) != (event, 0) or row.place(end) != (event + 1, 0):
+            if row.locate(start) != (event, 0) or row.locate(end) != (event + 1, 0):
                 continue
             stored = row.id_hashes[start * HASH_BYTES : end * HASH_BYTES]
             hashes = id_hashes_of(run.ids, row.key)

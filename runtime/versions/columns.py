@@ -225,7 +225,7 @@ class MadeColumns(Columnar[Made]):
     published: list[Sequence[Published]] = field(default_factory=list)
 
 
-def columns_of(deliveries: Deliveries, made: MadeColumns, states: Sequence[bytes]) -> VersionColumns:
+def version_columns(deliveries: Deliveries, made: MadeColumns, states: Sequence[bytes]) -> VersionColumns:
     """Return the records of consecutive versions; `states` are the encoded states before each and after the last."""
     envelopes, positions = deliveries.envelopes, made.positions
     return VersionColumns(

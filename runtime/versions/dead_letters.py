@@ -53,7 +53,7 @@ _TEXT = "surrogatepass"
 """How text is encoded: ids of what could not be read may hold halves of characters."""
 
 
-class Kind(IntEnum):
+class LetterState(IntEnum):
     """What became of a letter.
 
     One that was given up keeps its id, so that its message stays refused. Of one beyond the limit nothing is kept but
@@ -75,7 +75,7 @@ class Letter(NamedTuple):
     """
 
     number: int
-    kind: Kind
+    state: LetterState
     key: IdKey
     content: bytes
     enqueued_at: int | None
@@ -104,7 +104,7 @@ class Letter(NamedTuple):
     @property
     def waits(self) -> bool:
         """Whether it can be redriven."""
-        return self.kind is Kind.WAITING
+        return self.state is LetterState.WAITING
 
     @property
     def message_id(self) -> str:
@@ -222,7 +222,7 @@ def given_up(letters: Sequence[Letter], is_meant: Callable[[Letter], bool]) -> t
     """Return letters with those given up that wait and are meant, and how many these are."""
     meant = {letter.number for letter in letters if letter.waits and is_meant(letter)}
     changed = [
-        letter._replace(kind=Kind.GIVEN_UP, envelope=None) if letter.number in meant else letter
+        letter._replace(state=LetterState.GIVEN_UP, envelope=None) if letter.number in meant else letter
         for letter in letters
     ]
     return changed, len(meant)
@@ -255,8 +255,8 @@ def read_letter_row(row: Row) -> list[Letter]:
         return letters
 
 
-def _letter(number: int, kind: int, *fields: Any) -> Letter:  # noqa: ANN401 - they are checked by their number
-    letter = Letter(number, Kind(kind), *fields)
+def _letter(number: int, state: int, *fields: Any) -> Letter:  # noqa: ANN401 - they are checked by their number
+    letter = Letter(number, LetterState(state), *fields)
     for value, kinds in zip(letter, _KINDS, strict=True):
         if kinds is not None:
             expect(value, *kinds)

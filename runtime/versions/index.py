@@ -113,7 +113,7 @@ KEY_BYTES = 16
 _DROPPED_AT_ONCE = 16
 
 
-class Place(NamedTuple):
+class VersionPosition(NamedTuple):
     """Where a version is: the event of its run, and its position in the run."""
 
     event: int
@@ -175,11 +175,11 @@ class IndexRow:
         split(properties, _HASHES, self.id_hashes)
         return properties
 
-    def place(self, position: int) -> Place:
+    def locate(self, position: int) -> VersionPosition:
         """Return where the version at a position of the row is."""
         number_of_run = bisect_right(self.ends, position)
         start = self.ends[number_of_run - 1] if number_of_run else 0
-        return Place(self.first_event + number_of_run, position - start)
+        return VersionPosition(self.first_event + number_of_run, position - start)
 
 
 def read_index_row(row: Row) -> IndexRow:
@@ -212,14 +212,14 @@ def id_hashes_of(ids: Iterable[IdKey], key: bytes) -> bytes:
     return b"".join(hashes)
 
 
-def candidates(rows: Sequence[IndexRow], ids: Collection[IdKey]) -> Iterator[Place]:
+def candidates(rows: Sequence[IndexRow], ids: Collection[IdKey]) -> Iterator[VersionPosition]:
     """Yield the places of versions that may be those of the messages with these ids, each at most once."""
     searches = {
         key: searching(frozenset(unpack(id_hashes_of(ids, key)))) for key in {row.key for row in rows}
     }
     for row in rows:
         for position in searches[row.key](row.id_hashes):
-            yield row.place(position)
+            yield row.locate(position)
 
 
 def key_after(rows: Sequence[IndexRow]) -> bytes:

@@ -133,7 +133,7 @@ class reading:  # noqa: N801 - used as the functions beside it; a class, as each
 
     def _found(self, error: BaseException) -> StoredDataError | None:
         if isinstance(error, StoredDataError):
-            found = error.at(row=self._row, stream=self._stream)
+            found = error.with_location(row=self._row, stream=self._stream)
         elif isinstance(error, DamagedRowError):
             found = StoredDataError(f"The row {error.problem}.", error.row_key, error.partition_key)
         elif self._what and isinstance(error, UNREADABLE):
@@ -143,7 +143,7 @@ class reading:  # noqa: N801 - used as the functions beside it; a class, as each
         if self._table is None:
             return found
         name, store = place_of(self._table)
-        return found.at(table=name, store=store)
+        return found.with_location(table=name, store=store)
 
 
 def reading_row(what: str, row: Row) -> reading:
@@ -151,13 +151,13 @@ def reading_row(what: str, row: Row) -> reading:
     return reading(what, row.row_key, row.partition_key)
 
 
-def placed(table: Table, stream: str = "") -> reading:
+def error_location(table: Table, stream: str = "") -> reading:
     """Add table, store and stream to every `StoredDataError`."""
     return reading("", "", stream, table)
 
 
 class one_of_many(reading):  # noqa: N801 - as above
-    """Read one of many streams: raise as `placed` does or, within `collecting`, skip the stream."""
+    """Read one of many streams: raise as `error_location` does or, within `collecting`, skip the stream."""
 
     __slots__ = ()
 
@@ -175,7 +175,7 @@ class one_of_many(reading):  # noqa: N801 - as above
         return found is not None
 
 
-def left_out(table: Table) -> Substitute:
+def damaged_row(table: Table) -> Substitute:
     """Return what gives an empty row for one that cannot be decoded; it raises it or, within `collecting`, notes it."""
 
     def substitute(error: DamagedRowError) -> Row:

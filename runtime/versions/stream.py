@@ -37,11 +37,18 @@ from runtime.errors import StoredDataError, UsageError
 from runtime.messages.envelope import IdKey, pack_ids
 from runtime.messages.parsing import Deliveries
 from runtime.versions import dead_letters, index, limits
-from runtime.versions.columns import MadeColumns, StateVersion, columns_of
+from runtime.versions.columns import MadeColumns, StateVersion, version_columns
 from runtime.versions.dead_letters import NO_LETTERS, Letter, Letters
 from runtime.versions.head import HEAD_PROPERTIES, NO_EVENT, Head, Segment, Tail, is_of_state, read_head
-from runtime.versions.index import IndexRow, Place, candidates, index_changes, key_after, read_index_row
-from runtime.versions.properties import left_out, one_of_many, placed, reading
+from runtime.versions.index import (
+    IndexRow,
+    VersionPosition,
+    candidates,
+    index_changes,
+    key_after,
+    read_index_row,
+)
+from runtime.versions.properties import damaged_row, error_location, one_of_many, reading
 from runtime.versions.run import (
     DATA_PROPERTIES,
     ID_PROPERTIES,
@@ -55,7 +62,7 @@ from runtime.versions.run import (
 )
 
 
-class FoundVersions:
+class LoadedVersions:
     """The versions of some `wanted` messages, in the tail and at the places in runs that the index names.
 
     One look is taken at each place, however many messages have the hash of the id that stands there. One run is decoded
@@ -69,7 +76,7 @@ class FoundVersions:
         tail: Tail | None = None,
         events: Iterable[RecordedEvent] = (),
         wanted: AbstractSet[IdKey] = frozenset(),
-        candidates: Iterable[Place] = (),
+        candidates: Iterable[VersionPosition] = (),
     ) -> None:
         self._tail = tail
         self._events = {event.version: event for event in events}
@@ -129,7 +136,7 @@ class History(NamedTuple):
     stream: Stream
     head: Head
     index_rows: Sequence[IndexRow] = ()
-    found: FoundVersions = FoundVersions()
+    found: LoadedVersions = LoadedVersions()
     appended: Mapping[IdKey, Version] = MappingProxyType({})
     letters: Letters = NO_LETTERS
     newest: NewestState = NewestState()
@@ -217,7 +224,7 @@ class Packer:
     def version(self, index: int) -> tuple[StateVersion, bytes, bytes]:
         """Return the version at an index, from 0, with the encoded states before and after it."""
         before, after = states = self.states[index : index + 2]
-        (record,) = columns_of(self._deliveries, self.made[index : index + 1], states)
+        (record,) = version_columns(self._deliveries, self.made[index : index + 1], states)
         return record, before, after
 
     def pack(self, written_at: int) -> Packed:
@@ -260,14 +267,14 @@ class Packer:
         ):
             return None
         commit = Commit(count, self._batch, written_at, self._number)
-        versions = columns_of(self._deliveries, self.made, self.states)
+        versions = version_columns(self._deliveries, self.made, self.states)
         segment = Segment.of(versions, self._schema, before, commit)
         return segment if segment.size <= limits.MAX_SEGMENT_BYTES else None
 
     def _close(self, written_at: int) -> None:
         """Turn the open versions into events."""
         begin, before = self._begin, self.states[self._begin]
-        versions = columns_of(self._deliveries, self.made[begin:], self.states[begin:])
+        versions = version_columns(self._deliveries, self.made[begin:], self.states[begin:])
         commit = Commit(len(versions), self._batch, written_at, self._number)
         self._runs += _split(Run(self._first + begin, self._schema, before, versions, [commit]))
         self._begin = len(self.made)
@@ -316,7 +323,7 @@ def _packed(run: Run, data: bytes | None = None) -> PackedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Append:
+class StreamUpdate:
     """What one transaction adds to a stream: the runs, and the head after them, which holds the tail.
 
     `letters` are all letters of the stream, in the order of their numbers, None when none was added or changed.
@@ -405,7 +412,7 @@ async def find_versions(
     Return None when there is no stream. Raises `StreamTruncatedError` and `StoredDataError`.
     """
     partition = stream_partition(table, handler, business_id)
-    with placed(table, partition.key):
+    with error_location(table, partition.key):
         return await _find_versions(partition, ids)
 
 
@@ -421,12 +428,12 @@ async def _find_versions(partition: Partition, ids: Collection[IdKey]) -> Histor
     named = [each for each in candidates(index_rows, wanted) if each.event >= stream.first_version]
     events = await _read_runs(stream, {place.event for place in named})
     with reading("The index of ids", index.PREFIX):
-        found = FoundVersions(head.tail, events, wanted, named)
+        found = LoadedVersions(head.tail, events, wanted, named)
     refused = dead_letters.read_letters([row for row in rows if row.row_key.startswith(dead_letters.PREFIX)])
     return History(stream, head, index_rows, found, letters=refused)
 
 
-async def append(history: History, new: Append, beside: Sequence[Include] = ()) -> History:
+async def append(history: History, new: StreamUpdate, beside: Sequence[Include] = ()) -> History:
     """Append new versions and move the head, in one transaction that fails when anybody wrote since the load.
 
     `beside` are changes of other rows of the stream's partition in the same transaction. Return the history after it.
@@ -511,7 +518,7 @@ async def state_streams(table: Table, keys: KeyRange, header: Sequence[str]) -> 
     One whose header cannot be read is skipped within `collecting`.
     """
     selection = Selection.of((), [*header, "StateVersions", "StateSchema"])
-    async for row in read_headers(table, keys, selection.query, left_out(table)):
+    async for row in read_headers(table, keys, selection.query, damaged_row(table)):
         stream = None
         if _is_of_state(row):
             with one_of_many(table, row.partition_key):
@@ -524,7 +531,7 @@ async def stream_keys(table: Table, keys: KeyRange) -> AsyncIterator[list[str]]:
     """Yield the partition keys of the state streams in a range, up to 1,000 at a time, with one request for each."""
     found: list[str] = []
     selection = Selection.of((), ["StateVersions", "StateSchema"])
-    async for row in read_headers(table, keys, selection.query, left_out(table)):
+    async for row in read_headers(table, keys, selection.query, damaged_row(table)):
         if _is_of_state(row):
             found.append(row.partition_key)
         if len(found) == PAGE_SIZE:
@@ -539,7 +546,7 @@ async def made_by(table: Table, key: str) -> tuple[int, list[IdKey]]:
 
     One request for each 1,000 runs.
     """
-    with placed(table, key):
+    with error_location(table, key):
         select = [*INDEX_PROPERTIES, *ID_PROPERTIES]
         slice_ = await Stream.try_read(Partition.exact(table, key), select=select, header=HEAD_PROPERTIES)
         if slice_ is None:
@@ -555,7 +562,7 @@ async def versions(table: Table, handler: str, business_id: str) -> list[Version
     One request for each 1,000 runs.
     """
     partition = stream_partition(table, handler, business_id)
-    with placed(table, partition.key):
+    with error_location(table, partition.key):
         slice_ = await Stream.try_read(partition)
         if slice_ is None:
             return None

@@ -1,6 +1,6 @@
-"""Invoices: each is rendered to a PDF with the time in its corner, and announced with the hash of that PDF.
+"""Invoices: each is rendered to a PDF that shows the current time, and announced with the hash of the PDF.
 
-`--app samples.invoices:app` names the app. It needs fpdf2: pip install 'consistent-messaging[samples]'.
+Use `--app samples.invoices:app`. It needs fpdf2: pip install 'consistent-messaging[samples]'.
 """
 
 from handlers import App

@@ -1,4 +1,4 @@
-"""What customers order, and what is announced of their invoices."""
+"""The messages, state and handler of a customer's invoices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class PlaceOrder(Message):
 
 
 class InvoiceIssued(Message):
-    """There is an invoice, and the document is where the reference says."""
+    """An invoice was stored under this reference."""
 
     customer: str
     number: int
@@ -30,7 +30,7 @@ class InvoiceIssued(Message):
 
 
 class CustomerData(State):
-    """How many invoices a customer has, what they come to, and the newest of them."""
+    """The number of a customer's invoices, their total, and the newest of them."""
 
     invoices: int = 0
     total: Decimal = Decimal()
@@ -41,11 +41,11 @@ class CustomerData(State):
 
 
 class Invoices(Handler[CustomerData]):
-    """Numbers the invoices of one customer, and has each of them stored as a PDF."""
+    """Numbers the invoices of one customer, and stores each as a PDF."""
 
     @handles(by="customer")
     def place_order(self, state: CustomerData, message: PlaceOrder, context: Context) -> CustomerData:
-        """Have the invoice rendered, and announce it."""
+        """Store the invoice, and announce it."""
         number = state.invoices + 1
         document = context.store_document(
             partial(render, message, number), media_type="application/pdf", name="invoice.pdf"

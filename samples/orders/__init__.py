@@ -1,8 +1,8 @@
-"""Orders that are paid from accounts: a cascade of messages between two handlers, with what leaves them at its end.
+"""Orders paid from accounts: a cascade of messages between two handlers, and its outputs.
 
-`python -m samples.orders` runs it from a log to what was published, and with `--servers` on Azurite,
-PostgreSQL and Redis. `--app samples.orders:app` names the app. `domain` has messages and states, `log` generates a
-message log, `post` tells customers, `warehouse` reads what was published, `servers` has the commands.
+`python -m samples.orders` runs it from the log to the published outputs; with `--servers`, on Azurite, PostgreSQL and
+Redis. Use `--app samples.orders:app`. `domain` has messages and states, `log` generates a message log, `post` sends
+letters, `warehouse` reads the published orders, and `servers` starts servers.
 """
 
 from handlers import App

@@ -1,7 +1,7 @@
 """`python -m samples.orders`: the sample from its log to the warehouse and the letters, in the folder `orders-output`.
 
-With `--servers` states and documents are in Azurite, the warehouse's table is in PostgreSQL, and the keys of letters
-are in Redis: these are started for the run, and are gone with what they held when it ends.
+With `--servers`, states and documents are in Azurite, the warehouse's table in PostgreSQL, and the keys of letters in
+Redis. The servers and their data last as long as the run.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What orders and accounts are told, and what they tell others. Amounts are in cents."""
+"""The messages and states of orders and accounts. Amounts are in cents."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class PaymentMade(Message):
 
 
 class PaymentRefused(Message):
-    """There is not enough in an account for an order."""
+    """The balance of an account is too low for an order."""
 
     order_id: str
 
@@ -59,7 +59,7 @@ class OrderPaid(Message):
 
 
 class CustomerTold(Message):
-    """For the customer: how an order went."""
+    """For the customer: the result of an order."""
 
     order_id: str
     customer: str
@@ -73,7 +73,7 @@ _SPREAD = 0.02
 
 
 def rate_now(currency: Currency) -> str:
-    """Return how many euros one unit of a currency is worth now, as text."""
+    """Return the current value of one unit of a currency in euros, as text."""
     if currency == "EUR":
         return "1"
     return f"{RATES[currency] * random.uniform(1 - _SPREAD, 1 + _SPREAD):.4f}"
@@ -83,7 +83,7 @@ def rate_now(currency: Currency) -> str:
 
 
 class OrderData(State):
-    """An order: its customer, its price in euros, and the exchange rate that made it so."""
+    """An order: its customer, its price in euros, and the exchange rate used."""
 
     status: Literal["new", "placed", "paid", "refused"] = "new"
     customer: str = ""
@@ -92,6 +92,6 @@ class OrderData(State):
 
 
 class AccountData(State):
-    """What is left in an account, in euro cents."""
+    """The balance of an account, in euro cents."""
 
     cents: int = 0

@@ -1,4 +1,4 @@
-"""An account: pays for orders as long as there is enough in it."""
+"""The handlers of accounts and orders."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Account(Handler[AccountData]):
 
     @handles(by="customer")
     def top_up(self, state: AccountData, message: TopUp, context: Context) -> AccountData:
-        """Add to it."""
+        """Add the amount."""
         return AccountData(cents=state.cents + message.cents)
 
     @handles(by="customer")
     def pay(self, state: AccountData, message: PaymentAsked, context: Context) -> AccountData:
-        """Pay, or refuse to."""
+        """Pay if the balance is sufficient, otherwise refuse."""
         if message.cents > state.cents:
             context.publish(PaymentRefused(order_id=message.order_id))
             return state
@@ -43,7 +43,7 @@ class Account(Handler[AccountData]):
 
 
 def print_invoice(order_id: str, order: OrderData) -> bytes:
-    """Return the PDF. The time is printed in its corner, so it is another one each time."""
+    """Return the PDF. It shows the current time, so each one differs."""
     lines = (
         f"For {order.customer}",
         f"{order.cents / 100:.2f} EUR, at a rate of {order.rate}",
@@ -60,7 +60,7 @@ class Order(Handler[OrderData]):
 
     @handles(by="order_id")
     def place(self, state: OrderData, message: PlaceOrder, context: Context) -> OrderData:
-        """Price it at the rate of this moment, which is recorded, and ask the customer's account for that."""
+        """Price the order at the current rate, which is recorded, and ask the customer's account for payment."""
         if state.status != "new":
             return state
         rate = context.capture("rate", partial(rate_now, message.currency))
@@ -70,7 +70,7 @@ class Order(Handler[OrderData]):
 
     @handles(by="order_id")
     def paid(self, state: OrderData, message: PaymentMade, context: Context) -> OrderData:
-        """Have the invoice printed and stored, and let the warehouse and the customer know."""
+        """Store the invoice, and tell the warehouse and the customer."""
         if state.status != "placed":
             return state
         invoice = context.store_document(
@@ -90,7 +90,7 @@ class Order(Handler[OrderData]):
 
     @handles(by="order_id")
     def refused(self, state: OrderData, message: PaymentRefused, context: Context) -> OrderData:
-        """Let the customer know."""
+        """Tell the customer."""
         if state.status != "placed":
             return state
         self._tell(state, message.order_id, "waits for a larger top-up: please order again", context)

@@ -17,7 +17,7 @@ _MOST_CENTS = 9_000
 
 
 def generate(orders: int, *, duplicates: float = 0.1, seed: int = 1) -> Iterator[Row]:
-    """Give the rows of a log: a top-up of each customer, orders in any currency, and a share of them once more."""
+    """Yield the rows of a log: a top-up for each customer, orders in several currencies, and some duplicates."""
     chance = random.Random(seed)
     rows = [
         _row(f"top-up-{each}", number, "TopUp", {"customer": each, "cents": _TOP_UP_CENTS})

@@ -1,7 +1,7 @@
-"""The post to customers, who take part in no transaction: they are told at most once.
+"""Letters to customers, sent at most once.
 
-`consistent publish --to samples.orders.post:send` calls it. A real one would call a service of mails or texts, and
-raise `TransientError` when that is busy.
+`consistent publish --to samples.orders.post:send` calls it. A real one would call a mail service, and raise
+`TransientError` when that is busy.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ LETTERS = Path("letters.txt")
 
 
 def send(message: OutgoingMessage) -> None:
-    """Write a letter. Raises `PermanentError` for a customer whose address nobody knows."""
+    """Write a letter. Raises `PermanentError` for a customer without an address."""
     if message.customer == "Tony":
         raise PermanentError("Tony has moved, and nobody knows where.")
     with LETTERS.open("a") as letters:

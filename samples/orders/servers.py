@@ -1,6 +1,6 @@
-"""Azurite, PostgreSQL and Redis for a run of the sample: on free ports of this machine, and ended with it.
+"""Azurite, PostgreSQL and Redis for one run of the sample, on free ports of this machine.
 
-What they hold is in a temporary folder. Nothing is installed here: `make .make/servers` does that.
+Their data is in a temporary folder. `make .make/servers` installs them.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _ORDERS = 40
 
 
 class Places(NamedTuple):
-    """Where things are kept, as urls: states, documents, what the warehouse gets, and the keys of letters.
+    """The urls of states, documents, the warehouse's table, and the keys of letters.
 
-    Without a url keys are in the table of the states.
+    Without a url, keys are in the table of the states.
     """
 
     store: str = "sqlite:///store.db"
@@ -50,7 +50,7 @@ EMBEDDED = Places()
 
 
 def steps(places: Places) -> Iterator[str]:
-    """Yield the commands in their order: handle, publish, tell the customers, and see what the warehouse has got."""
+    """Yield the commands in order: handle, publish, send letters, and list the orders that the warehouse can send."""
     batch = f"--batch {BATCH} --store {places.store} --table orders"
     yield (
         f"consistent run --app samples.orders:app --messages {LOG} --cascade --batch-id {BATCH} --out outcomes "
@@ -68,7 +68,7 @@ _LETTERS_ARE_LEFT = 3
 
 
 def run(places: Places, folder: Path) -> None:
-    """Write the log into a folder, and run each step there. Exits with the code of one that fails."""
+    """Write the log into a folder, and run each step there. Exits with the code of a step that fails."""
     folder.mkdir(parents=True, exist_ok=True)
     write_log(folder)
     for step in steps(places):
@@ -81,7 +81,7 @@ def run(places: Places, folder: Path) -> None:
 
 
 def write_log(folder: Path) -> None:
-    """Write the log into a folder, unless it is there."""
+    """Write the log into a folder, unless it exists."""
     file = folder / LOG
     if not file.exists():
         file.write_text("".join(f"{json.dumps(row)}\n" for row in generate(_ORDERS)))
@@ -94,7 +94,7 @@ _CONTAINER = "documents"
 
 
 class MissingServersError(Exception):
-    """Raised when servers are not installed; says which, and what installs them."""
+    """Raised when servers are not installed, with the command that installs them."""
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__(f"Not installed: {', '.join(names)}. Run `make .make/servers` in the clone.")
@@ -102,7 +102,7 @@ class MissingServersError(Exception):
 
 @contextmanager
 def running_servers() -> Iterator[Places]:
-    """Start all, give the urls of what they hold, and end them. Raises `MissingServersError`."""
+    """Start all servers, yield their urls, and stop them. Raises `MissingServersError`."""
     found = {name: find() for name, find in _PROGRAMS.items()}
     missing = [name for name, program in found.items() if program is None]
     if missing:
@@ -122,7 +122,7 @@ def running_servers() -> Iterator[Places]:
 
 @contextmanager
 def azurite(service: str, folder: Path) -> Iterator[str]:
-    """Run Azurite's service `table` or `blob`; give its host and port."""
+    """Run Azurite's service `table` or `blob`; yield host and port."""
     port = free_port()
     command = [_needed("Azurite", azurite_program(service)), f"--{service}Host", "127.0.0.1"]
     command += [f"--{service}Port", str(port), "--silent", "--skipApiVersionCheck", "--disableTelemetry"]
@@ -134,7 +134,7 @@ def azurite(service: str, folder: Path) -> Iterator[str]:
 
 @contextmanager
 def redis(folder: Path) -> Iterator[str]:
-    """Run Redis, which writes each change to the disk before it answers; give its url."""
+    """Run Redis with an fsync after each change; yield its url."""
     port = free_port()
     command = [_needed("Redis", redis_program()), "--bind", "127.0.0.1", "--port", str(port), "--save", ""]
     command += ["--dir", str(folder), "--appendonly", "yes", "--appendfsync", "always"]
@@ -144,14 +144,14 @@ def redis(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def postgresql() -> Iterator[str]:
-    """Run PostgreSQL, as another user where this one is root; give the url of its database."""
+    """Run PostgreSQL, as another user if this one is root; yield the url of its database."""
     with restartable_postgresql() as (url, _):
         yield url
 
 
 @contextmanager
 def restartable_postgresql() -> Iterator[tuple[str, Callable[[], None]]]:
-    """Run PostgreSQL; give the url of its database, and what restarts it without waiting for anybody."""
+    """Run PostgreSQL; yield the url of its database, and a function that restarts it immediately."""
     programs, port = Path(_needed("PostgreSQL", postgresql_programs())), free_port()
     user: dict[str, Any] = {}
     if os.geteuid() == 0:
@@ -174,18 +174,18 @@ def restartable_postgresql() -> Iterator[tuple[str, Callable[[], None]]]:
 
 
 def azurite_program(service: str = "table") -> str | None:
-    """Return the program of a service: that of the clone, or one on the path."""
+    """Return the path of a service's program, from the clone or `PATH`."""
     own = _ROOT / "node_modules" / ".bin" / f"azurite-{service}"
     return shutil.which(own) or shutil.which(f"azurite-{service}")
 
 
 def redis_program() -> str | None:
-    """Return the program: that of the clone, or one on the path."""
+    """Return the path of the program, from the clone or `PATH`."""
     return shutil.which(_ROOT / ".make" / "redis" / "redis-server") or shutil.which("redis-server")
 
 
 def postgresql_programs() -> str | None:
-    """Return the folder of the programs: those of the package pgserver, or else Debian's."""
+    """Return the folder of the programs, from the package pgserver or Debian's."""
     package = find_spec("pgserver")
     places = (package.submodule_search_locations or []) if package else []
     folders = [Path(each, "pginstall", "bin") for each in places]
@@ -197,7 +197,7 @@ _PROGRAMS = {"Azurite": azurite_program, "PostgreSQL": postgresql_programs, "Red
 
 
 def free_port() -> int:
-    """Return a port of the loopback interface that nobody listens on."""
+    """Return an unused port of the loopback interface."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -211,7 +211,7 @@ def _needed(name: str, program: str | None) -> str:
 
 
 def _run(command: Sequence[str], folder: str, user: Mapping[str, Any]) -> None:
-    """Run a command to its end. What it starts keeps its output: so that is a file, which nobody waits for."""
+    """Run a command to its end. Its output goes to a file, since its children keep a pipe open."""
     with Path(folder, "said").open("w+") as said:
         done = subprocess.run(
             command, cwd=folder, stdin=subprocess.DEVNULL, stdout=said, stderr=said, check=False, **user
@@ -223,7 +223,7 @@ def _run(command: Sequence[str], folder: str, user: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _server(command: Sequence[str], port: int, log: Path, environment: Mapping[str, str]) -> Iterator[None]:
-    """Run a server in the foreground, once it accepts connections, and end it."""
+    """Run a server in the foreground; yield once it accepts connections, and stop it."""
     with log.open("wb") as said:
         process = subprocess.Popen(
             command, cwd=log.parent, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment

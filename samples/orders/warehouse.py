@@ -1,7 +1,6 @@
-"""The warehouse: reads the orders that it can send from a table of its own, and fetches their invoices.
+"""The warehouse: reads paid orders from its own table, and fetches their invoices.
 
-`python -m samples.orders.warehouse URL DOCUMENTS` fails when an order has no invoice, or one with another hash than it
-was told.
+`python -m samples.orders.warehouse URL DOCUMENTS` fails if an invoice is missing or has the wrong hash.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ _BODIES = "SELECT body FROM paid_orders ORDER BY message_id"
 
 
 def paid_orders(url: str) -> Iterator[OrderPaid]:
-    """Give the orders that were published into the table, an SQLite file's or PostgreSQL's."""
+    """Yield the orders published to the table, in SQLite or PostgreSQL."""
     if url.startswith(_FILE):
         with closing(sqlite3.connect(url.removeprefix(_FILE))) as file:
             rows: list[tuple[Any]] = file.execute(_BODIES).fetchall()
@@ -35,7 +34,7 @@ def paid_orders(url: str) -> Iterator[OrderPaid]:
 
 
 async def is_right(order: OrderPaid, documents: FolderDocuments) -> bool:
-    """Fetch the invoice of an order, and say whether it is the one that was announced."""
+    """Fetch the invoice of an order, and return whether its hash is the announced one."""
     try:
         content = await documents.read(order.invoice.name)
     except FileNotFoundError:
@@ -49,7 +48,7 @@ async def check(orders: list[OrderPaid], documents: FolderDocuments) -> list[str
 
 
 def main() -> None:
-    """Say what can be sent."""
+    """Print the orders that can be sent."""
     warehouse, documents = sys.argv[1:]
     orders = list(paid_orders(warehouse))
     wrong = asyncio.run(check(orders, FolderDocuments(documents)))

@@ -1,4 +1,4 @@
-"""What the shooting range and the leader board are told."""
+"""The messages and states of the shooting range and the leader board."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from handlers import Message, State
 
 
 class StartNewRound(Message):
-    """The target is put at a position, and the count of attempts starts anew."""
+    """The target moves to a position, and a new round begins."""
 
     game_id: UUID
     position: int
 
 
 class FireAt(Message):
-    """Somebody shoots at a position."""
+    """A shot at a position."""
 
     game_id: UUID
     position: int
 
 
 class Hit(Message):
-    """A shot met the target."""
+    """A shot hit the target."""
 
     id: UUID
     game_id: UUID
@@ -39,14 +39,14 @@ class Missed(Message):
 
 
 class ShootingRangeData(State):
-    """Where the target is, and how many shots of the round are spent."""
+    """The position of the target, and the number of shots in this round."""
 
     target_position: int = 0
     number_of_attempts: int = 0
 
 
 class LeaderBoardData(State):
-    """How many shots of a game hit and missed."""
+    """The numbers of hits and misses of a game."""
 
     number_of_hits: int = 0
     number_of_misses: int = 0

@@ -1,4 +1,4 @@
-"""The leader board: counts what the shooting range tells."""
+"""The handlers of the shooting range and the leader board."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class ShootingRange(Handler[ShootingRangeData]):
     def start_new_round(
         self, state: ShootingRangeData, message: StartNewRound, context: Context
     ) -> ShootingRangeData:
-        """Put the target where the message says."""
+        """Move the target to the message's position."""
         return state.model_copy(update={"target_position": message.position, "number_of_attempts": 0})
 
     @handles(by="game_id")
     def fire_at(self, state: ShootingRangeData, message: FireAt, context: Context) -> ShootingRangeData:
-        """Tell whether the shot hit, and move the target at the end of a round."""
+        """Publish whether the shot hit, and move the target at the end of a round."""
         if message.position == state.target_position:
             context.publish(Hit(id=context.new_guid(), game_id=message.game_id))
         else:

@@ -1,4 +1,4 @@
-"""Message logs of many games at once, with duplicates, in any order: what a queue would deliver."""
+"""Message logs of many concurrent games, with duplicates, as a queue would deliver them."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def generate(
     seed: int = 1,
     begin: datetime = BEGIN,
 ) -> Iterator[Row]:
-    """Give the rows of a log: `messages` different ones, and a share of `duplicates` of them once more.
+    """Yield the rows of a log: `messages` different ones, and a share of `duplicates`.
 
-    Each game begins with StartNewRound; about half of the shots are aimed. Rows come in the order of `sequence`,
-    duplicates after what they repeat, or in no order at all with `shuffle`. The same seed gives the same games; another
-    `begin` gives other messages in them.
+    Each game begins with StartNewRound; about half of the shots are aimed. Rows are ordered by `sequence`, with
+    duplicates after their originals, or at random with `shuffle`. The same seed gives the same games; another `begin`
+    gives other messages in them.
     """
     game_ids = [_uuid(random.Random(f"{seed}:game:{number}")) for number in range(games)]
     chance = random.Random(f"{seed}:{begin.isoformat()}")

@@ -6,7 +6,7 @@ import pytest
 
 from eventstore import Operation
 from runtime.clock import to_datetime
-from runtime.maintenance.forget import Tables, forget, look, scrub
+from runtime.maintenance.forget import Tables, find_trace, forget, scrub
 from runtime.retries import RetryPolicy
 from tests.unit.runtime.diary import DIARY, write
 from tests.unit.runtime.worker import HOUR, NOW, ToldClock, Worker, ends
@@ -30,7 +30,7 @@ def diary(run, table):
 @pytest.mark.parametrize("restart", [False, True])
 def test_one_row_is_left(run, diary, contents, restart):
     tables = Tables(diary, diary, diary)
-    trace = run(look(tables, "Diary", DIARY))
+    trace = run(find_trace(tables, "Diary", DIARY))
     assert (trace.versions, trace.rows) == (2, {"letters": LEFT})
 
     assert run(forget(tables, "Diary", DIARY, NOW, restart=restart, retries=RetryPolicy()))

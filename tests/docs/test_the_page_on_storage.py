@@ -16,12 +16,12 @@ from runtime import Envelope, Output, Processor
 from runtime.algorithms.algorithm import fresh_id
 from runtime.algorithms.choice import Dependencies, make_outboxes
 from runtime.algorithms.outbox.stores import CHAIN_LENGTH
-from runtime.algorithms.state_based.truncation import DAY, PolicyRules
+from runtime.algorithms.state_based.truncation import DAY, RetentionRules
 from runtime.clock import system_clock
-from runtime.leases import Leases
+from runtime.leases import CleanUpLease
 from runtime.ledger.batch import BatchContext
 from runtime.ledger.ledger import PARTITION, Ledger
-from runtime.ledger.settings import KEY_BYTES, OF_TABLE, Claim, Owner
+from runtime.ledger.settings import KEY_BYTES, OF_TABLE, TableDemands, TableOwner
 from runtime.maintenance.forget import Tables, forget
 from runtime.maintenance.policies import Policies, Scope
 from runtime.messages.envelope import row_key
@@ -126,9 +126,9 @@ async def write_all(table: Table) -> None:
     ledger = Ledger(table, system_clock)
     ended = await ledger.commit_round(await ledger.begin("ended", "log", "out"), 0, {"processed": 1}, 0)
     await ledger.publish(ended)
-    claim = Claim(Owner.of(App(*app.handler_types, name="range")))
-    died = await ledger.begin("died", "log", "out", claim=claim)
-    died = await ledger.decide(died, "died-round-0-0123456789abcdef0123456789abcdef")
+    demands = TableDemands(TableOwner.of(App(*app.handler_types, name="range")))
+    died = await ledger.begin("died", "log", "out", demands=demands)
+    died = await ledger.choose_attempt(died, "died-round-0-0123456789abcdef0123456789abcdef")
     await table.transact(PARTITION, [Operation.merge(OF_TABLE, {"DrawKey": bytes(KEY_BYTES)})])
     given_to = Dependencies(app, table, batch=BatchContext("died", number=died.number))
     given = prepare(app.handlers["ShootingRange"], BATCHED, shot("batched", BATCHED))
@@ -142,8 +142,8 @@ async def write_all(table: Table) -> None:
     policies = Policies(table, system_clock)
     for scope in (Scope(), Scope("ShootingRange"), Scope("ShootingRange", GAMES[0])):
         await policies.hold(scope)
-    await policies.set_rules(Scope(), PolicyRules(older_than=90 * DAY, keep_last=1))
-    await Leases(table, system_clock).take("somebody")
+    await policies.set_rules(Scope(), RetentionRules(older_than=90 * DAY, keep_last=1))
+    await CleanUpLease(table, system_clock).take("somebody")
     await _publish(table)
 
 

@@ -21,7 +21,7 @@ from runtime.algorithms.choice import AlgorithmName
 from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
 from runtime.algorithms.state_based.decide import Decider
 from runtime.algorithms.state_based.replay import Copy
-from runtime.algorithms.state_based.transaction import Transaction
+from runtime.algorithms.state_based.transaction import CommitDraft
 from runtime.messages.envelope import id_key
 from runtime.messages.outcome import Outcome, Status
 from runtime.spark.commit import BatchFolders
@@ -131,10 +131,10 @@ _conclude, _process = Decider._conclude, OutboxAlgorithm.process
 
 
 def _replay_without_outputs(
-    decider: Decider, known: Copy, published: Sequence[Published], transaction: Transaction
+    decider: Decider, known: Copy, published: Sequence[Published], draft: CommitDraft
 ) -> None:
-    _conclude(decider, known, published, transaction)
-    transaction.outcomes.published[-1] = ()
+    _conclude(decider, known, published, draft)
+    draft.outcomes.published[-1] = ()
 
 
 async def _finish_at_once(batch: OutboxAlgorithm, business_id: str, *given: Any) -> list[Outcome]:

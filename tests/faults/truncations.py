@@ -10,7 +10,7 @@ import pyarrow as pa
 from eventstore.stream import split_streams
 from runtime.algorithms.state_based.truncation import DAY
 from runtime.batch_options import Wrap
-from runtime.leases import Leases
+from runtime.leases import CleanUpLease
 from runtime.ledger.ledger import Ledger
 from runtime.spark.scan import FOUND_SCHEMA, Task
 from runtime.spark.truncation import TruncationJob, TruncationOptions
@@ -45,7 +45,7 @@ class Truncated(World):
         self.prepare_driver()
         self.marks.phase = Phase.TRUNCATING
         connection = open_table(self.place.store, self.place.table)
-        leases, ledger = Leases(connection.table, NOW), Ledger(connection.table, NOW)
+        leases, ledger = CleanUpLease(connection.table, NOW), Ledger(connection.table, NOW)
         lease = connection.run(leases.take("campaign", take_over=True))
         open_batches, now = connection.run(ledger.open_batches()), NOW()
         options = TruncationOptions(older_than=AGE, clock=NOW, wrap=wrap)

@@ -14,7 +14,7 @@ from handlers import App, Context, Handler, Message, State, handles
 from runtime.messages.digests import fingerprint
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import OUTPUT_INDEX_BITS, Outcome, Output, Reason
-from runtime.versions.dead_letters import PREFIX, Kind, read_letters
+from runtime.versions.dead_letters import PREFIX, LetterState, read_letters
 from runtime.versions.stream import versions
 from tests.model.contents import Snapshot
 from tests.model.processes import NOW, sky
@@ -253,7 +253,7 @@ class Refused(NamedTuple):
 
     message: str
     content: bytes
-    kind: Kind
+    state: LetterState
     reason: Reason
     batch: str | None
     tries: int
@@ -270,7 +270,7 @@ def committed_letters(snapshot: Snapshot) -> Mapping[Hashable, Refused]:
     letters = read_letters([rows[key] for key in sorted(rows) if key.startswith(PREFIX)])
     return {
         LetterPlace(letter.number): Refused(
-            letter.message_id, letter.content, letter.kind, letter.reason, letter.batch, letter.tries, letter.parks
+            letter.message_id, letter.content, letter.state, letter.reason, letter.batch, letter.tries, letter.parks
         )
         for letter in letters.all
     }  # fmt: skip

@@ -10,7 +10,7 @@ from functools import partial
 from eventstore.header import EVENT, FIRST_VERSION, HEADER
 from runtime.clock import to_datetime
 from runtime.messages.outcome import Output, Reason
-from runtime.versions.dead_letters import Kind
+from runtime.versions.dead_letters import LetterState
 from runtime.versions.properties import number
 from tests.model.book import NOT_TOLD, OUTPUTS, LetterPlace, Place, Refused, Version, place_of
 from tests.model.facts import Facts, Invariant, View
@@ -211,7 +211,7 @@ def _letter_lost(view: View) -> str | None:
     """Say which letter is gone, and its message took no effect. One beyond the limit goes with its batch."""
     made = {version.message for _, version in _numbered_versions(view)}
     for _, place, letter in _letters(view):
-        is_gone = place not in view.held and letter.kind is not Kind.BEYOND_LIMIT
+        is_gone = place not in view.held and letter.state is not LetterState.BEYOND_LIMIT
         if is_gone and letter.message not in made:
             return f"the letter of {letter.message} is gone, and it made no version"
     return None
@@ -277,7 +277,7 @@ def _waiting(view: View) -> dict[LetterPlace, Refused]:
     return {
         place: letter
         for place, letter in view.held.items()
-        if isinstance(place, LetterPlace) and letter.kind is Kind.WAITING
+        if isinstance(place, LetterPlace) and letter.state is LetterState.WAITING
     }
 
 

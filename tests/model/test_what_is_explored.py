@@ -243,7 +243,7 @@ SOURCES = {
     "runtime/documents/protocol.py": (),
     "runtime/ledger/ledger.py": (
         "Ledger.batches",
-        "Ledger.decide",
+        "Ledger.choose_attempt",
         "Ledger.prune",
         "records",
     ),
@@ -258,7 +258,7 @@ SOURCES = {
 - `unended` and `forget_expired` serve the operator: they list keys, and delete those that are too old to matter.
 - `Ledger.batches` and `records` list batches for people. `prune` deletes what is left of batches that have
   ended long ago.
-- Which attempt at a round counts is decided (`Ledger.decide`) beside files, which the model does not have:
+- Which attempt at a round counts is decided (`Ledger.choose_attempt`) beside files, which the model does not have:
   `tests/unit/spark/test_commit.py` stops a driver at each of those steps, and lets another one
   overtake it.
 - `read_header`, `delete` and `_version_of`, which recognises a repeated write, are parts of the event store that no

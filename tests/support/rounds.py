@@ -22,7 +22,7 @@ from runtime.ledger.ledger import BatchRecord, Ledger
 from runtime.spark.batch import Rounds
 from runtime.spark.commit import BatchFolders
 from runtime.spark.worker.connection import Connection
-from runtime.spark.worker.outcomes import Part, PartJob
+from runtime.spark.worker.outcomes import OutcomeFile, PartJob
 from tests.support.outcome_rows import batch, outcome
 from tests.unit.runtime.tables import memory_table
 from tests.unit.runtime.worker import ToldClock
@@ -65,7 +65,7 @@ class Driver:
         self.staged = self.folders.staged(self.attempt)
         self.parts = [self.write(count) for count in (3, 4)]
 
-    def write(self, count: int) -> Part:
+    def write(self, count: int) -> OutcomeFile:
         (part,) = run(PartJob(iter, self.staged, TYPES), [batch([outcome()] * count)])
         return part
 
@@ -108,9 +108,9 @@ class _Here:
         return [Row(**row) for rows in self.fold([]) for row in _with_dicts(rows)]
 
 
-def run(job: PartJob, rows: Sequence[pa.RecordBatch] = ()) -> Sequence[Part]:
+def run(job: PartJob, rows: Sequence[pa.RecordBatch] = ()) -> Sequence[OutcomeFile]:
     """Run a task that writes a file."""
-    return [Part(**row) for rows in job.run(rows) for row in _with_dicts(rows)]
+    return [OutcomeFile(**row) for rows in job.run(rows) for row in _with_dicts(rows)]
 
 
 def _with_dicts(rows: pa.RecordBatch) -> list[dict[str, Any]]:
@@ -126,7 +126,7 @@ class Steps:
         self._instead: Callable[[], None] = lambda: None
         for name in STEPS:
             monkeypatch.setattr(Folder, name, self._counted(getattr(Folder, name)))
-        monkeypatch.setattr(Ledger, "decide", self._counted(Ledger.decide))
+        monkeypatch.setattr(Ledger, "choose_attempt", self._counted(Ledger.choose_attempt))
 
     def before(self, number: int, do: Callable[[], None]) -> None:
         self.count, self._at, self._instead = 0, number, do
@@ -161,7 +161,7 @@ def rows_of(out: Path | str) -> int:
     return parquet.read_table(folder.path, filesystem=folder.files).num_rows if visible(out) else 0
 
 
-def names(parts: Sequence[Part]) -> set[str]:
+def names(parts: Sequence[OutcomeFile]) -> set[str]:
     return {part.name for part in parts}
 
 

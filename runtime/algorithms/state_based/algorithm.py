@@ -20,16 +20,16 @@ from handlers.app import HandlerDefinition
 from runtime.algorithms.algorithm import AT_ONCE, Publish, publish_all
 from runtime.algorithms.refusals import has_stream
 from runtime.algorithms.state_based.decide import Decider
-from runtime.algorithms.state_based.transaction import Folded, Transaction
+from runtime.algorithms.state_based.transaction import CommitDraft, SealedCommit
 from runtime.clock import Clock
 from runtime.documents.protocol import Commit, Documents, Drafts
 from runtime.errors import UsageError
 from runtime.ledger.batch import NOTHING, BatchContext, OpenBatches, Seen
-from runtime.ledger.ledger import Epochs
+from runtime.ledger.ledger import ConsumerBatches
 from runtime.messages.outcome import Outcome, Outcomes, Reason, Status, dead_letter
 from runtime.messages.parsing import Deliveries, Delivery
 from runtime.retries import READ_AGAIN, RetryPolicy
-from runtime.versions.properties import placed
+from runtime.versions.properties import error_location
 from runtime.versions.readable import read_state
 from runtime.versions.stream import History, append, load, stream_partition
 
@@ -77,7 +77,7 @@ class StateBased:
                 else dead_letter(each.envelope, reason, problem, name, business_id)
                 for each in deliveries
             ]
-        with placed(self.table, partition.key):
+        with error_location(self.table, partition.key):
             return await self._process(business_id, Deliveries.of(deliveries), seen)
 
     async def _process(self, business_id: str, deliveries: Deliveries, seen: Seen) -> Outcomes:
@@ -89,14 +89,14 @@ class StateBased:
             waiting = deliveries[len(outcomes) :]
             try:
                 history = history or await self.load(business_id, waiting)
-                folded = self.invoke(decider, history, waiting, seen)
-                history = await self.store(history, folded)
+                sealed = self.invoke(decider, history, waiting, seen)
+                history = await self.store(history, sealed)
             except READ_AGAIN as error:
                 history = None
                 await retries.pause(error)
                 continue
-            outcomes += folded.outcomes
-            seen = folded.seen
+            outcomes += sealed.outcomes
+            seen = sealed.seen
             retries.progress()
         return outcomes
 
@@ -104,36 +104,38 @@ class StateBased:
         """Load the newest state, and for each duplicate the version just before its own."""
         return await load(self.table, self.handler, business_id, deliveries.ready_keys())
 
-    def invoke(self, decider: Decider, history: History, deliveries: Deliveries, seen: Seen) -> Folded:
+    def invoke(self, decider: Decider, history: History, deliveries: Deliveries, seen: Seen) -> SealedCommit:
         """Handle deliveries until there are no more, or a transaction is full, and seal it.
 
         Pure but for the clock, the id of this attempt, and for what handlers capture.
         """
         state = read_state(self.handler.codec, history.newest.encoded, history.stream.partition.key)
         attempt = None if self.documents is None else self.documents.new_id()
-        transaction = Transaction(history, deliveries, seen, state, self.batch, attempt=attempt)
-        decider.decide(transaction)
-        return transaction.seal(self.clock())
+        draft = CommitDraft(history, deliveries, seen, state, self.batch, attempt=attempt)
+        decider.decide(draft)
+        return draft.seal(self.clock())
 
-    async def store(self, history: History, folded: Folded) -> History:
+    async def store(self, history: History, sealed: SealedCommit) -> History:
         """Append the new versions, if nobody wrote since the load, and return the history after it.
 
         The documents that they refer to are stored before.
         """
-        if folded.append is not None:
-            append_ = partial(append, history, folded.append)
-            history = await (self.with_documents(folded, history, append_) if folded.documents else append_())
-        return history._replace(appended=folded.appended)
+        if sealed.update is not None:
+            append_ = partial(append, history, sealed.update)
+            history = await (self.with_documents(sealed, history, append_) if sealed.documents else append_())
+        return history._replace(appended=sealed.appended)
 
-    async def with_documents(self, folded: Folded, history: History, append_: Commit[History]) -> History:
+    async def with_documents(
+        self, sealed: SealedCommit, history: History, append_: Commit[History]
+    ) -> History:
         """Register the attempt, prepare its documents, and append the versions that refer to them."""
-        if self.documents is None or folded.attempt is None:
+        if self.documents is None or sealed.attempt is None:
             raise UsageError(
                 f"{self.handler.name} stores documents (store_document), and no store was given for them: say where "
                 f"they are kept (documents=URL, or --documents)."
             )
         key = history.stream.partition.key
-        drafts = Drafts(key, folded.attempt, folded.documents, self.batch.key)
+        drafts = Drafts(key, sealed.attempt, sealed.documents, self.batch.key)
         return await self.documents.commit(drafts, append_)
 
 
@@ -141,13 +143,13 @@ class StateBased:
 class StateBasedOneByOne:
     """Processes single messages of one handler, and publishes their outputs.
 
-    Costs one query and one transaction for a new message, one or two queries for a duplicate. With `epochs` it is noted
-    in the ledger, late and in bulk, that the outputs are published.
+    Costs one query and one transaction for a new message, one or two queries for a duplicate. With `consumer_batches`
+    the ledger records, late and in bulk, that the outputs are published.
     """
 
     algorithm: StateBased
     publish: Publish
-    epochs: Epochs | None = None
+    consumer_batches: ConsumerBatches | None = None
 
     async def process(self, message: Delivery, *, redrive_beside: OpenBatches | None = None) -> Outcome:
         """Handle a message, publish its outputs, and return its outcome.
@@ -157,17 +159,17 @@ class StateBasedOneByOne:
         if isinstance(message, Outcome) and not has_stream(message):
             return message
         batch = self.algorithm.batch.redriving(redrive_beside)
-        if self.epochs is None:
+        if self.consumer_batches is None:
             return await self.publish_after(self.algorithm.on_behalf_of(batch), message)
-        epoch = await self.epochs.enter()
-        algorithm = self.algorithm.on_behalf_of(replace(batch, number=epoch.number))
+        consumer_batch = await self.consumer_batches.enter()
+        algorithm = self.algorithm.on_behalf_of(replace(batch, number=consumer_batch.number))
         name = algorithm.handler.name, message.business_id, message.envelope.message_id
         try:
             outcome = await self.publish_after(algorithm, message)
         except BaseException:
-            self.epochs.fail(epoch, name)
+            self.consumer_batches.fail(consumer_batch, name)
             raise
-        await self.epochs.leave(epoch, None if outcome.version is None else name)
+        await self.consumer_batches.leave(consumer_batch, None if outcome.version is None else name)
         return outcome
 
     async def publish_after(self, algorithm: StateBased, message: Delivery) -> Outcome:

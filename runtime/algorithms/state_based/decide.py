@@ -25,7 +25,7 @@ from runtime.algorithms.state_based.replay import (
     find_difference,
     meets_digests,
 )
-from runtime.algorithms.state_based.transaction import Failure, Handled, Newest, Transaction
+from runtime.algorithms.state_based.transaction import CommitDraft, Failure, Handled, Newest
 from runtime.clock import Clock, shown_time
 from runtime.documents.store import object_folder
 from runtime.errors import DifferenceError, ReplayFailedError
@@ -40,10 +40,10 @@ from runtime.versions.columns import MadeColumns, size_beside_state
 T = TypeVar("T")
 
 
-class Chain:
+class Invoker:
     """Handles the new messages of one stream one after another, each on the state that the one before left.
 
-    A batch spends most of its time here. What is to be noted of each message is noted for all when the chain ends.
+    A batch spends most of its time here. What is to be noted of each message is noted for all at the end.
     """
 
     def __init__(
@@ -53,26 +53,26 @@ class Chain:
         self.business_id = business_id
         self._clock = clock
         self._room = batch.limits.room
-        self._ways = _ways(handler)
+        self._methods = _newest_methods(handler)
         self._context: Context | None = None
         """That of the call under way. An error is the handler's as long as there is one."""
 
-    def handle(self, transaction: Transaction, first: int, end: int) -> Failure | None:
+    def handle(self, draft: CommitDraft, first: int, end: int) -> Failure | None:
         """Handle the messages from position `first` on, up to `end`, and add the versions that they make.
 
         Ends before when the transaction has no room for more at once, when documents were made, and when a message
         makes no version: then returns why.
         """
-        room, newest = transaction.room(), transaction.newest
+        room, newest = draft.room(), draft.newest
         part = slice(first, min(end, first + room.versions))
-        run = partial(self.run, transaction.deliveries, part, newest, room.size, transaction.attempt)
+        run = partial(self.run, draft.deliveries, part, newest, room.size, draft.attempt)
         handled = self.supervise(run)
-        transaction.extend(handled)
+        draft.extend(handled)
         return handled.failure
 
     def supervise(self, run: Callable[[], T]) -> T:
         """Make calls under the handler's supervision."""
-        return self._handler.supervision.call(run, lambda: self._context)
+        return self._handler.interceptor.call(run, lambda: self._context)
 
     def run(
         self,
@@ -91,7 +91,7 @@ class Chain:
         columns = (envelopes.message_ids, envelopes.types, envelopes.headers, deliveries.messages)
         try:
             for message_id, type_, headers, message in zip(*[each[part] for each in columns], strict=True):
-                method, revision, beside = self._ways[type_]
+                method, revision, beside = self._methods[type_]
                 now = max(self._clock(), last_now)
                 named = place and f"{place}-{number + len(afters) + 1}"
                 self._context = context = Context(
@@ -137,7 +137,7 @@ class Chain:
 
 
 @lru_cache(maxsize=64)
-def _ways(handler: HandlerDefinition) -> Mapping[str, tuple[Method, int, int]]:
+def _newest_methods(handler: HandlerDefinition) -> Mapping[str, tuple[Method, int, int]]:
     """Return for each type its method, the revision of that, and what a version takes beside state and headers."""
     return {
         type_: (route.revisions[route.newest], route.newest, size_beside_state(type_, None, None))
@@ -150,7 +150,7 @@ FUTURE_TOLERANCE = 3600 * 1_000_000
 
 
 class Decider:
-    """Decides on the deliveries of one stream, one after another, in a transaction."""
+    """Decides on the deliveries of one stream, one after another, in a draft."""
 
     def __init__(
         self, handler: HandlerDefinition, clock: Clock, batch: BatchContext, business_id: str
@@ -159,65 +159,65 @@ class Decider:
         self._clock = clock
         self._batch = batch
         self._business_id = business_id
-        self._chain = Chain(handler, clock, batch, business_id)
+        self._invoker = Invoker(handler, clock, batch, business_id)
         self._replayer = Replayer(handler, business_id)
 
-    def decide(self, transaction: Transaction) -> None:
-        """Decide on the deliveries of a transaction until there are no more, or it is full.
+    def decide(self, draft: CommitDraft) -> None:
+        """Decide on the deliveries of a draft until there are no more, or it is full.
 
         Raises `ReplayFailedError` and `DifferenceError`.
         """
-        transaction.outcomes.handler = self._handler.name
-        transaction.outcomes.business_id = self._business_id
-        if transaction.head.refuses:
+        draft.outcomes.handler = self._handler.name
+        draft.outcomes.business_id = self._business_id
+        if draft.head.refuses:
             # Whatever else may be wrong with a delivery; no letter of it is kept.
-            for envelope in transaction.deliveries.envelopes:
-                transaction.outcomes.refuse(self._dead_letter(envelope, Reason.FORGOTTEN, FORGOTTEN))
-            transaction.dead_letter = True
+            for envelope in draft.deliveries.envelopes:
+                draft.outcomes.refuse(self._dead_letter(envelope, Reason.FORGOTTEN, FORGOTTEN))
+            draft.dead_letter = True
             return
-        position, count = 0, len(transaction.deliveries.messages)
-        looked_at = iter(self._to_look_at(transaction))
+        position, count = 0, len(draft.deliveries.messages)
+        looked_at = iter(self._to_look_at(draft))
         end = -1
-        while position < count and not transaction.is_full:
+        while position < count and not draft.is_full:
             while end < position:
                 end = next(looked_at, count)
-            if position < end and not transaction.dead_letter:
-                self._handle(position, end, transaction)
+            if position < end and not draft.dead_letter:
+                self._handle(position, end, draft)
             else:
-                known = [] if self._batch.is_redrive else self._copies_from(position, transaction)
+                known = [] if self._batch.is_redrive else self._copies_from(position, draft)
                 if known:
-                    self._replay_all(known, transaction)
-                if len(transaction.outcomes) == position:
-                    self._decide_on(position, transaction)
-            position = len(transaction.outcomes)
+                    self._replay_all(known, draft)
+                if len(draft.outcomes) == position:
+                    self._decide_on(position, draft)
+            position = len(draft.outcomes)
 
-    def _to_look_at(self, transaction: Transaction) -> Sequence[int]:
+    def _to_look_at(self, draft: CommitDraft) -> Sequence[int]:
         """Return the positions, in order, of deliveries that may be anything. All others are new messages.
 
         Most groups need not be looked at one by one, as no unknown message can be refused in them.
         """
-        messages, head = transaction.deliveries.messages, transaction.head
-        newest = max(filter(None, transaction.deliveries.envelopes.enqueued_at), default=None)
+        messages, head = draft.deliveries.messages, draft.head
+        newest = max(filter(None, draft.deliveries.envelopes.enqueued_at), default=None)
         if (
             self._batch.is_redrive
             or self._batch.stops_streams
-            or transaction.refusals.kept
+            or draft.refusals.kept
             or head.horizon is not None
             or head.undated_cut
             or (newest is not None and self._is_in_future(newest))
         ):
             return range(len(messages))
-        known = transaction.known_positions()
+        known = draft.known_positions()
         if Outcome not in map(type, messages):
             return known
         return sorted({*known, *(place for place, each in enumerate(messages) if type(each) is Outcome)})
 
-    def _copies_from(self, position: int, transaction: Transaction) -> list[Copy]:
+    def _copies_from(self, position: int, draft: CommitDraft) -> list[Copy]:
         """Return the deliveries in a row, from a position on, that are plainly copies of known messages."""
-        deliveries, found = transaction.deliveries, []
+        deliveries, found = draft.deliveries, []
         ids, types = deliveries.envelopes.message_ids, deliveries.envelopes.types
         for place in range(position, min(position + IN_A_ROW, len(deliveries))):
-            message, version = deliveries.messages[place], transaction.find(deliveries.keys[place])
+            message, version = deliveries.messages[place], draft.find(deliveries.keys[place])
             if (
                 version is None
                 or version.record.fingerprint != deliveries.fingerprints[place]
@@ -227,86 +227,86 @@ class Decider:
             found.append(Copy(ids[place], deliveries.routes[types[place]], message, version, place))
         return found
 
-    def _decide_on(self, position: int, transaction: Transaction) -> None:
+    def _decide_on(self, position: int, draft: CommitDraft) -> None:
         """Decide on a delivery that may be anything."""
-        delivery = transaction.deliveries[position]
+        delivery = draft.deliveries[position]
         if isinstance(delivery, Outcome):
-            self._refuse(position, delivery, transaction)
-        elif refused := transaction.refusals.refused_by_redrive(position, delivery):
-            self._refuse(position, refused, transaction)
-        elif (version := transaction.find(delivery.key)) is not None:
+            self._refuse(position, delivery, draft)
+        elif refused := draft.refusals.refused_by_redrive(position, delivery):
+            self._refuse(position, refused, draft)
+        elif (version := draft.find(delivery.key)) is not None:
             if is_copy(delivery, version.record.fingerprint):
-                self._replay(Copy.of(delivery, version, position), transaction)
+                self._replay(Copy.of(delivery, version, position), draft)
             else:
                 id_ = delivery.envelope.message_id
                 problem = f"Version {version.number} was made by another message with the id {id_}."
                 reused = self._dead_letter(delivery.envelope, Reason.ID_REUSED, problem)
-                reused = decided_before(transaction.refusals, position, delivery, reused)
-                self._refuse(position, reused, transaction)
-        elif refused := self._refusal(position, delivery, transaction):
-            self._refuse(position, refused, transaction)
+                reused = decided_before(draft.refusals, position, delivery, reused)
+                self._refuse(position, reused, draft)
+        elif refused := self._refusal(position, delivery, draft):
+            self._refuse(position, refused, draft)
         else:
-            self._handle(position, position + 1, transaction)
+            self._handle(position, position + 1, draft)
 
-    def _refuse(self, position: int, refused: Outcome, transaction: Transaction) -> None:
+    def _refuse(self, position: int, refused: Outcome, draft: CommitDraft) -> None:
         """Conclude a delivery that is not handled."""
-        delivery = transaction.deliveries[position]
-        transaction.refuse(refused, delivery, max(self._clock(), transaction.last_now))
+        delivery = draft.deliveries[position]
+        draft.refuse(refused, delivery, max(self._clock(), draft.last_now))
 
-    def _handle(self, first: int, end: int, transaction: Transaction) -> None:
+    def _handle(self, first: int, end: int, draft: CommitDraft) -> None:
         """Handle new messages on the newest state, and add the versions that they make."""
-        failure = self._chain.handle(transaction, first, end)
+        failure = self._invoker.handle(draft, first, end)
         if failure is not None:
-            envelope = transaction.deliveries.envelopes[failure.position]
+            envelope = draft.deliveries.envelopes[failure.position]
             refused = self._dead_letter(envelope, failure.reason, failure.error)
-            self._refuse(failure.position, refused, transaction)
+            self._refuse(failure.position, refused, draft)
 
-    def _replay(self, known: Copy, transaction: Transaction) -> None:
+    def _replay(self, known: Copy, draft: CommitDraft) -> None:
         """Handle a known message again on the version before its own, and compare. Nothing is added."""
         try:
             replayed = self._replayer.replay(known)
-            self._compare(known, replayed, transaction)
+            self._compare(known, replayed, draft)
         except (HandlerFailedError, CodecError) as error:
-            self._refuse_replay(known, Reason.REPLAY_FAILED, str(error), transaction)
+            self._refuse_replay(known, Reason.REPLAY_FAILED, str(error), draft)
 
-    def _replay_all(self, known: Sequence[Copy], transaction: Transaction) -> None:
+    def _replay_all(self, known: Sequence[Copy], draft: CommitDraft) -> None:
         """Do the same for copies of known messages in a row, up to the first that fails."""
         replayed, error = self._replayer.replay_all(known)
         for each, found in zip(known, replayed, strict=False):
             if meets_digests(found, each.version):
-                self._conclude(each, found.published, transaction)
+                self._conclude(each, found.published, draft)
             else:
-                self._compare(each, found, transaction)
+                self._compare(each, found, draft)
         if error is not None:
-            self._refuse_replay(known[len(replayed)], Reason.REPLAY_FAILED, str(error), transaction)
+            self._refuse_replay(known[len(replayed)], Reason.REPLAY_FAILED, str(error), draft)
 
-    def _compare(self, known: Copy, replayed: Replayed, transaction: Transaction) -> None:
+    def _compare(self, known: Copy, replayed: Replayed, draft: CommitDraft) -> None:
         """Conclude a duplicate if its replay is as its message was handled first, or refuse it. Raises `CodecError`."""
         difference = find_difference(self._handler, replayed, known.version)
         if difference is None:
-            self._conclude(known, replayed.published, transaction)
+            self._conclude(known, replayed.published, draft)
         elif self._batch.on_difference == "fail":
-            message_id = transaction.deliveries.envelopes.message_ids[known.position]
+            message_id = draft.deliveries.envelopes.message_ids[known.position]
             stream = f"{self._handler.name}-{self._business_id}"
             raise DifferenceError(f"Message {message_id} of {stream} was redelivered. {difference}")
         else:
-            self._refuse_replay(known, Reason.NONDETERMINISTIC, str(difference), transaction)
+            self._refuse_replay(known, Reason.NONDETERMINISTIC, str(difference), draft)
 
-    def _conclude(self, known: Copy, published: Sequence[Published], transaction: Transaction) -> None:
+    def _conclude(self, known: Copy, published: Sequence[Published], draft: CommitDraft) -> None:
         """Conclude a duplicate whose replay is as its message was handled first."""
         position, version = known.position, known.version
-        key = transaction.deliveries.keys[position]
-        is_first = key not in transaction.delivered
+        key = draft.deliveries.keys[position]
+        is_first = key not in draft.delivered
         is_ours = self._batch.is_ours(version.batch, version.batch_number)
         status = Status.PROCESSED if is_first and is_ours else Status.DUPLICATE
         published = published if is_first else ()
-        transaction.conclude(key, status, version.number, version.record.now, published)
+        draft.conclude(key, status, version.number, version.record.now, published)
 
-    def _refuse_replay(self, known: Copy, reason: Reason, error: str, transaction: Transaction) -> None:
+    def _refuse_replay(self, known: Copy, reason: Reason, error: str, draft: CommitDraft) -> None:
         """Refuse what cannot be replayed; fail the batch when its outputs are unpublished."""
-        position, version, deliveries = known.position, known.version, transaction.deliveries
+        position, version, deliveries = known.position, known.version, draft.deliveries
         envelope = deliveries.envelopes[position]
-        has_outputs = deliveries.keys[position] in transaction.delivered
+        has_outputs = deliveries.keys[position] in draft.delivered
         if not has_outputs and not self._batch.is_finished(version.batch, version.batch_number):
             raise ReplayFailedError(
                 f"Message {envelope.message_id} made version {version.number} of "
@@ -314,18 +314,18 @@ class Decider:
                 f"published, and cannot be replayed: {error} Run with the handlers that made it, or abandon "
                 f"that batch."
             )
-        self._refuse(position, self._dead_letter(envelope, reason, error), transaction)
+        self._refuse(position, self._dead_letter(envelope, reason, error), draft)
 
-    def _refusal(self, position: int, message: Prepared, transaction: Transaction) -> Outcome | None:
+    def _refusal(self, position: int, message: Prepared, draft: CommitDraft) -> Outcome | None:
         """Return the outcome of an unknown message that must not be handled, None for all others."""
         envelope, enqueued_at = message.envelope, message.envelope.enqueued_at
         # It cannot be told from a duplicate then; a letter that is redriven can.
         is_too_late = (
             self._batch.late != "process"
-            and transaction.head.is_too_late(enqueued_at)
-            and not transaction.refusals.is_redriven(position, message)
+            and draft.head.is_too_late(enqueued_at)
+            and not draft.refusals.is_redriven(position, message)
         )
-        refused = transaction.refusals.refusal(position, message, waits=not is_too_late)
+        refused = draft.refusals.refusal(position, message, waits=not is_too_late)
         if refused is not None:
             return refused
         if enqueued_at is not None and self._is_in_future(enqueued_at):
@@ -333,7 +333,7 @@ class Decider:
             return self._dead_letter(envelope, Reason.ENQUEUED_IN_FUTURE, error)
         if is_too_late:
             return Outcome(envelope, self._handler.name, self._business_id, Status.TOO_LATE)
-        if transaction.dead_letter and self._batch.stops_streams:
+        if draft.dead_letter and self._batch.stops_streams:
             return self._dead_letter(envelope, Reason.HELD_BACK, HELD_BACK)
         return None
 

@@ -124,7 +124,7 @@ class Replayer:
         replayed: list[Replayed] = []
         run = partial(self._replay_all, copies, replayed)
         try:
-            self._handler.supervision.call(run, lambda: self._context)
+            self._handler.interceptor.call(run, lambda: self._context)
         except BaseException as error:
             called, self._context = self._context, None
             if called is not None and not is_from_outside(error):

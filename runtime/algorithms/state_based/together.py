@@ -17,7 +17,7 @@ from eventstore import EventStoreError, Operation, Row, Table
 from eventstore.header import HEADER, header_row, is_tombstone, versions_of
 from eventstore.port import CommitsTogether, ReadsTogether, Transaction
 from runtime.algorithms.state_based.algorithm import StateBased
-from runtime.algorithms.state_based.decide import FUTURE_TOLERANCE, Chain
+from runtime.algorithms.state_based.decide import FUTURE_TOLERANCE, Invoker
 from runtime.algorithms.state_based.transaction import Newest
 from runtime.errors import StoredDataError
 from runtime.messages.envelope import Envelopes, IdKey
@@ -146,7 +146,7 @@ class StreamsTogether:
     ) -> tuple[list[_Stored], list[Transaction]]:
         """Handle the messages of the streams that were opened; return their versions, and what stores them."""
         handler, batch, clock = self.algorithm.handler, self.algorithm.batch, self.algorithm.clock
-        chain = Chain(handler, clock, batch)
+        invoker = Invoker(handler, clock, batch)
         made: list[_Stored] = []
         transactions: list[Transaction] = []
         initial: Newest | None = None
@@ -158,8 +158,8 @@ class StreamsTogether:
                     continue
                 initial = initial or Newest(handler.codec.decode(handler.initial), handler.initial, 0, 0)
                 begin = stream.newest or initial
-                chain.business_id = business_ids[number]
-                handled = chain.run(deliveries, parts[number], begin)
+                invoker.business_id = business_ids[number]
+                handled = invoker.run(deliveries, parts[number], begin)
                 if handled.failure is not None or handled.documents:
                     initial = None  # the handler may have changed it
                     continue
@@ -173,7 +173,7 @@ class StreamsTogether:
                     published = handled.made.published
                     made.append(_Stored(number, stream.head.versions + 1, handled.made.nows, published))
 
-        chain.supervise(run)
+        invoker.supervise(run)
         return made, transactions
 
     def _outcomes(

@@ -1,4 +1,4 @@
-"""A transaction: the versions that one commit stores, and the outcomes that depend on them."""
+"""The draft of a commit: the versions that one transaction stores, and the outcomes that depend on them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from runtime.messages.parsing import Deliveries, Delivery
 from runtime.versions import limits
 from runtime.versions.columns import MadeColumns
 from runtime.versions.run import Version
-from runtime.versions.stream import Append, History, PackedRun, Packer, Room
+from runtime.versions.stream import History, PackedRun, Packer, Room, StreamUpdate
 
 
-class Folded(NamedTuple):
-    """A transaction that was sealed: what it appends, if anything, and the outcomes to publish once that is stored.
+class SealedCommit(NamedTuple):
+    """A sealed draft: the update of the stream, if any, and the outcomes to publish once that is stored.
 
     `appended` are the versions made since the load, as far as more copies of their messages wait; `seen` is what has
     been seen after the outcomes; `documents` are those that the appended versions refer to, made by an `attempt`.
     """
 
     outcomes: Outcomes
-    append: Append | None
+    update: StreamUpdate | None
     appended: Mapping[IdKey, Version]
     seen: Seen
     documents: Sequence[NewDocument] = ()
@@ -66,7 +66,7 @@ class Handled(NamedTuple):
     failure: Failure | None
 
 
-class Transaction:
+class CommitDraft:
     """Collects new versions and outcomes of deliveries, on top of a history, until it is full; then it is sealed.
 
     `state` is the newest state, and `before` its encoded bytes, on which the next version is made; `number` is the
@@ -108,7 +108,7 @@ class Transaction:
         self.may_find = self._has_found or len(set(deliveries.keys)) < len(deliveries.keys)
 
     def find(self, message_id: IdKey) -> Version | None:
-        """Return the version that a message made, before or in this transaction."""
+        """Return the version that a message made, before or in this draft."""
         position = self._positions.get(message_id)
         if position is not None:
             return self._version(position)
@@ -184,7 +184,7 @@ class Transaction:
             self.dead_letter = True
         self.outcomes.refuse(outcome)
 
-    def seal(self, written_at: int) -> Folded:
+    def seal(self, written_at: int) -> SealedCommit:
         """Return the longest prefix that one commit holds, and the outcomes up to the first version left out."""
         head = self.head
         runs: Sequence[PackedRun] = ()
@@ -199,14 +199,14 @@ class Transaction:
         if letters is not None:
             waiting = head.waiting.after(letters, self.refusals.beyond_limit(decided))
             head = head._replace(waiting=waiting)
-        append = Append(head, runs, letters) if stored or letters is not None else None
+        update = StreamUpdate(head, runs, letters) if stored or letters is not None else None
         outcomes, seen = self.outcomes, Seen(self.delivered, self.dead_letter)
         if decided < len(outcomes):
             outcomes = outcomes[:decided]
             seen = self.seen.after(outcomes)
         last = self.head.versions + stored
         documents = [document for number, document in self._documents if number <= last]
-        return Folded(outcomes, append, self._appended(stored, decided), seen, documents, self.attempt)
+        return SealedCommit(outcomes, update, self._appended(stored, decided), seen, documents, self.attempt)
 
     def _appended(self, stored: int, decided: int) -> Mapping[IdKey, Version]:
         """Return the versions appended since the load that messages still waiting have made."""
@@ -218,7 +218,7 @@ class Transaction:
         return appended
 
     def _version(self, position: int) -> Version:
-        """Return the version at a position of this transaction."""
+        """Return the version at a position of this draft."""
         record, before, after = self._packer.version(position)
         number, batch, schema = self.head.versions + 1 + position, self._batch, self._history.newest.schema
         return Version(number, record, before, after, schema, batch.batch_id, batch_number=batch.number)

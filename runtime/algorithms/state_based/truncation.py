@@ -29,7 +29,7 @@ from runtime.versions import dead_letters
 from runtime.versions.dead_letters import Letter, Waiting, given_up
 from runtime.versions.head import HEAD_PROPERTIES, NO_EVENT, Head, Tail, read_head
 from runtime.versions.index import index_below
-from runtime.versions.properties import placed
+from runtime.versions.properties import error_location
 from runtime.versions.run import (
     DATA_PROPERTIES,
     ID_PROPERTIES,
@@ -70,7 +70,7 @@ class HeldBy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyRules:
+class RetentionRules:
     """What may be cut, as policies say it too. Times are microseconds. A version goes only when every rule lets it."""
 
     GROUP: ClassVar = "truncate"
@@ -133,7 +133,7 @@ def ago(now: int, age: int | None) -> int | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TruncationChoices(PolicyRules):
+class TruncationChoices(RetentionRules):
     """What one truncation cuts, and how it works."""
 
     allow_young: bool = option(
@@ -179,7 +179,7 @@ class TruncationChoices(PolicyRules):
 
     def as_of(self, now: int, open_batches: OpenBatches, *, allow_young: bool = False) -> TruncationRules:
         """Return the rules of a truncation that begins now. Raises `UsageError` for rules that make no sense."""
-        rules = PolicyRules.as_of(self, now, open_batches, allow_young=allow_young or self.allow_young)
+        rules = RetentionRules.as_of(self, now, open_batches, allow_young=allow_young or self.allow_young)
         return replace(rules, give_up=ago(now, self.give_up_letters_older_than))
 
 
@@ -271,7 +271,7 @@ async def take_letters(
             take(letter)
         return frozenset(letter.number for letter in old)
 
-    with placed(table, key):
+    with error_location(table, key):
         return await until_undisturbed(retries.beside(table), take_old)
 
 
@@ -435,7 +435,7 @@ async def take_versions(
                     take(version)
         return last
 
-    with placed(table, key):
+    with error_location(table, key):
         return await until_undisturbed(retries.beside(table), take_old)
 
 
@@ -479,7 +479,7 @@ async def truncate_stream(
         cut = Truncated(key, count, len(gone), head.kept_from, head.versions, head.horizon)
         return replace(cut, rows=rows, bytes=size, held=held, letters=abandoned)
 
-    with placed(table, key):
+    with error_location(table, key):
         return await until_undisturbed(retries.beside(table), attempt)
 
 

@@ -28,7 +28,7 @@ from runtime.messages.outcome import Outcome, Output, Reason, outputs_of
 from runtime.messages.parsing import Delivery, Prepared, has_fingerprint, is_copy
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions.head import Head
-from runtime.versions.properties import placed
+from runtime.versions.properties import error_location
 from runtime.versions.readable import Change, read_state
 from runtime.versions.run import Version
 from runtime.versions.stream import History, find_versions
@@ -105,7 +105,7 @@ class Verifier:
         """
         name, keys = self.handler.name, list(map(_key, deliveries))
         ids = {key for key in keys if key is not None}
-        with placed(self.table, f"{name}-{business_id}"):
+        with error_location(self.table, f"{name}-{business_id}"):
             try:
                 find = partial(find_versions, self.table, name, business_id, ids)
                 stream = await until_undisturbed(self.retries, find)

@@ -23,8 +23,8 @@ from runtime.clock import system_clock
 from runtime.dead_letters import (
     Edits,
     FoundLetter,
+    RedriveRequest,
     Selection,
-    Wanted,
     describe_letter,
     find_letters,
     streams_with_letters,
@@ -281,7 +281,7 @@ def redrive(
     is_chosen = all_ or edit is not None or batch.batch_id is not None
     selection = chosen.selection(must_choose=not is_chosen)
     edits = Edits(()) if edit is None else Edits.of(edit.read_bytes())
-    wanted = Wanted(selection, edits, only_edited=selection.is_all and not all_ and edit is not None)
+    request = RedriveRequest(selection, edits, only_edited=selection.is_all and not all_ and edit is not None)
     loaded = load_app(app)
     options = batch.options(options)
     require_table(batch.states)
@@ -289,13 +289,13 @@ def redrive(
 
     async def look(table: Table) -> None:
         """Count what would be redriven, and check the edits as a redrive does; one is enough for a redrive."""
-        async for found in find_letters(table, wanted.selection):
-            if wanted.takes(found):
-                wanted.edits.mended(found)
+        async for found in find_letters(table, request.selection):
+            if request.takes(found):
+                request.edits.mended(found)
                 report.add(found)
                 if not dry_run and edit is None:
                     return
-        wanted.edits.check_used()
+        request.edits.check_used()
 
     id_ = batch.batch_id
     if dry_run or not (id_ and on_table(batch.states, lambda table: Ledger(table, system_clock).find(id_))):
@@ -310,10 +310,10 @@ def redrive(
     publish.find("", batch.states)  # what is no target is refused before the batch is announced
     batch = batch.announced(screen)
     target = publish.find(batch.batch_id or "", batch.states)
-    from runtime.spark.redriving import redrive_wanted
+    from runtime.spark.redriving import redrive_letters
 
     step = "Choosing the letters"
-    with batch.carried_out(loaded, options, step, lambda of, new: redrive_wanted(of, wanted, new)) as done:
+    with batch.carried_out(loaded, options, step, lambda of, new: redrive_letters(of, request, new)) as done:
         screen.put(done.report.document(), *done.report.parts())
         if target is None and done.report.record.counts.get("outputs"):
             screen.show(

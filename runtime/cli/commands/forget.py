@@ -18,11 +18,11 @@ from runtime.batch_options import TablePlace
 from runtime.cli.checks import confirm, require_table
 from runtime.cli.console import Screen, counted, make_table, moment
 from runtime.cli.failures import NotPossibleError, needing
-from runtime.cli.options import AsJson, OtherStores, Yes
+from runtime.cli.options import AsJson, AuxiliaryStores, Yes
 from runtime.clock import system_clock
 from runtime.documents.store import ListedDocuments, existing_documents, object_folder
 from runtime.ledger.ledger import Ledger
-from runtime.maintenance.forget import Tables, Trace, look, referenced_documents, scrub
+from runtime.maintenance.forget import Tables, Trace, find_trace, referenced_documents, scrub
 from runtime.maintenance.forget import forget as erase
 from runtime.messages.envelope import canonical
 from runtime.options import option
@@ -59,7 +59,7 @@ def forget(
     ],
     *,
     states: TablePlace,
-    others: OtherStores,
+    others: AuxiliaryStores,
     restart: bool = option(
         "Begin a new history, for messages that are enqueued from now on, in place of refusing all messages.",
         default=False,
@@ -90,7 +90,7 @@ def forget(
         require_table(place)
     spelled = list(dict.fromkeys(each for id_ in business_ids for each in (id_, canonical(id_))))
     stored = existing_documents(documents) if documents is not None else None
-    traces, kept = asyncio.run(_look(places, handler, spelled, stored))
+    traces, kept = asyncio.run(_find_traces(places, handler, spelled, stored))
     named = _files_that_name([*(files.out or ()), *(files.export or ())], handler, spelled)
     screen = Screen(as_json)
     screen.show(*_parts(handler, traces, named, kept, are_deleted=stored is not None))
@@ -150,7 +150,7 @@ class _Places:
         return Tables(opened[self.states], opened[self.ids], opened[self.tokens])
 
 
-async def _look(
+async def _find_traces(
     places: _Places, handler: str, business_ids: Sequence[str], documents: ListedDocuments | None
 ) -> tuple[dict[str, Trace], list[str]]:
     """Return what there is of each object, and the names of documents: all in their store, or those that are known.
@@ -159,7 +159,7 @@ async def _look(
     """
     async with AsyncExitStack() as stack:
         tables = await places.open(stack)
-        found = {business_id: await look(tables, handler, business_id) for business_id in business_ids}
+        found = {business_id: await find_trace(tables, handler, business_id) for business_id in business_ids}
         traces = {business_id: trace for business_id, trace in found.items() if trace is not None}
         used = {trace.algorithm for trace in traces.values()}
         for algorithm, place in (("deduplication-store", places.ids), ("tokens", places.tokens)):

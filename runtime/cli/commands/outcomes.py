@@ -181,11 +181,11 @@ _BATCH = "batch_id="
 _KINDS = ("handler", "status", "reason")
 
 Row = dict[str, Any]
-Kind = tuple[str | None, str, str | None]
+OutcomeKind = tuple[str | None, str, str | None]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class OutcomeFilter:
     """Which outcomes are asked for."""
 
     status: Status | None = option("Only outcomes with this status.", default=None)
@@ -222,14 +222,14 @@ class OutcomeFiles:
     """The outcomes of the batches in a folder, all or of one batch, that are asked for."""
 
     rounds: Sequence[Round]
-    wanted: Wanted
+    outcome_filter: OutcomeFilter
     held_back: Sequence[str] = ()
     """Batches that are not published, as they have too many dead letters: left out unless named."""
     is_one: bool = False
     """Whether one batch is named."""
 
     @classmethod
-    def open(cls, out: str, batch_id: str | None, wanted: Wanted) -> OutcomeFiles:
+    def open(cls, out: str, batch_id: str | None, outcome_filter: OutcomeFilter) -> OutcomeFiles:
         """Find the rounds that are in place, on any file system that pyarrow or fsspec opens.
 
         Raises `NotPossibleError` when there is none, and when the folder cannot be read.
@@ -261,11 +261,11 @@ class OutcomeFiles:
             raise NotPossibleError(
                 f"There are no outcomes{which} in {out}: `consistent run --out {quote(out)}` writes them."
             )
-        return cls(sorted(rounds, key=lambda each: each[:2]), wanted, held_back, is_one)
+        return cls(sorted(rounds, key=lambda each: each[:2]), outcome_filter, held_back, is_one)
 
-    def counts(self) -> Counter[Kind]:
+    def counts(self) -> Counter[OutcomeKind]:
         """Count the outcomes by handler, status and reason."""
-        found: Counter[Kind] = Counter()
+        found: Counter[OutcomeKind] = Counter()
         for batch, _ in self._batches(_KINDS):
             found.update(zip(*(batch[name].to_pylist() for name in _KINDS), strict=True))
         return found
@@ -309,7 +309,7 @@ class OutcomeFiles:
         names = list({*columns, *_KINDS, "message_id", "business_id"}) if columns else None
         for file, where in self._files():
             for batch in file.iter_batches(columns=names):
-                yield self.wanted.of(batch), where
+                yield self.outcome_filter.of(batch), where
 
     def _files(self) -> Iterator[tuple[pq.ParquetFile, Row]]:
         import pyarrow.parquet as pq
@@ -388,7 +388,7 @@ def outcomes(
         group="",
     ),
     batch_id: str | None = option("Only outcomes of this batch.", default=None, metavar="ID"),
-    wanted: Wanted,
+    outcome_filter: OutcomeFilter,
     limit: Limit = 20,
     export: Path | None = option(
         "Write all outcomes that are asked for to a file, as JSON lines.",
@@ -411,7 +411,7 @@ def outcomes(
     with needing("Reading outcomes needs"):
         import pyarrow.parquet  # noqa: F401 - all that follows needs it
     check_file(export)
-    files = OutcomeFiles.open(out, batch_id, wanted)
+    files = OutcomeFiles.open(out, batch_id, outcome_filter)
     screen = Screen(as_json)
     for each in files.held_back:
         if files.is_one:
@@ -433,7 +433,8 @@ def _show(files: OutcomeFiles, limit: int | None, screen: Screen) -> None:
     """Read the files, once for the counts, and as far as needed for what is listed, and show it."""
     counts = files.counts()
     dead_count = sum(count for (_, status, _), count in counts.items() if status == Status.DEAD_LETTER)
-    dead = replace(files, wanted=replace(files.wanted, status=Status.DEAD_LETTER)) if dead_count else None
+    only_dead = replace(files.outcome_filter, status=Status.DEAD_LETTER)
+    dead = replace(files, outcome_filter=only_dead) if dead_count else None
     dead_letters = group_dead_letters(dead.rows())[:limit] if dead else []
     deliveries, published = list(islice(files.rows(), limit)), list(islice(files.published(), limit))
     in_order = sorted(counts.items(), key=lambda each: tuple(part or "" for part in each[0]))
@@ -458,7 +459,7 @@ def _show(files: OutcomeFiles, limit: int | None, screen: Screen) -> None:
 
 def _parts(
     files: OutcomeFiles,
-    counts: Counter[Kind],
+    counts: Counter[OutcomeKind],
     deliveries: Sequence[Row],
     published: Sequence[Row],
     limit: int | None,
@@ -470,7 +471,7 @@ def _parts(
         row = by_handler.setdefault(name, {"handler": name, **dict.fromkeys(Status, 0)})
         row[status] += count
     yield make_table("Outcomes", ("handler", *Status), by_handler.values())
-    if files.wanted != Wanted():
+    if files.outcome_filter != OutcomeFilter():
         total = counts.total()
         more = "" if len(deliveries) == total else f", the first {len(deliveries):,} of {total:,}"
         yield ""

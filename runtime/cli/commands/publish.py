@@ -33,7 +33,7 @@ from runtime.publishing.publisher import PublishOptions, TargetOptions
 if TYPE_CHECKING:
     from runtime.cli.batch_command import CarriedOut
     from runtime.publishing.publisher import Record, Target
-    from runtime.publishing.runner import Published
+    from runtime.publishing.runner import PublishResult
     from runtime.spark.session import Session
 
 T = TypeVar("T")
@@ -183,36 +183,40 @@ def load_sender(spec: str) -> Callable[..., object]:
     return sender
 
 
-def work_here(found: Publishing, doing: str, out: str | None, work: Callable[..., Awaitable[T]]) -> T:
+def work_here(publishing: Publishing, doing: str, out: str | None, work: Callable[..., Awaitable[T]]) -> T:
     """Publish or redrive in this process, with progress. Raises `TargetError` when not all could be sent."""
-    tell_of_keys(found)
+    tell_of_keys(publishing)
 
     async def done(table: Table) -> T:
-        record = await Ledger(table, system_clock).get(found.batch_id)
+        record = await Ledger(table, system_clock).get(publishing.batch_id)
         folder, show = out or record.out, progress.show_outputs
-        return await work(table, record, folder, found.target, found.options, show=show)
+        return await work(table, record, folder, publishing.target, publishing.options, show=show)
 
     with StepProgress(notes()) as progress, _resumable():
-        progress.step(f"{doing} {found.target.name}, {found.target.promise}")
-        return on_table(found.states, done)
+        progress.step(f"{doing} {publishing.target.name}, {publishing.target.promise}")
+        return on_table(publishing.states, done)
 
 
-def publish_on(found: Publishing, spark: Session, out: str | None, progress: StepProgress) -> Published:
+def publish_on(
+    publishing: Publishing, spark: Session, out: str | None, progress: StepProgress
+) -> PublishResult:
     """Publish what is unpublished, as tasks of Spark. Raises `TargetError` when not all could be sent."""
     from runtime.spark.publishing import publish
 
-    tell_of_keys(found)
-    progress.step(f"Publishing batch {found.batch_id} to {found.target.name}, {found.target.promise}")
+    tell_of_keys(publishing)
+    progress.step(
+        f"Publishing batch {publishing.batch_id} to {publishing.target.name}, {publishing.target.promise}"
+    )
     with _resumable():
         return publish(
             spark,
-            found.batch_id,
-            found.to,
-            store=found.states.store,
-            table=found.states.table,
+            publishing.batch_id,
+            publishing.to,
+            store=publishing.states.store,
+            table=publishing.states.table,
             out=out,
-            target=found.of_target,
-            options=found.options,
+            target=publishing.of_target,
+            options=publishing.options,
         )
 
 
@@ -227,11 +231,11 @@ def publish_done(target: Publishing | None, done: CarriedOut, screen: Screen) ->
     return bool(published.refused)
 
 
-def tell_of_keys(found: Publishing) -> None:
+def tell_of_keys(publishing: Publishing) -> None:
     """Say what a Redis may forget that keeps the keys. Raises `UsageError` when it does not answer."""
     from runtime.publishing.last_hop import weaknesses
 
-    for remark in asyncio.run(weaknesses(found.of_target.keys, found.of_target.keys_table)):
+    for remark in asyncio.run(weaknesses(publishing.of_target.keys, publishing.of_target.keys_table)):
         notes().print(remark, soft_wrap=True)
 
 
@@ -243,7 +247,7 @@ def _resumable() -> Iterator[None]:
         raise TargetError(f"{error} {_RESUMED}") from error
 
 
-def published_parts(batch_id: str, found: Published) -> Iterator[RenderableType]:
+def published_parts(batch_id: str, found: PublishResult) -> Iterator[RenderableType]:
     """Yield what was sent of a batch of which all slices are, and what the target has refused."""
     total = counted(found.publication.slices, "slice")
     yield (
@@ -262,32 +266,32 @@ def published_parts(batch_id: str, found: Published) -> Iterator[RenderableType]
 
 
 def _redriven_parts(
-    batch_id: str, found: Published, unended_keys: Sequence[tuple[str, str]] = ()
+    batch_id: str, result: PublishResult, unended_keys: Sequence[tuple[str, str]] = ()
 ) -> Iterator[RenderableType]:
     """Yield the dead letters of a publication, after a redrive or without one.
 
     `unended_keys` are the customers and messages of deliveries that died while they sent, or send now.
     """
-    place = f"of batch {batch_id} at {found.publication.target}"
-    if found.outputs:
-        yield f"Sent again {place}: {counted(found.outputs, 'output')}."
-    if found.refused:
-        yield _table(found.refused, len(found.refused))
+    of_batch = f"of batch {batch_id} at {result.publication.target}"
+    if result.outputs:
+        yield f"Sent again {of_batch}: {counted(result.outputs, 'output')}."
+    if result.refused:
+        yield _table(result.refused, len(result.refused))
     else:
-        yield f"There are no dead letters {place}."
+        yield f"There are no dead letters {of_batch}."
     if unended_keys:
         title = f"Being sent, or left behind by processes that died: {counted(len(unended_keys), 'key')}"
         yield make_table(title, ("customer", "output"), unended_keys)
 
 
-def _document(batch_id: str, found: Published) -> dict[str, Any]:
+def _document(batch_id: str, result: PublishResult) -> dict[str, Any]:
     return {
         "batch_id": batch_id,
-        "target": found.publication.target,
-        "publication": found.publication.key,
-        "outputs_sent": found.outputs,
-        "results": _results(found.records),
-        "refused": [each._asdict() for each in found.refused],
+        "target": result.publication.target,
+        "publication": result.publication.key,
+        "outputs_sent": result.outputs,
+        "results": _results(result.records),
+        "refused": [each._asdict() for each in result.refused],
     }
 
 
@@ -325,34 +329,34 @@ class _Asked:
         return batch_ids
 
     def work(
-        self, found: Publishing, on_spark: tuple[Session, StepProgress] | None
-    ) -> tuple[Published, dict[str, Any]]:
+        self, publishing: Publishing, on_spark: tuple[Session, StepProgress] | None
+    ) -> tuple[PublishResult, dict[str, Any]]:
         """Do what is asked for with a batch, and show it; return what came of it, and more to document."""
         from runtime.publishing import runner
 
-        batch_id = found.batch_id
+        batch_id = publishing.batch_id
         if self.letters:
 
-            async def listing(opened: Table) -> Published:
+            async def listing(opened: Table) -> PublishResult:
                 record = await Ledger(opened, system_clock).get(batch_id)
-                return await runner.letters(opened, record, found.target, found.options.types)
+                return await runner.letters(opened, record, publishing.target, publishing.options.types)
 
-            of_target = found.of_target
+            of_target = publishing.of_target
             left = asyncio.run(unended(of_target.keys, of_target.keys_table)) if of_target.send else []
-            published = on_table(found.states, listing)
+            published = on_table(publishing.states, listing)
             self.screen.show(*_redriven_parts(batch_id, published, left))
             return published, {"keys_without_end": [list(each) for each in left]}
         if self.redrive:
             doing = f"Sending again what was refused of batch {batch_id} by"
-            published = work_here(found, doing, self.out, runner.redrive)
+            published = work_here(publishing, doing, self.out, runner.redrive)
             self.screen.show(*_redriven_parts(batch_id, published))
             return published, {"keys_without_end": []}
         if on_spark is not None:
             spark, progress = on_spark
-            published = publish_on(found, spark, self.out, progress)
+            published = publish_on(publishing, spark, self.out, progress)
             progress.done()
         else:
-            published = work_here(found, f"Publishing batch {batch_id} to", self.out, runner.publish)
+            published = work_here(publishing, f"Publishing batch {batch_id} to", self.out, runner.publish)
         self.screen.show(*published_parts(batch_id, published))
         return published, {"slices": published.publication.slices, "slices_sent": published.slices}
 

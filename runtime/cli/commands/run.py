@@ -23,7 +23,7 @@ from runtime.cli.checks import check_folder, check_log, check_source_folder, loa
 from runtime.cli.commands.publish import PublishTo, publish_done, tell_of_keys
 from runtime.cli.console import Screen, counted
 from runtime.cli.failures import TOO_MANY_DEAD_LETTERS, NotPossibleError
-from runtime.cli.options import AppSpec, AsJson, Messages, OtherStores, SparkOptions, only
+from runtime.cli.options import AppSpec, AsJson, AuxiliaryStores, Messages, SparkOptions, only
 from runtime.errors import UsageError
 from runtime.ledger.batch import DeadLetterLimit
 from runtime.messages.limits import MessageLimits
@@ -298,7 +298,7 @@ def tokens(
     options: Annotated[BatchOptions, only("source", "log_format")],
     states: TablePlace,
     out: str = option("The folder to write the log with tokens to, as Parquet.", metavar="LOG"),
-    others: Annotated[OtherStores, only("token_store", "token_table")],
+    others: Annotated[AuxiliaryStores, only("token_store", "token_table")],
     limits: MessageLimits,
     spark: SparkOptions,
     as_json: AsJson = False,

@@ -21,7 +21,7 @@ from runtime.batch_options import TablePlace
 from runtime.cli.checks import on_table, require_table
 from runtime.cli.console import Cell, Screen, compact_json, counted, iso, make_facts, make_table, moment
 from runtime.cli.failures import NotPossibleError, needing
-from runtime.cli.options import AsJson, Limit, OtherStores, ScanOptions, only
+from runtime.cli.options import AsJson, AuxiliaryStores, Limit, ScanOptions, only
 from runtime.clock import shown_time, system_clock
 from runtime.errors import UsageError
 from runtime.ledger.ledger import Ledger
@@ -77,7 +77,7 @@ def show(
     quick: bool = option(
         "With --stats: read headers only, and leave out rows, bytes and the oldest version.", default=False
     ),
-    others: Annotated[OtherStores, only("token_store", "token_table")],
+    others: Annotated[AuxiliaryStores, only("token_store", "token_table")],
     scan: ScanOptions,
     as_json: AsJson = False,
 ) -> None:

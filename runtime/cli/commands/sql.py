@@ -16,7 +16,7 @@ import typer
 from runtime.batch_options import TablePlace
 from runtime.cli.checks import load_app, require_table
 from runtime.cli.commands.outcomes import OutcomeFiles
-from runtime.cli.commands.outcomes import Wanted as Outcomes
+from runtime.cli.commands.outcomes import OutcomeFilter as Outcomes
 from runtime.cli.commands.show import count_table
 from runtime.cli.console import Screen, compact_json, counted, iso, make_table
 from runtime.cli.options import AsJson, ScanOptions
@@ -27,7 +27,7 @@ from runtime.options import option
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from runtime.tables.reader import Kind, Request
+    from runtime.tables.reader import Request, TableKind
 
 _VIEWS = {
     "@window": """
@@ -42,7 +42,7 @@ _VIEWS = {
 
 
 @dataclass(frozen=True)
-class WantedRows:
+class RowFilter:
     """What is read of the tables."""
 
     handler: str | None = option("Read only the streams of this handler.", default=None, metavar="NAME")
@@ -59,17 +59,20 @@ class WantedRows:
         metavar="MODULE:ATTRIBUTE",
     )
 
-    def requests(self) -> dict[Kind, Request]:
+    def requests(self) -> dict[TableKind, Request]:
         """Return what is asked of each table."""
-        from runtime.tables.reader import Kind, Request, moment
-        from runtime.tables.streams import Wanted
+        from runtime.tables.reader import Request, TableKind, moment
+        from runtime.tables.streams import StreamQuery
 
-        wanted, app = Wanted(self.handler, self.business_id), None if self.app is None else load_app(self.app)
+        stream_query = StreamQuery(self.handler, self.business_id)
+        app = None if self.app is None else load_app(self.app)
         return {
-            Kind.STATE: Request(Kind.STATE, wanted, moment(self.as_of), self.batch_id, app=app),
-            Kind.VERSIONS: Request(Kind.VERSIONS, wanted, app=app),
-            Kind.BATCHES: Request(Kind.BATCHES),
-            Kind.LETTERS: Request(Kind.LETTERS, wanted),
+            TableKind.STATE: Request(
+                TableKind.STATE, stream_query, moment(self.as_of), self.batch_id, app=app
+            ),
+            TableKind.VERSIONS: Request(TableKind.VERSIONS, stream_query, app=app),
+            TableKind.BATCHES: Request(TableKind.BATCHES),
+            TableKind.LETTERS: Request(TableKind.LETTERS, stream_query),
         }
 
 
@@ -84,7 +87,7 @@ def sql(
     ],
     *,
     states: TablePlace,
-    wanted: WantedRows,
+    row_filter: RowFilter,
     out: str | None = option(
         "The folder or url of outcomes, to read as the tables `outcomes` and `outputs` too.",
         default=None,
@@ -130,7 +133,7 @@ def sql(
     if re.search(r"\bstats\b", query, re.IGNORECASE):
         stats = _stats(states)
         more["stats"] = TableDataset(stats.schema, lambda names: stats.select(names).to_batches())
-    found = run(states.store, states.table, query, wanted.requests(), more, allow_files=allow_files)
+    found = run(states.store, states.table, query, row_filter.requests(), more, allow_files=allow_files)
     if as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerows([found.columns, *(map(_csv, row) for row in found.rows)])

@@ -14,7 +14,7 @@ from rich.console import RenderableType
 
 from eventstore import Table, connect
 from runtime.algorithms.choice import AlgorithmName, described_algorithm, published_by_nobody
-from runtime.algorithms.state_based.truncation import HeldBy, PolicyRules, TruncationChoices
+from runtime.algorithms.state_based.truncation import HeldBy, RetentionRules, TruncationChoices
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.cli.checks import confirm, load_app, on_table, require_table
 from runtime.cli.console import Screen, counted, make_table, moment
@@ -22,7 +22,7 @@ from runtime.cli.failures import NotPossibleError
 from runtime.cli.options import (
     DEFAULT_MASTER,
     AsJson,
-    OtherStores,
+    AuxiliaryStores,
     ScanOptions,
     SparkOptions,
     Yes,
@@ -33,7 +33,7 @@ from runtime.clock import system_clock
 from runtime.documents.protocol import DocumentSweep, Swept
 from runtime.documents.store import existing_documents
 from runtime.errors import UsageError
-from runtime.leases import Leases
+from runtime.leases import CleanUpLease
 from runtime.ledger.batch import OpenBatches
 from runtime.ledger.ledger import STATE_BASED, Ledger
 from runtime.maintenance.policies import NO_RULES, Policies, Policy, Scope, existing
@@ -85,12 +85,12 @@ class PolicyOptions:
                     "--handler, --stream and --hold are those of a policy: say --policy set or remove."
                 )
             return False
-        rules = PolicyRules(**{each.name: getattr(choices, each.name) for each in fields(PolicyRules)})
-        if self.policy != "set" and rules != PolicyRules():
+        rules = RetentionRules(**{each.name: getattr(choices, each.name) for each in fields(RetentionRules)})
+        if self.policy != "set" and rules != RetentionRules():
             raise UsageError(f"--policy {self.policy} takes no rules: leave them out.")
         if self.policy == "list" and (self.hold or scope != Scope()):
             raise UsageError("--policy list lists all: leave --handler, --stream and --hold out.")
-        of_policy = {each.name for each in fields(PolicyRules)}
+        of_policy = {each.name for each in fields(RetentionRules)}
         others = [
             each for each in fields(choices) if each.name not in of_policy and each.default is not MISSING
         ]
@@ -114,14 +114,14 @@ class PolicyOptions:
             screen.put(_document(policy), said, *(["It is still held."] if policy.hold else []))
         return True
 
-    def _set(self, states: TablePlace, asked: Scope, rules: PolicyRules) -> Policy:
+    def _set(self, states: TablePlace, asked: Scope, rules: RetentionRules) -> Policy:
         """Set rules and hold. A handler or business object that the table has nothing of is refused."""
-        if rules == PolicyRules() and not self.hold:
+        if rules == RetentionRules() and not self.hold:
             raise UsageError("Say what may be cut, by --older-than AGE, --keep-last N or both, or --hold.")
-        if rules != PolicyRules():
+        if rules != RetentionRules():
             rules.as_of(0, OpenBatches())
         scope = on_table(states, lambda table: existing(table, asked))
-        if rules != PolicyRules():
+        if rules != RetentionRules():
             policy = _on_policies(states, lambda policies: policies.set_rules(scope, rules))
         if self.hold:
             policy = _on_policies(states, lambda policies: policies.hold(scope))
@@ -171,7 +171,7 @@ def _document(policy: Policy) -> dict[str, Any]:
 def _table(policies: Sequence[Policy]) -> RenderableType:
     rows = []
     for policy in policies:
-        rules = policy.rules or PolicyRules()
+        rules = policy.rules or RetentionRules()
         acknowledged = rules.acknowledged_after
         rows.append(
             {
@@ -342,8 +342,8 @@ class IdOptions:
     """Whose ids of processed messages are forgotten, and where they are."""
 
     app: str = option("With an outbox: the App with the handlers.", default="", metavar="MODULE:ATTRIBUTE")
-    others: Annotated[OtherStores, only("deduplication_store", "deduplication_table")] = field(
-        default_factory=OtherStores
+    others: Annotated[AuxiliaryStores, only("deduplication_store", "deduplication_table")] = field(
+        default_factory=AuxiliaryStores
     )
 
     def older_than(self, algorithm: str, choices: TruncationChoices) -> timedelta:
@@ -432,7 +432,7 @@ class CleanUpOptions(ScanOptions):
         return SparkOptions(self.master or DEFAULT_MASTER, self.remote, self.log_file, self.settings)
 
 
-Kind = Literal["versions", "documents", "ids"]
+CleanUpKind = Literal["versions", "documents", "ids"]
 _MISSING = {
     "versions": "Versions are kept by the algorithm state-based alone.",
     "documents": "Say with --documents where documents are kept.",
@@ -445,7 +445,7 @@ def truncate(
     states: TablePlace,
     choices: TruncationChoices,
     policy: PolicyOptions,
-    only_: Kind | None = option("Clean up these alone.", default=None, name="--only"),
+    only_: CleanUpKind | None = option("Clean up these alone.", default=None, name="--only"),
     options: Annotated[BatchOptions, only("documents", "algorithm")],
     dead_after: timedelta = option(
         "With --documents: leave out single messages that were begun less long ago: they may be in progress.",
@@ -508,10 +508,10 @@ def truncate(
 
 
 def _kinds(
-    states: TablePlace, choices: TruncationChoices, options: BatchOptions, only_: Kind | None
-) -> list[Kind]:
+    states: TablePlace, choices: TruncationChoices, options: BatchOptions, only_: CleanUpKind | None
+) -> list[CleanUpKind]:
     """Return what is cleaned up. Raises `UsageError` for what is not there, and where nothing says what may be cut."""
-    possible: dict[Kind, bool] = {
+    possible: dict[CleanUpKind, bool] = {
         "versions": options.algorithm == STATE_BASED,
         "documents": options.documents is not None,
         "ids": options.algorithm in ("outbox", "deduplication-store"),
@@ -536,7 +536,7 @@ def _check_cut(states: TablePlace, choices: TruncationChoices, screen: Screen) -
         raise UsageError(f"{choices.report} is there already: name a new folder for the report.")
 
     async def check_lease(table: Table) -> None:
-        leases = Leases(table, system_clock)
+        leases = CleanUpLease(table, system_clock)
         if not choices.take_over:
             await leases.check_free()
             return

@@ -53,7 +53,7 @@ class PostgresTarget(SqlTarget):
 
     async def prepare(self, types: Collection[str]) -> None:
         statements = self.creations(types)
-        with self.explained():
+        with self.translated_errors():
             async with await self.connected() as connection:
                 # Two that make the same table at once would fail.
                 await connection.execute("SELECT pg_advisory_xact_lock(%s)", (0x636F6E73,))
@@ -67,7 +67,7 @@ class PostgresTarget(SqlTarget):
         return PostgresPublisher(self)
 
     @contextmanager
-    def explained(self) -> Iterator[None]:
+    def translated_errors(self) -> Iterator[None]:
         """Raise `TargetError` for errors of PostgreSQL."""
         try:
             yield
@@ -86,7 +86,7 @@ class PostgresPublisher(Publisher):
 
     async def open(self, name: SliceName) -> bool:
         """Begin a transaction with the marker of the slice. Waits for another one with the same marker."""
-        with self._target.explained():
+        with self._target.translated_errors():
             cursor = await (await self._connected()).execute(self._target.marking().encode(), name[:2])
             if cursor.rowcount != 1:
                 await self.roll_back()
@@ -95,7 +95,7 @@ class PostgresPublisher(Publisher):
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
         """Insert or update outputs, in three round trips and one for each table; halve them to find a refused row."""
         try:
-            with self._target.explained():
+            with self._target.translated_errors():
                 connection = await self._connected()
                 async with connection.transaction(), connection.cursor() as cursor:  # a savepoint
                     for type_, some in groupby(outputs, attrgetter("type")):
@@ -115,7 +115,7 @@ class PostgresPublisher(Publisher):
         return [*await self.send(outputs[:middle]), *await self.send(outputs[middle:])]
 
     async def commit(self) -> None:
-        with self._target.explained():
+        with self._target.translated_errors():
             await (await self._connected()).commit()
 
     async def roll_back(self) -> None:

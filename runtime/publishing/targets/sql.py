@@ -111,7 +111,7 @@ class SqliteTarget(SqlTarget):
     async def prepare(self, types: Collection[str]) -> None:
         """Make the tables that are not there. Raises `UsageError` for names that differ in their case alone."""
         statements = self.creations(types)
-        with self.explained(), closing(self.connected()) as connection:
+        with self.translated_errors(), closing(self.connected()) as connection:
             listing = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
             tables = [name for (name,) in connection.execute(listing)]
             (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -141,7 +141,7 @@ class SqliteTarget(SqlTarget):
         return connection
 
     @contextmanager
-    def explained(self) -> Iterator[None]:
+    def translated_errors(self) -> Iterator[None]:
         """Raise `TargetError` for errors of SQLite."""
         try:
             yield
@@ -198,12 +198,12 @@ class SqlitePublisher(publisher.ThreadedPublisher):
 
     async def close(self) -> None:
         if self._connection is not None:
-            with self._target.explained():
+            with self._target.translated_errors():
                 await asyncio.get_running_loop().run_in_executor(self.thread, self._connection.close)
         await super().close()
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
-        with self._target.explained():
+        with self._target.translated_errors():
             self._connection = self._connection or self._target.connected()
             yield self._connection

@@ -338,23 +338,23 @@ def tell_of_struct(
         )
 
 
-def _unlike(name: str, found: DataType, wanted: Any, known: Mapping[str, Any]) -> Iterator[str]:  # noqa: ANN401
+def _unlike(name: str, actual: DataType, wanted: Any, known: Mapping[str, Any]) -> Iterator[str]:  # noqa: ANN401
     """Yield the differences between a type and the JSON schema of a field."""
     wanted = known[wanted["$ref"].rpartition("/")[2]] if "$ref" in wanted else wanted
     options = wanted.get("anyOf") or wanted.get("oneOf") or [wanted]
     options = [known[each["$ref"].rpartition("/")[2]] if "$ref" in each else each for each in options]
-    kind = next((kind for type_, kind in _JSON_TYPES.items() if isinstance(found, type_)), ["string"])
+    kind = next((kind for type_, kind in _JSON_TYPES.items() if isinstance(actual, type_)), ["string"])
     fitting = [each for each in options if each.get("type", kind[0]) in kind]
     if not fitting:
-        if not isinstance(found, st.NullType):
+        if not isinstance(actual, st.NullType):
             has = " or ".join(each["type"] for each in options if each["type"] != "null")
-            yield f"{name} is {has}, not {found.simpleString()}"
+            yield f"{name} is {has}, not {actual.simpleString()}"
         return
-    if isinstance(found, st.ArrayType) and all("items" in each for each in fitting):
-        yield from _unlike(f"{name}[]", found.elementType, fitting[0]["items"], known)
-    if isinstance(found, StructType) and all("properties" in each for each in fitting):
+    if isinstance(actual, st.ArrayType) and all("items" in each for each in fitting):
+        yield from _unlike(f"{name}[]", actual.elementType, fitting[0]["items"], known)
+    if isinstance(actual, StructType) and all("properties" in each for each in fitting):
         properties = {key: value for each in reversed(fitting) for key, value in each["properties"].items()}
-        for field in found:
+        for field in actual:
             if field.name in properties:
                 yield from _unlike(f"{name}.{field.name}", field.dataType, properties[field.name], known)
             else:
@@ -476,7 +476,7 @@ FOLD_COLUMNS = (
 `business_id` is the one that a delivery is routed by, `given` the one that the log names. `headers` are JSON text.
 """
 
-Place = tuple[str, ...]  # the names of the fields from the body down to the business id
+FieldPath = tuple[str, ...]  # the names of the fields from the body down to the business id
 _BODY_OPTIONS = {"allowSingleQuotes": "false", "allowUnquotedFieldNames": "false", "maxNumLen": "1000000000"}
 
 # Repetitions are possessive: others overflow Java's stack with a long body.
@@ -535,14 +535,14 @@ def find_routes(messages: DataFrame, app: App, types: Collection[str] | None = N
     """Give each message its rows, row by row: also of a stream of Spark."""
     taken = [name for name in app.message_types if types is None or name in types]
     routes = {name: app.routes(name) for name in taken}
-    places: dict[Place, list[str]] = {}
-    for name, found in routes.items():
-        for place in dict.fromkeys(each.wire_path for each in found):
-            places.setdefault(place, []).append(name)
+    paths: dict[FieldPath, list[str]] = {}
+    for name, handler_routes in routes.items():
+        for path in dict.fromkeys(each.wire_path for each in handler_routes):
+            paths.setdefault(path, []).append(name)
     return (
-        _with_keys(messages.withColumnsRenamed({"business_id": "given", "handler": "wanted"}), places)
+        _with_keys(messages.withColumnsRenamed({"business_id": "given", "handler": "wanted"}), paths)
         .selectExpr("*", f"explode({_handlers(routes)}) AS handler", "to_json(headers) AS headers_text")
-        .selectExpr("*", f"{_business_id(routes, list(places))} AS business_id")
+        .selectExpr("*", f"{_business_id(routes, list(paths))} AS business_id")
         .selectExpr(
             *(name for name in FOLD_COLUMNS if name != "headers"),
             "headers_text AS headers",
@@ -564,17 +564,17 @@ def _handlers(routes: _Routes) -> str:
     return first_of(cases, "array(CASE WHEN problem IS NULL THEN wanted END)")
 
 
-def _business_id(routes: _Routes, places: Sequence[Place]) -> str:
+def _business_id(routes: _Routes, paths: Sequence[FieldPath]) -> str:
     """Return the business id that a handler takes a message for; null where it takes none, and for an empty one."""
-    types: dict[tuple[Place, KeyKind], dict[str, list[str]]] = {}
+    types: dict[tuple[FieldPath, KeyKind], dict[str, list[str]]] = {}
     for name, found in routes.items():
         for route in found:
             takers = types.setdefault((route.wire_path, route.key_kind), {})
             takers.setdefault(route.handler, []).append(name)
     cases = []
     # Spelled once for all handlers that read it in the same way: it is much code of Spark's.
-    for (place, kind), takers in types.items():
-        key = _key_name(places.index(place))
+    for (path, kind), takers in types.items():
+        key = _key_name(paths.index(path))
         takes = " OR ".join(
             f"(handler = {text(handler)} AND type IN ({texts(names)}))" for handler, names in takers.items()
         )
@@ -582,7 +582,7 @@ def _business_id(routes: _Routes, places: Sequence[Place]) -> str:
     return first_of(cases, "CAST(NULL AS STRING)")
 
 
-def _with_keys(messages: DataFrame, types: Mapping[Place, Collection[str]]) -> DataFrame:
+def _with_keys(messages: DataFrame, types: Mapping[FieldPath, Collection[str]]) -> DataFrame:
     """Add a column for each place: the business id that the sender names, unless it is empty, or that of the body.
 
     The columns are null for types without a business id in that place.
@@ -592,10 +592,10 @@ def _with_keys(messages: DataFrame, types: Mapping[Place, Collection[str]]) -> D
         return messages.selectExpr("*", *(f"{given} AS {_key_name(number)}" for number in range(len(types))))
     # `quick` is used twice, so it is a column of its own, or Spark would search for each use.
     quick, keys = [], []
-    for number, (place, names) in enumerate(types.items()):
+    for number, (path, names) in enumerate(types.items()):
         is_one, found = f"type IN ({texts(names)})", f"quick_{number}"
-        quick.append(sf.when(sf.expr(f"{given} IS NULL AND {is_one}"), find(place)).alias(found))
-        found_or_read = sf.when(sf.expr(f"{found} != ''"), sf.col(found)).otherwise(read(place))
+        quick.append(sf.when(sf.expr(f"{given} IS NULL AND {is_one}"), find(path)).alias(found))
+        found_or_read = sf.when(sf.expr(f"{found} != ''"), sf.col(found)).otherwise(read(path))
         key = sf.when(sf.expr(is_one), sf.coalesce(sf.expr(given), found_or_read))
         keys.append(key.alias(_key_name(number)))
     return messages.select("*", *quick).select("*", *keys)
@@ -605,26 +605,26 @@ def _key_name(number: int) -> str:
     return f"key_{number}"
 
 
-def find(place: Place) -> Column:
+def find(path: FieldPath) -> Column:
     """Return the business ids that a regular expression recognises, an empty text for all others."""
-    return sf.regexp_extract("body", rf"^{_object_with(place)}{_BLANK}\z", 1)
+    return sf.regexp_extract("body", rf"^{_object_with(path)}{_BLANK}\z", 1)
 
 
-def read(place: Place) -> Column:
+def read(path: FieldPath) -> Column:
     """Return the business ids that Spark's parser finds, as JSON text where they are no texts, else null."""
     schema = "string"
-    for name in reversed(place):
+    for name in reversed(path):
         schema = f"struct<`{name}`:{schema}>"
     column = sf.from_json(sf.col("body"), schema, _BODY_OPTIONS)
-    for name in place:
+    for name in path:
         column = column.getField(name)
     return column
 
 
-def _object_with(place: Place) -> str:
+def _object_with(path: FieldPath) -> str:
     """Return the pattern of a JSON object whose group is the business id in a place."""
-    name = re.escape(place[0])
-    value = _object_with(place[1:]) if place[1:] else rf'"({_CHARACTER}*+)"'
+    name = re.escape(path[0])
+    value = _object_with(path[1:]) if path[1:] else rf'"({_CHARACTER}*+)"'
     other = rf'(?!"{name}"){_NAME}{_BLANK}:{_BLANK}{_value(_NESTING)}{_BLANK}'
     before, after = rf"(?:{other},{_BLANK})*+", rf"(?:,{_BLANK}{other})*+"
     return rf'\{{{_BLANK}{before}"{name}"{_BLANK}:{_BLANK}{value}{_BLANK}{after}\}}'

@@ -253,20 +253,20 @@ _IN_SPARK = {
 }
 
 
-def _type_in_spark(found: pa.DataType) -> pa.DataType:
+def _type_in_spark(type_: pa.DataType) -> pa.DataType:
     """Return the type of Spark to which values that fit are cast without loss, at any depth."""
-    if pa.types.is_timestamp(found):
-        return pa.timestamp("us", found.tz)
-    if pa.types.is_struct(found):
-        return pa.struct([field.with_type(_type_in_spark(field.type)) for field in found])
-    if pa.types.is_map(found):
-        return pa.map_(_type_in_spark(found.key_type), _type_in_spark(found.item_type))
-    if pa.types.is_dictionary(found) or isinstance(found, pa.RunEndEncodedType):
-        return _type_in_spark(found.value_type)
+    if pa.types.is_timestamp(type_):
+        return pa.timestamp("us", type_.tz)
+    if pa.types.is_struct(type_):
+        return pa.struct([field.with_type(_type_in_spark(field.type)) for field in type_])
+    if pa.types.is_map(type_):
+        return pa.map_(_type_in_spark(type_.key_type), _type_in_spark(type_.item_type))
+    if pa.types.is_dictionary(type_) or isinstance(type_, pa.RunEndEncodedType):
+        return _type_in_spark(type_.value_type)
     # A view of a list is cast amiss.
-    if str(found).partition("<")[0] in ("list", "large_list", "fixed_size_list"):
-        return pa.list_(_type_in_spark(found.value_type))
-    return found.storage_type if isinstance(found, pa.BaseExtensionType) else _IN_SPARK.get(found, found)
+    if str(type_).partition("<")[0] in ("list", "large_list", "fixed_size_list"):
+        return pa.list_(_type_in_spark(type_.value_type))
+    return type_.storage_type if isinstance(type_, pa.BaseExtensionType) else _IN_SPARK.get(type_, type_)
 
 
 def describe_input(log: OpenedLog) -> Input:

@@ -45,7 +45,7 @@ from runtime.spark.commit import absolute_folder
 from runtime.spark.logs.normalise import find_routes, group, normalise, tell_of_struct
 from runtime.spark.logs.read import find_on_disk, is_on_disk, lines_of, literal, open_log, with_later_columns
 from runtime.spark.worker.connection import Connection, open_table
-from runtime.spark.worker.outcomes import ARROW_OUTCOME, OUTCOMES, SUFFIX, PartFile
+from runtime.spark.worker.outcomes import ARROW_OUTCOME, OUTCOMES, SUFFIX, OutcomeFileWriter
 
 if TYPE_CHECKING:
     from runtime.spark.publishing import PublishTo
@@ -73,7 +73,7 @@ class Planned(NamedTuple):
     files: Mapping[str, int]
 
 
-class Owner(NamedTuple):
+class CheckpointOwner(NamedTuple):
     """The query of a checkpoint, and its table."""
 
     query: str
@@ -129,17 +129,17 @@ class Checkpoint:
                     changed.append((f"{root}/{name}", now is None))
         return changed
 
-    def owner(self) -> Owner | None:
+    def owner(self) -> CheckpointOwner | None:
         """Return the query that has claimed the checkpoint, if any."""
         folder = self._folder()
         if _OWNER not in folder.sizes():
             return None
         try:
-            return Owner(**json.loads(_read(folder, _OWNER)))
+            return CheckpointOwner(**json.loads(_read(folder, _OWNER)))
         except (ValueError, TypeError) as error:
             raise self._lacks(f"Its {_OWNER} cannot be read.") from error
 
-    def claim(self, owner: Owner) -> None:
+    def claim(self, owner: CheckpointOwner) -> None:
         """Record the query of the checkpoint in a file that Spark ignores."""
         aside = self._folder().sub(f"_claimed-{uuid4().hex}")
         aside.create()
@@ -229,7 +229,7 @@ class Admission:
         content = f"checkpoint {planned.checkpoint} with offsets {planned.offsets}"
         return f"{EPOCH}{epoch} of the query {self.query}, {content}"
 
-    def check_start(self, us: Owner, find: Callable[[str], BatchRecord | None]) -> None:
+    def check_start(self, us: CheckpointOwner, find: Callable[[str], BatchRecord | None]) -> None:
         """Check the checkpoint before Spark opens it, which would stop the query that it belongs to.
 
         `find` looks for a batch in our ledger. Raises `BatchRefusedError` if the checkpoint is of another query or
@@ -283,7 +283,7 @@ class Admission:
 
     def _check_follows(self, rounds: Rounds, epoch: int, planned: Planned) -> None:
         """Raise `BatchRefusedError` if a new epoch does not follow the last one of this query in this table."""
-        us = Owner(self.query, connect(rounds.place.store).url, rounds.place.table)
+        us = CheckpointOwner(self.query, connect(rounds.place.store).url, rounds.place.table)
         owner = self._owner()
         if epoch:
             before = rounds.find(self.batch_id(epoch - 1))
@@ -296,7 +296,7 @@ class Admission:
         if owner != us:
             self.checkpoint.claim(us)
 
-    def _owner(self) -> Owner | None:
+    def _owner(self) -> CheckpointOwner | None:
         """Return the owner of the checkpoint. Raises `BatchRefusedError` for another query."""
         owner = self.checkpoint.owner()
         if owner is None:
@@ -390,7 +390,7 @@ class EpochPlaces:
         for name in sorted({name for each in waiting for name in each.names() if name[0] != "_"}):
             folder = made.sub(name)
             folder.create()
-            file = PartFile(folder, ())
+            file = OutcomeFileWriter(folder, ())
             file.open()
             for source in (each.sub(name) for each in waiting):
                 for part in sorted(each for each in source.names() if each.endswith(SUFFIX)):
@@ -549,7 +549,7 @@ class Stream:
         when = _triggered(trigger)
         connection = self._open(spark)
         find = Ledger(connection.table, self.options.clock).find
-        us = Owner(self.query, connection.store.url, self.place.table)
+        us = CheckpointOwner(self.query, connection.store.url, self.place.table)
         self.admission.check_start(us, lambda batch_id: connection.run(find(batch_id)))
         with session.job_settings(spark):  # of which the query has a copy
             log = normalise(df, self.options.source, self.options.limits)

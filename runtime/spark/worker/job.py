@@ -33,7 +33,7 @@ from runtime.messages.parsing import Deliveries, not_allowed, prepare_all, prepa
 from runtime.spark.worker.connection import ConcurrencyLimit, Connection, Wait, open_table
 from runtime.spark.worker.outcomes import OutcomeWriter, rows_of, to_arrow
 from runtime.supervision import Watch, bounded_memory, supervised
-from runtime.versions.properties import placed
+from runtime.versions.properties import error_location
 from runtime.versions.stream import is_key
 
 S = TypeVar("S")
@@ -453,7 +453,7 @@ class FoldJob:
             return Outcomes.of(deliveries)
         handler, business_id = str(group.handler), str(group.business_id)
         try:
-            with placed(table):
+            with error_location(table):
                 return Outcomes.of(await algorithms[handler].process(business_id, deliveries, seen))
         except StoredDataError as error:
             # The letters of a stream that cannot be read are in the outcomes only.

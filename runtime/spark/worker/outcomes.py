@@ -217,7 +217,7 @@ def _delivery(outcome: Outcome) -> str | None:
     return envelope.to_json(outcome.handler)
 
 
-class Part(NamedTuple):
+class OutcomeFile(NamedTuple):
     """A file of outcomes, and its counts. `routable` outputs are of types that a handler of the app takes."""
 
     name: str
@@ -227,7 +227,7 @@ class Part(NamedTuple):
     routable: int
 
 
-def totals(parts: Iterable[Part]) -> tuple[Mapping[str, int], int]:
+def totals(parts: Iterable[OutcomeFile]) -> tuple[Mapping[str, int], int]:
     """Return the sums of files: the outcomes by status and `outputs`, and the routable outputs."""
     counts: Counter[str] = Counter(outputs=0)
     routable = 0
@@ -240,7 +240,7 @@ def totals(parts: Iterable[Part]) -> tuple[Mapping[str, int], int]:
 
 def written(folder: str, names: Iterable[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the outcomes in files of a folder, as a fold that ignores its rows."""
-    from pyarrow import parquet  # noqa: PLC0415 - as in `PartFile.open`
+    from pyarrow import parquet  # noqa: PLC0415 - as in `OutcomeFileWriter.open`
 
     for _ in batches:
         pass
@@ -264,7 +264,7 @@ class PartJob:
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the row of the file, once it is on disk; none when there are no outcomes."""
-        file = PartFile(open_folder(self.folder), self.types)
+        file = OutcomeFileWriter(open_folder(self.folder), self.types)
         try:
             for outcomes in self.fold(batches):
                 if outcomes.num_rows:
@@ -280,7 +280,7 @@ class PartJob:
             )
 
 
-class PartFile:
+class OutcomeFileWriter:
     """A Parquet file of outcomes that is being written, in row groups of bounded size."""
 
     def __init__(self, folder: Folder, types: Collection[str]) -> None:
@@ -324,7 +324,7 @@ class PartFile:
         if rows >= MAX_PART_ROWS or size >= MAX_BYTES:
             self._write()
 
-    def close(self) -> Part:
+    def close(self) -> OutcomeFile:
         """Finish and fsync the file, and return what it has. Raises `BatchFailedError` when its folder is gone."""
         self._write()
         self._writer.close()
@@ -334,7 +334,7 @@ class PartFile:
             size = self._folder.size(self._name)
         except FileNotFoundError as error:
             raise self._gone() from error
-        return Part(self._name, size, dict(self._statuses), self._outputs, self._routable)
+        return OutcomeFile(self._name, size, dict(self._statuses), self._outputs, self._routable)
 
     def discard(self) -> None:
         """Delete the file, if possible: no driver reads it."""

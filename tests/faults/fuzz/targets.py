@@ -131,7 +131,7 @@ def _index(data: bytes) -> bool:
         hashes = {"Hashes": data[:size], "Key": bytes(KEY_BYTES)}
         row = read_index_row(Row("Diary-d", "SS-IDX-0000000000000001", "e", {**numbers, **hashes}))
         for position in range(row.count):
-            row.place(position)
+            row.locate(position)
         return True
     return False
 

@@ -17,7 +17,7 @@ import pytest
 
 from eventstore import Table, connect, drive
 from runtime.clock import system_clock
-from runtime.leases import Leases
+from runtime.leases import CleanUpLease
 from runtime.versions import limits
 from runtime.versions.stream import summaries
 from tests.integration.cli.folder import Folder
@@ -136,7 +136,7 @@ def test_a_truncation_that_was_ended_is_finished_by_the_next(folder, sent, code)
     table = opened(folder)
     cut = list(kept_from(table).values()).count(3)
     assert 0 < cut < STREAMS
-    lease = drive(Leases(table, system_clock).find())
+    lease = drive(CleanUpLease(table, system_clock).find())
 
     # Then it has given the lease back, unless it could not: then the next one is refused, and may take it over
     more = []

@@ -28,7 +28,7 @@ from pyspark.sql import functions as sf
 
 from handlers import App, Context, Handler, Message, State, handles
 from runtime.batch_options import BatchOptions
-from runtime.cli.commands.outcomes import OutcomeFiles, Wanted
+from runtime.cli.commands.outcomes import OutcomeFiles, OutcomeFilter
 from runtime.errors import BatchFailedError, BatchRefusedError
 from runtime.file_systems import open_folder, within
 from runtime.ledger.ledger import BatchRecord
@@ -36,7 +36,7 @@ from runtime.spark import Batch, outputs, run_batch
 from runtime.spark import batch as rounds
 from runtime.spark.commit import BatchFolders
 from runtime.spark.worker.connection import open_table
-from runtime.spark.worker.outcomes import PART, Fold, Part, PartJob, written
+from runtime.spark.worker.outcomes import PART, Fold, OutcomeFile, PartJob, written
 from samples.shooting_range import app as shooting_range
 from tests.integration.spark.conftest import Place
 from tests.support.batch_records import started
@@ -342,7 +342,7 @@ def test_what_a_worker_left_behind_is_not_seen(place, fault):
     assert len(list(Path(staged).iterdir())) == 3
 
     # When what they tell of is put in place
-    folders.propose(attempt, [Part(**each.asDict()) for each in rows])
+    folders.propose(attempt, [OutcomeFile(**each.asDict()) for each in rows])
     replace(folders, record=replace(folders.record, attempt=attempt)).put_in_place()
     folders.discard(attempt)
 
@@ -363,7 +363,7 @@ def test_a_round_appears_as_one_object(out):
     assert driver.commit().counts == COUNTS
     assert len(visible(out)) == 1
     assert rows_of(out) == ROWS
-    assert sum(OutcomeFiles.open(out, None, Wanted()).counts().values()) == ROWS
+    assert sum(OutcomeFiles.open(out, None, OutcomeFilter()).counts().values()) == ROWS
 
 
 @pytest.mark.thorough
@@ -417,7 +417,7 @@ def test_a_batch_with_a_cascade_is_run_there_and_read_by_all(spark, tmp_path, ou
     folder = open_folder(out)
     plain = dataset.dataset(folder.path, filesystem=folder.files, partitioning="hive").to_table()
     assert plain.sort_by(ORDER)["message_id"].to_pylist() == found["message_id"].to_pylist()
-    files = OutcomeFiles.open(out, "one", Wanted())
+    files = OutcomeFiles.open(out, "one", OutcomeFilter())
     assert sum(files.counts().values()) == found.num_rows
     assert outputs(outcomes).count() == len(list(files.published()))
     assert folder.sub("_staging").names() == []

@@ -19,8 +19,8 @@ from runtime.ledger.ledger import Ledger
 from runtime.spark import register_data_sources
 from runtime.spark.sources import TableSource
 from runtime.tables import read_batches, read_letters, read_state, read_versions
-from runtime.tables.reader import Kind
-from runtime.tables.streams import Wanted
+from runtime.tables.reader import TableKind
+from runtime.tables.streams import StreamQuery
 from tests.unit.runtime.diary import misbehave, write
 from tests.unit.runtime.worker import NOW, ToldClock, Worker
 
@@ -47,13 +47,13 @@ def diaries(tmp_path_factory) -> str:
     return url
 
 
-def source(url: str, kind: Kind, *, pushes: bool = True, **options: Any) -> TableSource:
+def source(url: str, kind: TableKind, *, pushes: bool = True, **options: Any) -> TableSource:
     made = type("Source", (TableSource,), {"kind": kind, "pushes": pushes})
     source: TableSource = made({"store": url, "table": "states", **options})
     return source
 
 
-def reader(url: str, kind: Kind, **options: Any) -> Any:
+def reader(url: str, kind: TableKind, **options: Any) -> Any:
     made = source(url, kind, **options)
     return made.reader(made.schema())
 
@@ -104,7 +104,7 @@ def test_all_columns_of_each_format_are_those_that_are_read_without_spark(spark,
 
 
 def test_ranges_of_a_table_hold_each_version_once_and_a_stream_is_one_partition(diaries):
-    read = reader(diaries, Kind.VERSIONS, numPartitions="3")
+    read = reader(diaries, TableKind.VERSIONS, numPartitions="3")
     parts = [list(read.read(part)) for part in read.partitions()]
 
     assert len(parts) == 3
@@ -117,32 +117,33 @@ def test_ranges_of_a_table_hold_each_version_once_and_a_stream_is_one_partition(
 
 
 @pytest.mark.parametrize(
-    ("kind", "filters", "wanted"),
+    ("kind", "filters", "query"),
     [
-        (Kind.VERSIONS, [EqualTo(("handler",), "Diary")], Wanted("Diary")),
-        (Kind.STATE, [EqualTo(("business_id",), "d-1")], Wanted(None, "d-1")),
-        (Kind.STATE, [EqualTo(("version",), 3)], Wanted()),
-        (Kind.VERSIONS, [GreaterThan(("now",), to_datetime(NOW))], Wanted(since=NOW)),
-        (Kind.LETTERS, [EqualTo(("business_id",), "d-1")], Wanted()),
-        (Kind.LETTERS, [EqualTo(("stream",), "d-1")], Wanted(None, "d-1")),
-        (Kind.BATCHES, [EqualTo(("batch",), "night")], Wanted()),
+        (TableKind.VERSIONS, [EqualTo(("handler",), "Diary")], StreamQuery("Diary")),
+        (TableKind.STATE, [EqualTo(("business_id",), "d-1")], StreamQuery(None, "d-1")),
+        (TableKind.STATE, [EqualTo(("version",), 3)], StreamQuery()),
+        (TableKind.VERSIONS, [GreaterThan(("now",), to_datetime(NOW))], StreamQuery(since=NOW)),
+        (TableKind.LETTERS, [EqualTo(("business_id",), "d-1")], StreamQuery()),
+        (TableKind.LETTERS, [EqualTo(("stream",), "d-1")], StreamQuery(None, "d-1")),
+        (TableKind.BATCHES, [EqualTo(("batch",), "night")], StreamQuery()),
     ],
 )
-def test_conditions_narrow_what_is_read_and_spark_checks_them_again(diaries, kind, filters, wanted):
+def test_conditions_narrow_what_is_read_and_spark_checks_them_again(diaries, kind, filters, query):
     read = reader(diaries, kind)
 
     assert read.pushFilters(filters) == filters
-    assert replace(read._request.wanted, columns=None) == wanted
+    assert replace(read._request.query, columns=None) == query
 
 
 def test_without_pushed_filters_there_is_nothing_that_spark_refuses(diaries):
-    read = reader(diaries, Kind.STATE, pushes=False)
+    read = reader(diaries, TableKind.STATE, pushes=False)
 
     assert type(read).pushFilters is DataSourceReader.pushFilters
 
 
 def test_columns_that_the_schema_or_the_option_leaves_out_are_not_read(diaries):
-    whole, option = source(diaries, Kind.VERSIONS), source(diaries, Kind.VERSIONS, columns="version, handler")
+    whole = source(diaries, TableKind.VERSIONS)
+    option = source(diaries, TableKind.VERSIONS, columns="version, handler")
     for made, schema, names in [
         (whole, StructType([whole.schema()["handler"]]), ["handler"]),
         (option, option.schema(), ["version", "handler"]),
@@ -155,7 +156,7 @@ def test_a_secret_is_resolved_where_the_reader_is_made_and_not_shown(monkeypatch
     monkeypatch.setenv(
         "STORE_OF_TEST", f"DefaultEndpointsProtocol=https;{SECRET};EndpointSuffix=core.windows.net"
     )
-    made = source("env:STORE_OF_TEST", Kind.STATE)
+    made = source("env:STORE_OF_TEST", TableKind.STATE)
 
     read: Any = made.reader(made.schema())
 
@@ -175,7 +176,7 @@ def test_a_secret_is_resolved_where_the_reader_is_made_and_not_shown(monkeypatch
     ],
 )
 def test_options_that_cannot_be_are_refused(diaries, options, sentence):
-    made = source(options.pop("store", diaries), Kind.STATE, **options)
+    made = source(options.pop("store", diaries), TableKind.STATE, **options)
 
     with pytest.raises(UsageError, match=sentence):
         made.reader(made.schema())

@@ -9,7 +9,7 @@ import pytest
 
 from handlers import Context
 from handlers.context import new_document
-from runtime.algorithms.state_based.decide import Chain
+from runtime.algorithms.state_based.decide import Invoker
 from runtime.documents import protocol
 from runtime.documents.protocol import Documents, DocumentSweep, delete
 from tests.model.mistakes.mistake import ALONE_CRASH, ALONE_LOSS, Mistakes, giving, instead_of
@@ -22,7 +22,7 @@ mistake = MISTAKES.add
 
 _ONE, _TWICE, _SWEPT = illustrated("x"), illustrated("x", copies=2), illustrated("x", swept=True)
 
-mistake("pictures: all attempts use one name", "Documented", _TWICE)(giving(Chain, "_place", "same"))
+mistake("pictures: all attempts use one name", "Documented", _TWICE)(giving(Invoker, "_place", "same"))
 
 
 @mistake("pictures: committed before they are prepared", "Documented", _ONE)

@@ -11,8 +11,8 @@ from runtime.algorithms.refusals import Refusals
 from runtime.algorithms.state_based import algorithm as state_based
 from runtime.algorithms.state_based.algorithm import StateBasedOneByOne
 from runtime.algorithms.state_based.truncation import TruncationRules
-from runtime.versions.dead_letters import Kind
-from runtime.versions.stream import Append
+from runtime.versions.dead_letters import LetterState
+from runtime.versions.stream import StreamUpdate
 from tests.model.mistakes.mistake import ALONE, ALONE_CRASH, Mistakes, both, giving, instead_of
 from tests.model.scenarios import refusals as scenarios
 from tests.model.world import Bounds
@@ -43,8 +43,8 @@ async def _(append: Any, history: Any, new: Any) -> Any:
     if new.letters is None or new.head.versions == history.head.versions:
         return await append(history, new)
     head = new.head._replace(waiting=history.head.waiting)
-    history = await append(history, Append(head, new.runs))
-    return await append(history, Append(new.head, (), new.letters))
+    history = await append(history, StreamUpdate(head, new.runs))
+    return await append(history, StreamUpdate(new.head, (), new.letters))
 
 
 @mistake(
@@ -55,8 +55,8 @@ async def _(append: Any, history: Any, new: Any) -> Any:
     if new.letters is None:
         return await append(history, new)
     head = history.head._replace(waiting=new.head.waiting)
-    history = await append(history, Append(head, (), new.letters))
-    return await append(history, Append(new.head, new.runs))
+    history = await append(history, StreamUpdate(head, (), new.letters))
+    return await append(history, StreamUpdate(new.head, new.runs))
 
 
 mistake("a follower overtakes a parked letter", "NoOvertaking", scenarios.PARKED, ALONE)(
@@ -73,7 +73,7 @@ def _(_: Any, self: Any, key: Any, __: Any) -> Any:
 @instead_of(Refusals, "_recorded")
 def _only_ours_are_recorded(recorded: Any, self: Any, own: Any) -> Any:
     letter = recorded(self, own)
-    is_others = letter is not None and letter.kind is Kind.BEYOND_LIMIT and not self._is_ours(letter)
+    is_others = letter is not None and letter.state is LetterState.BEYOND_LIMIT and not self._is_ours(letter)
     return None if is_others else letter
 
 

@@ -23,13 +23,13 @@ from runtime.algorithms.state_based import decide, truncation
 from runtime.algorithms.state_based.algorithm import StateBased, StateBasedOneByOne
 from runtime.algorithms.state_based.decide import Decider
 from runtime.algorithms.state_based.replay import Replayer
-from runtime.algorithms.state_based.transaction import Transaction
+from runtime.algorithms.state_based.transaction import CommitDraft
 from runtime.algorithms.state_based.truncation import Plan, TruncationRules
 from runtime.ledger.batch import OpenBatches
 from runtime.messages.envelope import id_key
 from runtime.messages.outcome import Outcome, Status
 from runtime.versions import stream as state_stream
-from runtime.versions.stream import FoundVersions, load
+from runtime.versions.stream import LoadedVersions, load
 from tests.model.book import BOOK, two_handlers, write
 from tests.model.calls import SteppedTable, publish
 from tests.model.mistakes.mistake import (
@@ -166,19 +166,19 @@ def _(seeded: Any, self: Any, message_id: str, *_: object) -> None:
 
 @mistake("published before the append", "NoGhost", _ONE)
 @instead_of(StateBased, "store")
-async def publish_first(store: Any, self: Any, history: Any, folded: Any) -> Any:
-    for outcome in folded.outcomes:
+async def publish_first(store: Any, self: Any, history: Any, sealed: Any) -> Any:
+    for outcome in sealed.outcomes:
         for output in outcome.outputs:
             await publish(output)
-    return await store(self, history, folded)
+    return await store(self, history, sealed)
 
 
 @mistake("only state changes are recorded", "NoGhost", COUNTED)
 @instead_of(StateBased, "store")
-async def _(store: Any, self: Any, history: Any, folded: Any) -> Any:
-    if folded.append is None or folded.append.head.state == history.newest.encoded:
+async def _(store: Any, self: Any, history: Any, sealed: Any) -> Any:
+    if sealed.update is None or sealed.update.head.state == history.newest.encoded:
         return history
-    return await store(self, history, folded)
+    return await store(self, history, sealed)
 
 
 @mistake("appended without checking the ETag", "NoLostUpdate", BEGUN)
@@ -201,12 +201,12 @@ async def _(write_header: Any, stream: Any, own: Any, includes: Any) -> Any:
 
 @mistake("after a lost race only the ETag is read again", "NoLostUpdate", BEGUN)
 @instead_of(StateBased, "store")
-async def _(store: Any, self: Any, history: Any, folded: Any) -> Any:
+async def _(store: Any, self: Any, history: Any, sealed: Any) -> Any:
     try:
-        return await store(self, history, folded)
+        return await store(self, history, sealed)
     except ConcurrencyConflictError:
         now = await load(self.table, self.handler, BOOK, ())
-        return await store(self, history._replace(stream=now.stream), folded)
+        return await store(self, history._replace(stream=now.stream), sealed)
 
 
 @instead_of(Processor, "_handle")
@@ -229,20 +229,20 @@ mistake("a conflict is taken for success", "DoneWhenAcknowledged", _TWO)(
 
 @mistake("a lost answer is taken for success", "NoGhost", _ONE, _LOSS)
 @instead_of(StateBased, "store")
-async def _(store: Any, self: Any, history: Any, folded: Any) -> Any:
+async def _(store: Any, self: Any, history: Any, sealed: Any) -> Any:
     try:
-        return await store(self, history, folded)
+        return await store(self, history, sealed)
     except StoreUnavailableError:
         return history
 
 
 @mistake("a stored message id is taken for one's own append", "NoGhost", _TWICE, _LOSS)
 @instead_of(StateBased, "store")
-async def _(store: Any, self: Any, history: Any, folded: Any) -> Any:
+async def _(store: Any, self: Any, history: Any, sealed: Any) -> Any:
     try:
-        return await store(self, history, folded)
+        return await store(self, history, sealed)
     except StoreUnavailableError:
-        ids = {id_key(outcome.envelope.message_id) for outcome in folded.outcomes}
+        ids = {id_key(outcome.envelope.message_id) for outcome in sealed.outcomes}
         now = await load(self.table, self.handler, BOOK, ids)
         if not all(map(now.found.find, ids)):
             raise
@@ -250,13 +250,13 @@ async def _(store: Any, self: Any, history: Any, folded: Any) -> Any:
 
 
 @mistake("duplicates publish nothing", "DoneWhenAcknowledged", _ONE, CRASH)
-@instead_of(Transaction, "conclude")
+@instead_of(CommitDraft, "conclude")
 def _(conclude: Any, self: Any, key: Any, status: Any, number: int, now: int, published: Any) -> None:
     conclude(self, key, status, number, now, () if status is Status.DUPLICATE else published)
 
 
 mistake("duplicates are not looked for", "AtMostOneStateChange", _ONE, CRASH)(
-    giving(FoundVersions, "find", None)
+    giving(LoadedVersions, "find", None)
 )
 mistake(
     "only the tail is searched for duplicates",
@@ -305,7 +305,7 @@ async def _(_: Any, self: Any, message: Any, **__: Any) -> Any:
 
 
 @mistake("the recorded time goes back", "NoLostUpdate", _TWO)
-@instead_of(Transaction, "__init__")
+@instead_of(CommitDraft, "__init__")
 def _(begin: Any, self: Any, *given: Any, **named: Any) -> None:
     begin(self, *given, **named)
     self.last_now = 0
@@ -315,7 +315,7 @@ def _(begin: Any, self: Any, *given: Any, **named: Any) -> None:
 
 
 @mistake("what an earlier transaction stored is forgotten", "AtMostOneStateChange", IN_PARTS, ALONE)
-@instead_of(Transaction, "seal")
+@instead_of(CommitDraft, "seal")
 def _(seal: Any, *given: Any) -> Any:
     return seal(*given)._replace(appended={})
 
@@ -325,19 +325,19 @@ mistake("versions do not record their batch", "AttemptsAgree", ATTEMPTS)(
 )
 
 
-@instead_of(Transaction, "seal")
+@instead_of(CommitDraft, "seal")
 def _all_versions_are_appended(seal: Any, self: Any, *given: Any) -> Any:
-    folded = seal(self, *given)
+    sealed = seal(self, *given)
     added = {key: self._version(position) for key, position in self._positions.items()}
-    return folded._replace(appended={**self._history.appended, **added})
+    return sealed._replace(appended={**self._history.appended, **added})
 
 
 @instead_of(StateBased, "invoke")
 def _what_was_refused_is_kept(invoke: Any, self: Any, decider: Any, history: Any, *given: Any) -> Any:
     kept = {**getattr(self, "kept", {}), **history.appended}
-    folded = invoke(self, decider, history._replace(appended=kept), *given)
-    self.kept = folded.appended
-    return folded
+    sealed = invoke(self, decider, history._replace(appended=kept), *given)
+    self.kept = sealed.appended
+    return sealed
 
 
 mistake("outcomes of a lost race are kept", "NoGhost", BATCHES)(
@@ -353,22 +353,24 @@ mistake("single messages count as acknowledged", "DoneWhenAcknowledged", DIED, C
 )
 
 
-@mistake("an epoch that is open counts as ended", "DoneWhenAcknowledged", CONSUMED, ALONE_CRASH)
+@mistake("a consumer's batch that is open counts as ended", "DoneWhenAcknowledged", CONSUMED, ALONE_CRASH)
 @instead_of(OpenBatches, "is_finished")
 def _(_: Any, self: Any, __: Any, number: Any) -> bool:
     return number is None or number < self.next
 
 
-@mistake("an epoch ends before the outputs are published", "DoneWhenAcknowledged", CONSUMED, ALONE_CRASH)
+@mistake(
+    "a consumer's batch ends before the outputs are published", "DoneWhenAcknowledged", CONSUMED, ALONE_CRASH
+)
 @instead_of(StateBasedOneByOne, "process")
 async def _(process: Any, self: Any, message: Any, **named: Any) -> Any:
-    if self.epochs is None:
+    if self.consumer_batches is None:
         return await process(self, message, **named)
-    epoch = await self.epochs.enter()
-    numbered = self.algorithm.on_behalf_of(replace(self.algorithm.batch, number=epoch.number))
+    consumer_batch = await self.consumer_batches.enter()
+    numbered = self.algorithm.on_behalf_of(replace(self.algorithm.batch, number=consumer_batch.number))
     (outcome,) = await numbered.process(message.business_id, [message])
-    await self.epochs.leave(epoch, None)
-    await self.epochs.flush()
+    await self.consumer_batches.leave(consumer_batch, None)
+    await self.consumer_batches.flush()
     await publish_all(self.algorithm.table, self.publish, outcome.outputs)
     return outcome
 

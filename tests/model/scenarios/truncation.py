@@ -31,7 +31,7 @@ OLD = NOW - 10 * DAY
 SMALL_STEPS: list[Limit] = [(memory, "PAGE_SIZE", 1), (event_truncation, "_CHANGES", 1)]
 """A page has one row, and a transaction that deletes rows deletes one: everything takes several calls."""
 _DRAWN: list[Limit] = [(processor, "fresh_id", draw_id)]
-"""Ids of epochs, as each process draws them."""
+"""Ids of consumer batches, as each process draws them."""
 
 
 def old(line: str) -> Envelope:

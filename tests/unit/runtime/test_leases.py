@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from eventstore import StoreUnavailableError, drive
 from runtime.errors import LeaseHeldError, LeaseLostError
-from runtime.leases import LENGTH, SECOND, Lease, Leases
+from runtime.leases import LENGTH, SECOND, CleanUpLease, Lease
 from tests.unit.runtime.tables import disturbed, lose_answer, memory_table, rows
 from tests.unit.runtime.worker import ToldClock
 
@@ -22,7 +22,7 @@ def clock():
 
 @pytest.fixture
 def leases(table, clock):
-    return Leases(table, clock)
+    return CleanUpLease(table, clock)
 
 
 def test_a_second_one_is_refused_and_told_who_holds_it_and_until_when(leases):
@@ -86,31 +86,31 @@ def test_workers_stop_when_nobody_renews_it_or_it_was_released(leases, clock):
 
 @pytest.mark.parametrize("held", [False, True])
 def test_of_two_who_take_it_at_once_one_is_refused(table, clock, held):
-    others = Leases(table, clock)
+    others = CleanUpLease(table, clock)
     if held:
         drive(others.take("somebody"))
         clock.now += LENGTH
 
     with pytest.raises(LeaseHeldError, match="Somebody else has just begun"):
-        drive(Leases(disturbed(table, lambda: others.take("grace")), clock).take("ada"))
+        drive(CleanUpLease(disturbed(table, lambda: others.take("grace")), clock).take("ada"))
     assert _holder(others) == "grace"
 
 
 def test_a_renewal_whose_answer_was_lost_is_no_loss(table, clock, leases):
     lease = drive(leases.take("ada"))
     with pytest.raises(StoreUnavailableError):
-        drive(Leases(disturbed(table, lose_answer, after=True), clock).renew(lease))
+        drive(CleanUpLease(disturbed(table, lose_answer, after=True), clock).renew(lease))
 
     renewed = drive(leases.renew(lease))
 
     assert (renewed.holder, renewed.token) == ("ada", lease.token)
     with pytest.raises(StoreUnavailableError):
-        drive(Leases(disturbed(table, lose_answer, after=True), clock).renew(renewed))
+        drive(CleanUpLease(disturbed(table, lose_answer, after=True), clock).renew(renewed))
     drive(leases.release(renewed))
     assert rows(table) == {}
 
 
-def _holder(leases: Leases) -> str | None:
+def _holder(leases: CleanUpLease) -> str | None:
     held = drive(leases.find())
     return held.holder if held else None
 
@@ -128,7 +128,7 @@ steps = st.lists(
 @given(steps)
 def test_never_do_two_hold_it_that_both_go_on(made):
     table, clock = memory_table(), ToldClock()
-    leases = Leases(table, clock)
+    leases = CleanUpLease(table, clock)
     held: dict[str, Lease] = {}
     for name, verb, passed in made:
         clock.now += passed
@@ -144,7 +144,7 @@ def test_never_do_two_hold_it_that_both_go_on(made):
         assert going_on == ({_holder(leases)} & set(held))
 
 
-def _step(leases: Leases, held: dict[str, Lease], name: str, verb: str) -> Any:
+def _step(leases: CleanUpLease, held: dict[str, Lease], name: str, verb: str) -> Any:
     if verb.startswith("take"):
         held[name] = drive(leases.take(name, take_over=verb == "take over"))
     elif name not in held:
@@ -157,7 +157,7 @@ def _step(leases: Leases, held: dict[str, Lease], name: str, verb: str) -> Any:
         drive(leases.check(held[name].token))
 
 
-def _goes_on(leases: Leases, lease: Lease) -> bool:
+def _goes_on(leases: CleanUpLease, lease: Lease) -> bool:
     try:
         drive(leases.check(lease.token))
     except LeaseLostError:

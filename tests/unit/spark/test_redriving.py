@@ -9,7 +9,7 @@ from eventstore import drive
 from handlers import App
 from runtime import Processor
 from runtime.algorithms.choice import published_by_nobody
-from runtime.dead_letters import Edits, Selection, TableLetters, Wanted
+from runtime.dead_letters import Edits, RedriveRequest, Selection, TableLetters
 from runtime.errors import UsageError
 from runtime.ledger.batch import BatchContext
 from runtime.messages.envelope import Envelope, unpack_envelope
@@ -20,7 +20,7 @@ from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.worker import ToldClock
 
 STRANGE = [Envelope(f"strange-{number}", "Strange", "{}") for number in range(3)]
-EVERYTHING = Wanted(Selection(), Edits(()))
+EVERYTHING = RedriveRequest(Selection(), Edits(()))
 
 
 @pytest.fixture
@@ -74,13 +74,13 @@ def test_those_of_the_table_that_were_not_refused_again_are_deleted(office: Post
 @pytest.mark.parametrize(
     ("wanted", "handlers", "problem"),
     [
-        (Wanted(Selection(message_id="nobody"), Edits(())), app, "There are no such letters"),
-        (Wanted(Selection(), Edits(['{"letter": "nobody"}'])), app, "1 of 1 edited lines belong to no"),
+        (RedriveRequest(Selection(message_id="nobody"), Edits(())), app, "There are no such letters"),
+        (RedriveRequest(Selection(), Edits(['{"letter": "nobody"}'])), app, "1 of 1 edited lines belong to"),
         (EVERYTHING, None, "The app has no handler Boxes, which has letters"),
     ],
 )
 def test_what_cannot_be_redriven_leaves_no_file(
-    office: PostOffice, tmp_path: Path, wanted: Wanted, handlers: App | None, problem: str
+    office: PostOffice, tmp_path: Path, wanted: RedriveRequest, handlers: App | None, problem: str
 ):
     class Others(Boxes):
         pass

@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 
 from eventstore import InterceptedTable, KeyRange, Operation, Table, drive
 from runtime import leases as lease_module
-from runtime.algorithms.state_based.truncation import PolicyRules
+from runtime.algorithms.state_based.truncation import RetentionRules
 from runtime.archives.versions import files_that_name, prepare_parts
 from runtime.batch_options import TablePlace
 from runtime.clock import system_clock
 from runtime.dead_letters import Selection, find_letters
 from runtime.errors import ArchiveError, LeaseHeldError, LeaseLostError
-from runtime.leases import LENGTH, Lease, Leases
+from runtime.leases import LENGTH, CleanUpLease, Lease
 from runtime.ledger.batch import OpenBatches
 from runtime.maintenance.policies import Policies, Scope
-from runtime.retries import Pace, PacedTable
+from runtime.retries import Pace, RateLimitedTable
 from runtime.spark import truncation
 from runtime.spark import truncation as module
 from runtime.spark.scan import Task
@@ -116,8 +116,8 @@ def test_a_row_for_each_stream_is_given_where_that_is_asked_for(place, table):
 
 def test_without_rules_each_stream_is_cut_by_its_policy_and_none_that_is_held(place, table):
     policies = Policies(table, CLOCK, PATIENCE)
-    drive(policies.set_rules(Scope("Diary"), PolicyRules(older_than=30 * DAY)))
-    drive(policies.set_rules(Scope("Diary", "03"), PolicyRules(older_than=200 * DAY)))
+    drive(policies.set_rules(Scope("Diary"), RetentionRules(older_than=30 * DAY)))
+    drive(policies.set_rules(Scope("Diary", "03"), RetentionRules(older_than=200 * DAY)))
     drive(policies.hold(Scope("Diary", "05")))
 
     rows = run(job(place, older_than=None))
@@ -131,7 +131,7 @@ def test_without_rules_each_stream_is_cut_by_its_policy_and_none_that_is_held(pl
 
 
 def test_streams_without_a_policy_are_left_alone(place, table):
-    drive(Policies(table, CLOCK, PATIENCE).set_rules(Scope("Other"), PolicyRules(older_than=30 * DAY)))
+    drive(Policies(table, CLOCK, PATIENCE).set_rules(Scope("Other"), RetentionRules(older_than=30 * DAY)))
 
     assert kinds(run(job(place, older_than=None))) == {("Diary", None, None): 12}
     assert cut_streams(table) == set()
@@ -140,7 +140,7 @@ def test_streams_without_a_policy_are_left_alone(place, table):
 @pytest.mark.parametrize("scope", [Scope(), Scope("Diary"), Scope("Diary", "05")])
 def test_rules_that_are_given_count_in_place_of_policies_but_for_holds(place, table, scope):
     policies = Policies(table, CLOCK, PATIENCE)
-    drive(policies.set_rules(Scope("Diary"), PolicyRules(older_than=200 * DAY)))
+    drive(policies.set_rules(Scope("Diary"), RetentionRules(older_than=200 * DAY)))
     drive(policies.hold(scope))
 
     run(job(place))
@@ -167,7 +167,7 @@ def test_keys_are_read_page_by_page_while_streams_are_cut(place, table, monkeypa
 def test_a_worker_whose_lease_was_taken_over_stops_before_its_next_streams(place, table, monkeypatch):
     # Given a worker that looks at the lease before each stream
     monkeypatch.setattr(truncation, "RENEW_SECONDS", 0)
-    leases = Leases(table, CLOCK)
+    leases = CleanUpLease(table, CLOCK)
     lease = drive(leases.take("ada"))
 
     def take_over(name: str, _: str, number: int) -> None:
@@ -188,11 +188,11 @@ def test_a_worker_whose_lease_was_taken_over_stops_before_its_next_streams(place
 
 def test_a_lease_of_another_one_or_that_nobody_renews_stops_workers_before_they_begin(place, table):
     early = FrozenClock(NOW - lease_module.LENGTH)
-    lease = drive(Leases(table, early).take("ada"))
+    lease = drive(CleanUpLease(table, early).take("ada"))
     with pytest.raises(LeaseLostError, match="has expired"):
         run(job(place, token=lease.token))
 
-    drive(Leases(table, CLOCK).take("grace"))
+    drive(CleanUpLease(table, CLOCK).take("grace"))
     with pytest.raises(LeaseLostError):
         run(job(place, token="another"))
     assert cut_streams(table) == set()
@@ -227,8 +227,8 @@ def _quick(monkeypatch):
     monkeypatch.setattr(module, "RENEW_SECONDS", 0.01)
 
 
-def leases(empty_place: TablePlace, clock=system_clock) -> Leases:
-    return Leases(Connection(empty_place).table, clock)
+def leases(empty_place: TablePlace, clock=system_clock) -> CleanUpLease:
+    return CleanUpLease(Connection(empty_place).table, clock)
 
 
 def found(empty_place: TablePlace) -> Lease | None:
@@ -459,7 +459,7 @@ def test_what_was_not_taken_is_not_saved_up_and_those_who_ask_at_once_wait_one_a
 def test_each_call_of_a_table_waits_for_its_turn_where_there_is_a_pace_and_is_counted():
     for pace, seconds in [(2, 1.0), (None, 0.0)]:
         time, table = Time(), memory_table()
-        paced = PacedTable(table, Pace(pace, time) if pace else None, time.sleep)
+        paced = RateLimitedTable(table, Pace(pace, time) if pace else None, time.sleep)
 
         drive(paced.transact("a", [Operation.insert("1", {}), Operation.insert("2", {})]))
         drive(paced.get("a", "1"))

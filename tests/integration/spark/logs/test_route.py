@@ -27,7 +27,7 @@ from runtime.messages.parsing import id_as_written
 from runtime.processor import Processor
 from runtime.spark import verify
 from runtime.spark.logs import normalise as log_module
-from runtime.spark.logs.normalise import Place as KeyPath
+from runtime.spark.logs.normalise import FieldPath as KeyPath
 from runtime.spark.logs.normalise import canonical, find, find_routes, group, normalise, read, route
 from runtime.spark.logs.read import open_log
 from runtime.spark.session import job_settings

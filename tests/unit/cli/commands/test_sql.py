@@ -123,7 +123,7 @@ def test_a_query_is_answered_as_a_table_json_and_csv(consistent, store):
 def test_only_the_tables_and_columns_that_a_query_names_are_read(consistent, store, scanned):
     consistent("sql", COUNT, *ON_STORE)
 
-    assert [(request.kind, request.wanted.columns) for request in scanned] == [("versions", ("handler",))]
+    assert [(request.kind, request.query.columns) for request in scanned] == [("versions", ("handler",))]
 
 
 def test_a_condition_on_any_column_is_met(consistent, store):

@@ -12,7 +12,7 @@ from eventstore import connect
 from runtime.cli import options
 from runtime.cli.commands.truncate import TruncationReport
 from runtime.clock import system_clock
-from runtime.leases import Leases
+from runtime.leases import CleanUpLease
 from runtime.spark.truncation import TruncatedCount
 from tests.support.logs import GAME
 from tests.unit.cli.stores import TABLE, on_store
@@ -212,7 +212,7 @@ def test_what_is_due_is_done_and_nothing_but_what_is_asked_for(consistent, offic
 
 
 def test_a_second_truncation_is_refused_before_spark_starts(consistent, store):
-    on_store(store, lambda table: Leases(table, system_clock).take("ada on a (process 1)"))
+    on_store(store, lambda table: CleanUpLease(table, system_clock).take("ada on a (process 1)"))
 
     said = consistent("truncate", *ON_STORE, "--older-than", "7d")
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime import Envelope
-from runtime.dead_letters import Edits, FoundLetter, Selection, Wanted, to_line
+from runtime.dead_letters import Edits, FoundLetter, RedriveRequest, Selection, to_line
 from runtime.errors import UsageError
 from runtime.messages.envelope import id_key
 from runtime.messages.outcome import Reason
-from runtime.versions.dead_letters import Kind, Letter
+from runtime.versions.dead_letters import Letter, LetterState
 
 SENT = Envelope("m-1", "Parcel", '{"box": "b"}', "b", 7, 1_767_225_600_000_001, {"trace": "t"})
 
@@ -21,7 +21,7 @@ SENT = Envelope("m-1", "Parcel", '{"box": "b"}', "b", 7, 1_767_225_600_000_001, 
 def found(envelope: Envelope = SENT, number: int = 1, **fields: Any) -> FoundLetter:
     key = id_key(envelope.message_id or "")
     letter = Letter(
-        number, Kind.WAITING, key, b"", 0, envelope, Reason.INVALID_BODY, "no name", 3, "batch", 1, 9
+        number, LetterState.WAITING, key, b"", 0, envelope, Reason.INVALID_BODY, "no name", 3, "batch", 1, 9
     )
     return FoundLetter(letter, **{"handler": "Boxes", "business_id": "b", **fields})
 
@@ -162,9 +162,9 @@ def test_a_line_is_for_one_letter_only_and_may_choose_it():
     assert not edits.has(found(number=2))
     assert not edits.has(found(handler="Other"))
     assert not edits.has(found(business_id="c"))
-    assert not Wanted(Selection(), edits, only_edited=True).takes(found(number=2))
-    assert Wanted(Selection(), edits, only_edited=True).takes(found())
-    assert Wanted(Selection(), edits).takes(found(number=2))
+    assert not RedriveRequest(Selection(), edits, only_edited=True).takes(found(number=2))
+    assert RedriveRequest(Selection(), edits, only_edited=True).takes(found())
+    assert RedriveRequest(Selection(), edits).takes(found(number=2))
 
 
 def test_lines_whose_letter_is_not_there_are_told():

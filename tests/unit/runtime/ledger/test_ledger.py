@@ -60,7 +60,7 @@ class Driver:
         return drive(self.ledger.commit_round(record, number, counts, routable))
 
     def decide(self, record: BatchRecord, attempt: str) -> BatchRecord:
-        return drive(self.ledger.decide(record, attempt))
+        return drive(self.ledger.choose_attempt(record, attempt))
 
     def publish(self, record: BatchRecord) -> BatchRecord:
         return drive(self.ledger.publish(record))

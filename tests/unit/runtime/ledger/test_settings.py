@@ -13,8 +13,8 @@ from runtime.algorithms.choice import AlgorithmName
 from runtime.errors import StoredDataError
 from runtime.ledger.batch import DeadLetterLimit
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.settings import KEY_BYTES, LEDGER, OF_TABLE, Claim, Owner
-from runtime.versions.properties import placed
+from runtime.ledger.settings import KEY_BYTES, LEDGER, OF_TABLE, TableDemands, TableOwner
+from runtime.versions.properties import error_location
 from tests.unit.runtime import diary
 from tests.unit.runtime.diary import Diary, write
 from tests.unit.runtime.patience import PATIENCE
@@ -32,7 +32,7 @@ NAMED = App(*diary.app.handler_types, name="diaries")
 
 
 def owner(*handlers, name=None):
-    return Owner(name, frozenset(handlers))
+    return TableOwner(name, frozenset(handlers))
 
 
 def begin(table, claim, batch_id="b-1"):
@@ -66,10 +66,10 @@ def process(table, algorithm="state-based"):
     ],
 )
 def test_an_app_is_known_again_by_its_name_or_its_handlers(table, before, app, after):
-    begin(table, before and Claim(before))
+    begin(table, before and TableDemands(before))
     assert settings_of(table).owner == before
 
-    begin(table, Claim(app), "b-2")
+    begin(table, TableDemands(app), "b-2")
 
     assert settings_of(table).owner == after
 
@@ -85,40 +85,40 @@ def test_an_app_is_known_again_by_its_name_or_its_handlers(table, before, app, a
     ],
 )
 def test_another_app_is_refused_and_takes_the_table_over_only_when_asked_to(table, before, app):
-    begin(table, Claim(before))
+    begin(table, TableDemands(before))
     unchanged = rows(table)
 
     with pytest.raises(UsageError, match=r"belongs to the app .*--adopt"):
-        begin(table, Claim(app), "b-2")
+        begin(table, TableDemands(app), "b-2")
     with pytest.raises(UsageError, match="belongs to the app"):
         process(table)  # of single messages
     assert rows(table) == unchanged
 
-    begin(table, Claim(app, adopt=True), "b-2")
+    begin(table, TableDemands(app, adopt=True), "b-2")
     assert settings_of(table).owner == app
 
 
 def test_draws_are_keyed_once_and_for_all(table):
-    begin(table, Claim(owner("A"), "keyed"))
+    begin(table, TableDemands(owner("A"), "keyed"))
     key = settings_of(table).draw_key
 
-    begin(table, Claim(owner("A"), "keyed"), "b-2")
-    begin(table, Claim(owner("A")), "b-3")
-    begin(table, Claim(owner("B"), adopt=True), "b-4")
+    begin(table, TableDemands(owner("A"), "keyed"), "b-2")
+    begin(table, TableDemands(owner("A")), "b-3")
+    begin(table, TableDemands(owner("B"), adopt=True), "b-4")
     with pytest.raises(UsageError, match="keyed since it was made"):
-        begin(table, Claim(owner("B"), "plain"), "b-5")
+        begin(table, TableDemands(owner("B"), "plain"), "b-5")
 
     assert key is not None
     assert len(key) == KEY_BYTES
     assert settings_of(table).draw_key == key
 
 
-@pytest.mark.parametrize("use", [lambda table: begin(table, Claim(Owner.of(diary.app))), process])
+@pytest.mark.parametrize("use", [lambda table: begin(table, TableDemands(TableOwner.of(diary.app))), process])
 def test_draws_of_a_table_in_use_are_not_keyed(table, use):
     use(table)
 
     for ask in (
-        lambda: begin(table, Claim(Owner.of(diary.app), "keyed"), "b-2"),
+        lambda: begin(table, TableDemands(TableOwner.of(diary.app), "keyed"), "b-2"),
         lambda: claimed(table, draws="keyed"),
     ):
         with pytest.raises(UsageError, match="when a table is made"):
@@ -130,7 +130,7 @@ def test_draws_of_a_table_in_use_are_not_keyed(table, use):
 def test_what_a_sender_can_foresee_is_not_what_a_keyed_table_draws_and_a_duplicate_draws_the_same(algorithm):
     tables = [memory_table(), memory_table(), memory_table(), memory_table()]
     for table in tables[2:]:
-        begin(table, Claim(Owner.of(diary.app), "keyed"))
+        begin(table, TableDemands(TableOwner.of(diary.app), "keyed"))
 
     drawn = [process(table, algorithm).outputs for table in tables]
 
@@ -157,10 +157,10 @@ def test_name_and_secret_of_an_app_survive_guarding_and_pickling_and_are_not_sho
 
 @pytest.mark.parametrize("damage", [{"DrawKey": b"short"}, {"DrawKey": "text"}, {"Handlers": 7}])
 def test_damaged_settings_are_told(table, damage):
-    begin(table, Claim(owner("A"), "keyed"))
+    begin(table, TableDemands(owner("A"), "keyed"))
     drive(table.transact(LEDGER, [Operation.merge(OF_TABLE, damage)]))
 
-    with pytest.raises(StoredDataError, match="settings"), placed(table):
+    with pytest.raises(StoredDataError, match="settings"), error_location(table):
         settings_of(table)
 
 
@@ -172,12 +172,12 @@ def test_a_consumer_makes_a_table_its_own(table):
     settings = claimed(table)
 
     assert settings == settings_of(table)
-    assert settings.owner == Owner.of(diary.app)
+    assert settings.owner == TableOwner.of(diary.app)
     assert claimed(table).etag == settings.etag, "a claim that changes nothing writes nothing"
     with pytest.raises(UsageError, match="belongs to"):
         claimed(table, App(Diaries))
     with pytest.raises(UsageError, match="belongs to"):
-        begin(table, Claim(owner("Others")))
+        begin(table, TableDemands(owner("Others")))
     assert claimed(table, App(Diaries), adopt=True).owner == owner("Diaries")
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from eventstore import Int64, Operation, Table, drive
 from runtime import Processor
-from runtime.algorithms.state_based.truncation import PolicyRules
-from runtime.leases import Leases
+from runtime.algorithms.state_based.truncation import RetentionRules
+from runtime.leases import CleanUpLease
 from runtime.ledger.batch import BatchContext
 from runtime.ledger.ledger import Ledger
 from runtime.maintenance.policies import Policies, Scope
@@ -64,8 +64,9 @@ def sound() -> Rows:
         of_runs.process(write("g", diary="d-2", enqueued_at=NOW - 8 * DAY))
     processor = Processor(diary.app, table, _ignore, clock=clock, retries=PATIENCE)
     drive(processor.process(write("x")._replace(type="Unknown")))
-    drive(Policies(table, clock, PATIENCE).set_rules(Scope(), PolicyRules(older_than=2 * DAY, keep_last=1)))
-    drive(Leases(table, clock).take("somebody"))
+    rules = RetentionRules(older_than=2 * DAY, keep_last=1)
+    drive(Policies(table, clock, PATIENCE).set_rules(Scope(), rules))
+    drive(CleanUpLease(table, clock).take("somebody"))
     return rows(table)
 
 

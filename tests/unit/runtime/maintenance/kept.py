@@ -10,15 +10,15 @@ from functools import cache
 from eventstore import Operation, Table, drive
 from runtime import Output, Processor
 from runtime.algorithms.outbox.stores import DeduplicationStore, Token, TokenStore, first_name
-from runtime.algorithms.state_based.truncation import PolicyRules
+from runtime.algorithms.state_based.truncation import RetentionRules
 from runtime.dead_letters import Selection, find_letters
 from runtime.documents.protocol import MARKER, Registration, registrations_of
 from runtime.documents.protocol import PREFIX as REGISTRATION
-from runtime.leases import Leases
+from runtime.leases import CleanUpLease
 from runtime.ledger.batch import BatchKey
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.settings import Claim, Owner, TableSettings
-from runtime.maintenance.forget import Tables, forget, look
+from runtime.ledger.settings import TableDemands, TableOwner, TableSettings
+from runtime.maintenance.forget import Tables, find_trace, forget
 from runtime.maintenance.policies import Policies, PolicyReader, Scope
 from runtime.publishing.last_hop import DeliveryKey, Key, KeyState, TableKeys
 from runtime.publishing.publisher import Record, Result
@@ -91,10 +91,10 @@ async def _objects(table: Table) -> None:
 async def _batches(table: Table) -> None:
     """Keep a batch that is open, one that is published, and one that was given up."""
     ledger = Ledger(table, CLOCK, PATIENCE)
-    claim = Claim(Owner(None, frozenset({"Diary"})))
+    claim = TableDemands(TableOwner(None, frozenset({"Diary"})))
     for batch_id in ("b-1", "b-2", "b-3"):
         record = await ledger.begin(batch_id, "a log", "/out", "outbox", claim)
-        record = await ledger.decide(record, "attempt")
+        record = await ledger.choose_attempt(record, "attempt")
         if batch_id == "b-2":
             await ledger.publish(await ledger.commit_round(record, 0, {"processed": 7}, 0))
     await ledger.abandon("b-3")
@@ -109,10 +109,10 @@ async def _batches(table: Table) -> None:
 
 async def _others(table: Table) -> None:
     policies = Policies(table, CLOCK, PATIENCE)
-    await policies.set_rules(Scope(), PolicyRules(older_than=2 * DAY, keep_last=1, acknowledged_after=DAY))
-    await policies.set_rules(Scope("Diary"), PolicyRules(keep_last=2))
+    await policies.set_rules(Scope(), RetentionRules(older_than=2 * DAY, keep_last=1, acknowledged_after=DAY))
+    await policies.set_rules(Scope("Diary"), RetentionRules(keep_last=2))
     await policies.hold(Scope("Diary", "o-1"))
-    await Leases(table, CLOCK).take("somebody")
+    await CleanUpLease(table, CLOCK).take("somebody")
     keys = TableKeys(table)
     await keys.put(DELIVERY, Key(KeyState.SEALED, "holder", NOW + DAY, "not_sent", "why"))
     await keys.put(DeliveryKey.of("ada", "m-2"), Key(KeyState.SEALED, "holder", NOW + DAY))
@@ -158,7 +158,7 @@ READERS: Mapping[str, Read] = {
     **{f"messages of {ALGORITHMS[each]}": _ends(each) for each in ALGORITHMS},
     "processed messages": lambda table: DeduplicationStore(table, CLOCK).evict("Diary-s-1", NOW),
     "letters": lambda table: _all(find_letters(table, Selection())),
-    "forget": lambda table: look(Tables(table, table, table), "Diary", "o-1"),
+    "forget": lambda table: find_trace(Tables(table, table, table), "Diary", "o-1"),
     "what was forgotten": lambda table: processor(table, "outbox").process(write("g2", diary="g-1")),
     "batches": lambda table: Ledger(table, CLOCK, PATIENCE).batches(10),
     "snapshot": lambda table: Ledger(table, CLOCK, PATIENCE).snapshot(),
@@ -167,7 +167,7 @@ READERS: Mapping[str, Read] = {
     "begin": lambda table: Ledger(table, CLOCK, PATIENCE).begin("b-1", "a log", "/out", "outbox"),
     "policies": lambda table: Policies(table, CLOCK, PATIENCE).all(),
     "decisions": lambda table: PolicyReader(table).decide(["Diary-o-1", "Diary-o-2"]),
-    "lease": lambda table: Leases(table, CLOCK).find(),
+    "lease": lambda table: CleanUpLease(table, CLOCK).find(),
     "publications": _slices,
     "refused outputs": _refused,
     "prune publications": lambda table: prune_publications(table, CLOCK),

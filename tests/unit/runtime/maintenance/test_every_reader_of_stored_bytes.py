@@ -21,16 +21,16 @@ from runtime.algorithms.state_based.truncation import TruncationRules, take_vers
 from runtime.algorithms.state_based.verification import Verifier
 from runtime.dead_letters import Selection, discard, find_letters
 from runtime.errors import BatchRefusedError, LeaseHeldError, ReplayFailedError, UsageError
-from runtime.leases import Leases
+from runtime.leases import CleanUpLease
 from runtime.ledger.batch import OpenBatches
 from runtime.ledger.ledger import Ledger
 from runtime.maintenance.check import check_table
-from runtime.maintenance.forget import Tables, look
+from runtime.maintenance.forget import Tables, find_trace
 from runtime.maintenance.policies import Policies, PolicyReader
 from runtime.maintenance.statistics import count_objects, count_rows
 from runtime.messages.parsing import prepare
-from runtime.tables.reader import Kind, Request
-from runtime.tables.streams import Wanted
+from runtime.tables.reader import Request, TableKind
+from runtime.tables.streams import StreamQuery
 from runtime.versions.stream import summaries, versions
 from tests.unit.runtime import diary
 from tests.unit.runtime.diary import write
@@ -107,24 +107,24 @@ READERS: dict[str, Read] = {
     "stats of objects": count_objects,
     "letters": lambda table: _all(find_letters(table, Selection())),
     "discard": lambda table: discard(table, Selection(), PATIENCE),
-    "forget": lambda table: look(Tables(table, table, table), "Diary", "d-1"),
+    "forget": lambda table: find_trace(Tables(table, table, table), "Diary", "d-1"),
     "batches": lambda table: Ledger(table, CLOCK, PATIENCE).batches(10),
     "begin a batch": lambda table: Ledger(table, CLOCK, PATIENCE).begin("b", "input", "/out"),
     "open batches": lambda table: Ledger(table, CLOCK, PATIENCE).open_batches(),
     "prune": lambda table: Ledger(table, CLOCK, PATIENCE).prune(NOW),
     "policies": lambda table: Policies(table, CLOCK, PATIENCE).all(),
     "decisions": lambda table: PolicyReader(table).decide([STREAM]),
-    "lease": lambda table: Leases(table, CLOCK).find(),
+    "lease": lambda table: CleanUpLease(table, CLOCK).find(),
     "check": check_table,
     "repair": lambda table: check_table(table, repair=True),
-    **{f"table of {kind}": _table(Request(kind)) for kind in Kind},
-    "states as of a time": _table(Request(Kind.STATE, as_of=NOW - DAY)),
-    "states as of a batch": _table(Request(Kind.STATE, batch_id="b")),
-    "states as structs": _table(Request(Kind.STATE, Wanted("Diary"), app=diary.app)),
-    "versions as structs": _table(Request(Kind.VERSIONS, Wanted("Diary"), app=diary.app)),
-    "versions since a time": _table(Request(Kind.VERSIONS, Wanted(since=NOW - DAY))),
-    "change feed": _table(Request(Kind.VERSIONS, change_feed=True, change_start="b")),
-    "some columns": _table(Request(Kind.VERSIONS, Wanted(columns=("batch", "message_id")))),
+    **{f"table of {kind}": _table(Request(kind)) for kind in TableKind},
+    "states as of a time": _table(Request(TableKind.STATE, as_of=NOW - DAY)),
+    "states as of a batch": _table(Request(TableKind.STATE, batch_id="b")),
+    "states as structs": _table(Request(TableKind.STATE, StreamQuery("Diary"), app=diary.app)),
+    "versions as structs": _table(Request(TableKind.VERSIONS, StreamQuery("Diary"), app=diary.app)),
+    "versions since a time": _table(Request(TableKind.VERSIONS, StreamQuery(since=NOW - DAY))),
+    "change feed": _table(Request(TableKind.VERSIONS, change_feed=True, change_start="b")),
+    "some columns": _table(Request(TableKind.VERSIONS, StreamQuery(columns=("batch", "message_id")))),
 }
 
 
@@ -146,7 +146,7 @@ READERS_OF_ENTITIES: dict[str, Read] = {
     "stats": count_rows,
     "letters": lambda table: _all(find_letters(table, Selection())),
     "discard": lambda table: discard(table, Selection(), PATIENCE),
-    "forget": lambda table: look(Tables(table, table, table), "Diary", "d-1"),
+    "forget": lambda table: find_trace(Tables(table, table, table), "Diary", "d-1"),
     **{name: READERS[name] for name in ("check", "repair", "table of letters")},
 }
 

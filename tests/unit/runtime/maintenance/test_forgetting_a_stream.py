@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
-from runtime.algorithms.state_based.truncation import PolicyRules, TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import RetentionRules, TruncationRules, truncate_stream
 from runtime.clock import to_datetime
 from runtime.errors import UsageError
 from runtime.ledger.batch import BatchContext, OpenBatches
-from runtime.maintenance.forget import Tables, forget, look
+from runtime.maintenance.forget import Tables, find_trace, forget
 from runtime.maintenance.policies import Policies, Scope
 from runtime.versions import limits
 from tests.unit.runtime.diary import DIARY, delivery, misbehave, ponder, write
@@ -80,18 +80,18 @@ def test_what_there_is_can_be_looked_at_before(table):
     tables = Tables(table, table, table)
     keys, before = list(of_the_object(table)), rows(table)
 
-    trace = drive(look(tables, "Diary", DIARY))
+    trace = drive(find_trace(tables, "Diary", DIARY))
 
     assert trace is not None
     assert (trace.key, trace.versions, trace.messages, trace.algorithm) == (KEY, 130, 0, None)
     index, runs = (sum(key.startswith(kind) for key in keys) for kind in ("SS-IDX", "SS-SE"))
     assert trace.rows == {"index": index, "letters": 1, "runs": runs}
     assert trace.forgotten_at is None
-    assert drive(look(tables, "Diary", "nobody")) is None
+    assert drive(find_trace(tables, "Diary", "nobody")) is None
     assert not drive(forget(tables, "Diary", "nobody", NOW, restart=False, retries=PATIENCE))
     assert rows(table) == before
     erase(table)
-    after = drive(look(tables, "Diary", DIARY))
+    after = drive(find_trace(tables, "Diary", DIARY))
     assert after is not None
     assert (after.versions, after.rows, after.forgotten_at) == (0, {}, NOW)
 
@@ -226,7 +226,7 @@ def test_an_object_under_a_hold_is_not_forgotten(table):
 
     with pytest.raises(UsageError, match="is held by a policy"):
         erase(table)
-    trace = drive(look(Tables(table, table, table), "Diary", DIARY))
+    trace = drive(find_trace(Tables(table, table, table), "Diary", DIARY))
     assert trace is not None
     assert trace.held
     assert of_the_object(table) == before
@@ -239,7 +239,7 @@ def test_an_object_under_a_hold_is_not_forgotten(table):
 def test_its_own_rules_go_with_it_and_those_of_others_stay(table):
     policies = Policies(table, ToldClock())
     for scope in (Scope("Diary", DIARY), Scope("Diary", "d-2"), Scope("Diary")):
-        drive(policies.set_rules(scope, PolicyRules(keep_last=1)))
+        drive(policies.set_rules(scope, RetentionRules(keep_last=1)))
 
     erase(table)
 

@@ -12,7 +12,7 @@ from eventstore import InterceptedTable, drive
 from runtime import Envelope
 from runtime.algorithms.outbox.stores import TokenStore, issue
 from runtime.clock import to_datetime
-from runtime.maintenance.forget import Tables, Trace, forget, look
+from runtime.maintenance.forget import Tables, Trace, find_trace, forget
 from tests.unit.runtime.algorithms.batches import Batch
 from tests.unit.runtime.algorithms.game import new_world
 from tests.unit.runtime.algorithms.world import WITH_OUTBOX, At, CrashError, World
@@ -100,7 +100,7 @@ def test_only_a_tombstone_is_left(algorithm, restart):
 
 
 def looked(world: World) -> Trace:
-    trace = drive(look(Tables(world.states, world.other, world.other), "ShootingRange", str(GAME)))
+    trace = drive(find_trace(Tables(world.states, world.other, world.other), "ShootingRange", str(GAME)))
     assert trace is not None
     return trace
 

@@ -17,7 +17,7 @@ import pytest
 from eventstore import InterceptedTable, Table, drive
 from runtime import Envelope, Outcome, Processor
 from runtime.algorithms.choice import AlgorithmName, Dependencies, make_batch_algorithms
-from runtime.algorithms.state_based.truncation import PolicyRules, TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import RetentionRules, TruncationRules, truncate_stream
 from runtime.ledger.batch import BatchContext, OpenBatches
 from runtime.maintenance.forget import Tables, forget
 from runtime.maintenance.policies import Policies, Scope
@@ -306,7 +306,7 @@ def keep_elsewhere(table: Table) -> None:
     claim = drive(publications.claim(publication, 0, found, "ada", timedelta(minutes=1)))
     assert claim is not None
     drive(claim.note(1, [letter]))
-    drive(Policies(table, lambda: NOW).set_rules(Scope("Boxes", "b"), PolicyRules(older_than=DAY)))
+    drive(Policies(table, lambda: NOW).set_rules(Scope("Boxes", "b"), RetentionRules(older_than=DAY)))
 
 
 def elsewhere(table: Table) -> tuple[int, bool]:

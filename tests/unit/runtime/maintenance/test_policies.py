@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventstore import InterceptedTable, drive
-from runtime.algorithms.state_based.truncation import PolicyRules
+from runtime.algorithms.state_based.truncation import RetentionRules
 from runtime.errors import UsageError
 from runtime.maintenance.policies import PARTITION, Decision, Policies, PolicyReader, Scope
 from tests.unit.runtime.patience import PATIENCE
@@ -15,7 +15,7 @@ from tests.unit.runtime.tables import disturbed, memory_table, rows
 from tests.unit.runtime.worker import DAY, NOW, ToldClock
 
 TABLE, GAMES, ONE = Scope(), Scope("Game"), Scope("Game", "7")
-MONTH, WEEK = PolicyRules(older_than=30 * DAY), PolicyRules(older_than=7 * DAY, keep_last=3)
+MONTH, WEEK = RetentionRules(older_than=30 * DAY), RetentionRules(older_than=7 * DAY, keep_last=3)
 
 scopes = st.builds(
     Scope,
@@ -41,7 +41,7 @@ def decide(table, *keys: str) -> list[Decision]:
     return drive(PolicyReader(table).decide(list(keys)))
 
 
-def deciding(table, key: str) -> tuple[PolicyRules | None, bool]:
+def deciding(table, key: str) -> tuple[RetentionRules | None, bool]:
     (decision,) = decide(table, key)
     return (decision.rules.rules if decision.rules else None), decision.is_held
 
@@ -56,7 +56,7 @@ def test_the_most_specific_rules_count(table, policies):
     assert deciding(table, "Game-7") == (WEEK, False)
     assert deciding(table, "Other-7") == (MONTH, False)
 
-    own = PolicyRules(keep_last=1, redelivery_window=DAY, allow_undated=True)
+    own = RetentionRules(keep_last=1, redelivery_window=DAY, allow_undated=True)
     drive(policies.set_rules(ONE, own))
     assert deciding(table, "Game-7") == (own, False)
     assert deciding(table, "Game-70") == (WEEK, False)
@@ -91,7 +91,7 @@ def test_rules_replace_others_and_are_removed_apart_from_a_hold_and_the_row_with
     assert rows(table) == {}
 
 
-@pytest.mark.parametrize("rules", [PolicyRules(), PolicyRules(older_than=DAY - 1)])
+@pytest.mark.parametrize("rules", [RetentionRules(), RetentionRules(older_than=DAY - 1)])
 def test_rules_that_make_no_sense_are_refused(table, policies, rules):
     with pytest.raises(UsageError):
         drive(policies.set_rules(TABLE, rules))
@@ -110,11 +110,11 @@ def test_whether_there_are_rules_is_asked_of_rules_alone(table, policies):
 def test_many_streams_are_decided_as_each_alone_and_as_the_rows_say(made, streams):
     table = memory_table()
     policies = Policies(table, ToldClock(), PATIENCE)
-    rules: dict[Scope, PolicyRules] = {}
+    rules: dict[Scope, RetentionRules] = {}
     held: set[Scope] = set()
     for scope, verb, days in made:
         if verb == "set_rules":
-            rules[scope] = PolicyRules(older_than=days * DAY)
+            rules[scope] = RetentionRules(older_than=days * DAY)
             drive(policies.set_rules(scope, rules[scope]))
         else:
             drive(getattr(policies, verb)(scope))

@@ -16,7 +16,7 @@ from eventstore import Table, connect
 from runtime.ledger.ledger import BatchRecord
 from runtime.publishing import runner
 from runtime.publishing.publisher import PublishOptions, Target, TargetOptions
-from runtime.publishing.runner import Published
+from runtime.publishing.runner import PublishResult
 from runtime.publishing.targets.choice import open_target
 from tests.publishing.servers import HttpReceiver, http_receiver
 from tests.support.done_batches import TABLE, Rows, games, make_batch
@@ -33,13 +33,13 @@ class DoneBatch:
 
     def publish(
         self, url: str | Target, options: PublishOptions | None = None, **of_target: Any
-    ) -> Published:
+    ) -> PublishResult:
         """Publish the batch as the command does."""
         return asyncio.run(self.published(url, options, **of_target))
 
     def redriven(
         self, url: str | Target, options: PublishOptions | None = None, **of_target: Any
-    ) -> Published:
+    ) -> PublishResult:
         """Send again what was refused."""
         return asyncio.run(self.published(url, options, work=runner.redrive, **of_target))
 
@@ -52,9 +52,9 @@ class DoneBatch:
         self,
         url: str | Target,
         options: PublishOptions | None = None,
-        work: Callable[..., Awaitable[Published]] = runner.publish,
+        work: Callable[..., Awaitable[PublishResult]] = runner.publish,
         **of_target: Any,
-    ) -> Published:
+    ) -> PublishResult:
         target = self.target(url, **of_target) if isinstance(url, str) else url
         async with connect(self.store) as store:
             table = await store.table(TABLE)

@@ -10,7 +10,7 @@ from eventstore import Table, drive
 from runtime.clock import Clock, system_clock
 from runtime.errors import LeaseLostError
 from runtime.ledger.ledger import BatchRecord, Ledger
-from runtime.maintenance.forget import Tables, forget, look
+from runtime.maintenance.forget import Tables, find_trace, forget
 from runtime.publishing.publisher import Record, Result
 from runtime.publishing.records import (
     PARTITION,
@@ -86,7 +86,7 @@ def test_an_object_that_is_forgotten_leaves_no_dead_letter_and_others_keep_their
     drive(claim.note(1, LETTERS))
     tables = Tables(table, table, table)
 
-    trace = drive(look(tables, "Diary", DIARY))
+    trace = drive(find_trace(tables, "Diary", DIARY))
     assert trace is not None
     assert trace.rows["records of publications"] == 1
     drive(forget(tables, "Diary", DIARY, NOW, restart=False, retries=PATIENCE))

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from eventstore import InterceptedTable, KeyRange, Table, drive
-from runtime.tables.reader import Kind, Request
-from runtime.tables.streams import ALL, Wanted
+from runtime.tables.reader import Request, TableKind
+from runtime.tables.streams import ALL, StreamQuery
 from runtime.versions import limits
 from tests.unit.runtime.diary import misbehave, write
 from tests.unit.runtime.table_reading.random_worlds import small_limits
@@ -51,29 +51,29 @@ def read(table: Table, request: Request, keys: KeyRange = ALL) -> tuple[int, dic
 
 
 @pytest.mark.parametrize(
-    ("kind", "wanted", "rows", "requests"),
+    ("kind", "query", "rows", "requests"),
     [
-        ("state", Wanted(), STREAMS + 1, {"scan": 1, "query": 2}),
-        ("state", Wanted(columns=("handler", "version")), STREAMS + 1, {"scan": 1}),
-        ("state", Wanted("Diary", "d-3"), 1, {"get": 1}),
-        ("state", Wanted("Nobody"), 0, {"scan": 1, "get": 1}),
-        ("versions", Wanted(), STREAMS + 31, {"scan": 1}),
-        ("versions", Wanted("Diary", "d-3"), 1, {"query": 1}),
-        ("versions", Wanted("Diary", "d-7"), 15, {"query": 1}),
-        ("versions", Wanted("Nobody"), 0, {"scan": 1, "get": 1}),
-        ("versions", Wanted("Diary", since=NOW + 15 * DAY), 2, {"scan": 1}),
-        ("versions", Wanted("Diary", since=NOW + 5 * DAY), 12, {"scan": 1, "query": 1}),
-        ("versions", Wanted(since=NOW + 17 * DAY), 0, {"scan": 1}),
-        ("letters", Wanted("Diary", "d-7"), 1, {"get": 2, "query": 1}),
-        ("batches", Wanted(), 0, {"query": 1}),
+        ("state", StreamQuery(), STREAMS + 1, {"scan": 1, "query": 2}),
+        ("state", StreamQuery(columns=("handler", "version")), STREAMS + 1, {"scan": 1}),
+        ("state", StreamQuery("Diary", "d-3"), 1, {"get": 1}),
+        ("state", StreamQuery("Nobody"), 0, {"scan": 1, "get": 1}),
+        ("versions", StreamQuery(), STREAMS + 31, {"scan": 1}),
+        ("versions", StreamQuery("Diary", "d-3"), 1, {"query": 1}),
+        ("versions", StreamQuery("Diary", "d-7"), 15, {"query": 1}),
+        ("versions", StreamQuery("Nobody"), 0, {"scan": 1, "get": 1}),
+        ("versions", StreamQuery("Diary", since=NOW + 15 * DAY), 2, {"scan": 1}),
+        ("versions", StreamQuery("Diary", since=NOW + 5 * DAY), 12, {"scan": 1, "query": 1}),
+        ("versions", StreamQuery(since=NOW + 17 * DAY), 0, {"scan": 1}),
+        ("letters", StreamQuery("Diary", "d-7"), 1, {"get": 2, "query": 1}),
+        ("batches", StreamQuery(), 0, {"query": 1}),
     ],
 )
-def test_each_request_is_counted(diaries, kind, wanted, rows, requests):
-    assert read(diaries, Request(Kind(kind), wanted)) == (rows, requests)
+def test_each_request_is_counted(diaries, kind, query, rows, requests):
+    assert read(diaries, Request(TableKind(kind), query)) == (rows, requests)
 
 
 def test_states_as_of_a_time_that_tails_do_not_tell_take_a_request_for_each_such_stream(diaries):
-    rows, requests = read(diaries, Request(Kind.STATE, as_of=NOW + 2 * DAY))
+    rows, requests = read(diaries, Request(TableKind.STATE, as_of=NOW + 2 * DAY))
 
     assert rows == STREAMS + 1
     assert requests["scan"] == 1
@@ -88,7 +88,7 @@ def test_many_streams_are_read_with_what_stands_between_them(table):
                 worker = Worker(table, clock=clock, business_id=f"d-{number:02}")
                 worker.process(write(f"line {line}", diary=f"d-{number:02}"))
 
-    rows, requests = read(table, Request(Kind.STATE, as_of=NOW + DAY))
+    rows, requests = read(table, Request(TableKind.STATE, as_of=NOW + DAY))
 
     assert (rows, requests) == (20, {"scan": 2})
 
@@ -96,7 +96,7 @@ def test_many_streams_are_read_with_what_stands_between_them(table):
 def test_a_range_of_keys_is_read_alone(diaries):
     keys = KeyRange("", "Diary-d-1", "Diary-d-2")
 
-    assert read(diaries, Request(Kind.VERSIONS), keys) == (11, {"scan": 1})
+    assert read(diaries, Request(TableKind.VERSIONS), keys) == (11, {"scan": 1})
 
 
 def test_only_the_properties_of_the_columns_are_asked_for(diaries):
@@ -108,8 +108,8 @@ def test_only_the_properties_of_the_columns_are_asked_for(diaries):
             return await super().query(*args, select=select, **options)
 
     async def read_all() -> None:
-        wanted = Wanted("Diary", "d-7", columns=("batch", "version"))
-        async for _ in Request(Kind.VERSIONS, wanted).batches(Noting(diaries)):
+        query = StreamQuery("Diary", "d-7", columns=("batch", "version"))
+        async for _ in Request(TableKind.VERSIONS, query).batches(Noting(diaries)):
             pass
 
     drive(read_all())
@@ -124,7 +124,7 @@ def test_a_batch_is_bounded_by_the_bytes_of_its_states(table):
     worker.process(write(big, "big"), *[write(str(number)) for number in range(200)])
 
     async def sizes() -> list[int]:
-        return [batch.nbytes async for batch in Request(Kind.VERSIONS).batches(table)]
+        return [batch.nbytes async for batch in Request(TableKind.VERSIONS).batches(table)]
 
     found = drive(sizes())
 

@@ -21,7 +21,7 @@ from eventstore import connect, drive
 from runtime.cli import main
 from runtime.clock import to_datetime, to_microseconds
 from runtime.tables import read_batches, read_letters, read_state, read_versions
-from runtime.tables.reader import Kind, Request, read, scan
+from runtime.tables.reader import Request, TableKind, read, scan
 from runtime.tables.sql import TableDataset
 from tests.support.names import new_name
 from tests.unit.runtime.table_reading.random_worlds import DIARIES, World, steps
@@ -164,8 +164,8 @@ def test_a_stream_that_was_cut_says_from_when_it_is_known(new_store):
 
 # Some columns of some rows are those that the whole of it has.
 
-TIMES = {Kind.STATE: "now", Kind.VERSIONS: "now", Kind.LETTERS: "refused_at"}
-STREAMS = {Kind.STATE: "business_id", Kind.VERSIONS: "business_id", Kind.LETTERS: "stream"}
+TIMES = {TableKind.STATE: "now", TableKind.VERSIONS: "now", TableKind.LETTERS: "refused_at"}
+STREAMS = {TableKind.STATE: "business_id", TableKind.VERSIONS: "business_id", TableKind.LETTERS: "stream"}
 
 
 def _scanned(store: str, request: Request, names: Sequence[str]) -> Any:
@@ -182,7 +182,7 @@ def test_some_columns_of_some_rows_are_those_of_the_whole_table(happened, data):
     store = new_memory_store()
     world = world_in(store, happened)
 
-    for kind in Kind:
+    for kind in TableKind:
         request = Request(kind)
         whole = read(store, TABLE, request)
         columns = data.draw(
@@ -202,9 +202,9 @@ def test_some_columns_of_some_rows_are_those_of_the_whole_table(happened, data):
 
 
 @st.composite
-def conditions(draw: st.DrawFn, kind: Kind, world: World) -> pc.Expression | None:
+def conditions(draw: st.DrawFn, kind: TableKind, world: World) -> pc.Expression | None:
     """Return a condition on the stream, the time or both; one that narrows what is read, and one that does not."""
-    if kind is Kind.BATCHES:
+    if kind is TableKind.BATCHES:
         return draw(st.sampled_from([None, pc.field("batch") == "batch-0"]))
     moments = [snapshot.moment for snapshot in world.snapshots]
     compare, moment = draw(st.sampled_from([ge, gt, le, lt])), draw(st.sampled_from(moments))

@@ -18,7 +18,7 @@ from runtime import Processor, TableSettings, UsageError
 from runtime.errors import StoredDataError
 from runtime.ledger.batch import BatchContext
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.settings import Claim, Owner
+from runtime.ledger.settings import TableDemands, TableOwner
 from runtime.messages.envelope import id_text
 from runtime.tables import read_batches, read_letters, read_state, read_versions
 from runtime.tables.columns import ModelColumns, id_texts
@@ -292,7 +292,8 @@ def test_what_is_asked_for_wrongly_is_refused(games, read, sentence):
 def test_a_handler_that_a_table_has_not_is_named_and_one_that_it_has_may_have_nothing(read):
     url = f"memory:{new_name()}"
     table = drive(connect(url).table("own"))
-    drive(Ledger(table, ToldClock()).begin("first", "log", "out", claim=Claim(Owner.of(diary.app))))
+    demands = TableDemands(TableOwner.of(diary.app))
+    drive(Ledger(table, ToldClock()).begin("first", "log", "out", demands=demands))
 
     assert read(url, "own", handler="Diary").num_rows == 0
     assert read(url, "own", handler="Diary", business_id="x").num_rows == 0
@@ -343,7 +344,8 @@ def test_a_store_on_the_network_gives_the_same(azurite_url):
 
 def test_outputs_of_a_table_with_a_secret_are_what_replay_with_it_gives(diaries):
     table = drive(connect(diaries).table("keyed"))
-    drive(Ledger(table, ToldClock()).begin("b", "log", "out", claim=Claim(Owner.of(diary.app), "keyed")))
+    demands = TableDemands(TableOwner.of(diary.app), "keyed")
+    drive(Ledger(table, ToldClock()).begin("b", "log", "out", demands=demands))
     keyed = diary.app.keyed(drive(TableSettings.of(table)).draw_key)
     (outcome,) = Worker(table, keyed).process(write("a"))
 

@@ -10,8 +10,8 @@ from eventstore import InterceptedTable, Operation, Page, Table, drive
 from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
 from runtime.errors import StoredDataError
 from runtime.ledger.batch import OpenBatches
-from runtime.tables.reader import Kind, Request
-from runtime.tables.streams import Wanted
+from runtime.tables.reader import Request, TableKind
+from runtime.tables.streams import StreamQuery
 from tests.unit.runtime.diary import DIARY, write
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.table_reading.random_worlds import small_limits
@@ -48,7 +48,7 @@ def table() -> Table:
 
 def numbers(table: Table) -> list[int]:
     async def read() -> list[int]:
-        request = Request(Kind.VERSIONS, Wanted(columns=("version", "after")))
+        request = Request(TableKind.VERSIONS, StreamQuery(columns=("version", "after")))
         found = [batch async for batch in request.batches(table)]
         return [number for batch in found for number in batch["version"].to_pylist()]
 

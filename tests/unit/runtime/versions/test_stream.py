@@ -10,7 +10,7 @@ from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Reason
 from runtime.versions import dead_letters as letters
 from runtime.versions import limits
-from runtime.versions.dead_letters import NO_LETTERS, Kind, Letter, read_letters
+from runtime.versions.dead_letters import NO_LETTERS, Letter, LetterState, read_letters
 from runtime.versions.readable import ABSENT, Change, changes, decode
 from runtime.versions.stream import stream_keys, summaries, versions
 from tests.unit.runtime.diary import ponder, write
@@ -147,9 +147,8 @@ KEY = "Diary-d-1"
 def letter(number: int, size: int) -> Letter:
     body = "".join(chr(33 + (number * 7919 + at * at) % 90) for at in range(size))
     envelope = Envelope(f"m-{number}", "Write", body)
-    return Letter(
-        number, Kind.WAITING, f"m-{number}", b"c", None, envelope, Reason.HANDLER_ERROR, "", 0, None, None, 0
-    )
+    key, reason = f"m-{number}", Reason.HANDLER_ERROR
+    return Letter(number, LetterState.WAITING, key, b"c", None, envelope, reason, "", 0, None, None, 0)
 
 
 row_changes = st.lists(

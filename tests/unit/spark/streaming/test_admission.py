@@ -9,7 +9,7 @@ from runtime.batch_options import BatchOptions, TablePlace
 from runtime.errors import BatchRefusedError, UsageError
 from runtime.ledger.ledger import BatchStatus
 from runtime.spark.batch import Rounds
-from runtime.spark.streaming.query import Admission, Owner, Planned
+from runtime.spark.streaming.query import Admission, CheckpointOwner, Planned
 from runtime.spark.worker.connection import Connection
 from samples.shooting_range import app
 from tests.support.checkpoints import TIME, WrittenCheckpoint
@@ -119,10 +119,10 @@ def test_a_form_that_is_not_known_is_refused(written):
 def test_a_checkpoint_says_whose_it_is(written):
     assert written.read.owner() is None
 
-    written.read.claim(Owner("shots", "sqlite:///store.db", "games"))
-    written.read.claim(Owner("shots", "sqlite:///moved.db", "games"))
+    written.read.claim(CheckpointOwner("shots", "sqlite:///store.db", "games"))
+    written.read.claim(CheckpointOwner("shots", "sqlite:///moved.db", "games"))
 
-    assert written.read.owner() == Owner("shots", "sqlite:///moved.db", "games")
+    assert written.read.owner() == CheckpointOwner("shots", "sqlite:///moved.db", "games")
     assert not list(written.folder.glob("_claimed*"))
 
 

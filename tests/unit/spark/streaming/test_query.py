@@ -14,8 +14,8 @@ from runtime.publishing.publisher import TargetOptions
 from runtime.publishing.targets.sql import SqliteTarget
 from runtime.spark import redrive, run_batch, run_stream, verify
 from runtime.spark.publishing import PublishTo
-from runtime.spark.streaming.query import EpochPlaces, Owner, Stream
-from runtime.spark.worker.outcomes import PartFile
+from runtime.spark.streaming.query import CheckpointOwner, EpochPlaces, Stream
+from runtime.spark.worker.outcomes import OutcomeFileWriter
 from samples.shooting_range import app
 from tests.support.checkpoints import WrittenCheckpoint
 from tests.support.outcome_rows import batch, outcome, output
@@ -38,7 +38,7 @@ def publish(places, epoch, rounds=2):
         folder = open_folder(f"{places.working}/batch_id={places.query}-{epoch}/round={number}")
         folder.create()
         for _ in range(2):
-            file = PartFile(folder, ())
+            file = OutcomeFileWriter(folder, ())
             file.add(batch([outcome(outputs=[output()]) | {"version": epoch}]))
             file.close()
         folder.touch("_batch-token-0")
@@ -241,7 +241,7 @@ def test_what_is_no_stream_or_cannot_be_one(tmp_path):
             start()
 
 
-US = Owner("shots", "sqlite:///store.db", "games")
+US = CheckpointOwner("shots", "sqlite:///store.db", "games")
 
 
 @pytest.mark.parametrize(

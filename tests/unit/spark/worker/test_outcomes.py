@@ -15,7 +15,7 @@ from pyarrow import parquet
 from runtime.errors import BatchFailedError
 from runtime.messages.outcome import Status
 from runtime.spark.worker import outcomes as parts
-from runtime.spark.worker.outcomes import ARROW_OUTCOME, Part, PartJob, totals
+from runtime.spark.worker.outcomes import ARROW_OUTCOME, OutcomeFile, PartJob, totals
 from tests.support.outcome_rows import batch, outcome, output, wide_batch
 
 TYPES = ("Heard", "Seen")
@@ -28,9 +28,9 @@ outcomes = st.builds(
 )
 
 
-def write(folder: Path, batches: list[pa.RecordBatch]) -> list[Part]:
+def write(folder: Path, batches: list[pa.RecordBatch]) -> list[OutcomeFile]:
     rows = [row for given in PartJob(iter, str(folder), TYPES).run(batches) for row in given.to_pylist()]
-    return [Part(**{**row, "statuses": dict(row["statuses"])}) for row in rows]
+    return [OutcomeFile(**{**row, "statuses": dict(row["statuses"])}) for row in rows]
 
 
 @given(st.lists(st.lists(outcomes, max_size=5), max_size=5))

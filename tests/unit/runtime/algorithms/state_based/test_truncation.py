@@ -12,7 +12,7 @@ from runtime.algorithms.state_based.truncation import HeldBy, Truncated, Truncat
 from runtime.errors import UsageError
 from runtime.ledger.batch import BatchContext, OpenBatches
 from runtime.versions import limits
-from runtime.versions.dead_letters import Kind
+from runtime.versions.dead_letters import LetterState
 from runtime.versions.stream import summaries
 from tests.unit.runtime.diary import SKY, delivery, misbehave, ponder, write
 from tests.unit.runtime.indexes import check_index, index_of
@@ -456,6 +456,6 @@ def test_letters_can_be_given_up_by_their_age_and_their_message_stays_refused(mo
     assert found == planned
     assert (found.letters, found.versions, found.held) == (1, 9, None)
     (letter,) = letters(table)
-    assert (letter.kind, letter.envelope) == (Kind.GIVEN_UP, None)
+    assert (letter.state, letter.envelope) == (LetterState.GIVEN_UP, None)
     assert made_by(table) == ["line 10"]
     assert at(31, misbehave("fail under a dark sky", "bad"), table=table) == ["handler_error"]

@@ -1,4 +1,4 @@
-"""Epochs: a consumer says late and in bulk that the outputs of single messages are published, and never too early."""
+"""Consumer batches: outputs of single messages are noted as published late and in bulk, and never too early."""
 
 import asyncio
 from datetime import timedelta
@@ -58,7 +58,7 @@ def message(line: str) -> Envelope:
 
 
 def statuses(table: Table) -> list[BatchStatus]:
-    """Return how far the epochs of a table are, in the order in which they began."""
+    """Return how far the batches of a table are, in the order in which they began."""
     found = drive(Ledger(table, ToldClock()).batches(limit=99))
     assert {record.input for record in found} <= {INPUT}
     return [record.status for record in sorted(found, key=lambda record: record.number or 0)]
@@ -75,7 +75,7 @@ def truncate(table: Table, **rules: Any) -> Truncated:
 STARTED, PUBLISHED = BatchStatus.STARTED, BatchStatus.PUBLISHED
 
 
-def test_an_epoch_ends_with_the_first_message_after_its_time_or_when_the_consumer_stops(table):
+def test_a_batch_ends_with_the_first_message_after_its_time_or_when_the_consumer_stops(table):
     consumer = Consumer(table)
 
     consumer.handle("a", "b")
@@ -92,7 +92,7 @@ def test_an_epoch_ends_with_the_first_message_after_its_time_or_when_the_consume
     assert truncate(table).held is None
 
 
-def test_a_consumer_that_died_leaves_its_epoch_open_until_it_is_abandoned(table):
+def test_a_consumer_that_died_leaves_its_batch_open_until_it_is_abandoned(table):
     # Given a consumer that died before it published, and another one that goes on
     Consumer(table).fail("lost")
     other = Consumer(table)
@@ -111,7 +111,7 @@ def test_a_consumer_that_died_leaves_its_epoch_open_until_it_is_abandoned(table)
     assert truncate(table).versions == 3
 
 
-def test_a_message_that_failed_holds_its_epoch_until_the_consumer_has_handled_it(table):
+def test_a_message_that_failed_holds_its_batch_until_the_consumer_has_handled_it(table):
     consumer = Consumer(table)
     consumer.fail("a")
     consumer.handle("b", "c", "d")
@@ -124,8 +124,8 @@ def test_a_message_that_failed_holds_its_epoch_until_the_consumer_has_handled_it
     assert set(statuses(table)) == {PUBLISHED}
 
 
-def test_an_epoch_does_not_end_while_a_message_of_it_is_being_handled(table):
-    # Given a message whose publishing waits, and others after the time of its epoch
+def test_a_batch_does_not_end_while_a_message_of_it_is_being_handled(table):
+    # Given a message whose publishing waits, and others after the time of its batch
     consumer = Consumer(table)
 
     async def overtaken() -> None:
@@ -153,7 +153,7 @@ def test_an_epoch_does_not_end_while_a_message_of_it_is_being_handled(table):
 
 
 def test_a_ledger_that_does_not_answer_costs_no_message(table):
-    # Given that the first epoch cannot be ended when its time is over
+    # Given that the first batch cannot be ended when its time is over
     broken: list[bool] = []
 
     def fail(name: str, partition_key: str, *_: object) -> None:
@@ -162,7 +162,7 @@ def test_a_ledger_that_does_not_answer_costs_no_message(table):
 
     consumer = Consumer(InterceptedTable(table, before=fail))
     consumer.handle("a")
-    broken[:] = [True, False]  # the second epoch begins, and the first does not end
+    broken[:] = [True, False]  # the second batch begins, and the first does not end
     consumer.clock.now += 120_000_000
     consumer.handle("b")
     assert statuses(table) == [STARTED, STARTED]
@@ -171,7 +171,7 @@ def test_a_ledger_that_does_not_answer_costs_no_message(table):
     assert statuses(table) == [PUBLISHED, PUBLISHED]
 
 
-def test_it_costs_requests_for_each_epoch_and_none_for_a_message():
+def test_it_costs_requests_for_each_batch_and_none_for_a_message():
     table = InterceptedTable(memory_table())
     consumer = Consumer(table)
     costs = []
@@ -190,7 +190,7 @@ def test_other_algorithms_acknowledge_nothing():
         Processor(diary.app, memory_table(), print, algorithm="outbox", acknowledge_every=MINUTE)  # type: ignore[arg-type]
 
 
-def test_without_epochs_nothing_is_in_the_ledger(table):
+def test_without_batches_nothing_is_in_the_ledger(table):
     processor = Processor(diary.app, table, Consumer(table).publish)
     drive(processor.process(message("a")))
 
