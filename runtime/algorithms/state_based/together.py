@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from eventstore import EventStoreError, Operation, Row, Table
 from eventstore.header import HEADER, header_row, is_tombstone, versions_of
 from eventstore.port import CommitsTogether, ReadsTogether, Transaction
+from handlers import Published
 from runtime.algorithms.state_based.algorithm import StateBased
 from runtime.algorithms.state_based.decide import FUTURE_TOLERANCE, Invoker
 from runtime.algorithms.state_based.transaction import Newest
@@ -49,7 +50,7 @@ class _Stored(NamedTuple):
     stream: int
     first: int
     nows: Sequence[int]
-    published: Sequence[Sequence]
+    published: Sequence[Sequence[Published]]
 
 
 @dataclass(eq=False, repr=False)
@@ -62,10 +63,10 @@ class StreamsTogether:
     @classmethod
     def of(cls, algorithm: object, table: Table) -> StreamsTogether | None:
         """Return this for an algorithm, None when it does not process its streams together."""
-        is_fit = isinstance(algorithm, StateBased) and isinstance(table, Together)
-        if not is_fit or algorithm.documents is not None or algorithm.batch.is_redrive:
+        if not (isinstance(algorithm, StateBased) and isinstance(table, Together)):
             return None
-        return cls(algorithm, table)
+        is_plain = algorithm.documents is None and not algorithm.batch.is_redrive
+        return cls(algorithm, table) if is_plain else None
 
     async def process(
         self, business_ids: Sequence[str], ends: Sequence[int], deliveries: Deliveries

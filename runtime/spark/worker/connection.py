@@ -28,7 +28,7 @@ from eventstore import (
     connect,
     drive,
 )
-from eventstore.port import CommitsTogether, MayBeReplaced, Transaction, TransactionResult
+from eventstore.port import CommitsTogether, MayBeReplaced, ReadsTogether, Transaction, TransactionResult
 from runtime.batch_options import TablePlace, Wrap
 from runtime.errors import UsageError
 from runtime.spark.session import master_of, may_be_local
@@ -214,7 +214,9 @@ class GroupCommit:
 
     def around(self, table: Table) -> Table:
         """Return a table whose transactions wait for a commit, if they are of coroutines that run here."""
-        return _CollectedTable(table, table, self) if isinstance(table, CommitsTogether) else table
+        if isinstance(table, CommitsTogether) and isinstance(table, ReadsTogether):
+            return _CollectedTable(table, table, table, self)
+        return table
 
     def run_all(self, work: Iterable[Work[T] | Wait], most: int) -> Iterator[T]:
         """Run coroutines as `Connection.run_all` does, at most `most` at once."""
@@ -299,9 +301,12 @@ def _commit(waiting: Sequence[Pending]) -> list[TransactionResult]:
 
 
 class _CollectedTable(InterceptedTable):
-    def __init__(self, table: Table, commits: CommitsTogether, group: GroupCommit) -> None:
+    def __init__(
+        self, table: Table, commits: CommitsTogether, reads: ReadsTogether, group: GroupCommit
+    ) -> None:
         super().__init__(table)
         self._commits = commits
+        self._reads = reads
         self._group = group
 
     async def transact_each(self, transactions: Sequence[Transaction]) -> list[TransactionResult]:
@@ -310,7 +315,7 @@ class _CollectedTable(InterceptedTable):
     async def query_each(
         self, partition_keys: Sequence[str], first: str, last: str
     ) -> list[tuple[Row, ...] | None]:
-        return await self._commits.query_each(partition_keys, first, last)
+        return await self._reads.query_each(partition_keys, first, last)
 
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
         if self._group.is_collecting:

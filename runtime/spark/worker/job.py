@@ -44,7 +44,8 @@ MAX_TEXT_BYTES = 32 * 2**20
 MAX_BUFFERED_BYTES = 128 * 2**20  # the bytes of all groups in process; a larger group is processed alone
 LARGE_BYTES = 2**20  # a larger group does not wait for a common commit
 SMALL_DELIVERIES = 64  # streams with fewer in a batch are processed together
-MAX_CHUNK_DELIVERIES = 512
+MAX_CHUNK_DELIVERIES = 2048
+MAX_CHUNK_BYTES = 8 * 2**20
 DELIVERY_BYTES = 2048  # memory of a delivery without its text, until its outcome is written; measured
 HARD_LIMIT = 2  # a group may exceed its limits by this factor to keep copies of a message together
 
@@ -105,13 +106,13 @@ class Chunk:
     size: int
 
 
-class _Cut(NamedTuple):
-    """Rows of a batch that are a whole stream."""
+class _Stretch(NamedTuple):
+    """Rows of a batch that belong to one stream."""
 
     first: int
     end: int
-    handler: str
-    business_id: str
+    handler: str | None
+    business_id: str | None
 
 
 def groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Group]:
@@ -119,33 +120,21 @@ def groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Group]:
     return (each for each in cut(batches, 0) if isinstance(each, Group))
 
 
-def cut(batches: Iterable[pa.RecordBatch], most: int = SMALL_DELIVERIES) -> Iterator[Group | Chunk]:
+def cut(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[Group | Chunk]:
     """Cut the sorted rows of a partition into groups, and chunks of streams that have up to `most` deliveries."""
     group: Group | None = None
     for batch in batches:
         envelopes, problems, text_before = _deliveries(batch)
-        small: list[_Cut] = []
-        for first, end, handler, business_id in _stretches(batch):
-            if first > 0 and end < len(batch) and end - first <= most and handler and business_id:
-                if group is not None:
-                    yield group
-                    group = None
-                if small and (
-                    small[-1].handler != handler
-                    or end - small[0].first > MAX_CHUNK_DELIVERIES
-                    or text_before[end] - text_before[small[0].first] > LARGE_BYTES
-                ):
-                    yield _chunk(small, envelopes, text_before)
-                    small = []
-                small.append(_Cut(first, end, handler, business_id))
-                continue
-            if small:
-                yield _chunk(small, envelopes, text_before)
-                small = []
+        for streams in _chunks(batch, text_before, most):
+            first, end, handler, business_id = streams[0]
             if group is None or group.handler != handler or group.business_id != business_id:
                 if group is not None:
                     yield group
                 group = Group(handler, business_id)
+            if _is_small(streams[0], batch, most):
+                yield _chunk(streams, envelopes, text_before)
+                group = None
+                continue
             text = text_before[end] - text_before[first]
             if group.has_room(end - first, text):
                 group.add(envelopes[first:end], problems[first:end], text)
@@ -161,11 +150,40 @@ def cut(batches: Iterable[pa.RecordBatch], most: int = SMALL_DELIVERIES) -> Iter
         yield group
 
 
-def _chunk(small: Sequence[_Cut], envelopes: Envelopes, text_before: Sequence[int]) -> Chunk:
-    first, end = small[0].first, small[-1].end
-    size = text_before[end] - text_before[first] + DELIVERY_BYTES * (end - first)
-    ids, ends = [each.business_id for each in small], [each.end - first for each in small]
-    return Chunk(small[0].handler, ids, ends, envelopes[first:end], size)
+def _is_small(stream: _Stretch, batch: pa.RecordBatch, most: int) -> bool:
+    """Return whether a stretch is a whole stream, which is the case between two others, with few deliveries."""
+    first, end, handler, business_id = stream
+    return first > 0 and end < len(batch) and end - first <= most and bool(handler and business_id)
+
+
+def _chunks(batch: pa.RecordBatch, text_before: Sequence[int], most: int) -> Iterator[list[_Stretch]]:
+    """Yield the streams of a batch: those that make a chunk together, and each other one alone."""
+    chunk: list[_Stretch] = []
+    for stream in _stretches(batch):
+        if chunk and not (
+            _is_small(stream, batch, most)
+            and stream.handler == chunk[0].handler
+            and stream.end - chunk[0].first <= MAX_CHUNK_DELIVERIES
+            and _size(chunk[0].first, stream.end, text_before) <= min(MAX_CHUNK_BYTES, MAX_BUFFERED_BYTES)
+        ):
+            yield chunk
+            chunk = []
+        if _is_small(stream, batch, most):
+            chunk.append(stream)
+        else:
+            yield [stream]
+    if chunk:
+        yield chunk
+
+
+def _chunk(streams: Sequence[_Stretch], envelopes: Envelopes, text_before: Sequence[int]) -> Chunk:
+    first, end = streams[0].first, streams[-1].end
+    ids, ends = [str(each.business_id) for each in streams], [each.end - first for each in streams]
+    return Chunk(str(streams[0].handler), ids, ends, envelopes[first:end], _size(first, end, text_before))
+
+
+def _size(first: int, end: int, text_before: Sequence[int]) -> int:
+    return text_before[end] - text_before[first] + DELIVERY_BYTES * (end - first)
 
 
 def _deliveries(batch: pa.RecordBatch) -> tuple[Envelopes, list[str | None], list[int]]:
@@ -194,15 +212,15 @@ def _deliveries(batch: pa.RecordBatch) -> tuple[Envelopes, list[str | None], lis
     return envelopes, _texts(batch.column("problem")), list(accumulate(sizes.to_pylist(), initial=0))
 
 
-def _stretches(batch: pa.RecordBatch) -> Iterator[tuple[int, int, str | None, str | None]]:
-    """Yield for the rows of each stream the first one, the end, handler and business id."""
+def _stretches(batch: pa.RecordBatch) -> Iterator[_Stretch]:
+    """Yield the rows of each stream."""
     if not len(batch):
         return
     handlers, business_ids = batch.column("handler"), batch.column("business_id")
     changes = pc.or_(_differ_from_next(handlers), _differ_from_next(business_ids))
     begins = [0, *(end + 1 for end in pc.indices_nonzero(changes).to_pylist())]
     firsts = (column.take(pa.array(begins)).to_pylist() for column in (handlers, business_ids))
-    yield from zip(begins, [*begins[1:], len(batch)], *firsts, strict=True)
+    yield from map(_Stretch, begins, [*begins[1:], len(batch)], *firsts)
 
 
 def _differ_from_next(column: pa.Array) -> pa.Array:
@@ -236,7 +254,7 @@ def letter_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Group]:
         yield group
 
 
-G = TypeVar("G", Group, Group | Chunk)
+G = TypeVar("G", bound=Group | Chunk)
 
 
 def by_stream(
@@ -361,7 +379,7 @@ class FoldJob:
 
     def fold(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Handle the deliveries of a partition, stream by stream, and yield their outcomes."""
-        return self._fold(cut(batches))
+        return self._fold(cut(batches, SMALL_DELIVERIES))
 
     def redrive(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Handle the letters of a partition, stream by stream, and yield their outcomes."""
@@ -427,7 +445,7 @@ class FoldJob:
         """Return the outcomes of the streams that can be processed together; add the others to those that are left."""
         begins = [0, *chunk.ends[:-1]]
         if streams is None:
-            deliveries, outcomes, numbers = None, Outcomes(Envelopes()), range(len(begins))
+            deliveries, outcomes, numbers = None, Outcomes(Envelopes()), list(range(len(begins)))
         else:
             ids = [
                 each
@@ -440,7 +458,8 @@ class FoldJob:
         for number in numbers:
             part = slice(begins[number], chunk.ends[number])
             group = Group(chunk.handler, chunk.business_ids[number])
-            group.add(chunk.envelopes[part], [None] * (part.stop - part.start), 0)
+            text = chunk.size * (part.stop - part.start) // len(chunk.envelopes)  # about
+            group.add(chunk.envelopes[part], [None] * (part.stop - part.start), text)
             group.deliveries = deliveries and deliveries[part]
             left.append(group)
         return outcomes
