@@ -303,12 +303,15 @@ class Statements:
         self.dictionaries_table = f"{name}_dictionaries"
         self.dictionaries = f"SELECT number, kind, shared, size FROM {dictionaries} ORDER BY number"
         self.add_dictionary = f"INSERT INTO {dictionaries} (number, kind, shared, size) VALUES (?, ?, ?, ?)"
+        self.drop_unused_dictionaries = (
+            f"DELETE FROM {dictionaries} WHERE number NOT IN (SELECT DISTINCT instr(?, substr(small, 2, 1)) - 1 "
+            f"FROM {rows} WHERE substr(small, 1, 1) = ?)"
+        )
         self.make_dictionaries = f"CREATE TABLE IF NOT EXISTS {dictionaries} ({_DICTIONARY_COLUMNS})"
         self.make = (
             "CREATE TABLE IF NOT EXISTS eventstore_barrier (id INTEGER PRIMARY KEY, commits INTEGER NOT NULL)",
             f"CREATE TABLE IF NOT EXISTS {keys} ({_KEY_COLUMNS}, PRIMARY KEY (partition, row)) WITHOUT ROWID",
             f"CREATE TABLE IF NOT EXISTS {rows} ({_ROW_COLUMNS})",
-            self.make_dictionaries,
             f"PRAGMA user_version={FORMAT}",
         )
         self.get = f"{one}, r.large {joined} k.partition = ? AND k.row = ?"
@@ -631,6 +634,7 @@ class SqliteTable(port.Table):
 
     async def scrub(self) -> None:
         """Rewrite the database without free pages, and truncate the write-ahead log."""
+        self._drop_unused_dictionaries()
         with self._file.reading() as connection:
             connection.statement.execute("VACUUM")
             checkpoint = connection.statement.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -639,6 +643,12 @@ class SqliteTable(port.Table):
             raise StoreUnavailableError(
                 f"The write-ahead log of {self._file.path} still holds deleted rows: another process reads the file."
             )
+
+    def _drop_unused_dictionaries(self) -> None:
+        with self._file.writing() as connection:
+            if self.dictionaries(connection, again=True).by_number:
+                connection.execute(self.sql.drop_unused_dictionaries, (bytes(range(256)), MARK))
+                del connection.dictionaries[self.name]
 
     def make(self) -> None:
         """Create the table unless it exists."""

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from eventstore import (
+    ANY_ETAG,
     InvalidKeyError,
     Operation,
     PayloadTooLargeError,
@@ -175,3 +176,53 @@ def test_of_two_on_one_stream_the_second_is_refused(table, run, contents):
     assert first == tuple(row.etag for row in contents("p"))
     assert (type(second), second.index, second.row_key) == (RowChangedError, 1, "head")
     assert [row.properties for row in contents("p")] == [{"V": 1}]
+
+
+@of_this_machine
+def test_several_partitions_are_read_with_one_request(table, run):
+    for key in ("p", "q", "q/1", "r"):
+        run(table.transact(key, insert("a", "b", "c", V=key)))
+
+    found = run(table.query_each(["q/1", "absent", "p", "q"], "b", "c"))
+
+    assert found == [run(table.query(key, "b", "c")).rows for key in ("q/1", "absent", "p", "q")]
+
+
+@of_this_machine
+def test_a_partition_with_too_many_rows_for_a_page_is_not_read_with_others(table, run, monkeypatch):
+    monkeypatch.setattr("eventstore.port.PAGE_SIZE", 2)
+    monkeypatch.setattr("eventstore.backends.memory.PAGE_SIZE", 2)
+    run(table.transact("p", insert("a", "b", "c")))
+    run(table.transact("q", insert("a", "b")))
+
+    few, many = run(table.query_each(["q", "p"], "a", "z"))
+
+    assert [row.row_key for row in few] == ["a", "b"]
+    assert many is None
+
+
+@of_this_machine
+@pytest.mark.parametrize("refused", [None, "inserted", "replaced", "over a limit"])
+def test_single_changes_of_many_partitions_end_as_each_alone(table, run, contents, refused):
+    etags = [run(table.transact(f"p{number}", insert("head", V=0)))[0] for number in range(20)]
+    transactions = [(f"p{n}", [Operation.replace("head", {"V": 1}, etag)]) for n, etag in enumerate(etags)]
+    transactions += [(f"q{number}", insert("head", V=1)) for number in range(20)]
+    if refused == "inserted":
+        run(table.transact("q7", insert("head", V=9)))
+    if refused == "replaced":
+        run(table.transact("p7", [Operation.replace("head", {"V": 9}, ANY_ETAG)]))
+    if refused == "over a limit":
+        transactions[7] = ("p7", insert("large", V=b"x" * 70_000))
+
+    results = run(table.transact_each(transactions))
+
+    errors = {"inserted": RowExistsError, "replaced": RowChangedError, "over a limit": PayloadTooLargeError}
+    failed = {} if refused is None else {27 if refused == "inserted" else 7: errors[refused]}
+    for number, ((key, _), result) in enumerate(zip(transactions, results, strict=True)):
+        (row,) = contents(key)
+        if number in failed:
+            assert type(result) is failed[number]
+            assert row.properties == {"V": 0 if refused == "over a limit" else 9}
+        else:
+            assert result == (row.etag,)
+            assert row.properties == {"V": 1}

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeVar
 
@@ -379,11 +380,11 @@ class FoldJob:
 
     def fold(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Handle the deliveries of a partition, stream by stream, and yield their outcomes."""
-        return self._fold(cut(batches, SMALL_DELIVERIES))
+        return self._fold(partial(cut, batches))
 
     def redrive(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Handle the letters of a partition, stream by stream, and yield their outcomes."""
-        return self._fold(letter_groups(batches))
+        return self._fold(lambda _: letter_groups(batches))
 
     def finish(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Finish the messages of each entity: the second pass. Yield the number of entities."""
@@ -405,7 +406,8 @@ class FoldJob:
         for outcomes in connection.run_all(work, concurrency):
             yield to_arrow([Outcomes.of(outcomes)])
 
-    def _fold(self, given: Iterable[Group | Chunk]) -> Iterator[pa.RecordBatch]:
+    def _fold(self, given: Callable[[int], Iterable[Group | Chunk]]) -> Iterator[pa.RecordBatch]:
+        """Process what `given` yields, in which chunks have only streams of up to so many deliveries."""
         with supervising(self.app, self.options) if self.is_supervised else nullcontext(self.app) as app:
             connection, concurrency, dependencies = self.open(app)
             algorithms = make_batch_algorithms(self.options.algorithm, dependencies)
@@ -415,6 +417,7 @@ class FoldJob:
                 name: StreamsTogether.of(algorithm, dependencies.table)
                 for name, algorithm in algorithms.items()
             }
+            most = SMALL_DELIVERIES if any(together.values()) else 0
             left: deque[Group] = deque()
 
             async def handle(group: Group | Chunk, stream: _Stream) -> Outcomes:
@@ -431,7 +434,7 @@ class FoldJob:
             writer = OutcomeWriter()
             with rare_collections():
                 for outcomes in connection.run_all(
-                    by_stream(_with(left, given), _Stream, handle), concurrency
+                    by_stream(_with(left, given(most)), _Stream, handle), concurrency
                 ):
                     writer.add(outcomes)
                     del outcomes  # frees memory before the next group is handled
