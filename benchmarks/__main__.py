@@ -14,6 +14,7 @@ BENCHMARKS = {
     "epochs": "10,000 epochs of a stream without Spark; writes docs/streaming.md",
     "growth": "how time and requests grow with sizes; draws docs/growth/",
     "guard": "what --guard costs a fold in memory",
+    "shapes": "what a stream costs, by the messages that it gets; writes docs/performance.md",
     "side_effects": "consumers that store documents and are killed; writes docs/side-effects.md",
     "skew": "the workers' memory in lopsided batches",
     "stages": "the processor time of each stage of a batch",

@@ -72,6 +72,7 @@ class Limit:
 _STREAMING = ("google.protobuf",)
 _ENTRIES = (
     Entry("consistent", "contenders.consistent:Consistent", "batch"),
+    Entry("consistent-history", "contenders.consistent:ConsistentHistory", "batch"),
     Entry("bare-fold", "contenders.bare_fold:BareFold", "batch"),
     Entry("bare-fold-parquet", "contenders.bare_fold:BareFoldParquet", "batch"),
     Entry("consistent-replay", "contenders.consistent:ConsistentReplay", "batch"),
@@ -99,6 +100,7 @@ CONTENDERS: Mapping[str, Entry] = {entry.name: entry for entry in _ENTRIES}
 COMPARISONS = (
     Comparison("consistent", "bare-fold", 0.7),
     Comparison("consistent", "bare-fold-parquet", None),
+    Comparison("consistent-history", "bare-fold", None),
     Comparison("consistent-replay", "consistent", 0.9),
     Comparison("consistent-verify", "consistent", None),
     Comparison("consistent-verify", "consistent-replay", None),

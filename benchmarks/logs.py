@@ -21,7 +21,7 @@ from samples.shooting_range import log as generator
 
 CACHE = Path(__file__).parent / ".cache"
 _FILES = 4
-_SCHEMA = pa.schema(
+SCHEMA = pa.schema(
     [
         ("message_id", pa.string()),
         ("type", pa.string()),
@@ -73,7 +73,7 @@ def _make(log: Log, duplicates: float) -> None:
     (making / "messages").mkdir(parents=True)
     rows = list(generator.generate(log.streams, log.messages, duplicates=duplicates, shuffle=True))
     for number in range(_FILES):
-        table = pa.Table.from_pylist(rows[number::_FILES], _SCHEMA)
+        table = pa.Table.from_pylist(rows[number::_FILES], SCHEMA)
         pq.write_table(table, making / "messages" / f"part-{number}.parquet")
     rows.sort(key=lambda row: row["sequence"])
     states = final_states(Delivery(row["message_id"], row["type"], row["body"]) for row in rows)
