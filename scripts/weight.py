@@ -19,12 +19,12 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("eventstore", "handlers", "runtime", "samples")
 
 CEILINGS = {
-    "product lines": 42_530,
-    "product modules": 180,
+    "product lines": 43_270,
+    "product modules": 182,
     "import lines, % of product": 6.8,
     "modules with a single importer": 24,
-    "modules that runtime.spark.batch imports": 72,
-    "test lines": 65_900,
+    "modules that runtime.spark.batch imports": 74,
+    "test lines": 66_360,
     "make targets": 11,
     "extras": 9,
 }

@@ -7,13 +7,13 @@ import sqlite3
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
 from eventstore import ANY_ETAG, DamagedRowError, Operation, connect, drive
 from eventstore.backends import sqlite
 from eventstore.backends.dictionaries import FEWEST_SAMPLES, Dictionary, shared_bytes
-from eventstore.backends.sqlite import SqliteTable
 
 STATE = b'{"owner_of_the_account":"%s","currency_of_the_account":"EUR","cents":%d}'
 
@@ -24,7 +24,7 @@ def properties(number: int, batch: str = "night-1") -> dict[str, object]:
     return {"Version": number, "State": STATE % (owner.encode(), number), "WrittenByBatch": batch}
 
 
-def write(table: SqliteTable, numbers: Sequence[int], batch: str = "night-1", kind: str = "Account") -> None:
+def write(table: Any, numbers: Sequence[int], batch: str = "night-1", kind: str = "Account") -> None:
     """Write the headers of some streams with one commit."""
     change = Operation.insert_or_replace if len(numbers) == 1 else Operation.insert
     drive(
@@ -32,7 +32,7 @@ def write(table: SqliteTable, numbers: Sequence[int], batch: str = "night-1", ki
     )
 
 
-def read(table: SqliteTable, number: int, kind: str = "Account") -> object:
+def read(table: Any, number: int, kind: str = "Account") -> object:
     row = drive(table.get(f"{kind}-{number}", "SS-HEAD"))
     return None if row is None else row.properties
 
