@@ -3,6 +3,8 @@
 A fresh process imports, starts a session and does its first work with a log of a thousand messages, until the result is
 on disk: a plain PySpark program shuffles and sorts it, hands it to workers and writes what they give as Parquet; a
 batch is a batch, with its store, ledger and outcomes. Both in turn, several times.
+
+A second table has the time from Enter to the prompt: `import pyspark`, the plain program, `consistent run`.
 """
 
 from __future__ import annotations
@@ -111,6 +113,26 @@ def measure(kind: str) -> Seconds:
         return seconds
 
 
+def measure_commands() -> Seconds:
+    """Return the seconds of whole processes, from their start to their end."""
+    log = open_log(_MESSAGES, _MESSAGES // _PER_STREAM).path
+    with tempfile.TemporaryDirectory() as folder:
+        plain_program = ["-m", "benchmarks.startup", "--kind", "plain", "--log", log, "--folder", folder]
+        run = ["-m", "runtime", "run", log, "--app", "samples.shooting_range:app", "--master", _MASTER]
+        run += ["--store", f"sqlite:///{folder}/store.db", "--table", "games", "--out", f"{folder}/ours"]
+        commands = {
+            "import pyspark": ["-c", "import pyspark"],
+            "plain program": plain_program,
+            "consistent run": run,
+        }
+        seconds = {}
+        for name, arguments in commands.items():
+            began = time.perf_counter()
+            subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+            seconds[name] = time.perf_counter() - began
+        return seconds
+
+
 def main(
     runs: Annotated[int, typer.Option(min=1, help="Turns.")] = 5,
     kind: Annotated[str, typer.Option(hidden=True)] = "",
@@ -130,6 +152,11 @@ def main(
     console = Console(highlight=False)
     console.print(table)
     console.print(f"Goal: at most {GOAL} s more in all.")
+    commands = [measure_commands() for _ in range(runs)]
+    whole = Table("from Enter to the prompt", "s (median of turns)")
+    for name in commands[0]:
+        whole.add_row(name, f"{statistics.median(each[name] for each in commands):.2f}")
+    console.print(whole)
 
 
 def _columns(pairs: list[tuple[float, float]]) -> list[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from eventstore import EventStoreError, Operation, Row, Table
@@ -74,7 +75,7 @@ class StreamsTogether:
         """Handle the deliveries of streams, each of which ends before one of `ends`.
 
         Return the outcomes of the streams whose versions were stored, and the numbers of the streams that are left.
-        Nothing was stored of these. Costs one query and one commit for all.
+        Nothing of these is known to be stored. Costs one query and one commit for all.
         """
         name = self.algorithm.handler.name
         parts = [slice(*bounds) for bounds in zip([0, *ends], ends, strict=False)]
@@ -96,19 +97,22 @@ class StreamsTogether:
     def _usual(
         self, business_ids: Sequence[str], parts: Sequence[slice], deliveries: Deliveries
     ) -> Sequence[int]:
-        """Return the numbers of the streams whose deliveries are all messages, with one delivery each, in time."""
-        messages, keys, batch = deliveries.messages, deliveries.keys, self.algorithm.batch
-        newest = max(filter(None, deliveries.envelopes.enqueued_at), default=0)
-        if not batch.is_cascade and newest > self.algorithm.clock() + FUTURE_TOLERANCE:
-            return ()
+        """Return the numbers of the streams whose deliveries are messages with one delivery each, none from the future.
+
+        Most chunks have no others, so whole columns are looked at first.
+        """
+        messages, keys, enqueued_at = deliveries.messages, deliveries.keys, deliveries.envelopes.enqueued_at
+        latest = inf if self.algorithm.batch.is_cascade else self.algorithm.clock() + FUTURE_TOLERANCE
         are_messages = Outcome not in map(type, messages)
         are_single = len(set(keys)) == len(keys)
+        are_in_time = max(filter(None, enqueued_at), default=0) <= latest
         name = self.algorithm.handler.name
         return [
             number
             for number, part in enumerate(parts)
             if (are_messages or Outcome not in map(type, messages[part]))
             and (are_single or len(set(keys[part])) == part.stop - part.start)
+            and (are_in_time or max(filter(None, enqueued_at[part]), default=0) <= latest)
             and is_key(f"{name}-{business_ids[number]}")
         ]
 
