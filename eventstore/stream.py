@@ -143,7 +143,7 @@ class Stream(StreamValue):
         Raises `ConcurrencyConflictError` if the stream has changed, and `ValueError` for a transient one.
         """
         if stream.etag is None:
-            raise ValueError("The stream is transient: provision or write it before its properties are set.")
+            raise ValueError("The stream is transient: provision or write it first.")
         own = stream_properties(properties)
         return await writing.set_properties(await reading.with_watermark(stream), own, includes)
 
@@ -241,7 +241,7 @@ class Stream(StreamValue):
         One request for each 1,000 events. Raises `StreamTruncatedError` if one of the events was truncated.
         """
         if not 1 <= first <= last <= stream.version:
-            raise ValueError(f"The events {first} to {last} of a stream with {stream.version} are asked for.")
+            raise ValueError(f"Events {first} to {last} do not exist: the stream has {stream.version}.")
         return await reading.Reader(stream, reading.Selection.of(select, None)).events(stream, first, last)
 
     @classmethod
@@ -290,12 +290,12 @@ def _position(
     """Return the stream to write to and its expected version, None for a stream value."""
     if isinstance(target, Stream):
         if expected_version is not None:
-            raise ValueError("A stream value has its version; an expected version goes with a partition.")
+            raise ValueError("expected_version is for a partition; a Stream has its version.")
         return target, None
     if not isinstance(target, Partition):
-        raise TypeError(f"A write goes to a Stream or a Partition, not to a {type(target).__name__}.")
+        raise TypeError(f"write() takes a Stream or a Partition, not a {type(target).__name__}.")
     if expected_version is None:
-        raise ValueError("A write to a partition needs the expected version; 0 when there is no stream yet.")
+        raise ValueError("A write to a partition needs expected_version; 0 if the stream does not exist.")
     if not isinstance(expected_version, int | writing.ExpectedVersion):
         raise TypeError(f"The expected version is {expected_version!r}: give a number or an ExpectedVersion.")
     if isinstance(expected_version, int) and expected_version < 0:
@@ -385,7 +385,7 @@ async def _sample(keys: AsyncIterable[str], limit: int) -> tuple[int, list[str]]
 
 def _ranges(sample: list[str], parts: int, prefix: str) -> list[KeyRange]:
     """Return at most `parts` ranges with about as many keys each."""
-    # Ranges are promised for ASCII keys only, and Cosmos DB gives keys in any order.
+    # Range queries are reliable for ASCII keys only, and Cosmos DB returns keys in any order.
     keys = sorted((key for key in sample if key.isascii()), key=escape)
     places = {number * len(keys) // parts for number in range(1, parts)} - {0}
     bounds = [keys[place] for place in sorted(places)]

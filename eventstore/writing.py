@@ -19,7 +19,7 @@ from eventstore.port import Operation, Properties, Row, Value, pause
 from eventstore.reading import EVERYTHING, Reader, StreamWriteResult, read_header, read_ids, with_watermark
 
 ANY_ATTEMPTS = 32
-"""How often a write that accepts any version is tried while others write to the stream."""
+"""How often a write that accepts any version is tried during concurrent writes."""
 
 _STREAM_ROW = re.compile(r"(.*\|)?SS-(HEAD$|SE-|UID-)", re.DOTALL)
 
@@ -43,7 +43,7 @@ class ExpectedVersion(Enum):
 
 
 Expected = int | ExpectedVersion | None
-"""None for a write to a stream value, which has its version."""
+"""None if the target is a stream, which has its version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Draft:
     includes: tuple[Include, ...]
     properties: Properties | None
     keep: bool = False
-    """Whether the properties of the stream value are known to be stored already."""
+    """Whether the stream's properties are known to be stored."""
 
     @classmethod
     def of(
@@ -113,7 +113,7 @@ def all_includes(events: Sequence[EventData], includes: Iterable[Include]) -> tu
     for include in given:
         if _STREAM_ROW.match(include.row_key):
             raise ValueError(
-                f"The row {include.row_key!r} is part of a stream and cannot be included in a write."
+                f"The row {include.row_key!r} belongs to a stream and cannot be included in a write."
             )
     return header.combine(given) if given else ()
 
@@ -148,7 +148,7 @@ async def append(draft: Draft, target: StreamT, expected: Expected) -> StreamWri
     """
     if expected is None:
         return await _append_to(draft, target)
-    # What can never fit costs no request.
+    # A write that can never fit costs no request.
     limits.prepare(target.partition.key, draft.operations(target))
     draft = replace(draft, keep=True)
     attempts = ANY_ATTEMPTS if isinstance(expected, ExpectedVersion) and expected.is_open else 1
@@ -193,13 +193,13 @@ async def _expected_stream(blank: StreamT, expected: int | ExpectedVersion) -> S
     name = str(blank.partition)
     if stream is None:
         words = "a stream" if isinstance(expected, ExpectedVersion) else f"version {expected}"
-        raise ConcurrencyConflictError(name, f"it does not exist, {words} was expected")
+        raise ConcurrencyConflictError(name, f"it does not exist, but {words} was expected")
     if expected is ExpectedVersion.EXISTS:
         return stream
     version = 0 if expected is ExpectedVersion.EMPTY else expected
     if stream.version != version:
         raise ConcurrencyConflictError(
-            name, f"it is at version {stream.version}, version {version} was expected"
+            name, f"it is at version {stream.version}, but version {version} was expected"
         )
     return stream
 
@@ -210,7 +210,7 @@ async def append_once(draft: Draft, target: StreamT, expected: Expected) -> Stre
     After a conflict or an unknown outcome: two requests and one for each event.
     """
     if any(event.id is None for event in draft.events):
-        raise ValueError("An event without an id cannot be recognised: an idempotent write needs all ids.")
+        raise ValueError("An idempotent write needs an id for each event.")
     try:
         return await append(draft, target, expected)
     except (ConcurrencyConflictError, DuplicateEventError, StoreUnavailableError) as error:
@@ -291,7 +291,7 @@ async def append_in_parts(
         results.append(result)
         stored += len(result.events)
         first = first or result.events[0].version
-        # A part that was found stored may not be the end of the stream: the next one follows its last event.
+        # A part that was already stored may be followed by others: the next part belongs after its last event.
         target, last = result.stream, result.events[-1].version
         expected = None if target.version == last else last
     return StreamWriteResult(
@@ -308,7 +308,7 @@ def _parts(events: Sequence[EventData], target: StreamValue, properties: Propert
     The split depends only on the arguments, so a repeated write is split the same way.
     """
     key = target.partition.key
-    _event_operations(target.partition, target.version, events)  # raises for an id in two parts
+    _event_operations(target.partition, target.version, events)  # raises for an id used in two parts
 
     def size_of(operation: Operation) -> int:
         return limits.sent_bytes(key, operation, limits.prepare_row(operation.properties)[0])
@@ -336,7 +336,7 @@ def _parts(events: Sequence[EventData], target: StreamValue, properties: Propert
         rows = {include.row_key for include in draft.includes}
         if not included.isdisjoint(rows):
             raise ValueError(
-                f"The row {min(included & rows)!r} is changed by events of different parts: put those into one write."
+                f"The row {min(included & rows)!r} is changed by events in different transactions: write them as one."
             )
         included |= rows
     return drafts
@@ -344,7 +344,7 @@ def _parts(events: Sequence[EventData], target: StreamValue, properties: Propert
 
 _CHANGES = limits.MAX_OPERATIONS - 1
 _MEASURED_AT_ONCE = 64
-"""Rows that are read to be measured: each may have a megabyte."""
+"""Limits memory, since a row may have a megabyte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,7 +404,7 @@ async def truncate(
     """
     partition, etag = stream.partition, stream.etag
     if etag is None:
-        raise ValueError("The stream is transient: it has nothing to cut away.")
+        raise ValueError("The stream is transient: there is nothing to truncate.")
     mark: dict[str, Value] = {header.FIRST_VERSION: first_version}
     if properties is None:
         head = Operation.merge(partition.header, mark, etag)
@@ -416,7 +416,7 @@ async def truncate(
     stream = await with_watermark(stream)
     if not stream.first_version <= first_version <= stream.version + 1:
         raise ValueError(
-            f"The stream's events {stream.first_version} to {stream.version} cannot be cut up to {first_version}."
+            f"The stream has the events {stream.first_version} to {stream.version}: it cannot begin at {first_version}."
         )
     doomed = await _rows_below(partition, first_version) if rows is None else rows.row_keys
     if not doomed and not includes and properties is None and first_version == stream.first_version:

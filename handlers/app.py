@@ -102,7 +102,7 @@ class HandlerDefinition:
         except Exception as error:
             raise AppError(
                 f"{self.handler_type.__name__}() failed: {error}. Remove its __init__: a handler keeps nothing between "
-                f"messages, and reads all it needs from its state and its messages."
+                f"messages, and reads only its state and messages."
             ) from error
         methods = {name: getattr(self.handler_type, name) for name in dir(self.handler_type)}
         marked = {name: (method, mark) for name, method in methods.items() if (mark := mark_of(method))}
@@ -133,7 +133,7 @@ class HandlerDefinition:
         if mark.revision in revisions:
             both = f"{revisions[mark.revision].__name__} and {method.__name__}"
             raise AppError(
-                f"{self.name} has two methods for {name}, revision {mark.revision}: number them apart, and write "
+                f"{self.name} has two methods for {name}, revision {mark.revision}: write "
                 f'@handles(by="{mark.by}", revision={max(revisions) + 1}) above the newer one of {both}.'
             )
         if other and (other.path != path or other.message_type is not message_type):
@@ -242,7 +242,7 @@ def _state_type(handler_type: type[Handler[Any]]) -> type[State]:
             if issubclass(argument, State):
                 return argument
             raise AppError(
-                f"{name} has a {argument.__name__} as its state, which is no State: write class "
+                f"{name} has a {argument.__name__} as its state, which is not a State: write class "
                 f"{argument.__name__}(State), with the same fields and no @dataclass."
             )
     raise AppError(f"{name} must name its state: class {name}(Handler[SomeState]).")

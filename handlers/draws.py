@@ -29,7 +29,7 @@ _UUID_VARIANT = 0x2 << 62
 _UUID_FIXED_BITS = ~((0xF << 76) | (0x3 << 62))
 _new, _set, _UNKNOWN = object.__new__, object.__setattr__, SafeUUID.unknown
 _VARIANT_DIGITS = {f"{digit:x}": "89ab"[digit & 0x3] for digit in range(16)}
-"""The hexadecimal digit with the variant of a UUID, by the digit that was drawn there."""
+"""The hexadecimal digit with the UUID variant, by drawn digit."""
 _FLOAT_BITS = 53
 _SMALL_POOL = 21
 _FEW = 5
@@ -52,7 +52,7 @@ class Seed:
     def guid(self, kind: str, counter: int) -> UUID:
         """Return a draw as a UUID of version 8, for custom values (RFC 9562)."""
         bits = int.from_bytes(self.draw(kind, counter)[:16], "big")
-        guid = _new(UUID)  # what UUID(int=...) does, in half the time
+        guid = _new(UUID)  # as UUID(int=...), in half the time
         _set(guid, "int", bits & _UUID_FIXED_BITS | _UUID_VERSION_8 | _UUID_VARIANT)
         _set(guid, "is_safe", _UNKNOWN)
         return guid
@@ -82,7 +82,7 @@ class SeededRandom(random.Random):
     def getrandbits(self, k: int, /) -> int:
         """Return `k` random bits."""
         if k < 0:
-            raise ValueError("The number of bits must not be negative.")
+            raise ValueError(f"The number of bits is {k}: it must not be negative.")
         while self._count < k:
             block = int.from_bytes(self._seed.draw("random", self._counter), "big")
             self._bits |= block << self._count
@@ -108,7 +108,7 @@ class SeededRandom(random.Random):
     def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
         """Return a number of `range(start, stop, step)`, or `range(start)`. Raises `ValueError` for an empty range."""
         numbers = range(start) if stop is None else range(start, stop, step)
-        towards_zero = 1 if numbers.step > 0 else -1  # not len(): it fails for more than 63 bits
+        towards_zero = 1 if numbers.step > 0 else -1  # len() fails for more than 63 bits
         count = (numbers.stop - numbers.start + numbers.step - towards_zero) // numbers.step
         if count < 1:
             raise ValueError(f"{numbers} is empty: there is no number to draw.")
@@ -197,10 +197,10 @@ class SeededRandom(random.Random):
     def _places(self, count: int, k: int) -> list[int]:
         """Return `k` different numbers below `count`: by rejection if few of many, otherwise from a pool."""
         if not 0 <= k <= count:
-            raise ValueError(f"A sample of {k} items needs as many in the population: there are {count}.")
+            raise ValueError(f"A sample of {k} items needs a population of at least {k}, not {count}.")
         small = _SMALL_POOL
         if k > _FEW:
-            small += 4 ** (((3 * k - 1).bit_length() + 1) // 2)  # the first power of 4 that is not below 3 k
+            small += 4 ** (((3 * k - 1).bit_length() + 1) // 2)  # the first power of 4 from 3 k on
         if count <= small:
             pool, taken = list(range(count)), []
             for left in range(count, count - k, -1):

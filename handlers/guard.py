@@ -108,7 +108,7 @@ class Bindings:
         if self._seen_clock is _clock["datetime"] and self._seen_modules == len(sys.modules):
             return
         self._seen_clock, self._seen_modules = _clock["datetime"], len(sys.modules)
-        # By the identity of what a guard replaces, also of what a test has replaced that by.
+        # By the identity of the original, or of a test's replacement for it.
         guards = {id(original): GUARDS[key] for key, original in ORIGINALS.items()}
         guards |= {id(vars(sys.modules[module])[name]): guard for (module, name), guard in GUARDS.items()}
         for names in (*self._globals, *map(vars, self._modules())):

@@ -26,7 +26,7 @@ from handlers.context import Context
 from handlers.errors import NondeterminismError
 
 running: dict[int, list[NondeterminismError]] = {}
-"""The violations by thread that runs a handler under guard; mostly empty."""
+"""The violations of each thread that runs a handler under guard; usually empty."""
 
 INSTALLED = ("site-packages", "dist-packages")
 
@@ -66,25 +66,25 @@ _FUNCTIONS: Mapping[str, Mapping[str, str]] = {
     "os": {"urandom": RANDOM, "getrandom": RANDOM, **dict.fromkeys(_names(_ENVIRONMENT), IO)},
     "platform": dict.fromkeys(_names("node platform uname system release version machine processor"), IO),
 }
-"""Functions by module, each with what to use instead; those that this version of Python lacks are skipped."""
+"""Functions by module, with their alternatives. Those that this version of Python lacks are skipped."""
 
 PURE_WITH: Mapping[str, int] = {"time.gmtime": 1, "time.asctime": 1, "time.strftime": 2}
-"""The number of arguments that make a function pure: it then gets the time as an argument."""
+"""Functions that are pure with this number of arguments, as one of them is the time."""
 
 _EVENT_FAMILIES = _names(
     "open os socket subprocess sqlite3 urllib http ftplib imaplib nntplib poplib smtplib telnetlib shutil tempfile "
     "glob pathlib pty fcntl mmap syslog webbrowser winreg msvcrt _thread"
 )
-"""The first parts, up to the dot, of the names of audit events of I/O."""
+"""Prefixes, before the dot, of audit events of I/O."""
 
 EVENTS: Mapping[str, str] = {"builtins.input": IO, "time.sleep": WAITING}
-"""Further audit events, each with what to do instead; not every version of Python has all of them."""
+"""Other audit events, with their alternatives. Not every version of Python has all of them."""
 
 _EXEMPT = _names(
     "importlib _frozen_importlib _frozen_importlib_external zipimport logging warnings linecache traceback "
     "zoneinfo"
 )
-"""Modules that may call all of these for a handler, as its result does not depend on it."""
+"""Modules that may call all of these, since a handler's result does not depend on it."""
 
 
 def check(call: str, instead: str) -> None:
@@ -96,7 +96,7 @@ def check(call: str, instead: str) -> None:
     violations = running.get(get_ident())
     if violations is None:
         return
-    frames: list[FrameType] = []  # from the guarded function out to the handler's method: the guard calls it
+    frames: list[FrameType] = []  # from the guarded function out to the handler's method
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to a frame
     while frame is not None and _module(frame) != "handlers.guard":
         if _module(frame) != __name__:
@@ -181,7 +181,6 @@ class _Constructor(metaclass=_Proxy):
     """Constructs and validates instances of Python's own class."""
 
     def __new__(cls, *given: Any, **named: Any) -> Any:  # noqa: ANN401 - Python's own, of no subclass
-        """Return an instance of Python's own class."""
         return cls.live()(*given, **named)
 
     @classmethod
@@ -195,8 +194,8 @@ class _Constructor(metaclass=_Proxy):
         return handler(cls.original)
 
 
-# Proxies of `datetime` and `date` in a handler's modules, which guard the clock and the local time zone.
-# They have no instances, and compare equal to Python's own.
+# Proxies of `datetime` and `date`, which guard the clock and the local time zone. They have no instances, and compare
+# equal to Python's own.
 
 
 class GuardedDate(_Constructor, _date, metaclass=_Proxy):  # type: ignore[misc, valid-type]
@@ -315,9 +314,9 @@ _guards: dict[tuple[str, str], Any] = {
     },
 }
 GUARDS = MappingProxyType(_guards)
-"""The guards by module and name of the function that they replace while a handler runs."""
+"""The guards by module and name of the guarded function."""
 ORIGINALS = MappingProxyType({key: vars(importlib.import_module(key[0]))[key[1]] for key in _guards})
-"""The guarded functions as they were when the guard was imported."""
+"""The originals of the guarded functions at import."""
 
 
 def guard_audit_events() -> None:
@@ -328,7 +327,7 @@ def guard_audit_events() -> None:
 def _hear(
     event: str,
     given: tuple[Any, ...],
-    # Bound here, as the interpreter empties modules before it raises the last events.
+    # Bound as defaults, since the interpreter clears modules before the last events.
     threads: dict[int, Any] = running,
     get_thread: Callable[[], int] = get_ident,
 ) -> None:

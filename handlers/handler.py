@@ -86,7 +86,7 @@ def _instead_of(by: object) -> str:
     if isinstance(by, tuple | list | set | frozenset):
         joined = "_".join(map(str, by)) if by and all(map(str.isidentifier, map(str, by))) else "FIELD"
         return f'an object has one id, so let its sender join them in one field, and write @handles(by="{joined}")'
-    # Of lambda message: message.raffle
+    # For lambda message: message.raffle
     names: tuple[str, ...] = getattr(getattr(by, "__code__", None), "co_names", ())
     return f'write @handles(by="{names[0] if len(names) == 1 else "FIELD"}")'
 
@@ -201,7 +201,7 @@ def message_type_of(method: Callable[..., Any], state_type: type[State]) -> type
         )
     if isinstance(found, type) and found.__module__ != "builtins" and not issubclass(found, Message | State):
         raise AppError(
-            f"{where} takes a {found.__name__}, which is no message: write class {found.__name__}(Message)."
+            f"{where} takes a {found.__name__}, which is not a Message: write class {found.__name__}(Message)."
         )
     raise AppError(f"{where} must annotate its message with a subclass of Message: ({message}: SomeMessage).")
 
@@ -209,9 +209,9 @@ def message_type_of(method: Callable[..., Any], state_type: type[State]) -> type
 def _advice(method: Callable[..., Any]) -> str:
     """Return advice for a method that is async or yields, "" for any other."""
     if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
-        return " It is async, and a handler waits for nothing: write def, without async and await."
+        return " It is async, but a handler never waits: write def, without async and await."
     if inspect.isgeneratorfunction(method):
-        return " It yields: publish by context.publish(...), and return the state."
+        return " It yields: publish with context.publish(...), and return the state."
     return ""
 
 

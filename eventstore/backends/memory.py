@@ -34,7 +34,6 @@ class MemoryPartition:
         self._order: list[str] | None = None
 
     def between(self, first: str, last: str) -> list[str]:
-        """Return the keys from `first` to `last`, inclusive."""
         if self._order is None:
             self._order = sorted(self.rows)
         return self._order[bisect_left(self._order, first) : bisect_right(self._order, last)]
@@ -51,8 +50,6 @@ class MemoryPartition:
 
 
 class MemoryTable(port.Table):
-    """A table in memory."""
-
     scope: Scope = "process"
 
     def __init__(

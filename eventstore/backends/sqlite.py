@@ -63,7 +63,6 @@ class SqliteConnection(sqlite3.Connection):
         self.etags = Random(os.urandom(32))  # noqa: S311 - must not repeat, need not be secret
 
     def roll_back(self) -> None:
-        """Roll back the open transaction, if any."""
         if self.in_transaction:
             with suppress(sqlite3.Error):
                 self.statement.execute("ROLLBACK")
@@ -89,7 +88,9 @@ class SqliteFile:
             except sqlite3.Error as error:
                 raise self.translate_error(error) from error
             except OSError as error:
-                raise StoreUrlError(f"The folder of {self.path} cannot be made: {error.strerror}.") from error
+                raise StoreUrlError(
+                    f"The folder of {self.path} cannot be created: {error.strerror}."
+                ) from error
             self._local.connection = connection
             self._open.add(connection)
             _connections.add(connection)
@@ -120,7 +121,7 @@ class SqliteFile:
         code = extended & 0xFF
         if code in _UNUSABLE:
             is_writable = os.access(self.path.parent, os.W_OK)
-            why = "" if is_writable else ". SQLite writes files beside it, and its folder is not writable"
+            why = "" if is_writable else ". SQLite needs write access to its folder, too"
             return StoreUrlError(f"The file {self.path} cannot be used as a store: {error}{why}.")
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return StoreUnavailableError(f"The file {self.path} was locked for {BUSY_SECONDS} seconds.")
@@ -128,7 +129,7 @@ class SqliteFile:
             return StoreUnavailableError(f"The disk of {self.path} is full.")
         what = f"failed: {error}"
         if extended == sqlite3.SQLITE_IOERR_WRITE:
-            # SQLite says no more when a quota or a limit of the process is reached; neither makes a disk full.
+            # SQLite gives no other hint of a quota or a process limit, neither of which is SQLITE_FULL.
             what = f"could not be written ({error}): a quota or a limit on the size of files may be reached"
         return StoreUnavailableError(f"The file {self.path} {what}.", outcome_unknown)
 
@@ -160,14 +161,13 @@ class SqliteFile:
             raise
 
     def has_table(self, name: str) -> bool:
-        """Return whether an SQL table exists."""
         with self.reading() as connection:
             found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,))
             return found.fetchone() is not None
 
     def _connect(self) -> SqliteConnection:
         _make_folder(self.path.parent)
-        # Only the owner may read the file; SQLite gives its log and index the same rights, and tells what is wrong.
+        # Only the owner may read the file; SQLite copies its mode to log and index. It reports errors on connecting.
         with suppress(OSError):
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         connection = sqlite3.connect(
@@ -189,8 +189,8 @@ class SqliteFile:
         return connection
 
     def _switch_to_wal(self, connection: sqlite3.Connection) -> None:
-        # SQLite does not wait while another process switches the same new file, it fails at once. Where processes that
-        # were killed have left a log which others recover, it may give up after some seconds: "locking protocol".
+        # SQLite fails at once while another process switches the same new file, and may give up ("locking protocol")
+        # while others recover the log of killed processes.
         deadline = time.monotonic() + _WAL_SECONDS
         while True:
             try:
@@ -203,7 +203,7 @@ class SqliteFile:
                 time.sleep(_WAL_PAUSE_SECONDS)
         if mode != "wal":
             raise StoreUrlError(
-                f"The file {self.path} cannot be used as a store: its file system does not grant "
+                f"The file {self.path} cannot be used as a store: its file system does not support "
                 f"SQLite's write-ahead log (the journal mode stays {mode!r})."
             )
 
@@ -229,7 +229,7 @@ def _make_folder(folder: Path) -> None:
 
 def _leave_connections_alone() -> None:
     """In a forked child, leak a reference to each inherited connection, so that none is closed."""
-    import ctypes  # noqa: PLC0415 - hardly anyone forks
+    import ctypes  # noqa: PLC0415 - forks are rare
 
     for connection in _held:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
@@ -380,8 +380,6 @@ class Changes:
 
 
 class SqliteTable(port.Table):
-    """A table in a SQLite file."""
-
     scope: port.Scope = "machine"
 
     def __init__(self, file: SqliteFile, name: str, store_url: str = "") -> None:
@@ -474,7 +472,6 @@ class SqliteTable(port.Table):
             )
 
     def make(self) -> None:
-        """Create the table unless it exists."""
         if not self._file.has_table(self._sql.rows_table):
             with self._file.writing() as connection:
                 for statement in self._sql.make:
@@ -489,7 +486,7 @@ class SqliteTable(port.Table):
             return read_page(bounds, connection.statement.execute(sql, bounds).fetchall())
 
     def _read_some(self, sql: str, bounds: tuple[str, ...]) -> Page:
-        # A cursor of its own: closing it ends the read, of which the rest is left.
+        # A separate cursor, since closing it ends the read early.
         with self._file.reading() as connection, closing(connection.execute(sql, bounds)) as cursor:
             return read_page(bounds, cursor, most=PAGE_BYTES)
 
@@ -500,7 +497,7 @@ class SqliteTable(port.Table):
         """
         with self._file.reading() as connection:
             found = connection.statement.execute(sql, (bounds[1], *bounds)).fetchall()
-        with suppress(DamagedRowError):  # reading it otherwise tells, if it is damaged and not only cut
+        with suppress(DamagedRowError):  # `_project` raises it again, unless only this read was cut
             decode = partial(unpack_some, select, lambda along, length: (along or b"")[:length])
             page = read_page(bounds, found, decode)
             if page.continuation is None or len(page.rows) == port.PAGE_SIZE:
@@ -511,7 +508,7 @@ class SqliteTable(port.Table):
         with self._file.reading() as connection:
             execute = connection.statement.execute
             try:
-                # One transaction, because large parts are read after the small ones.
+                # One transaction, since large parts are read after the small ones.
                 execute("BEGIN")
                 found = execute(sql, bounds).fetchall()
                 read_large = partial(self._read_large, connection)
@@ -526,7 +523,7 @@ class SqliteTable(port.Table):
                 return blob.read(length)
         except sqlite3.OperationalError as error:
             if "cannot open value" in str(error):
-                raise ValueError("its large properties are gone") from error
+                raise ValueError("its large properties are missing") from error
             raise
 
 
@@ -560,7 +557,7 @@ class SqliteStore(port.Store):
         name = url.removeprefix("sqlite:///")
         if name == url or not name or name.startswith(":memory:") or "\0" in name:
             raise StoreUrlError(
-                f"{url!r} names no file: write sqlite:///relative.db or sqlite:////absolute/path.db."
+                f"{url!r} does not name a file: write sqlite:///relative.db or sqlite:////absolute/path.db."
             )
         self.url = url
         self._file = SqliteFile(Path(name).absolute())

@@ -20,7 +20,7 @@ from handlers.lint.values import Arguments, Checker, Class, Function, Owner, Sco
 
 _HANDLER = "handlers.Handler"
 _ROOTS = frozenset({_HANDLER, "handlers.State", "handlers.Message"})
-_RECURSION = 6000  # each call that is followed takes a dozen of Python's own
+_RECURSION = 6000  # each followed call takes a dozen of Python's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,6 @@ class Report:
     files: int
 
     def document(self) -> dict[str, Any]:
-        """Return the report as a JSON object."""
         found, notes = ([each.document() for each in some] for some in (self.findings, self.notes))
         return {"findings": found, "notes": notes, "handlers": self.handlers, "files": self.files}
 
@@ -80,14 +79,13 @@ def check(targets: Iterable[Target]) -> Report:
 
 
 def _chosen(top: Scope, names: frozenset[str] | None) -> list[Class]:
-    """Return the handlers, states and messages of a module, or those of these names."""
     classes = map(top.class_of, _class_nodes(top.module.tree.body))
     found = [each for each in classes if not _ROOTS.isdisjoint(each.mro)]
     missing = (names or frozenset()) - {each.name for each in found}
     if missing:
         raise SourceError(
-            f"There is no class {', '.join(sorted(missing))} in the source of {shown(top.module.path)}: a handler can "
-            f"be checked when a class statement defines it."
+            f"There is no class {', '.join(sorted(missing))} in the source of {shown(top.module.path)}: only "
+            f"classes defined by a class statement can be checked."
         )
     return [each for each in found if names is None or each.name in names]
 
@@ -129,7 +127,7 @@ def _check_method(class_: Class, name: str, method: Function) -> None:
         scope.report("CM502", node, f"async def {node.name}")
     me = values.instance(class_, Owner.CLASS)
     called = [each for each in scope.attribute(me, name, node) if isinstance(each, Function)]
-    # A name that is bound twice, as by two revisions of a method, is followed as each of its bodies.
+    # Names with several bindings, such as revisions of a method, are followed for each.
     if not any(each.node is node for each in called):
         called.append(replace(method, bound=(me,)))
     scope.call(tuple(called), Arguments((*given, values.instance(values.CONTEXT))), node)

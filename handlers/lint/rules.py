@@ -12,8 +12,8 @@ from typing import Any
 
 from handlers.lint.source import shown
 
-# Code, name, why, what to use instead; and the names that break the rule when they are called, or read. The longest
-# prefix decides: all names of `random` break a rule when called, but `random.Random` does not.
+# Code, name, reason, alternative; then the names that break the rule when called, or read. The longest prefix decides:
+# all names of `random` break a rule when called, except `random.Random`.
 _TABLE = """
 CM101 | wall clock | a replay reads another time | context.now
   calls: time datetime.datetime.{now today utcnow} datetime.date.today pandas.Timestamp.{now today utcnow} arrow.{now
@@ -163,7 +163,7 @@ for _row in _ROWS:
         _RULES[_code] = Rule(_code, _name, _why, _instead, is_note=_code in {"CM206", "CM901"})
 RULES: Mapping[str, Rule] = MappingProxyType(_RULES)
 STAR_MODULES = frozenset(name.partition(".")[0] for name in (*_CALLED, *_READ))
-"""Modules for which there are rules, so that star imports of them are looked up."""
+"""Modules with rules, whose star imports are looked up."""
 
 _SAME = {
     **dict.fromkeys(("posixpath", "ntpath"), "os.path"),
@@ -176,7 +176,7 @@ _SAME = {
     "os.path.os": "os",
     "builtins.__builtins__": "builtins",
 }
-"""Other names of what the table lists."""
+"""Aliases of listed names."""
 
 _LONGEST_EXCERPT = 60
 
@@ -198,7 +198,6 @@ class Finding:
 
     @property
     def rule(self) -> Rule:
-        """The broken rule."""
         return RULES[self.code]
 
     def __str__(self) -> str:
@@ -209,7 +208,6 @@ class Finding:
         return f"{place}: {self.code} {note}{rule.name}: {self.what}: {rule.why}; use {rule.instead} instead{way}"
 
     def document(self) -> dict[str, Any]:
-        """Return the finding as a JSON object."""
         rule = self.rule
         place = {"path": shown(self.path), "line": self.line, "column": self.column, "code": self.code}
         said = {"name": rule.name, "is_note": rule.is_note, "what": self.what, "why": rule.why}
@@ -245,7 +243,6 @@ def read(name: str) -> str | None:
 
 
 def _longest(name: str, known: Mapping[str, str]) -> str:
-    """Return the longest known prefix of a dotted name, "" if there is none."""
     while name and name not in known:
         name = name.rpartition(".")[0]
     return name

@@ -52,7 +52,6 @@ def bindings_of(body: Iterable[ast.stmt]) -> Bindings:
 
 
 def imported_names(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Imported]]:
-    """Yield the names that an import binds."""
     for alias in node.names:
         top = alias.name.partition(".")[0]
         if isinstance(node, ast.ImportFrom):
@@ -112,7 +111,7 @@ class Modules:
         """Return the module of a file or folder. Raises `SourceError` if it cannot be read or parsed."""
         path = path.resolve()
         if path not in self.opened:
-            # Modules are searched in the folder of the file's package, and from there up to the working directory.
+            # Modules are searched from the folder of the file's package up to the working directory.
             root = path.parent
             while (root / _PACKAGE).exists() and root != root.parent:
                 root = root.parent
@@ -129,7 +128,7 @@ class Modules:
         """Return a module by its full name, None if it is not the user's."""
         top, *rest = name.split(".")
         if top == _HANDLERS.name:
-            return None  # within a package or folder, a file of the user's may have this name too
+            return None  # inside a package or folder, a user's file may have this name
         is_standard = top in sys.stdlib_module_names
         for root in self._roots[:1] if is_standard else self._roots:
             found = _file(root.joinpath(top, *rest))
@@ -166,7 +165,6 @@ def locate(name: str) -> Path:
 
 
 def _file(place: Path) -> Path | None:
-    """Return the package, module or plain folder at a path without suffix."""
     for candidate in (place / _PACKAGE, place.with_name(f"{place.name}.py")):
         if candidate.is_file():
             return candidate.resolve()
@@ -188,11 +186,10 @@ def _origin(name: str) -> Path | None:
     return (path.parent if path.name == _PACKAGE else path.with_suffix("")) if path.suffix == ".py" else None
 
 
-_PARSING_ERRORS = (SyntaxError, ValueError, RecursionError, MemoryError)  # of encodings too
+_PARSING_ERRORS = (SyntaxError, ValueError, RecursionError, MemoryError)  # ValueError also for encodings
 
 
 def parse_expression(text: str) -> ast.expr | None:
-    """Return the syntax tree of an expression, None if the text is not one."""
     try:
         with warnings.catch_warnings(action="ignore"):
             return ast.parse(text, mode="eval").body

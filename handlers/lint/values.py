@@ -61,8 +61,6 @@ class External:
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A module of the user's."""
-
     module: SourceModule
 
 
@@ -77,7 +75,6 @@ class Function:
 
     @property
     def name(self) -> str:
-        """The name shown in a chain of calls."""
         return ".".join(([self.of.name] if self.of else []) + [getattr(self.node, "name", "lambda")])
 
 
@@ -90,7 +87,7 @@ class Attribute:
 
 
 MODELS = frozenset({"pydantic.BaseModel", "handlers.State", "handlers.Message", "typing.NamedTuple"})
-"""Bases that make fields of the annotated names in a class body."""
+"""Bases whose subclasses have annotated names as fields."""
 _RECORDS = ("dataclass", "attr.s", "define")
 
 
@@ -126,7 +123,6 @@ class Class:
 
     @property
     def is_record(self) -> bool:
-        """Whether annotated names in its body are fields of its instances."""
         marks = self.scope.marks(self.node)
         return not MODELS.isdisjoint(self.mro) or any(mark.endswith(_RECORDS) for mark in marks)
 
@@ -200,22 +196,18 @@ def join(*values: Value) -> Value:
 
 
 def instance(of: str | Class, owner: Owner | None = None) -> Value:
-    """Return an instance of a class."""
     return (Instance(of, owner),)
 
 
 def literal(value: object) -> Value:
-    """Return the value of a literal."""
     return (Instance(f"builtins.{type(value).__name__}", literal=value),)
 
 
 def is_literal(option: Option) -> bool:
-    """Return whether an alternative is a literal in the source."""
     return option == NONE or (isinstance(option, Instance) and option.literal is not None)
 
 
 def text_of(value: Value | None) -> str | None:
-    """Return the text of a string literal, None for anything else."""
     match value:
         case (Instance(literal=str(text)),):
             return text
@@ -233,7 +225,6 @@ def collection(of: str, element: Value = (), item: Value | None = None, parts: S
 
 
 def row(*parts: Value) -> Value:
-    """Return a tuple of known members."""
     return collection("tuple", join(*parts), parts=parts)
 
 
@@ -275,13 +266,11 @@ def type_name(option: Option) -> str:
 
 
 def class_of(option: Option) -> Class | None:
-    """Return a class of the user's, or that of an instance."""
     of = option.of if isinstance(option, Instance) else option
     return of if isinstance(of, Class) else None
 
 
 def has_type(value: Value, *names: str) -> bool:
-    """Return whether a value may be an instance of a built-in class."""
     return any(type_name(option).removeprefix("builtins.") in names for option in value)
 
 
@@ -291,12 +280,10 @@ def is_unordered(value: Value) -> bool:
 
 
 def element_of(value: Value) -> Value:
-    """Return the value of the items in an iteration."""
     return join(*(TEXT if type_name(each) == "builtins.str" else _member(each, "element") for each in value))
 
 
 def item_of(value: Value) -> Value:
-    """Return the value of a subscript."""
     return join(*(_member(option, "item") for option in value))
 
 
@@ -318,17 +305,14 @@ class Arguments:
 
     @property
     def first(self) -> Value:
-        """The first argument, unknown if there is none."""
         return self.positional[0] if self.positional else ()
 
     def get(self, position: int, name: str) -> Value | None:
-        """Return an argument by its position or name, None if it is not given."""
         if position < len(self.positional):
             return self.positional[position]
         return dict(self.named).get(name, () if self.is_open else None)
 
     def after(self, *bound: Value) -> Arguments:
-        """Return the arguments with others before them."""
         return replace(self, positional=(*bound, *self.positional))
 
 
@@ -346,7 +330,7 @@ KINDS = {
 }
 """The generic types of collections."""
 _FIRST = listed("typing.{Annotated Final ClassVar Optional Required NotRequired ReadOnly}")
-"""Generic types whose first argument alone says what a value is."""
+"""Generic types whose first argument is the type of the value."""
 
 CONTEXT = "handlers.Context"
 _OF_INSTANCES: dict[str, Value] = {
@@ -366,7 +350,7 @@ _ALLOWED_AT_IMPORT = frozenset({"CM801", "CM802", "CM803", "CM808"})
 
 
 Step = tuple[str, ast.AST, SourceModule]
-"""A function or name that is followed: how the chain of calls shows it, its syntax tree, and where it stands."""
+"""A followed function or name: its text in the chain of calls, its syntax tree, and its module."""
 
 
 @dataclass
@@ -444,7 +428,6 @@ class Scope(ABC):
         """Return the possible results of a call, and report findings in the called code."""
 
     def quietly(self, node: ast.expr) -> Value:
-        """Return the possible values of an expression, without reports."""
         with self.checker.following(quietly=True):
             return self.evaluate(node)
 
@@ -458,7 +441,6 @@ class Scope(ABC):
             self.checker.findings[key] = Finding(*key[:3], code, what or rules.excerpt(node), tuple(way))
 
     def inside(self, *, function: Function | None = None, body_of: Class | None = None) -> Self:
-        """Return a nested scope."""
         return type(self)(self.checker, self.module, self, function=function, body_of=body_of)
 
     def class_of(self, node: ast.ClassDef) -> Class:
@@ -474,7 +456,6 @@ class Scope(ABC):
         return self.parent.local(name)
 
     def is_global(self, name: str) -> bool:
-        """Return whether this or an enclosing scope declares a name `global`."""
         return name in self.globals or (self.parent is not None and self.parent.is_global(name))
 
     def marks(self, node: ast.AST) -> list[str]:
@@ -519,7 +500,7 @@ class Scope(ABC):
         checker = self.checker
         key = ("name", module, name, checker.mode)
         if key not in checker.known:
-            checker.known[key] = ()  # for a name that is defined by itself
+            checker.known[key] = ()  # ends the recursion of a name defined by itself
             top = checker.top(module)
             found = [top.bound(name, each, Owner.MODULE) for each in module.bindings.get(name, ())]
             value = join(*found) if found else top.from_stars(name)
@@ -562,7 +543,6 @@ class Scope(ABC):
         return modules.near(self.module, name, binding.level) if binding.level else modules.find(name)
 
     def imported(self, binding: Imported) -> Value:
-        """Return the value that an import binds."""
         found, name = self._imported_module(binding), binding.attribute
         if found is not None:
             return (Package(found),) if name is None else self._in_package(found, name)
@@ -592,7 +572,6 @@ class Scope(ABC):
         return join(*(self._attribute(each, name, node) for each in base or (Instance(),)))
 
     def check_read(self, value: Value, node: ast.AST) -> None:
-        """Report a name of a library that a handler must not read."""
         for option in value:
             if isinstance(option, External) and (code := rules.read(option.name)):
                 self.report(code, node, option.name)

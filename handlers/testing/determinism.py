@@ -21,7 +21,7 @@ _BEGINNING_OF_2026 = 1_767_225_600_000_000
 _SECOND = 1_000_000
 
 Scenario = tuple[str, str, tuple[tuple[str, str], ...]]
-"""A handler, a business id, and messages for it: of each the name of its type, and its JSON body."""
+"""A handler, a business id, and messages for it, as type name and JSON body."""
 
 
 class Result(NamedTuple):
@@ -143,7 +143,7 @@ def _failures(
             if lines:
                 size = at, len(scenario[2][at][1])
                 yield size, "\n  ".join([f"{_described(scenario, at)} differs:", *lines])
-                break  # later messages are handled on other states
+                break  # later messages would be handled on other states
 
 
 def _described(scenario: Scenario, at: int) -> str:

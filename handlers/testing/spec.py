@@ -25,13 +25,13 @@ from handlers.message import Message, State, message_name
 S = TypeVar("S", bound=State)
 
 FAILURES = (Exception, SystemExit)
-"""What a handler may raise without ending the process; in a batch its message becomes a dead letter."""
+"""Errors of a handler that make its message a dead letter and do not end the process."""
 
-# Invocation: handles a message as the runtime does, in memory, with states and messages decoded from bytes.
+# Invocation as in the runtime, in memory: states and messages are decoded from bytes.
 
 
 class HandlerResult(NamedTuple):
-    """The result of one call of a handler: the encoded next state, the outputs and the captured values."""
+    """The result of one call of a handler, with the next state encoded."""
 
     after: bytes
     published: tuple[Published, ...]
@@ -62,12 +62,11 @@ def handle(handler: HandlerDefinition, before: bytes, message: Message, context:
 
 
 def _round_trip(message: Message) -> Message:
-    """Return the message encoded and decoded, as if read from a log."""
     codec = message_codec(type(message))
     return codec.reread(codec.encode(message))
 
 
-# Stubs: the random numbers, guids and captured values that a test chooses for a handler.
+# Stubs for random numbers, guids and captured values.
 
 
 class StubbedRandom(SeededRandom):
@@ -118,7 +117,7 @@ _POSSIBLE: Mapping[str, Callable[..., bool]] = {
         ("gauss", "normalvariate", "expovariate"), lambda value, *_: isinstance(value, float | int)
     ),
 }
-"""By method, whether it can return a value for its arguments."""
+"""By method: whether it can return a value for its arguments."""
 
 
 def _stubbed(name: str, is_possible: Callable[..., bool]) -> Callable[..., Any]:

@@ -31,7 +31,7 @@ _LIMITS = ("ge", "gt", "le", "lt", "min_length", "max_length", "pattern", "max_d
 _FIRST, _LAST = datetime(1900, 1, 1), datetime(2200, 1, 1)  # noqa: DTZ001 - as Hypothesis takes them
 _DAYS = timedelta(10_000)
 _MORE = 3
-"""Members or letters beyond the minimum: enough to differ in order, few enough for models with many fields."""
+"""Members or letters above the minimum: enough to differ in order, few enough for large models."""
 _MOST_MESSAGES = 6
 
 
@@ -73,7 +73,6 @@ def scenarios(
 
 
 def _messages(handler: HandlerDefinition, given: Mapping[type[Message], Strategy]) -> Strategy:
-    """Return a strategy for some messages of a handler, with the handler."""
     kinds = sorted({route.message_type for route in handler.routes.values()}, key=message_name)
     each = st.one_of(*(given[kind] if kind in given else _model(kind, {}) for kind in kinds))
     return st.tuples(st.just(handler), st.lists(each, min_size=1, max_size=_MOST_MESSAGES))
@@ -95,12 +94,10 @@ def _addressed(handler: HandlerDefinition, message: Message, value: Any, busines
     return text
 
 
-# Values of each type that `App` allows, within the limits of the field.
+# Values of the types that `App` allows, within the limits of the field.
 
 
 def _model(model: type[BaseModel], known: _Known) -> Strategy:
-    """Return a strategy for valid instances of a model."""
-
     def validated(values: dict[str, Any]) -> BaseModel | None:
         try:
             return model.model_validate(values)
@@ -125,7 +122,6 @@ def _name_read(name: str, field: FieldInfo) -> str:
 
 
 def _values(annotation: Any, metadata: Iterable[Any], known: _Known) -> Strategy:  # noqa: ANN401 - a type
-    """Return a strategy for the values of a type expression."""
     annotation = resolve_alias(annotation)
     inner, origin = get_args(annotation), get_origin(annotation)
     if origin is Annotated:

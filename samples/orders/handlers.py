@@ -26,7 +26,6 @@ class Account(Handler[AccountData]):
 
     @handles(by="customer")
     def top_up(self, state: AccountData, message: TopUp, context: Context) -> AccountData:
-        """Add the amount."""
         return AccountData(cents=state.cents + message.cents)
 
     @handles(by="customer")
@@ -39,7 +38,7 @@ class Account(Handler[AccountData]):
         return AccountData(cents=state.cents - message.cents)
 
 
-# The invoice of an order that is paid, as PDF.
+# The invoice of a paid order, as PDF.
 
 
 def print_invoice(order_id: str, order: OrderData) -> bytes:
@@ -52,12 +51,10 @@ def print_invoice(order_id: str, order: OrderData) -> bytes:
     return print_page(f"Invoice of order {order_id}", lines)
 
 
-# An order: priced in euros when it is placed, and done when an account has paid for it or has not.
+# An order is priced in euros when it is placed, and ends when an account pays or refuses.
 
 
 class Order(Handler[OrderData]):
-    """One order."""
-
     @handles(by="order_id")
     def place(self, state: OrderData, message: PlaceOrder, context: Context) -> OrderData:
         """Price the order at the current rate, which is recorded, and ask the customer's account for payment."""
@@ -90,7 +87,6 @@ class Order(Handler[OrderData]):
 
     @handles(by="order_id")
     def refused(self, state: OrderData, message: PaymentRefused, context: Context) -> OrderData:
-        """Tell the customer."""
         if state.status != "placed":
             return state
         self._tell(state, message.order_id, "waits for a larger top-up: please order again", context)

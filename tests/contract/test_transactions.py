@@ -96,9 +96,9 @@ def test_the_first_operation_that_is_refused_is_named_and_undoes_the_others(
     [
         *([[Operation(verb, "a", {}, etag)], "needs an ETag"]
           for verb in (Verb.REPLACE, Verb.MERGE, Verb.DELETE) for etag in (None, "")),
-        *([[Operation(verb, "a", {}, "etag")], "cannot be bound to an ETag"]
+        *([[Operation(verb, "a", {}, "etag")], "takes no ETag"]
           for verb in (Verb.INSERT, Verb.INSERT_OR_MERGE, Verb.INSERT_OR_REPLACE)),
-        ([Operation.insert("n", {}), Operation.delete("n")], "two operations on one row"),
+        ([Operation.insert("n", {}), Operation.delete("n")], "several operations on one row"),
         ([], "at least one operation"),
     ],
 )  # fmt: skip
