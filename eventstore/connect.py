@@ -38,6 +38,7 @@ def connect(url: str) -> Store:
     Raises `StoreUrlError`.
     """
     url = resolve_reference(url, _NAMED)
+    # Backends are imported on use, as each needs packages of its own.
     if url.startswith("sqlite:"):
         from eventstore.backends.sqlite import SqliteStore  # noqa: PLC0415 - loaded when asked for
 

@@ -391,9 +391,11 @@ def header_operation(
         return Operation.insert(row_key, header_row(version, 1, own or stream.properties or NO_PROPERTIES))
     if own is not None:
         return Operation.replace(row_key, header_row(version, stream.first_version, own), stream.etag)
+    # A merge keeps unknown properties.
     if keep or stream.partial or stream.properties is None:
         return Operation.merge(row_key, {VERSION: version}, stream.etag)
     row = header_row(version, stream.first_version, stream.properties)
+    # A replacement would drop an unknown watermark.
     change = Operation.replace if stream.first_version else Operation.merge
     return change(row_key, row, stream.etag)
 

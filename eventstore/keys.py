@@ -56,7 +56,8 @@ _find_unclean = re.compile(f"[{_ESCAPED_CHARACTERS}\ud800-\udfff]").search
 
 @lru_cache(_REMEMBERED)
 def escape(key: str) -> str:
-    """Return the key as it is stored. Raises `InvalidKeyError`."""
+    """Return the key in its stored form. Raises `InvalidKeyError`."""
+    # The fast path of nearly all keys.
     if key and len(key) <= _SHORT and _find_unclean(key) is None:
         return key
     if not key:

@@ -79,6 +79,7 @@ def prepare(partition_key: str, operations: Sequence[Operation]) -> list[dict[st
         prepared.append(properties)
     if len(rows) < len(operations):
         raise ValueError("A transaction has several operations on one row.")
+    # Only near the limit, as the exact size costs the encoding of each text.
     if total > SURELY_SMALL_BYTES:
         rows_ = zip(operations, prepared, strict=True)
         size = AROUND_ALL_BYTES + sum(sent_bytes(partition_key, *row) for row in rows_)
@@ -90,15 +91,14 @@ def prepare(partition_key: str, operations: Sequence[Operation]) -> list[dict[st
 
 
 def sent_bytes(partition_key: str, operation: Operation, properties: Mapping[str, Value]) -> int:
-    """Return an upper bound for the bytes that an operation adds to the body of a transaction.
-
-    Keys are sent twice, once quoted; bytes as base64; names of typed properties twice.
-    """
+    """Return an upper bound for the bytes that an operation adds to the body of a transaction."""
+    # Keys are sent twice, once percent-encoded.
     size = _AROUND_OPERATION_BYTES + 6 * len((partition_key + operation.row_key).encode())
     for name, value in properties.items():
+        # The name is sent again with the type.
         size += _AROUND_PROPERTY_BYTES + 2 * len(name.encode())
         if isinstance(value, bytes):
-            size += len(value) * 4 // 3 + 6
+            size += len(value) * 4 // 3 + 6  # base64
         elif isinstance(value, str):
             # Line separators are escaped: six bytes instead of three.
             separators = value.count("\u2028") + value.count("\u2029")

@@ -212,6 +212,7 @@ class Reader(Generic[StreamT]):
         _check(start_version, slice_size)
         partition, selection = self.blank.partition, self.selection
         size = header.MAX_VERSION if slice_size is None else slice_size
+        # From version 1 on, the first page has header and events.
         end = partition.event(min(size, header.MAX_VERSION)) if start_version == 1 else partition.header
         page = await partition.table.query(partition.key, partition.header, end, select=selection.query)
         rows: Sequence[Row] = page.rows

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Stream(StreamValue):
-    """A stream as it was last read or written, with the methods that read and change streams.
+    """A stream as last read or written, with the methods that read and change streams.
 
     Methods take a stream or a `Partition` and return a new value. A stream without an ETag is *transient*: not written
     yet. All raise `StreamDeletedError` for a deleted stream, or `ConcurrencyConflictError` if they do not read the
@@ -375,6 +375,7 @@ async def _sample(keys: AsyncIterable[str], limit: int) -> tuple[int, list[str]]
     count, stride = 0, 1
     async for key in keys:
         if len(sample) == limit:
+            # Keep every second key, and from now on half as many.
             sample = sample[::2]
             stride *= 2
         if count % stride == 0:
@@ -419,6 +420,7 @@ async def read_range(
 
 def _bound_after(prefix: str) -> str | None:
     """Return a key that sorts after all keys with a prefix; None if there is none."""
+    # Replaces the last character that has a successor, and drops those after it.
     for end in range(len(prefix), 0, -1):
         place = PLAIN_CHARACTERS.find(prefix[end - 1])
         if 0 <= place < len(PLAIN_CHARACTERS) - 1:

@@ -142,7 +142,7 @@ async def set_properties(stream: StreamT, own: Properties, includes: Iterable[In
 
 
 async def append(draft: Draft, target: StreamT, expected: Expected) -> StreamWriteResult[StreamT]:
-    """Write to a stream as it was read, or, with an expectation, as it is now.
+    """Write to a stream value or, with an expectation, to the current stream.
 
     Raises `ConcurrencyConflictError`, else `DuplicateEventError`, else `IncludeConflictError`.
     """
@@ -303,10 +303,8 @@ async def append_in_parts(
 
 
 def _parts(events: Sequence[EventData], target: StreamValue, properties: Properties | None) -> list[Draft]:
-    """Return the checked writes, each as long as possible.
-
-    The split depends only on the arguments, so a repeated write is split the same way.
-    """
+    """Return the checked writes, each as long as possible."""
+    # The split depends only on the arguments, so that a repeated write is split the same way.
     key = target.partition.key
     _event_operations(target.partition, target.version, events)  # raises for an id used in two parts
 
@@ -451,18 +449,16 @@ async def _delete(
     doomed: Sequence[str],
     included: Sequence[Operation] = (),
 ) -> str:
-    """Change the header and delete rows, 99 in each transaction. Return the header's last ETag.
-
-    The first transaction marks the events as deleted and has all included operations. After a crash the stream is
-    readable, and repeating the call deletes the rest.
-    """
+    """Change the header and delete rows, 99 in each transaction. Return the header's last ETag."""
     deletions = [Operation.delete(row_key) for row_key in doomed]
     room = _CHANGES - len(included)
     if included:
         try:
             limits.prepare(partition.key, [head, *included, *deletions[:room]])
         except errors.PayloadTooLargeError:
-            room = 0
+            room = 0  # large includes need the whole transaction
+    # The first transaction marks the events as deleted, so after a crash the stream is readable, and repeating the call
+    # deletes the rest.
     (etag, *_) = await transact(partition, [head, *included, *deletions[:room]])
     for start in range(room, len(deletions), _CHANGES):
         head = Operation.merge(partition.header, mark, etag)

@@ -182,6 +182,7 @@ class App:
             return self
         return _made(type(self), self.handler_types, self.name, draw_key)
 
+    # Workers construct the app again from its handlers.
     def __reduce__(self) -> tuple[Any, ...]:
         return _made, (type(self), self.handler_types, self.name, self.draw_key)
 

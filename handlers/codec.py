@@ -188,10 +188,8 @@ class Plain:
         self._max_bytes = _MAX_BYTES_WITH_INTEGERS if has_integers else None
 
     def survives(self, model: BaseModel, encoded: bytes) -> bool:
-        """Return whether decoding the encoded model gives an equal model with the same bytes.
-
-        True for a model with all fields set, in order, whose values have exactly the types that JSON is decoded to.
-        """
+        """Return whether decoding the encoded model gives an equal model with the same bytes."""
+        # True if all fields are set, in order, and their values have exactly the types that JSON is decoded to.
         fields = model.__dict__
         shape = (*fields, *map(type, fields.values()))
         return (
@@ -201,19 +199,18 @@ class Plain:
         )
 
     def _allows(self, shape: tuple[object, ...]) -> bool:
-        """Return whether a shape has these fields with allowed types. Shapes are cached, as there are few."""
+        """Return whether a shape has these fields with allowed types."""
         names, types = shape[: len(self._names)], shape[len(self._names) :]
         if names != self._names or not all(map(contains, self._types, types)):
             return False
+        # Bounded, in case a handler returns ever new shapes.
         if len(self._shapes) < _MAX_REMEMBERED:
             self._shapes.add(shape)
         return True
 
     def is_unchanged(self, model: BaseModel, values: list[Any]) -> bool:
-        """Return whether a model that survived still holds the same objects.
-
-        Scalars are immutable, so nothing needs to be encoded.
-        """
+        """Return whether a model that survived still holds the same objects."""
+        # Scalars are immutable, so identity suffices.
         fields = model.__dict__
         return (
             tuple(fields) == self._names
@@ -641,6 +638,7 @@ def unpack(
         unicode_errors=unicode_errors,
         strict_map_key=strict_map_key,
     )
+    # Data with fewer containers cannot be nested so deeply.
     if containers > MAX_DEPTH and is_deeper(unpacked, MAX_DEPTH + 1):
         raise msgpack.StackError(f"it is nested deeper than {MAX_DEPTH} levels")
     return unpacked

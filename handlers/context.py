@@ -236,6 +236,7 @@ class Context:
         message_id = self._seed.guid_text("message", len(self.published))
         codec = message_codec(type(message))
         body = codec.write(message)
+        # Bodies of plain models are canonical already.
         if codec.plain is None or not codec.plain.survives(message, body):
             body = codec.canonical(message, body)[1]  # model_copy and model_construct do not validate
         if self._room is not None:
@@ -261,6 +262,7 @@ def message_codec(message_type: type[Message]) -> Codec[Message]:
 def _pack(name: str, value: Any) -> bytes:  # noqa: ANN401 - plain data of any kind
     try:
         packed: bytes = msgpack.packb(value)
+        # Values that a replay could not read must fail the first time.
         unpack(packed, strict_map_key=False)
     except (TypeError, ValueError, OverflowError) as error:
         raise CaptureError(

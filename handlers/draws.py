@@ -38,7 +38,7 @@ _FEW = 5
 class Seed:
     """The source of all draws for one message in one handler. `key` is the secret of a table whose draws are keyed."""
 
-    __slots__ = ("_key", "_prefix")
+    __slots__ = ("_key", "_prefix")  # one for each message
 
     def __init__(self, message_id: str, handler: str, business_id: str, key: bytes | None = None) -> None:
         self._prefix = _with_length(message_id) + _stream_prefix(handler, business_id)
@@ -83,6 +83,7 @@ class SeededRandom(random.Random):
         """Return `k` random bits."""
         if k < 0:
             raise ValueError(f"The number of bits is {k}: it must not be negative.")
+        # Bits that are left over serve the next call.
         while self._count < k:
             block = int.from_bytes(self._seed.draw("random", self._counter), "big")
             self._bits |= block << self._count

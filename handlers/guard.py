@@ -90,10 +90,9 @@ def _guard_method(method: Callable[..., Any], before: Callable[[], None]) -> Cal
 
 
 class Bindings:
-    """Names in user modules that are bound to a nondeterministic function, as by `from uuid import uuid4`.
+    """Rebinds names of nondeterministic functions in user modules, as from `from uuid import uuid4`, to guards.
 
-    They are rebound to guards, which behave as the original except while a handler runs. The modules are those that
-    define the handlers, and the user modules that these import.
+    The modules are those that define the handlers, and the user modules that these import.
     """
 
     def __init__(self, classes: Iterable[type], methods: Iterable[Callable[..., Any]]) -> None:

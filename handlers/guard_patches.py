@@ -112,7 +112,7 @@ def check(call: str, instead: str) -> None:
     if own < len(frames) - 1:
         where += f", called by {_place(frames[-1])}"
     error = NondeterminismError(f"{call} in {where} is not allowed, as a replay may differ: {instead}.")
-    violations.append(error)
+    violations.append(error)  # in case the handler catches it
     raise error
 
 
@@ -239,11 +239,9 @@ _look_up = ModuleType.__getattribute__
 
 
 class GuardedModule(ModuleType):
-    """A module whose nondeterministic functions are guarded in threads that run a handler.
+    """A module whose nondeterministic functions are guarded in threads that run a handler."""
 
-    Overriding `__getattribute__` also keeps Python 3.14 from reading the module's dict directly.
-    """
-
+    # Overriding this also keeps Python 3.14 from reading the module's dict directly.
     def __getattribute__(self, name: str) -> Any:  # noqa: ANN401 - whatever a module holds
         if running and get_ident() in running:
             guard = _guards.get((_look_up(self, "__name__"), name))
@@ -252,7 +250,8 @@ class GuardedModule(ModuleType):
         return _look_up(self, name)
 
     def __reduce__(self) -> tuple[Callable[[str], ModuleType], tuple[str]]:
-        """Pickle the module by name, as Spark's pickler does for others."""
+        """Pickle the module by name."""
+        # Spark's pickler recognises modules by their exact type.
         return importlib.import_module, (self.__name__,)
 
 
@@ -340,5 +339,6 @@ def _hear(
 
 
 def _is_time_zone(event: str, given: tuple[Any, ...]) -> bool:
-    """Return whether a time zone file is opened, as `ZoneInfo` does once for each zone."""
+    """Return whether a time zone file is opened."""
+    # `ZoneInfo` opens the file of each zone once, and its contents count as constant.
     return event == "open" and isinstance(given[0], str) and given[0].startswith(tuple(zoneinfo.TZPATH))

@@ -110,6 +110,7 @@ class Handler(Generic[S]):
         super().__init_subclass__(**kwargs)
         cls.__handler_name__ = stable_name(name or cls.__name__, f"The handler {cls.__qualname__}")
 
+    # Instances are shared by all messages of a process.
     def __setattr__(self, name: str, value: object) -> None:
         where = f"{type(self).__name__}.{name}"
         raise AttributeError(

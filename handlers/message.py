@@ -47,6 +47,7 @@ class Message(BaseModel):
         """Accept the arguments of `__pydantic_init_subclass__`."""
         super().__init_subclass__(**kwargs)
 
+    # Runs after pydantic has built the class, unlike `__init_subclass__`, which only has to accept the arguments.
     @classmethod
     def __pydantic_init_subclass__(
         cls,

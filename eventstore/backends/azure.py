@@ -240,7 +240,8 @@ class Client:
             await anext(self._end_of_the_loop)
 
     async def _closing_with_the_loop(self) -> AsyncGenerator[None, None]:
-        """Close the connections with the event loop, which closes its asynchronous generators at the end."""
+        """Close the connections with the event loop."""
+        # A loop closes its asynchronous generators at its end, so several loops in turn leave no connection open.
         try:
             yield
         finally:
@@ -266,6 +267,8 @@ class Client:
         # and a transaction five times: docs/decisions/0008-azure-requests.md.
         send = self._service._client.send_request  # noqa: SLF001
         try:
+            # "Streamed", though `_Transport` reads it all: the client decodes others by their declared type, and fails
+            # on transactions.
             response = await send(request, stream=True, raw_response_hook=attempts.append)
         except AzureError as error:
             raise self._failure(error, writes=writes) from None
@@ -294,10 +297,7 @@ class Client:
 
 
 class _Transport(AioHttpTransport):  # type: ignore[misc]  # loaded late, so it shows no type
-    """Reads responses completely, so that a truncated one is a failure that can be retried.
-
-    The client must ask for "streamed" responses: it decodes others by their declared type, and fails on transactions.
-    """
+    """Reads responses completely, so that a truncated one is a failure that can be retried."""
 
     async def send(self, request: HttpRequest, **options: object) -> AsyncHttpResponse:
         answer: AsyncHttpResponse = await super().send(request, **{**options, "stream": False})
@@ -305,7 +305,7 @@ class _Transport(AioHttpTransport):  # type: ignore[misc]  # loaded late, so it 
 
 
 class _Pieces:
-    """A large body that can be sent again: the client does not retry files."""
+    """A large body that can be sent again, unlike a file."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -588,12 +588,9 @@ class AzureTable(Table):
     async def _send_alone(
         self, partition_key: str, row_key: str, operation: Operation, properties: dict[str, Value]
     ) -> str | None:
-        """Send a transaction of one operation as a plain request, which is cheaper. Return None if that is not safe.
-
-        Inserts, and merges with an ETag, qualify: aiohttp does not resend their methods, and if the client retries one,
-        it conflicts with itself. Large rows have other limits, and the emulator corrupts multi-byte characters split
-        between packets.
-        """
+        """Send a transaction of one operation as a plain request, which is cheaper. Return None if that is not safe."""
+        # Inserts and merges with an ETag qualify: aiohttp does not resend POST and PATCH by itself, and if the client
+        # retries one, it conflicts with itself.
         path, headers = f"/{self.name}", {"Content-Type": "application/json"}
         if operation.verb is Verb.INSERT:
             headers["Prefer"] = "return-no-content"
@@ -603,6 +600,7 @@ class AzureTable(Table):
         else:
             return None
         text = encode(partition_key, row_key, properties)
+        # Large rows have other limits, and the emulator corrupts multi-byte characters split between packets.
         if len(text) > _ALONE_BYTES or not text.isascii():
             return None
         answer = await self._store.client().write(_METHODS[operation.verb], path, text.encode(), headers)
@@ -633,7 +631,8 @@ class AzureTable(Table):
         await self._page([("PartitionKey", "eq", ""), ("RowKey", "eq", "")], (), None)
 
     async def _row(self, partition_key: str, row_key: str, select: Sequence[str] | None) -> Row | None:
-        """Read one row by its escaped keys. A filter could make the service scan the table."""
+        """Read one row by its escaped keys."""
+        # A point read: a filter could make the service scan the table.
         path = f"{_row_url(f'/{self.name}', partition_key, row_key)}?{_select(select)}"
         answer = await self._store.client().get(path.rstrip("?"))
         if answer.status == 200:  # noqa: PLR2004 - OK

@@ -44,6 +44,7 @@ class MemoryPartition:
             del self.rows[stored_key]
             self._order = None
         else:
+            # The order changes with the set of keys only.
             if stored_key not in self.rows:
                 self._order = None
             self.rows[stored_key] = row

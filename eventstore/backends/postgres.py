@@ -271,7 +271,7 @@ class _LoopPool:
         return f"an open transaction may still read {kept[1]} of them" if kept else ""
 
     async def commit(self, changes: _Changes) -> tuple[str, ...]:
-        """Commit a transaction, together with those that arrive while another commit is under way."""
+        """Commit a transaction, together with others that arrive during another commit."""
         future = asyncio.get_running_loop().create_future()
         self._waiting.append((changes, future))
         if self._committing is None or self._committing.done():
@@ -335,7 +335,8 @@ class _LoopPool:
         return connection
 
     async def _closing_with_the_loop(self) -> AsyncGenerator[None, None]:
-        """Close the connections with the event loop, which closes its asynchronous generators at the end."""
+        """Close the connections with the event loop."""
+        # A loop closes its asynchronous generators at its end, so several loops in turn leave no connection open.
         try:
             yield
         finally:
@@ -396,6 +397,7 @@ class _LoopPool:
         statements = [each for changes, found in group for each in changes.statements(found)]
         async with self._connection(writes=True) as connection:
             if len(statements) == 1:
+                # Its own transaction, in one round trip.
                 await connection.execute(*statements[0])
                 return
             cause: psycopg.Error | None = None
@@ -470,7 +472,7 @@ class PostgresTable(port.Table):
         return await self._store.session().commit(_Changes.of(self._sql, partition_key, operations))
 
     async def barrier(self) -> None:
-        """No-op: a commit is durable when it is answered. `open` refuses servers where it is not."""
+        """No-op: a commit is durable once answered, or `open` refuses the server."""
 
     async def scrub(self) -> None:
         """Rewrite the table without deleted rows. The write-ahead log and backups keep them until they are recycled."""
@@ -610,6 +612,7 @@ class PostgresStore(port.Store):
         loop = asyncio.get_running_loop()
         session = self._pools.get(loop)
         if session is None or session.pid != os.getpid():
+            # A closed loop may still be referenced somewhere.
             for ended in [other for other in self._pools if other.is_closed()]:
                 del self._pools[ended]
             session = self._pools[loop] = _LoopPool(self)

@@ -39,6 +39,7 @@ from eventstore.port import ANY_ETAG, Operation, Page, Row, TransactionResult, V
 BUSY_SECONDS = 60
 FORMAT = 1
 
+# NORMAL: a commit does not wait for the disk; `barrier` does. fullfsync makes that reliable on macOS.
 _SETTINGS = (
     "PRAGMA synchronous=NORMAL",
     "PRAGMA fullfsync=ON",
@@ -69,10 +70,7 @@ class SqliteConnection(sqlite3.Connection):
 
 
 class SqliteFile:
-    """A database file and this process's connections to it, one for each thread.
-
-    Connections inherited by a fork are neither used nor closed, not even at exit: the parent owns their locks.
-    """
+    """A database file and this process's connections to it, one for each thread."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -228,7 +226,8 @@ def _make_folder(folder: Path) -> None:
 
 
 def _leave_connections_alone() -> None:
-    """In a forked child, leak a reference to each inherited connection, so that none is closed."""
+    """Keep inherited connections open in a forked child."""
+    # Closing one, even at exit, would release locks of the parent. A leaked reference prevents it.
     import ctypes  # noqa: PLC0415 - forks are rare
 
     for connection in _held:
@@ -256,7 +255,9 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 _KEY_COLUMNS = "partition TEXT NOT NULL, row TEXT NOT NULL, id INTEGER NOT NULL"
+# `large` is the last column, so that reading the columns before it skips its pages.
 _ROW_COLUMNS = "id INTEGER PRIMARY KEY, etag INTEGER NOT NULL, time INTEGER, small BLOB NOT NULL, large BLOB"
+# Any write will do: only its fsync matters.
 _BARRIER = (
     "INSERT INTO eventstore_barrier (id, commits) VALUES (1, 1) "
     "ON CONFLICT (id) DO UPDATE SET commits = commits + 1"
@@ -264,10 +265,7 @@ _BARRIER = (
 
 
 class Statements:
-    """The SQL for one table. Constant texts hit the statement cache of `sqlite3`.
-
-    `large` is the last column, so that reading the columns before it skips its pages.
-    """
+    """The SQL for one table, in constant texts, which hit the statement cache of `sqlite3`."""
 
     def __init__(self, name: str) -> None:
         keys, rows = f'"{name}_keys"', f'"{name}_rows"'
@@ -447,11 +445,9 @@ class SqliteTable(port.Table):
             return [_attempt(each, connection) if isinstance(each, Changes) else each for each in checked]
 
     async def barrier(self) -> None:
-        """Make one commit with an fsync.
-
-        All commits are appended to one write-ahead log, so this fsync covers the earlier ones. Commits that are no
-        longer in the log were synced with the database by a checkpoint.
-        """
+        """Make one commit with an fsync."""
+        # Commits are appended to one write-ahead log, so this fsync covers all earlier ones. Commits that are no longer
+        # in the log were synced with the database by a checkpoint.
         with self._file.reading(outcome_unknown=True) as connection:
             execute = connection.statement.execute
             execute("PRAGMA synchronous=FULL")
@@ -491,10 +487,8 @@ class SqliteTable(port.Table):
             return read_page(bounds, cursor, most=PAGE_BYTES)
 
     def _project_first(self, sql: str, bounds: tuple[str, str, str], select: Sequence[str]) -> Page | None:
-        """Read rows in one statement; None if it cannot return all requested large properties.
-
-        It returns those of the first row (a stream's header, or the first of some events) up to `ALONG_BYTES`.
-        """
+        """Read rows in one statement; None if it cannot return all requested large properties."""
+        # It returns those of the first row, a stream's header or the first of some events, up to `ALONG_BYTES`.
         with self._file.reading() as connection:
             found = connection.statement.execute(sql, (bounds[1], *bounds)).fetchall()
         with suppress(DamagedRowError):  # `_project` raises it again, unless only this read was cut
@@ -528,10 +522,8 @@ class SqliteTable(port.Table):
 
 
 def _attempt(changes: Changes, connection: SqliteConnection) -> TransactionResult:
-    """Run one of several transactions. If refused, roll it back alone and return the error.
-
-    Several operations need a savepoint; a single refused one has changed nothing.
-    """
+    """Run one of several transactions. If refused, roll it back alone and return the error."""
+    # A single refused operation has changed nothing, so only several need a savepoint.
     execute, several = connection.statement.execute, len(changes.operations) > 1
     if several:
         execute("SAVEPOINT one")

@@ -148,10 +148,7 @@ _COMMENT = re.compile(
 
 
 def _silence(module: SourceModule, found: list[Finding], checked: list[ast.ClassDef]) -> Iterator[Finding]:
-    """Yield the findings that are not silenced by a `noqa` comment on their line or statement, and unused comments.
-
-    Unused comments are reported only within checked classes: other code may not have been followed.
-    """
+    """Yield the findings that are not silenced by a `noqa` comment on their line or statement, and unused comments."""
     comments: dict[int, tuple[int, list[str], str]] = {}
     for token in tokenize.generate_tokens(io.StringIO(module.text).readline) if found or checked else ():
         if token.type == tokenize.COMMENT and (match := _COMMENT.search(token.string)):
@@ -170,6 +167,7 @@ def _silence(module: SourceModule, found: list[Finding], checked: list[ast.Class
     for line, (column, ours, reason) in comments.items():
         if ours and not reason:
             yield Finding(module.path, line, column, "CM902", ", ".join(ours))
+        # Code outside checked classes may not have been followed, so its comments may be in use.
         is_inside = any(node.lineno <= line <= (node.end_lineno or 0) for node in checked)
         for code in ours:
             if is_inside and (line, code) not in used:

@@ -55,10 +55,8 @@ def check_target(target: ast.expr, scope: Scope) -> None:
 
 
 def is_indifferent_loop(loop: ast.For | ast.AsyncFor) -> bool:
-    """Return whether a loop has the same result in any order.
-
-    True if it adds to sets, counts, or searches for a member, without changing the names in its conditions.
-    """
+    """Return whether a loop has the same result in any order."""
+    # True if it adds to sets, counts, or searches for a member, without changing the names in its conditions.
     statements = [each for part in loop.body for each in ast.walk(part) if isinstance(each, ast.stmt)]
     changed: set[str] = set()
     own: set[ast.AST] = set()  # names at the places that mutate them

@@ -30,7 +30,7 @@ CM104 | waiting | it delays all later messages, and depends on the clock
   calls: time.sleep sched
 CM201 | random numbers | a replay draws other numbers | context.random
   calls: random _random
-CM202 | secrets | a replay draws other ones | context.random, or CAPTURE for what must be unpredictable
+CM202 | secrets | a replay draws different ones | context.random, or CAPTURE for what must be unpredictable
   calls: secrets os.{urandom getrandom} random.SystemRandom ssl.RAND_bytes Crypto.Random
 CM203 | guids | a replay makes another one | context.new_guid()
   calls: uuid.{uuid1 uuid4 uuid6 uuid7 uuid8} ulid nanoid shortuuid bson.ObjectId
@@ -39,7 +39,7 @@ CM204 | random numbers of a library | a replay draws other numbers
   calls: numpy.random torch.{rand randn randint randperm} tensorflow.random faker scipy.stats
 CM205 | shared random generator | its numbers depend on what was drawn before
     | context.random, or a generator created and seeded in the handler
-CM206 | foreseeable draws | whoever chooses message ids can compute them
+CM206 | predictable draws | a sender that chooses message ids can compute them
     | keyed draws (--draws keyed) where senders are not trusted
 CM301 | environment variables | they may differ between processes | CAPTURE
   calls: os.{getenv getenvb putenv unsetenv} os.path.expandvars decouple environ dotenv
@@ -72,13 +72,13 @@ CM401 | files | their content changes, and differs between machines | CAPTURE
     rmdir hardlink_to open owner samefile is_file is_socket mkdir symlink_to write_bytes group move is_char_device
     is_fifo is_dir rename readlink move_into lstat walk read_text touch copy write_text copy_into read_bytes exists
     stat rglob is_mount replace unlink is_junction}
-CM402 | network | a replay may get another answer, or none | CAPTURE, or a message to whoever calls the service
+CM402 | network | a replay may get another answer, or none | CAPTURE, or a message to a consumer that calls the service
   calls: socket ssl urllib3 requests httpx aiohttp httplib2 pycurl ftplib smtplib imaplib poplib nntplib telnetlib
     xmlrpc socketserver selectors select websockets websocket grpc boto3 botocore azure paramiko fabric dns kafka
     confluent_kafka pika kombu nats zmq stripe twilio slack_sdk openai anthropic webbrowser wsgiref pyspark
     http.{client server} urllib.request google.cloud
 CM403 | other programs | a replay runs them again, and may get another result
-    | CAPTURE, or a message to whoever runs the program
+    | CAPTURE, or a message to a consumer that runs it
   calls: subprocess pty pexpect sh plumbum os.{system popen fork forkpty posix_spawn posix_spawnp execl execle execlp
     execlpe execv execve execvp execvpe spawnl spawnle spawnlp spawnv spawnve spawnvp kill killpg wait waitpid abort
     _exit startfile}
@@ -117,9 +117,9 @@ CM805 | process settings | all handlers of the process share them | arguments; f
 CM806 | mutated state | the given state is the version before, which must not change | state.model_copy(update=...)
 CM807 | mutated message | a replay must get the same message | a local variable
 CM808 | mutable module state | earlier messages may have changed it | the state, or CAPTURE
-CM901 | not followed | the source does not tell what is called | a name that stands in the source
+CM901 | not followed | the source does not show the called code | a name in the source
   calls: builtins.{exec compile} runpy importlib.reload
-CM902 | noqa without a reason | nobody can tell why it is allowed here | # noqa: CODE and the reason
+CM902 | noqa without a reason | the reason is missing | # noqa: CODE and the reason
 CM903 | unused noqa | it would hide later findings | the line without it
 pure | deterministic names in modules whose other names break a rule
   calls: random.Random time.{struct_time strptime gmtime strftime asctime} socket.{inet_aton inet_ntoa inet_pton

@@ -90,7 +90,7 @@ _PACKAGE = "__init__.py"
 
 @dataclass(eq=False)
 class SourceModule:
-    """A module of the user's, with its top-level names, and those that a function declares `global`."""
+    """A module of the user's, with its top-level names, and names that a function declares `global`."""
 
     name: str
     path: Path

@@ -128,6 +128,7 @@ def main() -> None:
     answers = sys.stdout.buffer
     sys.stdout = sys.stderr  # a handler may print
     app, scenarios, here = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the process that started this one
+    # Another order shows handlers that share state between objects.
     numbers = reversed(range(len(scenarios)))
     results = [_run(app, number, scenarios[number], here[number]) for number in numbers]
     pickle.dump(results[::-1], answers)

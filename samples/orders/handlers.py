@@ -60,6 +60,7 @@ class Order(Handler[OrderData]):
         """Price the order at the current rate, which is recorded, and ask the customer's account for payment."""
         if state.status != "new":
             return state
+        # Recorded, since a replay would get another rate.
         rate = context.capture("rate", partial(rate_now, message.currency))
         cents = round(message.cents * Decimal(rate))
         context.publish(PaymentAsked(order_id=message.order_id, customer=message.customer, cents=cents))
@@ -70,6 +71,7 @@ class Order(Handler[OrderData]):
         """Store the invoice, and tell the warehouse and the customer."""
         if state.status != "placed":
             return state
+        # The reference is recorded too; a replay does not print again.
         invoice = context.store_document(
             partial(print_invoice, message.order_id, state), media_type="application/pdf", name="invoice.pdf"
         )
