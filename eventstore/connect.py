@@ -122,10 +122,10 @@ def resolve_reference(text: str, that: str = "", error: type[Exception] = StoreU
     if scheme == "file" and not Path(name).is_file():
         raise error(f"There is no file {name}{that}.")
     # Files with secrets often end with a line break.
-    found = (os.environ.get(name, "") if scheme == "env" else Path(name).read_text("utf-8")).strip()
+    value = (os.environ.get(name, "") if scheme == "env" else Path(name).read_text("utf-8")).strip()
     source = f"The environment variable {name}{that}" if scheme == "env" else f"The file {name}{that}"
-    if not found:
+    if not value:
         raise error(f"{source} is {'not set' if scheme == 'env' else 'empty'}.")
-    if found.startswith("env:"):
+    if value.startswith("env:"):
         raise error(f"{source} refers to another variable: it must hold the value itself.")
-    return found
+    return value

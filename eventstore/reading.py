@@ -82,9 +82,9 @@ class StreamWriteResult(Generic[StreamT_co]):
 async def read_rows(partition: Partition, first: str, last: str, select: Sequence[str] | None) -> list[Row]:
     """Read the rows between two keys, inclusive. One request for each page."""
     query = partial(partition.table.query, partition.key, first, last, select=select)
-    found = [page.rows async for page in pages(query)]
-    rows = list(chain.from_iterable(found))
-    if len(found) > 1:
+    rows_of_pages = [page.rows async for page in pages(query)]
+    rows = list(chain.from_iterable(rows_of_pages))
+    if len(rows_of_pages) > 1:
         rows.sort(key=attrgetter("row_key"))  # Cosmos DB guarantees no order
     return rows
 
@@ -103,10 +103,10 @@ async def with_watermark(stream: StreamT) -> StreamT:
     """
     if stream.first_version:
         return stream
-    found = await read_header(stream)
-    if found is None or found.etag != stream.etag:
+    current = await read_header(stream)
+    if current is None or current.etag != stream.etag:
         raise ConcurrencyConflictError(str(stream.partition), "its header has been changed since it was read")
-    return replace(stream, first_version=found.first_version)
+    return replace(stream, first_version=current.first_version)
 
 
 def stream_read(blank: StreamT, row: Row, selection: Selection) -> StreamT:
@@ -234,12 +234,12 @@ class Reader(Generic[StreamT]):
         """Read the header and the rows after it up to a row key; None if the stream does not exist."""
         partition, select = self.blank.partition, self.selection.query
         query = partial(partition.table.query, partition.key, partition.header, last, select=select)
-        found = [page.rows async for page in pages(query)]
-        rows = sorted(chain.from_iterable(found), key=attrgetter("row_key"))
+        rows_of_pages = [page.rows async for page in pages(query)]
+        rows = sorted(chain.from_iterable(rows_of_pages), key=attrgetter("row_key"))
         if not rows or rows[0].row_key != partition.header:
             return None
         stream = stream_read(self.blank, rows[0], self.selection)
-        if len(found) > 1:
+        if len(rows_of_pages) > 1:
             # Included rows may have changed between the pages, unlike events.
             again = await read_rows(partition, partition.header, partition.header, (VERSION,))
             if not again or again[0].etag != stream.etag:
@@ -277,13 +277,13 @@ class Reader(Generic[StreamT]):
     async def one_by_one(self, start_version: int) -> AsyncIterator[RecordedEvent]:
         """Yield the current events of the stream, page by page. Raises `StreamTruncatedError`."""
         # One row of the first page is the header.
-        found = await self.forwards(start_version, PAGE_SIZE - 1)
-        if found is None:
+        first_page = await self.forwards(start_version, PAGE_SIZE - 1)
+        if first_page is None:
             raise errors.StreamNotFoundError(str(self.blank.partition))
-        for event in found.events:
+        for event in first_page.events:
             yield event
-        stream = found.stream
-        following = found.events[-1].version + 1 if found.events else stream.version + 1
+        stream = first_page.stream
+        following = first_page.events[-1].version + 1 if first_page.events else stream.version + 1
         for first in range(following, stream.version + 1, PAGE_SIZE):
             for event in await self.events(stream, first, min(first + PAGE_SIZE - 1, stream.version)):
                 yield event

@@ -159,10 +159,10 @@ class Stream(StreamValue):
         ids: bool = False,
     ) -> reading.StreamSlice[Stream]:
         """Read header and events from a version on, as `try_read`. Raises `StreamNotFoundError`."""
-        found = await cls.try_read(
+        slice_ = await cls.try_read(
             partition, start_version, slice_size, select=select, header=header, ids=ids
         )
-        return _found(found, partition)
+        return _found(slice_, partition)
 
     @classmethod
     async def try_read(
@@ -216,8 +216,8 @@ class Stream(StreamValue):
         ids: bool = False,
     ) -> reading.StreamSlice[Stream]:
         """Read header and the last events, oldest first. Costs and raises as `read_backwards`."""
-        found = await cls.read_backwards(partition, None, count, select=select, header=header, ids=ids)
-        return reading.StreamSlice(found.stream, found.events[::-1], is_end_of_stream=True)
+        newest_first = await cls.read_backwards(partition, None, count, select=select, header=header, ids=ids)
+        return reading.StreamSlice(newest_first.stream, newest_first.events[::-1], is_end_of_stream=True)
 
     @classmethod
     async def iterate(
@@ -388,8 +388,8 @@ def _ranges(sample: list[str], parts: int, prefix: str) -> list[KeyRange]:
     """Return at most `parts` ranges with about as many keys each."""
     # Range queries are reliable for ASCII keys only, and Cosmos DB returns keys in any order.
     keys = sorted((key for key in sample if key.isascii()), key=escape)
-    places = {number * len(keys) // parts for number in range(1, parts)} - {0}
-    bounds = [keys[place] for place in sorted(places)]
+    positions = {number * len(keys) // parts for number in range(1, parts)} - {0}
+    bounds = [keys[position] for position in sorted(positions)]
     pairs = zip(["", *bounds], [*bounds, None], strict=True)
     return [KeyRange(prefix, first, before) for first, before in pairs]
 
@@ -422,7 +422,7 @@ def _bound_after(prefix: str) -> str | None:
     """Return a key that sorts after all keys with a prefix; None if there is none."""
     # Replaces the last character that has a successor, and drops those after it.
     for end in range(len(prefix), 0, -1):
-        place = PLAIN_CHARACTERS.find(prefix[end - 1])
-        if 0 <= place < len(PLAIN_CHARACTERS) - 1:
-            return prefix[: end - 1] + PLAIN_CHARACTERS[place + 1]
+        position = PLAIN_CHARACTERS.find(prefix[end - 1])
+        if 0 <= position < len(PLAIN_CHARACTERS) - 1:
+            return prefix[: end - 1] + PLAIN_CHARACTERS[position + 1]
     return None

@@ -108,14 +108,14 @@ def all_includes(events: Sequence[EventData], includes: Iterable[Include]) -> tu
 
     Raises `ValueError` for a row that belongs to a stream.
     """
-    given = [include for event in events for include in event.includes]
-    given.extend(includes)
-    for include in given:
+    all_ = [include for event in events for include in event.includes]
+    all_.extend(includes)
+    for include in all_:
         if _STREAM_ROW.match(include.row_key):
             raise ValueError(
                 f"The row {include.row_key!r} belongs to a stream and cannot be included in a write."
             )
-    return header.combine(given) if given else ()
+    return header.combine(all_) if all_ else ()
 
 
 async def transact(partition: Partition, operations: Sequence[Operation]) -> tuple[str, ...]:
@@ -168,13 +168,13 @@ async def _append_to(draft: Draft, stream: StreamT) -> StreamWriteResult[StreamT
     if draft.properties is not None:
         stream = await with_watermark(stream)
     etags = await transact(stream.partition, draft.operations(stream))
-    place = 1
+    position = 1
     recorded: list[header.RecordedEvent] = []
     for version, event in enumerate(draft.events, stream.version + 1):
-        recorded.append(header.RecordedEvent(version, event.properties, event.id, etag=etags[place]))
-        place += 1 if event.id is None else 2
+        recorded.append(header.RecordedEvent(version, event.properties, event.id, etag=etags[position]))
+        position += 1 if event.id is None else 2
     includes = [
-        replace(include, etag=etag) for include, etag in zip(draft.includes, etags[place:], strict=True)
+        replace(include, etag=etag) for include, etag in zip(draft.includes, etags[position:], strict=True)
     ]
     written = header.stream_written(stream, etags[0], stream.version + len(draft.events), draft.properties)
     return StreamWriteResult(written, tuple(recorded), tuple(includes))
@@ -223,15 +223,15 @@ async def append_once(draft: Draft, target: StreamT, expected: Expected) -> Stre
         for version, event in enumerate(events[1:], first + 1):
             if await _version_of(partition, event) != version:
                 raise
-        found = await Reader(target, EVERYTHING).forwards(first, len(events))
-        stored = found.events if found else ()
-        if found is None or [event.version for event in stored] != list(range(first, first + len(events))):
+        slice_ = await Reader(target, EVERYTHING).forwards(first, len(events))
+        stored = slice_.events if slice_ else ()
+        if slice_ is None or [event.version for event in stored] != list(range(first, first + len(events))):
             raise
         pairs = list(zip(stored, events, strict=True))
         if not all(same_values(before.properties, event.properties) for before, event in pairs):
             raise
         recorded = tuple([replace(before, id=event.id) for before, event in pairs])
-        return StreamWriteResult(found.stream, recorded, repeated=True)
+        return StreamWriteResult(slice_.stream, recorded, repeated=True)
 
 
 def _first_version(target: StreamValue, expected: Expected) -> int | None:
@@ -362,9 +362,9 @@ async def rows_to_cut(stream: StreamValue, first_version: int) -> CutRows:
     row_keys: list[str] = []
     size, first, end = 0, 1, min(last, stream.first_version + _MEASURED_AT_ONCE - 1)
     while True:
-        found = await _event_rows(partition, first, end, None)
-        row_keys += [row.row_key for row in found]
-        size += sum(map(limits.row_bytes, found))
+        rows = await _event_rows(partition, first, end, None)
+        row_keys += [row.row_key for row in rows]
+        size += sum(map(limits.row_bytes, rows))
         if end >= last:
             return CutRows(row_keys + await _ids_below(partition, first_version), size)
         first, end = end + 1, min(last, end + _MEASURED_AT_ONCE)

@@ -208,8 +208,8 @@ class Context:
 
         def ask() -> dict[str, Any]:
             place = self._place or self._seed.guid_text("document", 0)
-            given = content() if callable(content) else content
-            self.documents.append(new_document(given, media_type, f"{place}-{name}"))
+            data = content() if callable(content) else content
+            self.documents.append(new_document(data, media_type, f"{place}-{name}"))
             size = sum(document.reference.size for document in self.documents)
             if len(self.documents) > MAX_DOCUMENTS or size > MAX_BYTES:
                 raise DocumentError(

@@ -153,9 +153,9 @@ class SeededRandom(random.Random):
 
     def shuffle(self, x: MutableSequence[Any]) -> None:
         """Shuffle a list in place."""
-        for place in reversed(range(1, len(x))):
-            other = self._below(place + 1)
-            x[place], x[other] = x[other], x[place]
+        for last in reversed(range(1, len(x))):
+            other = self._below(last + 1)
+            x[last], x[other] = x[other], x[last]
 
     def sample(self, population: Sequence[T], k: int, *, counts: Iterable[int] | None = None) -> list[T]:
         """Return `k` items drawn without replacement. `counts` repeats each item of the population.
@@ -168,11 +168,11 @@ class SeededRandom(random.Random):
                 f"sample() takes a sequence; a {type(population).__name__} has no order: use sorted(...)."
             )
         if counts is None:
-            return [population[place] for place in self._places(len(population), k)]
+            return [population[position] for position in self._places(len(population), k)]
         ends = list(accumulate(counts))
         if len(ends) != len(population):
             raise ValueError(f"There are {len(ends)} counts for {len(population)} items: give one for each.")
-        return [population[bisect(ends, place)] for place in self._places(ends[-1] if ends else 0, k)]
+        return [population[bisect(ends, position)] for position in self._places(ends[-1] if ends else 0, k)]
 
     def seed(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - random.Random's
         """No-op, called by the constructor of `random.Random`: the message is the seed."""
@@ -205,14 +205,14 @@ class SeededRandom(random.Random):
         if count <= small:
             pool, taken = list(range(count)), []
             for left in range(count, count - k, -1):
-                place = self._below(left)
-                taken.append(pool[place])
-                pool[place] = pool[left - 1]
+                position = self._below(left)
+                taken.append(pool[position])
+                pool[position] = pool[left - 1]
             return taken
-        places: dict[int, None] = {}
-        while len(places) < k:
-            places[self._below(count)] = None
-        return list(places)
+        positions: dict[int, None] = {}
+        while len(positions) < k:
+            positions[self._below(count)] = None
+        return list(positions)
 
 
 def _refusal(name: str) -> Callable[..., Any]:

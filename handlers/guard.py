@@ -117,15 +117,15 @@ class Bindings:
                     names[name] = guard
 
     def _modules(self) -> Iterator[ModuleType]:
-        found: dict[str, ModuleType] = {}
+        modules: dict[str, ModuleType] = {}
         waiting = [root for root in self._roots if self._is_users(root)]
         while waiting:
             module = waiting.pop()
-            if module.__name__ not in found:
-                found[module.__name__] = module
+            if module.__name__ not in modules:
+                modules[module.__name__] = module
                 used = map(_module_of, list(vars(module).values()))
                 waiting += [each for each in used if each is not None and self._is_users(each)]
-        yield from found.values()
+        yield from modules.values()
 
     def _is_users(self, module: ModuleType) -> bool:
         package = module.__name__.partition(".")[0]

@@ -180,8 +180,8 @@ class _Proxy(type):
 class _Constructor(metaclass=_Proxy):
     """Constructs and validates instances of Python's own class."""
 
-    def __new__(cls, *given: Any, **named: Any) -> Any:  # noqa: ANN401 - Python's own, of no subclass
-        return cls.live()(*given, **named)
+    def __new__(cls, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - Python's own, of no subclass
+        return cls.live()(*args, **named)
 
     @classmethod
     def today(cls) -> Any:  # noqa: ANN401 - Python's own
@@ -272,10 +272,10 @@ def _guard_function(module: ModuleType, name: str, instead: str) -> Callable[...
     holds = vars(module)
 
     @functools.wraps(holds[name])
-    def guarded(*given: Any, **named: Any) -> Any:  # noqa: ANN401 - the function's own
-        if pure_with is None or len(given) < pure_with:
+    def guarded(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - the function's own
+        if pure_with is None or len(args) < pure_with:
             check(f"{call}()", instead)
-        return holds[name](*given, **named)
+        return holds[name](*args, **named)
 
     return guarded
 
@@ -284,10 +284,10 @@ def _guard_method(owner: type, name: str, call: str, instead: str = IO) -> None:
     original = getattr(owner, name)
 
     @functools.wraps(original)
-    def guarded(*given: Any, **named: Any) -> Any:  # noqa: ANN401 - the method's own
+    def guarded(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - the method's own
         if running:
             check(call, instead)
-        return original(*given, **named)
+        return original(*args, **named)
 
     setattr(owner, name, guarded)
 
@@ -325,7 +325,7 @@ def guard_audit_events() -> None:
 
 def _hear(
     event: str,
-    given: tuple[Any, ...],
+    args: tuple[Any, ...],
     # Bound as defaults, since the interpreter clears modules before the last events.
     threads: dict[int, Any] = running,
     get_thread: Callable[[], int] = get_ident,
@@ -334,11 +334,11 @@ def _hear(
         return
     if event in EVENTS:
         check(f"{event.removeprefix('builtins.')}()", EVENTS[event])
-    elif event.partition(".")[0] in _EVENT_FAMILIES and not _is_time_zone(event, given):
+    elif event.partition(".")[0] in _EVENT_FAMILIES and not _is_time_zone(event, args):
         check(f"{event.removesuffix('.__new__')}()", IO)
 
 
-def _is_time_zone(event: str, given: tuple[Any, ...]) -> bool:
+def _is_time_zone(event: str, args: tuple[Any, ...]) -> bool:
     """Return whether a time zone file is opened."""
     # `ZoneInfo` opens the file of each zone once, and its contents count as constant.
-    return event == "open" and isinstance(given[0], str) and given[0].startswith(tuple(zoneinfo.TZPATH))
+    return event == "open" and isinstance(args[0], str) and args[0].startswith(tuple(zoneinfo.TZPATH))

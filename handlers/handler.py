@@ -192,17 +192,17 @@ def message_type_of(method: Callable[..., Any], state_type: type[State]) -> type
         raise AppError(f"{where} must take and return a {state_type.__name__}, the state of its handler.")
     if hints.get(context, Context) is not Context:
         raise AppError(f"{where} must take a Context as its last argument: ({context}: Context).")
-    found = hints.get(message)
-    if isinstance(found, type) and issubclass(found, Message) and found is not Message:
-        return found
-    if isinstance(found, UnionType) or get_origin(found) is Union:
-        types = ", ".join(getattr(each, "__name__", str(each)) for each in get_args(found))
+    hint = hints.get(message)
+    if isinstance(hint, type) and issubclass(hint, Message) and hint is not Message:
+        return hint
+    if isinstance(hint, UnionType) or get_origin(hint) is Union:
+        types = ", ".join(getattr(each, "__name__", str(each)) for each in get_args(hint))
         raise AppError(
             f"{where} takes one of {types}: write a method for each message type, which may call a common function."
         )
-    if isinstance(found, type) and found.__module__ != "builtins" and not issubclass(found, Message | State):
+    if isinstance(hint, type) and hint.__module__ != "builtins" and not issubclass(hint, Message | State):
         raise AppError(
-            f"{where} takes a {found.__name__}, which is not a Message: write class {found.__name__}(Message)."
+            f"{where} takes a {hint.__name__}, which is not a Message: write class {hint.__name__}(Message)."
         )
     raise AppError(f"{where} must annotate its message with a subclass of Message: ({message}: SomeMessage).")
 
@@ -229,8 +229,8 @@ def business_id_of(message_type: type[Message], by: str, where: str) -> tuple[tu
         field = model.model_fields.get(name) if is_model else None
         if field is None:
             path, fields = by.split("."), list(model.model_fields) if is_model else []
-            above, found = path[:position], get_close_matches(name, fields, 1, cutoff=0.5) or fields[:1]
-            write = f'@handles(by="{".".join(above + found)}")' if above or found else f"{name}: str in it"
+            above, close = path[:position], get_close_matches(name, fields, 1, cutoff=0.5) or fields[:1]
+            write = f'@handles(by="{".".join(above + close)}")' if above or close else f"{name}: str in it"
             others = f", or another of {', '.join(fields)}" if len(fields) > 1 else ""
             raise AppError(
                 f"{where}: {message_type.__name__} has no field {'.'.join([*above, name])!r}: write {write}{others}."

@@ -487,8 +487,8 @@ def etags_or_refusal(answer: bytes, count: int) -> tuple[str, ...] | Refusal:
             return refusal(status, part)
     if len(parts) != count:
         return Refusal(500, "IncompleteAnswer")
-    found = [_ETAG.search(part) for part in parts]
-    return tuple([etag[1].decode("ascii").strip() if etag else "" for etag in found])
+    matches = [_ETAG.search(part) for part in parts]
+    return tuple([etag[1].decode("ascii").strip() if etag else "" for etag in matches])
 
 
 def refusal(status: int, text: bytes) -> Refusal:

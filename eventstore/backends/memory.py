@@ -103,17 +103,17 @@ class MemoryTable(port.Table):
     ) -> Page:
         low, high = escape_bound(first), None if last is None else escape_bound(last)
         only = None if row_key is None else escape(row_key)
-        found: list[tuple[str, Row]] = []
+        rows: list[tuple[str, Row]] = []
         with self._lock:
             for key, partition in self._partitions.items():
                 if key < low or (high is not None and key > high):
                     continue
                 if only is None:
-                    found += [(key + BETWEEN_KEYS + stored, row) for stored, row in partition.rows.items()]
+                    rows += [(key + BETWEEN_KEYS + stored, row) for stored, row in partition.rows.items()]
                 elif only in partition.rows:
-                    found.append((key + BETWEEN_KEYS + only, partition.rows[only]))
-        found.sort()
-        return _page(found[bisect_left(found, (continuation or "",)) :], select)
+                    rows.append((key + BETWEEN_KEYS + only, partition.rows[only]))
+        rows.sort()
+        return _page(rows[bisect_left(rows, (continuation or "",)) :], select)
 
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
         prepared = prepare(partition_key, operations)
@@ -183,10 +183,10 @@ def open_memory(url: str) -> MemoryStore:
     return _shared.setdefault(url, MemoryStore(url))
 
 
-def _page(found: Sequence[tuple[str, Row]], select: Sequence[str] | None) -> Page:
+def _page(rows: Sequence[tuple[str, Row]], select: Sequence[str] | None) -> Page:
     """Return the first page of the rows. Its continuation is the key of the next row."""
-    following = found[PAGE_SIZE][0] if len(found) > PAGE_SIZE else None
-    return Page(tuple([_read(row, select) for _, row in found[:PAGE_SIZE]]), following)
+    following = rows[PAGE_SIZE][0] if len(rows) > PAGE_SIZE else None
+    return Page(tuple([_read(row, select) for _, row in rows[:PAGE_SIZE]]), following)
 
 
 def _read(row: Row, select: Sequence[str] | None) -> Row:

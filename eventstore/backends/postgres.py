@@ -200,10 +200,10 @@ class _Changes:
             else:
                 yield self.sql.insert if verb is Verb.INSERT else self.sql.upsert, (*key, *values)
 
-    def refusal(self, found: Mapping[str, StoredRow]) -> errors.RowError | None:
+    def refusal(self, rows: Mapping[str, StoredRow]) -> errors.RowError | None:
         """Return the error of the first operation that these rows refuse."""
         for index, (operation, key) in enumerate(zip(self.operations, self.rows, strict=True)):
-            row, verb = found.get(key), operation.verb
+            row, verb = rows.get(key), operation.verb
             if verb is Verb.INSERT and row is not None:
                 return errors.RowExistsError(operation.row_key, index)
             if verb in (Verb.REPLACE, Verb.MERGE, Verb.DELETE):
@@ -373,11 +373,11 @@ class _LoopPool:
 
     async def _commit_alone(self, changes: _Changes) -> tuple[str, ...]:
         for attempt in range(1, _ATTEMPTS + 1):
-            found = await self._rows(changes) if changes.merges else {}
-            refusal = changes.refusal(found) if changes.merges else None
+            rows = await self._rows(changes) if changes.merges else {}
+            refusal = changes.refusal(rows) if changes.merges else None
             try:
                 if refusal is None:
-                    await self._send([(changes, found)])
+                    await self._send([(changes, rows)])
                     return changes.etags
             except _NotCommittedError:
                 refusal = changes.refusal(await self._rows(changes))
@@ -389,8 +389,8 @@ class _LoopPool:
         )
 
     async def _rows(self, changes: _Changes) -> dict[str, StoredRow]:
-        found = await self.fetch(changes.sql.some, (changes.partition, changes.rows))
-        return {each[0]: each for each in found}
+        rows = await self.fetch(changes.sql.some, (changes.partition, changes.rows))
+        return {each[0]: each for each in rows}
 
     async def _send(self, group: Sequence[tuple[_Changes, Mapping[str, StoredRow]]]) -> None:
         """Run transactions in one of the server's. Raises `_NotCommittedError` if one is refused."""
@@ -436,8 +436,8 @@ class PostgresTable(port.Table):
 
     async def get(self, partition_key: str, row_key: str) -> Row | None:
         bounds = escape(partition_key), escape(row_key)
-        found = await self._fetch(self._sql.get, bounds)
-        return read_row(bounds, found[0]) if found else None
+        rows = await self._fetch(self._sql.get, bounds)
+        return read_row(bounds, rows[0]) if rows else None
 
     async def query(
         self,
@@ -502,7 +502,7 @@ class PostgresTable(port.Table):
     async def _is_there(self) -> bool:
         """Return whether the table exists. Raises `StoreUrlError` for an unusable server or table."""
         name = self._sql.name.as_string()
-        ((encoding, commits, found, comment),) = await self._fetch(_LOOK, (name, name))
+        ((encoding, commits, oid, comment),) = await self._fetch(_LOOK, (name, name))
         if encoding != "UTF8":
             raise StoreUrlError(f"{self.store_url} has the encoding {encoding}; a store needs UTF8.")
         if commits == "off":
@@ -510,12 +510,12 @@ class PostgresTable(port.Table):
                 f"{self.store_url} answers before a commit is durable (synchronous_commit=off). Run `ALTER ROLE ... "
                 f"SET synchronous_commit = on` for the role of the store."
             )
-        if found is not None and comment != FORMAT:
+        if oid is not None and comment != FORMAT:
             raise StoreUrlError(
                 f"{self.store_url} has a table {name} that does not belong to a store, or has another format: "
                 f"use another name or schema."
             )
-        return found is not None
+        return oid is not None
 
     async def _fetch(self, sql: Composed | SQL, bounds: Sequence[object]) -> list[Any]:
         return await self._store.session().fetch(sql, bounds)
@@ -576,21 +576,21 @@ class PostgresStore(port.Store):
             parts = urlsplit(url)
             own = dict(re.findall(r"(?:^|&)(schema|prepare)=([^&]*)", parts.query))
             rest = re.sub(r"(?:^|&)(?:schema|prepare)=[^&]*", "", parts.query).lstrip("&")
-            found = conninfo_to_dict(parts._replace(query=rest).geturl())
+            parameters = conninfo_to_dict(parts._replace(query=rest).geturl())
         except (psycopg.Error, ValueError):
             raise StoreUrlError(_FORM) from None
         host, database = (
-            str(found.get("host") or "localhost"),
-            str(found.get("dbname") or found.get("user") or ""),
+            str(parameters.get("host") or "localhost"),
+            str(parameters.get("dbname") or parameters.get("user") or ""),
         )
-        port_ = str(found.get("port") or "5432")
+        port_ = str(parameters.get("port") or "5432")
         self.schema = unquote(own["schema"]) if own.get("schema") else None
         if "@" in host + database or not re.fullmatch(r"[\d,]+", port_) or "%" in (self.schema or ""):
             # The shown part of the url would contain a part of the password.
             raise StoreUrlError(
                 f"{_FORM} Write / as %2F and @ as %40 in a password; a schema has no % in its name."
             )
-        chosen = {**_DEFAULTS, **found, "client_encoding": "utf8"}
+        chosen = {**_DEFAULTS, **parameters, "client_encoding": "utf8"}
         self.conninfo = make_conninfo(**chosen)  # type: ignore[arg-type]  # libpq's texts
         self.url = f"postgresql://{host}:{port_}/{database}"
         self.prepares = own.get("prepare") == "true"

@@ -170,20 +170,20 @@ def read_page(
         except DamagedRowError as error:
             if rows:
                 return Page(tuple(rows), row[0])
-            place, after = (error.partition_key, error.row_key), next(left, None)
-            raise DamagedRowError(*place, error.problem, after and after[0]) from error.__cause__
+            keys, after = (error.partition_key, error.row_key), next(left, None)
+            raise DamagedRowError(*keys, error.problem, after and after[0]) from error.__cause__
         if most < inf:
             size += len(row[3]) + len(row[4] or b"")
     return Page(tuple(rows))
 
 
-def read_row(bounds: Sequence[str], found: StoredRow, decode: Decode = unpack) -> Row:
+def read_row(bounds: Sequence[str], row: StoredRow, decode: Decode = unpack) -> Row:
     """Return a row read between these bounds. Raises `DamagedRowError`."""
-    keys, etag, written, small, large = found
+    keys, etag, written, small, large = row
     partition, _, key = keys.rpartition(BETWEEN_KEYS)
-    place = unescape(partition or bounds[0]), unescape(key)
+    address = unescape(partition or bounds[0]), unescape(key)
     try:
         properties = decode(small, large)
-        return Row(*place, str(etag), properties, datetime.fromtimestamp(written / 1_000_000, UTC))
+        return Row(*address, str(etag), properties, datetime.fromtimestamp(written / 1_000_000, UTC))
     except DAMAGED as error:
-        raise DamagedRowError(*place, f"cannot be read: {error or type(error).__name__}") from error
+        raise DamagedRowError(*address, f"cannot be read: {error or type(error).__name__}") from error

@@ -160,8 +160,8 @@ class SqliteFile:
 
     def has_table(self, name: str) -> bool:
         with self.reading() as connection:
-            found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,))
-            return found.fetchone() is not None
+            cursor = connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,))
+            return cursor.fetchone() is not None
 
     def _connect(self) -> SqliteConnection:
         _make_folder(self.path.parent)
@@ -206,10 +206,10 @@ class SqliteFile:
             )
 
     def _check_format(self, connection: sqlite3.Connection) -> None:
-        (found,) = connection.execute("PRAGMA user_version").fetchone()
-        if found not in (0, FORMAT):
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version not in (0, FORMAT):
             raise StoreUrlError(
-                f"The file {self.path} has the format {found}; this version reads the format {FORMAT}."
+                f"The file {self.path} has the format {version}; this version reads the format {FORMAT}."
             )
 
 
@@ -248,10 +248,10 @@ os.register_at_fork(
 def _identity(path: Path) -> tuple[int, int] | None:
     """Return (device, inode), or None if the file does not exist."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 _KEY_COLUMNS = "partition TEXT NOT NULL, row TEXT NOT NULL, id INTEGER NOT NULL"
@@ -331,8 +331,8 @@ class Changes:
         if verb is Verb.DELETE or verb is Verb.REPLACE:
             change = self._delete if verb is Verb.DELETE else self._update
             if not change(operation.etag, row, properties):
-                found = self._execute(self._sql.get, (self._partition, row)).fetchone()
-                refusal = errors.RowNotFoundError if found is None else RowChangedError
+                stored = self._execute(self._sql.get, (self._partition, row)).fetchone()
+                refusal = errors.RowNotFoundError if stored is None else RowChangedError
                 raise refusal(operation.row_key, index)
             return "" if verb is Verb.DELETE else str(self._etag)
         is_there = False
@@ -490,10 +490,10 @@ class SqliteTable(port.Table):
         """Read rows in one statement; None if it cannot return all requested large properties."""
         # It returns those of the first row, a stream's header or the first of some events, up to `ALONG_BYTES`.
         with self._file.reading() as connection:
-            found = connection.statement.execute(sql, (bounds[1], *bounds)).fetchall()
+            rows = connection.statement.execute(sql, (bounds[1], *bounds)).fetchall()
         with suppress(DamagedRowError):  # `_project` raises it again, unless only this read was cut
             decode = partial(unpack_some, select, lambda along, length: (along or b"")[:length])
-            page = read_page(bounds, found, decode)
+            page = read_page(bounds, rows, decode)
             if page.continuation is None or len(page.rows) == port.PAGE_SIZE:
                 return page
         return None
@@ -504,9 +504,9 @@ class SqliteTable(port.Table):
             try:
                 # One transaction, since large parts are read after the small ones.
                 execute("BEGIN")
-                found = execute(sql, bounds).fetchall()
+                rows = execute(sql, bounds).fetchall()
                 read_large = partial(self._read_large, connection)
-                return read_page(bounds, found, partial(unpack_some, select, read_large))
+                return read_page(bounds, rows, partial(unpack_some, select, read_large))
             finally:
                 connection.roll_back()
 

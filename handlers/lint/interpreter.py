@@ -182,23 +182,23 @@ class Interpreter(values.Scope):
         base, key = self.evaluate(node.value), self.evaluate(node.slice)
         if isinstance(node.slice, ast.Slice):
             return values.fresh(base)
-        found = [call_special(base, ("__getitem__", "__class_getitem__"), node, key)]
+        results = [call_special(base, ("__getitem__", "__class_getitem__"), node, key)]
         for option in base:
             match option, key:
                 case External(name="sys.modules"), (Instance(literal=str(name)),):
-                    found.append((External(name),))
+                    results.append((External(name),))
                 case External() | values.Package(), (Instance(literal=str(name)),):
-                    found.append(self.attribute((option,), name, node))
+                    results.append(self.attribute((option,), name, node))
                 case External(name=name), _ if name in values.KINDS or name.rpartition(".")[2][:1].isupper():
                     arguments = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-                    found.append((External(name, tuple(map(self.quietly, arguments))),))
+                    results.append((External(name, tuple(map(self.quietly, arguments))),))
                 case Class(), _:
-                    found.append((option,))
+                    results.append((option,))
                 case Instance(parts=parts), (Instance(literal=int(at)),) if -len(parts) <= at < len(parts):
-                    found.append(parts[at])
+                    results.append(parts[at])
                 case _:
-                    found.append(values.item_of((option,)))
-        return join(*found)
+                    results.append(values.item_of((option,)))
+        return join(*results)
 
     def _display(self, kind: str, members: list[ast.expr]) -> Value:
         parts: list[Value] = []

@@ -29,12 +29,12 @@ def _holds_set(option: values.Option) -> bool:
         case Instance(of=Class() as class_) if not any(map(class_.members, ("__str__", "__repr__"))):
             bodies = [(each, base.body_scope) for base in class_.users_mro for each in base.node.body]
             fields = [(each.annotation, scope) for each, scope in bodies if isinstance(each, ast.AnnAssign)]
-            found = [scope.annotated(annotation) for annotation, scope in fields]
+            held = [scope.annotated(annotation) for annotation, scope in fields]
         case Instance(element=element, item=item, parts=parts):
-            found = [element, item, *parts]
+            held = [element, item, *parts]
         case _:
-            found = []
-    return any(values.has_type(each, "set", "frozenset") for each in found)
+            held = []
+    return any(values.has_type(each, "set", "frozenset") for each in held)
 
 
 def check_changed(value: Value, node: ast.AST, scope: Scope) -> None:
@@ -118,9 +118,11 @@ def iterate(value: Value, node: ast.AST) -> Value:
 def call_back(arguments: Arguments, given: Value, node: ast.AST, scope: Scope) -> Value:
     """Follow the functions among the arguments, each called with a value; return their possible results."""
     functions = (values.Function, External)
-    found = [each for argument in arguments for each in argument if isinstance(each, functions)]
+    callbacks = [each for argument in arguments for each in argument if isinstance(each, functions)]
     called = [
-        each for each in found if each.bound or rules.called(each.name) or isinstance(each, values.Function)
+        each
+        for each in callbacks
+        if each.bound or rules.called(each.name) or isinstance(each, values.Function)
     ]
     return scope.call(tuple(called), Arguments((given,), is_open=True), node) if called else ()
 
@@ -341,8 +343,8 @@ def _interpreted(name: str, arguments: Arguments, node: ast.AST, scope: Scope) -
                 scope.report("CM901", node, "getattr() with a name that is computed")
             return join(*(values.owned((), values.owner_of(each)) for each in first))
         case "__import__" | "importlib.import_module" if text:
-            found = scope.checker.modules.find(text)
-            return (values.Package(found),) if found else (External(rules.canonical(text)),)
+            module = scope.checker.modules.find(text)
+            return (values.Package(module),) if module else (External(rules.canonical(text)),)
         case "eval" if text:
             parsed = parse_expression(text)
             for each in ast.walk(parsed) if parsed else ():

@@ -145,8 +145,8 @@ class Rule:
 
 def listed(text: str) -> frozenset[str]:
     """Return the words of a text; `os.{stat walk}` are two."""
-    found = re.findall(r"(\S*)\{(.*?)\}|(\S+)", text, re.DOTALL)
-    return frozenset(prefix + name for prefix, names, word in found for name in names.split() or [word])
+    words = re.findall(r"(\S*)\{(.*?)\}|(\S+)", text, re.DOTALL)
+    return frozenset(prefix + name for prefix, names, word in words for name in names.split() or [word])
 
 
 _ROWS = re.split(r"\n(?=\w)", _TABLE.strip().replace("CAPTURE", "context.capture(name, function)"))
@@ -203,16 +203,16 @@ class Finding:
     def __str__(self) -> str:
         rule = self.rule
         way = f" ({' -> '.join((*self.chain, self.what))})" if self.chain else ""
-        place = f"{shown(self.path)}:{self.line}:{self.column}"
+        location = f"{shown(self.path)}:{self.line}:{self.column}"
         note = "note: " if rule.is_note else ""
-        return f"{place}: {self.code} {note}{rule.name}: {self.what}: {rule.why}; use {rule.instead} instead{way}"
+        return f"{location}: {self.code} {note}{rule.name}: {self.what}: {rule.why}; use {rule.instead} instead{way}"
 
     def document(self) -> dict[str, Any]:
         rule = self.rule
-        place = {"path": shown(self.path), "line": self.line, "column": self.column, "code": self.code}
+        location = {"path": shown(self.path), "line": self.line, "column": self.column, "code": self.code}
         said = {"name": rule.name, "is_note": rule.is_note, "what": self.what, "why": rule.why}
         return {
-            **place,
+            **location,
             **said,
             "instead": rule.instead,
             "chain": [*self.chain, self.what] if self.chain else [],

@@ -45,10 +45,10 @@ Bindings = dict[str, list[Binding]]
 
 def bindings_of(body: Iterable[ast.stmt]) -> Bindings:
     """Return all bindings of the names that a body binds outside its functions and classes; `*` are star imports."""
-    found: Bindings = {}
+    bindings: Bindings = {}
     for name, binding in _bound(body):
-        found.setdefault(name, []).append(binding)
-    return found
+        bindings.setdefault(name, []).append(binding)
+    return bindings
 
 
 def imported_names(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Imported]]:
@@ -131,9 +131,9 @@ class Modules:
             return None  # inside a package or folder, a user's file may have this name
         is_standard = top in sys.stdlib_module_names
         for root in self._roots[:1] if is_standard else self._roots:
-            found = _file(root.joinpath(top, *rest))
-            if found is not None and _is_users(found):
-                return self.open(found)
+            file = _file(root.joinpath(top, *rest))
+            if file is not None and _is_users(file):
+                return self.open(file)
         origin = None if is_standard else _origin(top)
         return self._open_at(origin.joinpath(*rest)) if origin and _is_users(origin) else None
 
@@ -156,19 +156,19 @@ class Modules:
 def locate(name: str) -> Path:
     """Return the file of a module by its full name. Raises `SourceError` if there is none."""
     top, *rest = name.split(".")
-    found = _file(Path.cwd().joinpath(top, *rest))
-    if found is None and (origin := _origin(top)):
-        found = _file(origin.joinpath(*rest))
-    if found is None or found.suffix != ".py":
+    file = _file(Path.cwd().joinpath(top, *rest))
+    if file is None and (origin := _origin(top)):
+        file = _file(origin.joinpath(*rest))
+    if file is None or file.suffix != ".py":
         raise SourceError(f"There is no module {name} in {Path.cwd()} or on Python's path.")
-    return found
+    return file
 
 
-def _file(place: Path) -> Path | None:
-    for candidate in (place / _PACKAGE, place.with_name(f"{place.name}.py")):
+def _file(path: Path) -> Path | None:
+    for candidate in (path / _PACKAGE, path.with_name(f"{path.name}.py")):
         if candidate.is_file():
             return candidate.resolve()
-    return place.resolve() if place.is_dir() else None
+    return path.resolve() if path.is_dir() else None
 
 
 def _is_users(path: Path) -> bool:

@@ -102,19 +102,19 @@ class Class:
     @cached_property
     def mro(self) -> list[Class | str]:
         """The class and its bases, nearest first. Those of libraries are full names."""
-        found: dict[Class | str, None] = {}
+        order: dict[Class | str, None] = {}
 
         def collect(class_: Class) -> None:
-            found[class_] = None
+            order[class_] = None
             for node in class_.node.bases:
                 for option in class_.scope.quietly(node.value if isinstance(node, ast.Subscript) else node):
                     if isinstance(option, External):
-                        found[option.name] = None
-                    elif isinstance(option, Class) and option not in found:
+                        order[option.name] = None
+                    elif isinstance(option, Class) and option not in order:
                         collect(option)
 
         collect(self)
-        return list(found)
+        return list(order)
 
     @property
     def users_mro(self) -> list[Class]:
@@ -160,7 +160,7 @@ class Class:
         """Return the values that methods assign to an attribute of any name, usually of their first argument."""
         known, key = self.scope.checker.known, ("assigned", self, name)
         bases = self.users_mro if key not in known else []
-        found: list[Value] = [known.setdefault(key, ())]
+        assigned: list[Value] = [known.setdefault(key, ())]
         for base, method in [(each, node) for each in bases for node in each.node.body]:
             if isinstance(method, ast.FunctionDef):
                 scope = base.scope.inside(function=base.function(method))
@@ -169,10 +169,10 @@ class Class:
                 for node in ast.walk(method):
                     match node:
                         case ast.Assign([ast.Attribute(ast.Name(), attr)], value) if attr == name:
-                            found.append(scope.quietly(value))
+                            assigned.append(scope.quietly(value))
                         case ast.AnnAssign(ast.Attribute(ast.Name(), attr), annotation) if attr == name:
-                            found.append(scope.annotated(annotation))
-        known[key] = join(*filter(None, found))
+                            assigned.append(scope.annotated(annotation))
+        known[key] = join(*filter(None, assigned))
         return known[key]
 
 
@@ -190,9 +190,9 @@ _DEEPEST_NESTING = 4
 
 def join(*values: Value) -> Value:
     """Return a value with the alternatives of all given values; None adds none."""
-    found = dict.fromkeys(option for value in values for option in value)
-    known = tuple(option for option in found if option != NONE)[:_MOST_OPTIONS]
-    return known or (tuple(found) if all(values) else ())
+    options = dict.fromkeys(option for value in values for option in value)
+    known = tuple(option for option in options if option != NONE)[:_MOST_OPTIONS]
+    return known or (tuple(options) if all(values) else ())
 
 
 def instance(of: str | Class, owner: Owner | None = None) -> Value:
@@ -577,42 +577,44 @@ class Scope(ABC):
                 self.report(code, node, option.name)
 
     def _attribute(self, option: Option, name: str, node: ast.AST) -> Value:  # noqa: C901, PLR0912 - one table of cases
-        found: Value = (Attribute(option, name),)
+        results: Value = (Attribute(option, name),)
         match option:
             case _ if name == "__call__":
                 return (option,)
             case External() | Package() if name == "__dict__":
                 return (option,)
             case External(name=module):
-                found = (External(rules.canonical(f"{module}.{name}")),)
-                self.check_read(found, node)
+                results = (External(rules.canonical(f"{module}.{name}")),)
+                self.check_read(results, node)
             case Package(module=module):
-                found = self._in_package(module, name)
+                results = self._in_package(module, name)
             case Instance(of=Class() as class_) if name == "__class__":
-                found = (class_,)
+                results = (class_,)
             case Instance(of=Class() as class_) if name == "__dict__":
-                found = owned(collection("dict"), option.owner)
+                results = owned(collection("dict"), option.owner)
             case Instance(of=Class() as class_):
                 bindings = class_.members(name, option.after)
                 members = [base.value_of(option, each, node) for base, each in bindings]
                 if not members or any(map(is_literal, members[0])):
                     assigned = class_.assigned_to(name)
                     members += [owned(assigned, option.owner)] if assigned else []
-                found = join(*members) if members else found
+                results = join(*members) if members else results
             case Instance(of=str(of)) if of:
                 if name == "random" and of == CONTEXT:
                     self.report("CM206", node, "context.random")
-                found = (External(of),) if name == "__class__" else _OF_INSTANCES.get(f"{of}.{name}", found)
+                results = (
+                    (External(of),) if name == "__class__" else _OF_INSTANCES.get(f"{of}.{name}", results)
+                )
             case Class():
                 members = [base.value_of(option, each, node) for base, each in option.members(name)]
                 bases = [each for each in option.mro if isinstance(each, str) and each not in MODELS]
                 if members or not bases or bases[0] == "handlers.Handler":
-                    found = join(*members) if members else found
+                    results = join(*members) if members else results
                 else:
-                    found = (External(f"{bases[0]}.{name}"),)
+                    results = (External(f"{bases[0]}.{name}"),)
             case Attribute():
-                found = (Attribute(Instance(owner=owner_of(option)), name),)
-        return found
+                results = (Attribute(Instance(owner=owner_of(option)), name),)
+        return results
 
 
 @cache

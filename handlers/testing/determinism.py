@@ -105,12 +105,12 @@ def _run_elsewhere(
     app: App, scenarios: list[Scenario], here: list[list[Result]], environment: Mapping[str, str]
 ) -> list[list[Result]]:
     try:
-        given = pickle.dumps((app, scenarios, here))
+        payload = pickle.dumps((app, scenarios, here))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise SpecError(f"The app cannot be sent to another process: {error}. {_BY_IMPORT}") from error
     done = subprocess.run(
         [sys.executable, "-c", "from handlers.testing.determinism import main; main()"],
-        input=given,
+        input=payload,
         env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)},
         capture_output=True,
         timeout=600,

@@ -319,17 +319,17 @@ class Handled(Generic[S]):
         """
         __tracebackhide__ = True
         codec, done = self._past.definition.codec, self._done()
-        found: list[str] = []
+        lines: list[str] = []
         if publishes is not None:
             for each in publishes:
                 if not isinstance(each, type | Message):
                     raise SpecError(f"publishes=[...] takes messages and message types, not {each!r}.")
             expected = [each if isinstance(each, type) else _round_trip(each) for each in publishes]
-            found += differences_of_messages(expected, self._context.messages)
+            lines += differences_of_messages(expected, self._context.messages)
         if state is not None:
-            found += differences(codec.decode(self._past.encoded(state)), codec.decode(done.after), "state")
-        if found:
-            self._fail("does not do as expected", found)
+            lines += differences(codec.decode(self._past.encoded(state)), codec.decode(done.after), "state")
+        if lines:
+            self._fail("does not do as expected", lines)
         return self
 
     def then_nothing(self) -> Handled[S]:
@@ -371,16 +371,16 @@ class Handled(Generic[S]):
             again = handle(definition, self._past.state, self._message, context)
         except FAILURES as error:
             self._fail("fails when the message is redelivered", [f"{type(error).__name__}: {error}"])
-        found = [*differences_of_messages(first.messages, context.messages)]
+        lines = [*differences_of_messages(first.messages, context.messages)]
         for at, (one, other) in enumerate(zip(done.published, again.published, strict=False)):
             if one.headers != other.headers:
-                found.append(
+                lines.append(
                     f"published[{at}] headers: expected {dict(one.headers)}, got {dict(other.headers)}"
                 )
         decode = definition.codec.decode
-        found += differences(decode(done.after), decode(again.after), "state")
-        if found:
-            self._fail("gives another result when the message is redelivered", found)
+        lines += differences(decode(done.after), decode(again.after), "state")
+        if lines:
+            self._fail("gives another result when the message is redelivered", lines)
         return self
 
     def _done(self) -> HandlerResult:

@@ -39,7 +39,7 @@ def scenarios(
     app: App, examples: int, seed: int, given: Mapping[type[Message], Strategy]
 ) -> list[tuple[str, str, tuple[tuple[str, str], ...]]]:
     """Return `examples` scenarios for the handlers of an app; the same seed returns the same ones."""
-    found: list[tuple[str, str, tuple[tuple[str, str], ...]]] = []
+    generated: list[tuple[str, str, tuple[tuple[str, str], ...]]] = []
 
     @hypothesis.seed(seed)
     @hypothesis.settings(
@@ -60,16 +60,16 @@ def scenarios(
         hypothesis.assume(business_id)
         bodies = [_addressed(handler, message, value, business_id) for message in messages]
         names = [message_name(type(message)) for message in messages]
-        found.append((handler.name, business_id, tuple(zip(names, bodies, strict=True))))
+        generated.append((handler.name, business_id, tuple(zip(names, bodies, strict=True))))
 
     with suppress(hypothesis.errors.Unsatisfiable):
         keep()
-    if not found:
+    if not generated:
         raise SpecError(
             "No valid messages were generated: pass check_determinism(..., strategies={SomeMessage: ...}) for the "
             "message types whose validators check more than the limits of their fields."
         )
-    return found
+    return generated
 
 
 def _messages(handler: HandlerDefinition, given: Mapping[type[Message], Strategy]) -> Strategy:
@@ -144,12 +144,12 @@ def _values(annotation: Any, metadata: Iterable[Any], known: _Known) -> Strategy
 
 
 def _limits(metadata: Iterable[Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    limits: dict[str, Any] = {}
     for item in metadata:
         if isinstance(item, FieldInfo):
-            found |= _limits(item.metadata)
-        found |= {name: getattr(item, name) for name in _LIMITS if getattr(item, name, None) is not None}
-    return found
+            limits |= _limits(item.metadata)
+        limits |= {name: getattr(item, name) for name in _LIMITS if getattr(item, name, None) is not None}
+    return limits
 
 
 def _sizes(limits: _Limits) -> dict[str, Any]:

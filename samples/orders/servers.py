@@ -101,8 +101,8 @@ class MissingServersError(Exception):
 @contextmanager
 def running_servers() -> Iterator[Places]:
     """Start all servers, yield their urls, and stop them. Raises `MissingServersError`."""
-    found = {name: find() for name, find in _PROGRAMS.items()}
-    missing = [name for name, program in found.items() if program is None]
+    programs = {name: find() for name, find in _PROGRAMS.items()}
+    missing = [name for name, program in programs.items() if program is None]
     if missing:
         raise MissingServersError(missing)
     with ExitStack() as stack:
