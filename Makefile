@@ -46,7 +46,7 @@ test-all: setup-test .make/servers  ## run all tests, with many more examples, t
 	$(PYTEST) $(PARALLEL) --hypothesis-profile thorough --timeout 1200 $(ARGS) || failed=1; \
 	test -z "$$failed"
 
-lint: .make/packages-test  ## check style, types, layers, weight and the samples' handlers
+lint: .make/packages-test  ## check style, types, layers, weight, prose and the samples' handlers
 	@failed=; \
 	check() { echo "$$*"; $(BIN)/"$$@" || failed=1; }; \
 	check ruff check .; \
@@ -56,6 +56,7 @@ lint: .make/packages-test  ## check style, types, layers, weight and the samples
 	check consistent lint samples.shooting_range:app; \
 	check consistent lint samples.orders:app; \
 	check python scripts/weight.py; \
+	check python scripts/prose.py; \
 	test -z "$$failed"
 
 format: .make/packages-test  ## rewrite the code in the project's style

@@ -15,10 +15,10 @@ from eventstore.port import Store
 _FILE = "sqlite:///"
 _NAMED = " that the store url names"
 _FORMS = (
-    "The store url has none of the forms that are known: sqlite:///relative.db, sqlite:////absolute/path.db, "
+    "The form of the store url is unknown. Known are: sqlite:///relative.db, sqlite:////absolute/path.db, "
     "postgresql://USER@HOST:PORT/DATABASE, azurite, azurite://host:port, https://ACCOUNT.table.core.windows.net, a "
-    "connection string of a storage account, env:NAME or file:PATH for an environment variable or a file that holds "
-    "one of these, memory:, memory:NAME."
+    "connection string of a storage account, env:NAME or file:PATH for an environment variable or a file that "
+    "contains one of these, memory:, memory:NAME."
 )
 
 
@@ -38,6 +38,7 @@ def connect(url: str) -> Store:
     Raises `StoreUrlError`.
     """
     url = resolve_reference(url, _NAMED)
+    # Backends are imported on use, as each needs packages of its own.
     if url.startswith("sqlite:"):
         from eventstore.backends.sqlite import SqliteStore  # noqa: PLC0415 - loaded when asked for
 
@@ -88,9 +89,9 @@ def _instead_of(url: str) -> str:
         return " For PostgreSQL write postgresql://."
     if colon and server in _NO_STORES:
         where = ", and publish outputs there (--to)" if server == "kafka" else ""
-        return f" Versions are not kept in {server}: take one of these{where}."
+        return f" Versions cannot be stored in {server}: use one of these{where}."
     if suffix in (".csv", ".parquet", ".json", ".jsonl", ".ndjson"):
-        return " It is named as a log is: name that by --messages, and write sqlite:///store.db."
+        return " This looks like a message log: pass it with --messages, and name a store, such as sqlite:///store.db."
     if set(url) & set(";=:@?") or not (
         suffix in (".db", ".sqlite", ".sqlite3") or (url and Path(url).is_dir())
     ):
@@ -116,15 +117,15 @@ def resolve_reference(text: str, that: str = "", error: type[Exception] = StoreU
     scheme, _, name = text.partition(":")
     if scheme not in ("env", "file") or name.startswith("//"):
         return text
-    if scheme == "env" and not name.isidentifier():  # may be a url, with its key
-        raise error("env: is followed by the name of an environment variable, not by what it holds.")
+    if scheme == "env" and not name.isidentifier():  # may be a url with a key, so it is not shown
+        raise error("env: takes the name of an environment variable, not its value.")
     if scheme == "file" and not Path(name).is_file():
         raise error(f"There is no file {name}{that}.")
-    # A file of secrets may end its lines.
-    found = (os.environ.get(name, "") if scheme == "env" else Path(name).read_text("utf-8")).strip()
+    # Files with secrets often end with a line break.
+    value = (os.environ.get(name, "") if scheme == "env" else Path(name).read_text("utf-8")).strip()
     source = f"The environment variable {name}{that}" if scheme == "env" else f"The file {name}{that}"
-    if not found:
+    if not value:
         raise error(f"{source} is {'not set' if scheme == 'env' else 'empty'}.")
-    if found.startswith("env:"):
-        raise error(f"{source} names another one; it must hold the value itself.")
-    return found
+    if value.startswith("env:"):
+        raise error(f"{source} refers to another variable: it must hold the value itself.")
+    return value

@@ -1,26 +1,26 @@
-"""What can go wrong in the event store, in one place.
+"""The errors of the event store.
 
 EventStoreError
-├── StoreUrlError                 the store url cannot be used
+├── StoreUrlError                 a store url that is invalid or cannot be used
 │   └── TableNotFoundError        the store has no such table
-├── StoreUnavailableError         the store did not answer; the call may have taken effect
-├── TableNameError                a name that no table can have
-├── InvalidKeyError               a key that no table can hold
+├── StoreUnavailableError         the store did not answer; a write may have taken effect
+├── TableNameError                an invalid table name
+├── InvalidKeyError               an invalid partition or row key
 ├── PayloadTooLargeError          over a limit of the table service; nothing was sent
 ├── StreamNotFoundError           no such stream
-├── StreamDeletedError            the stream was deleted, and its place is not used again
-├── StreamTruncatedError          an event that was asked for has been cut away
-├── ConcurrencyConflictError      the stream is not at the version that the caller holds
-├── DuplicateEventError           an event id stands in the stream already
+├── StreamDeletedError            the stream was deleted and cannot be written again
+├── StreamTruncatedError          a requested event was truncated
+├── ConcurrencyConflictError      another writer has changed the stream
+├── DuplicateEventError           the stream already has an event with this id
 ├── IncludeConflictError          an included row is not as the caller expected
-├── PartialWriteError             a write in parts failed after some of them
-├── DamagedRowError               a row of a stream is not what it was written as, or is gone
-└── RowError                      one row of a transaction was refused (raised by tables)
-    ├── RowExistsError            insert of a row that is there
-    ├── RowNotFoundError          replace, merge or delete of a row that is not there
-    └── RowChangedError           the row's ETag is another one
+├── PartialWriteError             a write in parts failed after some were stored
+├── DamagedRowError               a stored row is corrupt or missing
+└── RowError                      one operation of a transaction was refused
+    ├── RowExistsError            insert of an existing row
+    ├── RowNotFoundError          replace, merge or delete of a missing row
+    └── RowChangedError           the row's ETag has changed
 
-Every error survives pickling: its constructor takes exactly its facts.
+Every error survives pickling, as its fields are the arguments of its constructor.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class EventStoreError(Exception):
     """Base class of all errors of the event store."""
 
     text: ClassVar[str] = ""
-    """What an error with facts says, as a format of `self`."""
+    """The message of an error with fields, formatted with `self`."""
 
     def __post_init__(self) -> None:
         """Set `args` to the fields, from which the error is pickled."""
@@ -63,7 +63,7 @@ class StoreUnavailableError(EventStoreError):
     text = "{self.message}"
     message: str
     outcome_unknown: bool = False
-    """True when the call may have taken effect all the same: drop what was computed and read again."""
+    """Whether the call may have taken effect. If so, discard computed state and read again."""
 
 
 class TableNameError(EventStoreError):
@@ -98,7 +98,7 @@ class StreamDeletedError(EventStoreError):
 class StreamTruncatedError(EventStoreError):
     """Raised when a requested event was truncated."""
 
-    text = "Event {self.version} of the stream at {self.stream} has been cut away."
+    text = "Event {self.version} of the stream at {self.stream} was truncated."
     stream: str
     version: int
 
@@ -107,7 +107,7 @@ class StreamTruncatedError(EventStoreError):
 class ConcurrencyConflictError(EventStoreError):
     """Raised when another writer has changed the stream since it was read."""
 
-    text = "The stream at {self.stream} was changed by someone else: {self.detail}."
+    text = "The stream at {self.stream} was changed by another writer: {self.detail}."
     stream: str
     detail: str
 
@@ -137,11 +137,11 @@ class PartialWriteError(EventStoreError):
 
     stream: str
     first_version: int | None
-    """Of the first stored event; None when no event is stored and any version was expected."""
+    """Version of the first stored event; None if none is stored and any version was expected."""
     stored: int
-    """How many events are stored."""
+    """Number of stored events."""
     uncertain: int
-    """How many events after those may be stored: the part that failed with an unknown outcome."""
+    """Number of further events that may be stored, as the outcome of their transaction is unknown."""
     total: int
 
     def __str__(self) -> str:
@@ -162,7 +162,7 @@ class DamagedRowError(EventStoreError):
     row_key: str
     problem: str
     continuation: str | None = None
-    """Of a page: asks for the rows behind it, None for none."""
+    """Reads the rows after it, in a page; None at the end."""
 
 
 @dataclass(eq=False, repr=False)
@@ -172,7 +172,7 @@ class RowError(EventStoreError):
     text = "Operation {self.index}: the row {self.row_key!r} {self.detail}."
     row_key: str
     index: int
-    """The position of the operation in the transaction."""
+    """Index of the operation in the transaction."""
 
     detail = "was refused"
 

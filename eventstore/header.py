@@ -19,10 +19,10 @@ FIRST_VERSION = "FirstVersion"
 TOMBSTONE = "Tombstone"
 
 RESERVED_NAMES = frozenset({"PartitionKey", "RowKey", "Timestamp", "ETag", "odata.etag", VERSION})
-"""Names that the store needs itself; no event and no stream can have a property of that name."""
+"""Names that no property of an event or stream can have."""
 
 RESERVED_HEADER_NAMES = RESERVED_NAMES | {FIRST_VERSION, TOMBSTONE}
-"""Names that no stream can have a property of."""
+"""Names that no property of a stream can have."""
 
 
 class FrozenProperties(dict[str, Value]):
@@ -52,7 +52,7 @@ def frozen_copy(properties: Mapping[str, Value], names: frozenset[str] | None) -
     if names is not None:
         return FrozenProperties({name: value for name, value in properties.items() if name in names})
     frozen = FrozenProperties(properties)
-    dict.pop(frozen, VERSION, None)  # while no other reference exists
+    dict.pop(frozen, VERSION, None)  # before anyone else holds a reference
     return frozen
 
 
@@ -65,7 +65,7 @@ def own_copy(
     """
     if not reserved.isdisjoint(properties):
         names = ", ".join(sorted(reserved.intersection(properties)))
-        raise ValueError(f"These property names belong to the store: {names}.")
+        raise ValueError(f"These property names are reserved: {names}.")
     check_types(properties)
     return FrozenProperties({name: value for name, value in properties.items() if value is not None})
 
@@ -142,8 +142,8 @@ _UNTOUCHED, _UNDONE, _REFUSED = _Amount
 _FURTHER = (Verb.INSERT, Verb.REPLACE, Verb.MERGE, Verb.DELETE, Verb.INSERT_OR_MERGE, Verb.INSERT_OR_REPLACE)
 _INSERT, _REPLACE, _MERGE, _DELETE, _OR_MERGE, _OR_REPLACE = _FURTHER
 
-# What a row's changes amount to so far, and what each further one makes of it. Refused is what could not be carried out
-# step by step, and the deletion of a row that may not exist.
+# The net change of a row, by its changes so far and by the next verb. Refused are sequences that would fail step by
+# step, and the deletion of a row that may not exist.
 _CHAINING: dict[Verb | _Amount, tuple[Verb | _Amount, ...]] = {
     _UNTOUCHED: (_INSERT, _REPLACE, _MERGE, _DELETE, _OR_MERGE, _OR_REPLACE),
     _INSERT: (_REFUSED, _INSERT, _INSERT, _UNDONE, _INSERT, _INSERT),
@@ -176,13 +176,13 @@ def _combine(so_far: Include | _Amount, further: Include) -> Include | _Amount:
             "in one write."
         )
     if isinstance(so_far, Include) and further.etag not in (None, ANY_ETAG, so_far.etag):
-        raise ValueError(f"The row {further.row_key!r} is bound to two ETags in one write.")
+        raise ValueError(f"The row {further.row_key!r} has two different ETags in one write.")
     if not isinstance(after, Verb):
         return after
     if not isinstance(so_far, Include):
         if further.etag is None and after in CONDITIONAL:
             what = f"The {after.value} of the row {further.row_key!r}"
-            raise ValueError(f"{what} needs the row's ETag, or '*' to do without a condition.")
+            raise ValueError(f"{what} needs the row's ETag, or '*' for no condition.")
         return replace(further, verb=after)
     kept = so_far.properties if further.verb in (_MERGE, _OR_MERGE) else {}
     return replace(so_far, verb=after, properties={**kept, **further.properties})
@@ -196,7 +196,7 @@ def _words(change: Verb | _Amount) -> str:
 
 def _etag(etag: str | None) -> str | None:
     if etag == "":
-        raise ValueError("An ETag is empty; '*' does without a condition.")
+        raise ValueError("An ETag is empty: use '*' for no condition.")
     return etag
 
 
@@ -208,7 +208,7 @@ class EventId:
 
     def __post_init__(self) -> None:
         if not self.value:
-            raise ValueError("An event's id is empty; an event without an id has the id None.")
+            raise ValueError("An event's id is empty: use None for an event without an id.")
 
     def __str__(self) -> str:
         return self.value
@@ -258,7 +258,7 @@ MAX_VERSION = 9_999_999_999
 SEPARATOR = "|"
 _DIGITS = 10
 
-# A stream is deleted by the beginnings of its row keys: no other stream's rows may begin like them.
+# A stream is deleted by row key prefixes, so no virtual partition may begin with one.
 _LIKE_A_STREAM_ROW = re.compile(r"(^|\|)SS-|SS-(HEAD|SE-|UID-)")
 
 
@@ -327,7 +327,7 @@ class Partition:
 def _initialise(partition: Partition, table: Table, key: str, prefix: str) -> None:
     if prefix and _LIKE_A_STREAM_ROW.search(prefix):
         raise ValueError(
-            f"The partition's prefix {prefix!r} is like the row keys of a stream, which begin with 'SS-'."
+            f"The partition's prefix {prefix!r} looks like the row keys of a stream, which begin with 'SS-'."
         )
     object.__setattr__(partition, "table", table)
     object.__setattr__(partition, "key", key)
@@ -345,14 +345,11 @@ class StreamValue:
     etag: str | None = None
     version: int = 0
     first_version: int = 0
-    """The low watermark: the version of the first event that has not been cut away.
-
-    0 when it is not known, in a value that was restored without it; 1 in a transient one.
-    """
+    """The low watermark: the first version that was not truncated. 1 if transient; 0 if restored without it."""
     properties: Properties | None = None
-    """The stream's own properties, None when they were not read."""
+    """The stream's properties, None if they were not read."""
     partial: bool = False
-    """True when only some of the properties were read; a write keeps the others then."""
+    """Whether only some properties were read, so that a write must keep the others."""
 
     def __post_init__(self) -> None:
         if self.properties is not None and type(self.properties) is not FrozenProperties:
@@ -394,9 +391,11 @@ def header_operation(
         return Operation.insert(row_key, header_row(version, 1, own or stream.properties or NO_PROPERTIES))
     if own is not None:
         return Operation.replace(row_key, header_row(version, stream.first_version, own), stream.etag)
+    # A merge keeps unknown properties.
     if keep or stream.partial or stream.properties is None:
         return Operation.merge(row_key, {VERSION: version}, stream.etag)
     row = header_row(version, stream.first_version, stream.properties)
+    # A replacement would drop an unknown watermark.
     change = Operation.replace if stream.first_version else Operation.merge
     return change(row_key, row, stream.etag)
 
@@ -429,5 +428,7 @@ def versions_of(row: Row) -> tuple[int, int]:
     """Return version and low watermark of a header. Raises `DamagedRowError`."""
     version, first_version = row.properties.get(VERSION), row.properties.get(FIRST_VERSION, 1)
     if not _is_count(version) or not _is_count(first_version):
-        raise DamagedRowError(row.partition_key, row.row_key, "is no header: its version is no number")
+        raise DamagedRowError(
+            row.partition_key, row.row_key, "is not a valid header: its version is not a number"
+        )
     return version, first_version

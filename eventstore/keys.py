@@ -16,7 +16,7 @@ from hashlib import sha512
 
 from eventstore.errors import InvalidKeyError, TableNameError
 
-# The names that a table can have, the same for every backend.
+# Table names valid in every backend.
 
 _TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]{2,62}")
 
@@ -35,15 +35,15 @@ def table_name(name: str) -> str:
 
 
 MAX_KEY_UNITS = 512
-"""The longest key that a table can hold, in UTF-16 units, after escaping."""
+"""The maximum length of an escaped key, in UTF-16 units."""
 
 PLAIN_CHARACTERS = "".join(
     character for character in map(chr, range(ord(" "), ord("~"))) if character not in "/\\#?%',"
 )
-"""The ASCII characters that are stored as they are, in order."""
+"""The ASCII characters that are stored unchanged, in order."""
 
 BETWEEN_KEYS = "\t"
-"""Separates a partition key and a row key. It is escaped in stored keys, and sorts before all they hold."""
+"""Separates partition and row key. It is escaped in keys, and sorts before all their characters."""
 
 _REMEMBERED = 1024
 _SHOWN = 60
@@ -56,7 +56,8 @@ _find_unclean = re.compile(f"[{_ESCAPED_CHARACTERS}\ud800-\udfff]").search
 
 @lru_cache(_REMEMBERED)
 def escape(key: str) -> str:
-    """Return the key as it is stored. Raises `InvalidKeyError`."""
+    """Return the key in its stored form. Raises `InvalidKeyError`."""
+    # The fast path of nearly all keys.
     if key and len(key) <= _SHORT and _find_unclean(key) is None:
         return key
     if not key:
@@ -73,7 +74,7 @@ def escape_bound(key: str) -> str:
     try:
         units = len(escaped.encode("utf-16-le")) // 2
     except UnicodeEncodeError:
-        raise InvalidKeyError(f"The key {_shown(key)} is no valid text: it holds half a character.") from None
+        raise InvalidKeyError(f"The key {_shown(key)} is not valid text: it has a lone surrogate.") from None
     if units > MAX_KEY_UNITS:
         raise InvalidKeyError(
             f"The key {_shown(key)} takes {units} UTF-16 units once escaped; a table holds {MAX_KEY_UNITS}."
@@ -97,7 +98,7 @@ def _shown(key: str) -> str:
     return ascii(key) if len(key) <= _SHOWN else ascii(key[:_SHOWN]) + "..."
 
 
-# Spreading keys over a fixed number of shards.
+# Distributing keys over a fixed number of shards.
 
 _MULTIPLIER = 2862933555777941757
 _MASK_64 = 2**64 - 1

@@ -30,16 +30,16 @@ _PROPERTY_BYTES = 8
 _KEY_BYTES = 4  # a character has up to two UTF-16 units
 
 SURELY_SMALL_BYTES = (MAX_TRANSACTION_BYTES - MAX_OPERATIONS * 1000) // 6
-"""Rows of this size in all cannot be too large: what is sent is at most six times that, plus what is around them."""
+"""Transactions up to this size need no exact check: sending takes at most six times as much, plus the framing."""
 
 AROUND_ALL_BYTES = 150
-"""The boundaries of a transaction as sent."""
+"""The multipart boundaries of a transaction."""
 
 _AROUND_OPERATION_BYTES = 500
-"""Boundary, headers, ETag, and the url with the longest account and table; without the row's keys."""
+"""Boundary, headers, ETag, and the url with the longest account and table, without keys."""
 
 _AROUND_PROPERTY_BYTES = 36
-"""Quotes, colons and commas, and the name of a type that JSON lacks."""
+"""Quotes, colons, commas, and the name of a type that JSON lacks."""
 
 CONDITIONAL = frozenset({Verb.REPLACE, Verb.MERGE, Verb.DELETE})
 _MAX_KNOWN_NAMES = 4096
@@ -56,7 +56,7 @@ def prepare(partition_key: str, operations: Sequence[Operation]) -> list[dict[st
         raise ValueError("A transaction needs at least one operation.")
     if len(operations) > MAX_OPERATIONS:
         raise PayloadTooLargeError(
-            f"A transaction has {len(operations)} operations; it can have {MAX_OPERATIONS}."
+            f"A transaction has {len(operations)} operations; the limit is {MAX_OPERATIONS}."
         )
     rows: set[str] = set()
     prepared: list[dict[str, Value]] = []
@@ -65,46 +65,46 @@ def prepare(partition_key: str, operations: Sequence[Operation]) -> list[dict[st
         row_key = operation.row_key
         rows.add(row_key)
         if (not operation.etag) is (operation.verb in CONDITIONAL):
-            wrong = "cannot be bound to an" if operation.etag else "needs an"
+            wrong = "takes no" if operation.etag else "needs an"
             raise ValueError(
-                f"The {operation.verb.value} of the row {row_key!r} {wrong} ETag; '*' does without a condition."
+                f"The {operation.verb.value} of the row {row_key!r} {wrong} ETag; '*' means no condition."
             )
         properties, size = prepare_row(operation.properties)
         size += _KEY_BYTES * (len(partition_key) + len(row_key))
         if size > MAX_ROW_BYTES:
             raise PayloadTooLargeError(
-                f"The row {row_key!r} takes {size:,} bytes; a row has {MAX_ROW_BYTES:,}."
+                f"The row {row_key!r} takes {size:,} bytes; the limit is {MAX_ROW_BYTES:,}."
             )
         total += size
         prepared.append(properties)
     if len(rows) < len(operations):
-        raise ValueError("A transaction has two operations on one row.")
+        raise ValueError("A transaction has several operations on one row.")
+    # Only near the limit, as the exact size costs the encoding of each text.
     if total > SURELY_SMALL_BYTES:
         rows_ = zip(operations, prepared, strict=True)
         size = AROUND_ALL_BYTES + sum(sent_bytes(partition_key, *row) for row in rows_)
         if size > MAX_TRANSACTION_BYTES:
             raise PayloadTooLargeError(
-                f"The transaction takes {size:,} bytes as sent; it can take {MAX_TRANSACTION_BYTES:,}."
+                f"The transaction takes {size:,} bytes as sent; the limit is {MAX_TRANSACTION_BYTES:,}."
             )
     return prepared
 
 
 def sent_bytes(partition_key: str, operation: Operation, properties: Mapping[str, Value]) -> int:
-    """Return an upper bound for the bytes that an operation adds to the body of a transaction.
-
-    Keys are sent twice, once quoted; bytes as base64; names of typed properties twice.
-    """
+    """Return an upper bound for the bytes that an operation adds to the body of a transaction."""
+    # Keys are sent twice, once percent-encoded.
     size = _AROUND_OPERATION_BYTES + 6 * len((partition_key + operation.row_key).encode())
     for name, value in properties.items():
+        # The name is sent again with the type.
         size += _AROUND_PROPERTY_BYTES + 2 * len(name.encode())
         if isinstance(value, bytes):
-            size += len(value) * 4 // 3 + 6
+            size += len(value) * 4 // 3 + 6  # base64
         elif isinstance(value, str):
-            # The line separators are sent as an escape of six bytes instead of three.
+            # Line separators are escaped: six bytes instead of three.
             separators = value.count("\u2028") + value.count("\u2029")
             size += len(json.dumps(value, ensure_ascii=False).encode()) + 3 * separators
         else:
-            size += 40  # the longest: a UUID in quotes
+            size += 40  # the longest is a quoted UUID
     return size
 
 
@@ -121,7 +121,7 @@ def prepare_row(properties: Properties) -> tuple[dict[str, Value], int]:
         prepared[name] = value
         size += value_size + (_known_names.get(name) or _check_name(name))
     if len(prepared) > MAX_PROPERTIES:
-        raise PayloadTooLargeError(f"A row has {len(prepared)} properties; it can have {MAX_PROPERTIES}.")
+        raise PayloadTooLargeError(f"A row has {len(prepared)} properties; the limit is {MAX_PROPERTIES}.")
     return prepared, size
 
 
@@ -152,7 +152,7 @@ def _check_name(name: str) -> int:
     if len(name) > MAX_NAME_LENGTH:
         raise ValueError(f"The property name {name[:40]!r}... has more than {MAX_NAME_LENGTH} characters.")
     if name in SYSTEM_NAMES:
-        raise ValueError(f"The property name {name!r} belongs to the table service.")
+        raise ValueError(f"The property name {name!r} is reserved by the table service.")
     if len(_known_names) >= _MAX_KNOWN_NAMES:
         _known_names.clear()
     size = _known_names[name] = _PROPERTY_BYTES + 2 * len(name)
@@ -166,10 +166,10 @@ def _check_str(name: str, value: str) -> tuple[str, int]:
         try:
             units = len(value.encode("utf-16-le")) // 2
         except UnicodeEncodeError:
-            raise ValueError(f"The property {name!r} is not valid text: it holds half a character.") from None
+            raise ValueError(f"The property {name!r} is not valid text: it has a lone surrogate.") from None
     if units > MAX_STRING_UNITS:
         raise PayloadTooLargeError(
-            f"The property {name!r} has {units:,} UTF-16 units; a string has {MAX_STRING_UNITS:,}."
+            f"The property {name!r} has {units:,} UTF-16 units; the limit is {MAX_STRING_UNITS:,}."
         )
     return value, 2 * units + 4
 
@@ -178,7 +178,7 @@ def _check_bytes(name: str, value: bytes) -> tuple[bytes, int]:
     size = len(value)
     if size > MAX_BINARY_BYTES:
         raise PayloadTooLargeError(
-            f"The property {name!r} has {size:,} bytes; a binary has {MAX_BINARY_BYTES:,}."
+            f"The property {name!r} has {size:,} bytes; the limit is {MAX_BINARY_BYTES:,}."
         )
     return value, size + 4
 
@@ -215,7 +215,7 @@ _CHECKS: dict[type, _Check] = {
     int: _check_int,
     Int64: _check_int64,
     bool: lambda _, value: (value, 1),
-    # Services forget the sign of zero; the sum has none.
+    # Services drop the sign of zero; so does the sum.
     float: lambda _, value: (value + 0.0, 8),
     datetime: _check_datetime,
     UUID: lambda _, value: (value, 16),
@@ -241,9 +241,9 @@ def _check_of_subclass(name: str, value: object) -> _Check | None:
     for plain_type, plain in _PLAIN.items():
         if isinstance(value, plain_type):
             check = _CHECKS[plain_type]
-            # Not a number is not equal to itself.
+            # NaN is not equal to itself.
             if plain(value) != value and value == value:  # noqa: PLR0124
-                kinds = f"{type(value).__name__} that is more than a {plain_type.__name__} holds"
+                kinds = f"{type(value).__name__}, and would lose information as a {plain_type.__name__}"
                 raise ValueError(f"The property {name!r} is a {kinds}.")
             return lambda checked_name, checked: check(checked_name, plain(checked))
-    raise TypeError(f"The property {name!r} is a {type(value).__name__}, which no table holds.")
+    raise TypeError(f"The property {name!r} is a {type(value).__name__}, which no table can store.")

@@ -23,10 +23,10 @@ from uuid import UUID
 from eventstore.errors import DamagedRowError
 
 ANY_ETAG = "*"
-"""In place of an ETag: whatever the row has now."""
+"""Matches any ETag."""
 
 PAGE_SIZE = 1000
-"""How many rows a page of a query or a scan has at most."""
+"""The maximum number of rows of a page."""
 
 
 class Int64(int):
@@ -42,7 +42,7 @@ Properties = Mapping[str, Value]
 """The properties of a row or an event, by name."""
 
 Scope = Literal["process", "machine", "network"]
-"""From where a store is reached: from its own process, from its machine, or from everywhere."""
+"""Who can reach a store: its process, its machine, or the network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Page:
 
 
 Substitute = Callable[[DamagedRowError], Row]
-"""Gives a row to read in place of one that is damaged."""
+"""Returns a row to use instead of a corrupt one."""
 
 
 async def pages(
@@ -154,7 +154,7 @@ class Table(Protocol):
     """Rows of one table. Keys are passed unescaped; the backends escape them."""
 
     scope: Scope
-    """That of its store."""
+    """The scope of its store."""
 
     async def get(self, partition_key: str, row_key: str) -> Row | None:
         """Read one row; None if it does not exist."""
@@ -204,10 +204,10 @@ def place_of(table: Table) -> tuple[str, str]:
 
 
 Transaction = tuple[str, Sequence[Operation]]
-"""What `transact` takes: a partition key, and what is to be carried out in that partition."""
+"""The arguments of `transact`: a partition key and operations."""
 
 TransactionResult = tuple[str, ...] | Exception
-"""What `transact` gives: the new ETags, or the error that it raises."""
+"""The result of `transact`: the new ETags, or its error."""
 
 
 @runtime_checkable
@@ -261,10 +261,9 @@ class Store(Protocol):
     """The url without its secrets, for messages and logs."""
 
     scope: Scope
-    """From where the same data is seen: this process, this machine, or the network.
+    """Who shares the data: this process, this machine, or the network.
 
-    Calls of a store of process or machine scope never suspend: a coroutine that awaits only them can be
-    run by `coroutine.send(None)`, without an event loop.
+    Stores of process or machine scope never suspend, so `drive` can run their coroutines without an event loop.
     """
 
     async def table(self, name: str, *, make: bool = True) -> Table:
@@ -286,7 +285,7 @@ class Store(Protocol):
 FIRST_SECONDS = 0.005
 LONGEST_SECONDS = 2.0
 LONGEST_BLOCKING_SECONDS = 0.05
-"""Writers of one machine need less, and nothing else happens in their thread meanwhile."""
+"""Less, since local writers are fast, and a blocking pause stops the whole thread."""
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -299,30 +298,29 @@ async def pause(table: Table, failures: int) -> None:
 
 def pause_seconds(failures: int, first: float, longest: float) -> float:
     """Return a random pause from the upper half of an exponential backoff between `first` and `longest`."""
-    most = min(
-        longest, first * 2.0 ** min(failures - 1, 64)
-    )  # more doublings would overflow after some 1,000 waits
+    # The exponent is bounded, since a float overflows after 1,000 doublings.
+    most = min(longest, first * 2.0 ** min(failures - 1, 64))
     return random.uniform(most / 2, most)  # noqa: S311 - no secret
 
 
 def sleep_beside(*tables: Table) -> Sleep:
     """Return a sleep function for work on these tables: one that blocks unless a table is on the network."""
     if any(table.scope == "network" for table in tables):
-        from asyncio import sleep  # noqa: PLC0415 - scripts without an event loop do without it
+        from asyncio import sleep  # noqa: PLC0415 - not needed by scripts without an event loop
 
         return sleep
     return _blocking_sleep
 
 
 async def _blocking_sleep(seconds: float) -> None:
-    time.sleep(seconds)  # noqa: ASYNC251 - a coroutine on such tables never suspends, and may have no event loop
+    time.sleep(seconds)  # noqa: ASYNC251 - such coroutines never suspend, and may run without an event loop
 
 
 Before = Callable[[str, str, int], Awaitable[None] | None]
-"""Called with the call's name, its partition key ("" when it has none) and its number, from 1."""
+"""Called with the call's name, its partition key (or "") and its number, from 1."""
 
 After = Callable[[str, str, int, object], Awaitable[None] | None]
-"""Called with the same, and the result."""
+"""Called with the same arguments and the result."""
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -395,4 +393,4 @@ def drive(coroutine: Coroutine[Any, Any, T]) -> T:
         result: T = done.value
         return result
     coroutine.close()
-    raise RuntimeError("The coroutine waits for something else: run it in an event loop (`asyncio.run`).")
+    raise RuntimeError("The coroutine suspended: run it in an event loop (`asyncio.run`).")

@@ -82,10 +82,10 @@ class StreamWriteResult(Generic[StreamT_co]):
 async def read_rows(partition: Partition, first: str, last: str, select: Sequence[str] | None) -> list[Row]:
     """Read the rows between two keys, inclusive. One request for each page."""
     query = partial(partition.table.query, partition.key, first, last, select=select)
-    found = [page.rows async for page in pages(query)]
-    rows = list(chain.from_iterable(found))
-    if len(found) > 1:
-        rows.sort(key=attrgetter("row_key"))  # Cosmos DB promises no order
+    rows_of_pages = [page.rows async for page in pages(query)]
+    rows = list(chain.from_iterable(rows_of_pages))
+    if len(rows_of_pages) > 1:
+        rows.sort(key=attrgetter("row_key"))  # Cosmos DB guarantees no order
     return rows
 
 
@@ -103,10 +103,10 @@ async def with_watermark(stream: StreamT) -> StreamT:
     """
     if stream.first_version:
         return stream
-    found = await read_header(stream)
-    if found is None or found.etag != stream.etag:
+    current = await read_header(stream)
+    if current is None or current.etag != stream.etag:
         raise ConcurrencyConflictError(str(stream.partition), "its header has been changed since it was read")
-    return replace(stream, first_version=found.first_version)
+    return replace(stream, first_version=current.first_version)
 
 
 def stream_read(blank: StreamT, row: Row, selection: Selection) -> StreamT:
@@ -136,7 +136,7 @@ def stream_read(blank: StreamT, row: Row, selection: Selection) -> StreamT:
 async def read_ids(partition: Partition) -> list[tuple[int, str]]:
     """Read all event ids of a stream with the versions of their events. One request for each 1,000 ids."""
     first = partition.event_id("")
-    # A full stop is the character after the hyphen: the end of all keys that begin with the prefix of ids.
+    # "." follows "-" in ASCII, so it bounds all keys with the prefix of ids.
     return [
         (version, row.row_key.removeprefix(first))
         for row in await read_rows(partition, first, first[:-1] + ".", (VERSION,))
@@ -184,13 +184,16 @@ def _repeated(
             except _ChangedMeanwhileError as error:
                 etag, missing = error.args
                 if etag is not None and etag == promised:
-                    # Whoever cuts an event away changes the header first.
-                    row_key, problem = partition.event(missing), "is gone, and the header promises it"
+                    # Truncation changes the header before it deletes events: same header, so the row is corrupt.
+                    row_key, problem = (
+                        partition.event(missing),
+                        "is missing, although the stream's header promises it",
+                    )
                     raise DamagedRowError(partition.key, row_key, problem) from None
                 promised = etag
             if failures < READ_ATTEMPTS:
                 await pause(partition.table, failures)
-        raise ConcurrencyConflictError(str(partition), "it changed each time that it was read")
+        raise ConcurrencyConflictError(str(partition), "it changed during every attempt to read it")
 
     return repeated
 
@@ -209,11 +212,12 @@ class Reader(Generic[StreamT]):
         _check(start_version, slice_size)
         partition, selection = self.blank.partition, self.selection
         size = header.MAX_VERSION if slice_size is None else slice_size
+        # From version 1 on, the first page has header and events.
         end = partition.event(min(size, header.MAX_VERSION)) if start_version == 1 else partition.header
         page = await partition.table.query(partition.key, partition.header, end, select=selection.query)
         rows: Sequence[Row] = page.rows
         if page.continuation is not None and (not rows or rows[0].row_key != partition.header):
-            # An empty page, or Cosmos DB, which promises no order: the header is in a later one.
+            # After an empty page, or in Cosmos DB, which guarantees no order, the header may be on a later page.
             rows = await read_rows(partition, partition.header, end, selection.query)
         if not rows or rows[0].row_key != partition.header:
             return None
@@ -230,13 +234,13 @@ class Reader(Generic[StreamT]):
         """Read the header and the rows after it up to a row key; None if the stream does not exist."""
         partition, select = self.blank.partition, self.selection.query
         query = partial(partition.table.query, partition.key, partition.header, last, select=select)
-        found = [page.rows async for page in pages(query)]
-        rows = sorted(chain.from_iterable(found), key=attrgetter("row_key"))
+        rows_of_pages = [page.rows async for page in pages(query)]
+        rows = sorted(chain.from_iterable(rows_of_pages), key=attrgetter("row_key"))
         if not rows or rows[0].row_key != partition.header:
             return None
         stream = stream_read(self.blank, rows[0], self.selection)
-        if len(found) > 1:
-            # Rows of the caller do change.
+        if len(rows_of_pages) > 1:
+            # Included rows may have changed between the pages, unlike events.
             again = await read_rows(partition, partition.header, partition.header, (VERSION,))
             if not again or again[0].etag != stream.etag:
                 raise _ChangedMeanwhileError(None, 0)
@@ -272,27 +276,25 @@ class Reader(Generic[StreamT]):
 
     async def one_by_one(self, start_version: int) -> AsyncIterator[RecordedEvent]:
         """Yield the current events of the stream, page by page. Raises `StreamTruncatedError`."""
-        # The header takes a row of the first page.
-        found = await self.forwards(start_version, PAGE_SIZE - 1)
-        if found is None:
+        # One row of the first page is the header.
+        first_page = await self.forwards(start_version, PAGE_SIZE - 1)
+        if first_page is None:
             raise errors.StreamNotFoundError(str(self.blank.partition))
-        for event in found.events:
+        for event in first_page.events:
             yield event
-        stream = found.stream
-        following = found.events[-1].version + 1 if found.events else stream.version + 1
+        stream = first_page.stream
+        following = first_page.events[-1].version + 1 if first_page.events else stream.version + 1
         for first in range(following, stream.version + 1, PAGE_SIZE):
             for event in await self.events(stream, first, min(first + PAGE_SIZE - 1, stream.version)):
                 yield event
 
     async def _promised(self, stream: header.StreamValue, first: int, last: int) -> tuple[RecordedEvent, ...]:
-        """Read events that the header promises."""
         events = await self._read(stream, first, last)
         if len(events) <= last - first:
             raise _ChangedMeanwhileError(stream.etag, first + len(events))
         return events
 
     async def _read(self, stream: header.StreamValue, first: int, last: int) -> tuple[RecordedEvent, ...]:
-        """Read events, up to the first gap."""
         partition, selection = stream.partition, self.selection
         rows = await read_rows(partition, partition.event(first), partition.event(last), selection.query)
         return events_in(partition, rows, first, last, selection)
@@ -307,6 +309,6 @@ class Reader(Generic[StreamT]):
 
 def _check(start_version: int | None, slice_size: int | None) -> None:
     if start_version is not None and start_version < 1:
-        raise ValueError(f"Versions count from 1; the read starts at {start_version}.")
+        raise ValueError(f"start_version is {start_version}; versions count from 1.")
     if slice_size is not None and slice_size < 1:
-        raise ValueError(f"A slice has at least one event; {slice_size} are asked for.")
+        raise ValueError(f"slice_size is {slice_size}; it must be at least 1.")

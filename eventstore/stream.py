@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Stream(StreamValue):
-    """A stream as it was last read or written, with the methods that read and change streams.
+    """A stream as last read or written, with the methods that read and change streams.
 
     Methods take a stream or a `Partition` and return a new value. A stream without an ETag is *transient*: not written
     yet. All raise `StreamDeletedError` for a deleted stream, or `ConcurrencyConflictError` if they do not read the
@@ -143,7 +143,7 @@ class Stream(StreamValue):
         Raises `ConcurrencyConflictError` if the stream has changed, and `ValueError` for a transient one.
         """
         if stream.etag is None:
-            raise ValueError("The stream is transient: provision or write it before its properties are set.")
+            raise ValueError("The stream is transient: provision or write it first.")
         own = stream_properties(properties)
         return await writing.set_properties(await reading.with_watermark(stream), own, includes)
 
@@ -159,10 +159,10 @@ class Stream(StreamValue):
         ids: bool = False,
     ) -> reading.StreamSlice[Stream]:
         """Read header and events from a version on, as `try_read`. Raises `StreamNotFoundError`."""
-        found = await cls.try_read(
+        slice_ = await cls.try_read(
             partition, start_version, slice_size, select=select, header=header, ids=ids
         )
-        return _found(found, partition)
+        return _found(slice_, partition)
 
     @classmethod
     async def try_read(
@@ -216,8 +216,8 @@ class Stream(StreamValue):
         ids: bool = False,
     ) -> reading.StreamSlice[Stream]:
         """Read header and the last events, oldest first. Costs and raises as `read_backwards`."""
-        found = await cls.read_backwards(partition, None, count, select=select, header=header, ids=ids)
-        return reading.StreamSlice(found.stream, found.events[::-1], is_end_of_stream=True)
+        newest_first = await cls.read_backwards(partition, None, count, select=select, header=header, ids=ids)
+        return reading.StreamSlice(newest_first.stream, newest_first.events[::-1], is_end_of_stream=True)
 
     @classmethod
     async def iterate(
@@ -241,7 +241,7 @@ class Stream(StreamValue):
         One request for each 1,000 events. Raises `StreamTruncatedError` if one of the events was truncated.
         """
         if not 1 <= first <= last <= stream.version:
-            raise ValueError(f"The events {first} to {last} of a stream with {stream.version} are asked for.")
+            raise ValueError(f"Events {first} to {last} do not exist: the stream has {stream.version}.")
         return await reading.Reader(stream, reading.Selection.of(select, None)).events(stream, first, last)
 
     @classmethod
@@ -290,12 +290,12 @@ def _position(
     """Return the stream to write to and its expected version, None for a stream value."""
     if isinstance(target, Stream):
         if expected_version is not None:
-            raise ValueError("A stream value has its version; an expected version goes with a partition.")
+            raise ValueError("expected_version is for a partition; a Stream has its version.")
         return target, None
     if not isinstance(target, Partition):
-        raise TypeError(f"A write goes to a Stream or a Partition, not to a {type(target).__name__}.")
+        raise TypeError(f"write() takes a Stream or a Partition, not a {type(target).__name__}.")
     if expected_version is None:
-        raise ValueError("A write to a partition needs the expected version; 0 when there is no stream yet.")
+        raise ValueError("A write to a partition needs expected_version; 0 if the stream does not exist.")
     if not isinstance(expected_version, int | writing.ExpectedVersion):
         raise TypeError(f"The expected version is {expected_version!r}: give a number or an ExpectedVersion.")
     if isinstance(expected_version, int) and expected_version < 0:
@@ -375,6 +375,7 @@ async def _sample(keys: AsyncIterable[str], limit: int) -> tuple[int, list[str]]
     count, stride = 0, 1
     async for key in keys:
         if len(sample) == limit:
+            # Keep every second key, and from now on half as many.
             sample = sample[::2]
             stride *= 2
         if count % stride == 0:
@@ -385,10 +386,10 @@ async def _sample(keys: AsyncIterable[str], limit: int) -> tuple[int, list[str]]
 
 def _ranges(sample: list[str], parts: int, prefix: str) -> list[KeyRange]:
     """Return at most `parts` ranges with about as many keys each."""
-    # Ranges are promised for ASCII keys only, and Cosmos DB gives keys in any order.
+    # Range queries are reliable for ASCII keys only, and Cosmos DB returns keys in any order.
     keys = sorted((key for key in sample if key.isascii()), key=escape)
-    places = {number * len(keys) // parts for number in range(1, parts)} - {0}
-    bounds = [keys[place] for place in sorted(places)]
+    positions = {number * len(keys) // parts for number in range(1, parts)} - {0}
+    bounds = [keys[position] for position in sorted(positions)]
     pairs = zip(["", *bounds], [*bounds, None], strict=True)
     return [KeyRange(prefix, first, before) for first, before in pairs]
 
@@ -419,8 +420,9 @@ async def read_range(
 
 def _bound_after(prefix: str) -> str | None:
     """Return a key that sorts after all keys with a prefix; None if there is none."""
+    # Replaces the last character that has a successor, and drops those after it.
     for end in range(len(prefix), 0, -1):
-        place = PLAIN_CHARACTERS.find(prefix[end - 1])
-        if 0 <= place < len(PLAIN_CHARACTERS) - 1:
-            return prefix[: end - 1] + PLAIN_CHARACTERS[place + 1]
+        position = PLAIN_CHARACTERS.find(prefix[end - 1])
+        if 0 <= position < len(PLAIN_CHARACTERS) - 1:
+            return prefix[: end - 1] + PLAIN_CHARACTERS[position + 1]
     return None

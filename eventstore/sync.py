@@ -70,7 +70,7 @@ class BlockingStore:
         self._store = connect(url)
         self._loop: asyncio.AbstractEventLoop | None = None
         if self._store.scope == "network":
-            # In a thread of its own, which ends with the interpreter at the latest.
+            # A daemon thread, since an unclosed store must not keep the interpreter alive.
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(
                 target=self._loop.run_forever, name="eventstore-blocking", daemon=True

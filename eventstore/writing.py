@@ -19,7 +19,7 @@ from eventstore.port import Operation, Properties, Row, Value, pause
 from eventstore.reading import EVERYTHING, Reader, StreamWriteResult, read_header, read_ids, with_watermark
 
 ANY_ATTEMPTS = 32
-"""How often a write that accepts any version is tried while others write to the stream."""
+"""How often a write that accepts any version is tried during concurrent writes."""
 
 _STREAM_ROW = re.compile(r"(.*\|)?SS-(HEAD$|SE-|UID-)", re.DOTALL)
 
@@ -43,7 +43,7 @@ class ExpectedVersion(Enum):
 
 
 Expected = int | ExpectedVersion | None
-"""None for a write to a stream value, which has its version."""
+"""None if the target is a stream, which has its version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Draft:
     includes: tuple[Include, ...]
     properties: Properties | None
     keep: bool = False
-    """Whether the properties of the stream value are known to be stored already."""
+    """Whether the stream's properties are known to be stored."""
 
     @classmethod
     def of(
@@ -108,14 +108,14 @@ def all_includes(events: Sequence[EventData], includes: Iterable[Include]) -> tu
 
     Raises `ValueError` for a row that belongs to a stream.
     """
-    given = [include for event in events for include in event.includes]
-    given.extend(includes)
-    for include in given:
+    all_ = [include for event in events for include in event.includes]
+    all_.extend(includes)
+    for include in all_:
         if _STREAM_ROW.match(include.row_key):
             raise ValueError(
-                f"The row {include.row_key!r} is part of a stream and cannot be included in a write."
+                f"The row {include.row_key!r} belongs to a stream and cannot be included in a write."
             )
-    return header.combine(given) if given else ()
+    return header.combine(all_) if all_ else ()
 
 
 async def transact(partition: Partition, operations: Sequence[Operation]) -> tuple[str, ...]:
@@ -142,13 +142,13 @@ async def set_properties(stream: StreamT, own: Properties, includes: Iterable[In
 
 
 async def append(draft: Draft, target: StreamT, expected: Expected) -> StreamWriteResult[StreamT]:
-    """Write to a stream as it was read, or, with an expectation, as it is now.
+    """Write to a stream value or, with an expectation, to the current stream.
 
     Raises `ConcurrencyConflictError`, else `DuplicateEventError`, else `IncludeConflictError`.
     """
     if expected is None:
         return await _append_to(draft, target)
-    # What can never fit costs no request.
+    # A write that can never fit costs no request.
     limits.prepare(target.partition.key, draft.operations(target))
     draft = replace(draft, keep=True)
     attempts = ANY_ATTEMPTS if isinstance(expected, ExpectedVersion) and expected.is_open else 1
@@ -168,13 +168,13 @@ async def _append_to(draft: Draft, stream: StreamT) -> StreamWriteResult[StreamT
     if draft.properties is not None:
         stream = await with_watermark(stream)
     etags = await transact(stream.partition, draft.operations(stream))
-    place = 1
+    position = 1
     recorded: list[header.RecordedEvent] = []
     for version, event in enumerate(draft.events, stream.version + 1):
-        recorded.append(header.RecordedEvent(version, event.properties, event.id, etag=etags[place]))
-        place += 1 if event.id is None else 2
+        recorded.append(header.RecordedEvent(version, event.properties, event.id, etag=etags[position]))
+        position += 1 if event.id is None else 2
     includes = [
-        replace(include, etag=etag) for include, etag in zip(draft.includes, etags[place:], strict=True)
+        replace(include, etag=etag) for include, etag in zip(draft.includes, etags[position:], strict=True)
     ]
     written = header.stream_written(stream, etags[0], stream.version + len(draft.events), draft.properties)
     return StreamWriteResult(written, tuple(recorded), tuple(includes))
@@ -193,13 +193,13 @@ async def _expected_stream(blank: StreamT, expected: int | ExpectedVersion) -> S
     name = str(blank.partition)
     if stream is None:
         words = "a stream" if isinstance(expected, ExpectedVersion) else f"version {expected}"
-        raise ConcurrencyConflictError(name, f"it does not exist, {words} was expected")
+        raise ConcurrencyConflictError(name, f"it does not exist, but {words} was expected")
     if expected is ExpectedVersion.EXISTS:
         return stream
     version = 0 if expected is ExpectedVersion.EMPTY else expected
     if stream.version != version:
         raise ConcurrencyConflictError(
-            name, f"it is at version {stream.version}, version {version} was expected"
+            name, f"it is at version {stream.version}, but version {version} was expected"
         )
     return stream
 
@@ -210,7 +210,7 @@ async def append_once(draft: Draft, target: StreamT, expected: Expected) -> Stre
     After a conflict or an unknown outcome: two requests and one for each event.
     """
     if any(event.id is None for event in draft.events):
-        raise ValueError("An event without an id cannot be recognised: an idempotent write needs all ids.")
+        raise ValueError("An idempotent write needs an id for each event.")
     try:
         return await append(draft, target, expected)
     except (ConcurrencyConflictError, DuplicateEventError, StoreUnavailableError) as error:
@@ -223,15 +223,15 @@ async def append_once(draft: Draft, target: StreamT, expected: Expected) -> Stre
         for version, event in enumerate(events[1:], first + 1):
             if await _version_of(partition, event) != version:
                 raise
-        found = await Reader(target, EVERYTHING).forwards(first, len(events))
-        stored = found.events if found else ()
-        if found is None or [event.version for event in stored] != list(range(first, first + len(events))):
+        slice_ = await Reader(target, EVERYTHING).forwards(first, len(events))
+        stored = slice_.events if slice_ else ()
+        if slice_ is None or [event.version for event in stored] != list(range(first, first + len(events))):
             raise
         pairs = list(zip(stored, events, strict=True))
         if not all(same_values(before.properties, event.properties) for before, event in pairs):
             raise
         recorded = tuple([replace(before, id=event.id) for before, event in pairs])
-        return StreamWriteResult(found.stream, recorded, repeated=True)
+        return StreamWriteResult(slice_.stream, recorded, repeated=True)
 
 
 def _first_version(target: StreamValue, expected: Expected) -> int | None:
@@ -291,7 +291,7 @@ async def append_in_parts(
         results.append(result)
         stored += len(result.events)
         first = first or result.events[0].version
-        # A part that was found stored may not be the end of the stream: the next one follows its last event.
+        # A part that was already stored may be followed by others: the next part belongs after its last event.
         target, last = result.stream, result.events[-1].version
         expected = None if target.version == last else last
     return StreamWriteResult(
@@ -303,12 +303,10 @@ async def append_in_parts(
 
 
 def _parts(events: Sequence[EventData], target: StreamValue, properties: Properties | None) -> list[Draft]:
-    """Return the checked writes, each as long as possible.
-
-    The split depends only on the arguments, so a repeated write is split the same way.
-    """
+    """Return the checked writes, each as long as possible."""
+    # The split depends only on the arguments, so that a repeated write is split the same way.
     key = target.partition.key
-    _event_operations(target.partition, target.version, events)  # raises for an id in two parts
+    _event_operations(target.partition, target.version, events)  # raises for an id used in two parts
 
     def size_of(operation: Operation) -> int:
         return limits.sent_bytes(key, operation, limits.prepare_row(operation.properties)[0])
@@ -336,7 +334,7 @@ def _parts(events: Sequence[EventData], target: StreamValue, properties: Propert
         rows = {include.row_key for include in draft.includes}
         if not included.isdisjoint(rows):
             raise ValueError(
-                f"The row {min(included & rows)!r} is changed by events of different parts: put those into one write."
+                f"The row {min(included & rows)!r} is changed by events in different transactions: write them as one."
             )
         included |= rows
     return drafts
@@ -344,7 +342,7 @@ def _parts(events: Sequence[EventData], target: StreamValue, properties: Propert
 
 _CHANGES = limits.MAX_OPERATIONS - 1
 _MEASURED_AT_ONCE = 64
-"""Rows that are read to be measured: each may have a megabyte."""
+"""Limits memory, since a row may have a megabyte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,9 +362,9 @@ async def rows_to_cut(stream: StreamValue, first_version: int) -> CutRows:
     row_keys: list[str] = []
     size, first, end = 0, 1, min(last, stream.first_version + _MEASURED_AT_ONCE - 1)
     while True:
-        found = await _event_rows(partition, first, end, None)
-        row_keys += [row.row_key for row in found]
-        size += sum(map(limits.row_bytes, found))
+        rows = await _event_rows(partition, first, end, None)
+        row_keys += [row.row_key for row in rows]
+        size += sum(map(limits.row_bytes, rows))
         if end >= last:
             return CutRows(row_keys + await _ids_below(partition, first_version), size)
         first, end = end + 1, min(last, end + _MEASURED_AT_ONCE)
@@ -404,7 +402,7 @@ async def truncate(
     """
     partition, etag = stream.partition, stream.etag
     if etag is None:
-        raise ValueError("The stream is transient: it has nothing to cut away.")
+        raise ValueError("The stream is transient: there is nothing to truncate.")
     mark: dict[str, Value] = {header.FIRST_VERSION: first_version}
     if properties is None:
         head = Operation.merge(partition.header, mark, etag)
@@ -416,7 +414,7 @@ async def truncate(
     stream = await with_watermark(stream)
     if not stream.first_version <= first_version <= stream.version + 1:
         raise ValueError(
-            f"The stream's events {stream.first_version} to {stream.version} cannot be cut up to {first_version}."
+            f"The stream has the events {stream.first_version} to {stream.version}: it cannot begin at {first_version}."
         )
     doomed = await _rows_below(partition, first_version) if rows is None else rows.row_keys
     if not doomed and not includes and properties is None and first_version == stream.first_version:
@@ -451,18 +449,16 @@ async def _delete(
     doomed: Sequence[str],
     included: Sequence[Operation] = (),
 ) -> str:
-    """Change the header and delete rows, 99 in each transaction. Return the header's last ETag.
-
-    The first transaction marks the events as deleted and has all included operations. After a crash the stream is
-    readable, and repeating the call deletes the rest.
-    """
+    """Change the header and delete rows, 99 in each transaction. Return the header's last ETag."""
     deletions = [Operation.delete(row_key) for row_key in doomed]
     room = _CHANGES - len(included)
     if included:
         try:
             limits.prepare(partition.key, [head, *included, *deletions[:room]])
         except errors.PayloadTooLargeError:
-            room = 0
+            room = 0  # large includes need the whole transaction
+    # The first transaction marks the events as deleted, so after a crash the stream is readable, and repeating the call
+    # deletes the rest.
     (etag, *_) = await transact(partition, [head, *included, *deletions[:room]])
     for start in range(room, len(deletions), _CHANGES):
         head = Operation.merge(partition.header, mark, etag)

@@ -96,13 +96,13 @@ class HandlerDefinition:
 
     def _find_routes(self, problems: Problems) -> dict[str, Route]:
         """Return the routes of the valid methods, by message name and alias."""
-        found: dict[str, Route] = {}
+        routes: dict[str, Route] = {}
         try:
             instance = self.handler_type()
         except Exception as error:
             raise AppError(
                 f"{self.handler_type.__name__}() failed: {error}. Remove its __init__: a handler keeps nothing between "
-                f"messages, and reads all it needs from its state and its messages."
+                f"messages, and reads only its state and messages."
             ) from error
         methods = {name: getattr(self.handler_type, name) for name in dir(self.handler_type)}
         marked = {name: (method, mark) for name, method in methods.items() if (mark := mark_of(method))}
@@ -115,25 +115,25 @@ class HandlerDefinition:
                 with problems.collected():
                     check_model(message_type)
                 if message_type.__pydantic_complete__:
-                    self._add_route(found, message_type, mark, getattr(instance, attribute))
-        for route in list(found.values()):
+                    self._add_route(routes, message_type, mark, getattr(instance, attribute))
+        for route in list(routes.values()):
             for alias in message_aliases(route.message_type):
-                other = found.setdefault(alias, route)
+                other = routes.setdefault(alias, route)
                 with problems.collected():
                     _check_one_type(alias, other.message_type, route.message_type)
-        return found
+        return routes
 
     def _add_route(
-        self, found: dict[str, Route], message_type: type[Message], mark: HandlerMark, method: Method
+        self, routes: dict[str, Route], message_type: type[Message], mark: HandlerMark, method: Method
     ) -> None:
         wire_path, kind = business_id_of(message_type, mark.by, method.__qualname__)
         name, path = message_name(message_type), tuple(mark.by.split("."))
-        other = found.get(name)
+        other = routes.get(name)
         revisions = dict(other.revisions) if other else {}
         if mark.revision in revisions:
             both = f"{revisions[mark.revision].__name__} and {method.__name__}"
             raise AppError(
-                f"{self.name} has two methods for {name}, revision {mark.revision}: number them apart, and write "
+                f"{self.name} has two methods for {name}, revision {mark.revision}: write "
                 f'@handles(by="{mark.by}", revision={max(revisions) + 1}) above the newer one of {both}.'
             )
         if other and (other.path != path or other.message_type is not message_type):
@@ -141,7 +141,7 @@ class HandlerDefinition:
                 f"{self.name}: all revisions for {name} must take the same type and the same `by`."
             )
         revisions[mark.revision] = method
-        found[name] = Route(self.name, message_type, path, wire_path, kind, revisions)
+        routes[name] = Route(self.name, message_type, path, wire_path, kind, revisions)
 
 
 class App:
@@ -168,8 +168,8 @@ class App:
 
     def routes(self, message_type: str) -> tuple[Route, ...]:
         """Return the routes of a message type, by its name or an alias; empty if no handler takes it."""
-        found = (definition.routes.get(message_type) for definition in self.handlers.values())
-        return tuple(route for route in found if route)
+        routes = (definition.routes.get(message_type) for definition in self.handlers.values())
+        return tuple(route for route in routes if route)
 
     @property
     def handler_types(self) -> tuple[type[Handler[Any]], ...]:
@@ -182,6 +182,7 @@ class App:
             return self
         return _made(type(self), self.handler_types, self.name, draw_key)
 
+    # Workers construct the app again from its handlers.
     def __reduce__(self) -> tuple[Any, ...]:
         return _made, (type(self), self.handler_types, self.name, self.draw_key)
 
@@ -242,7 +243,7 @@ def _state_type(handler_type: type[Handler[Any]]) -> type[State]:
             if issubclass(argument, State):
                 return argument
             raise AppError(
-                f"{name} has a {argument.__name__} as its state, which is no State: write class "
+                f"{name} has a {argument.__name__} as its state, which is not a State: write class "
                 f"{argument.__name__}(State), with the same fields and no @dataclass."
             )
     raise AppError(f"{name} must name its state: class {name}(Handler[SomeState]).")

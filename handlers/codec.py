@@ -26,8 +26,8 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from handlers.errors import AppError, CodecError
 
-# A frozen model with a list in it could still be mutated through the list, and a replay would then get another input
-# than the first run did. So the fields of messages and states have immutable types, all the way down.
+# A frozen model could be mutated through a list inside it, and a replay would get another input. So fields have
+# immutable types at every level.
 SCALARS = (str, int, float, bool, bytes, UUID, datetime, date, time, timedelta, Decimal, type(None))
 _ALLOWED = (
     "str, int, float, bool, bytes, UUID, datetime, date, time, timedelta, Decimal, enums, Literal, None, "
@@ -92,7 +92,7 @@ def _check_field(model: type[BaseModel], name: str, field: FieldInfo) -> None:
             hint = f"use {instead}" if instead else f"allowed are {_ALLOWED}"
             raise AppError(f"{where} is of type {shown}, which is mutable or not supported: {hint}.")
     if field.exclude:
-        raise AppError(f"{where} is excluded, so it would not be stored: remove exclude.")
+        raise AppError(f"{where} is excluded, so it would not be stored: remove `exclude`.")
     alias = field.validation_alias
     read: set[object] = set(alias.choices) if isinstance(alias, AliasChoices) else {alias or name}
     if config.get("populate_by_name") or config.get("validate_by_name"):
@@ -152,7 +152,6 @@ def resolve_alias(annotation: Any) -> Any:  # noqa: ANN401 - a type expression
 
 
 def _models(model_type: type[BaseModel], seen: dict[type[BaseModel], None]) -> dict[type[BaseModel], None]:
-    """Return a model and the models of its fields, recursively."""
     if model_type not in seen:
         seen[model_type] = None
         for field in model_type.model_fields.values():
@@ -162,17 +161,16 @@ def _models(model_type: type[BaseModel], seen: dict[type[BaseModel], None]) -> d
     return seen
 
 
-# Plain models: flat ones of exact scalars, which the codec reads back as the very values that were written.
+# Plain models: flat, with exact scalars that decode to the values that were encoded.
 #
-# A state that a handler returns is encoded, decoded, and encoded once more, so that the next handler gets what a replay
-# will read. For a plain model all of that gives the same values and bytes, so it is left out. A model is plain when all
-# that pydantic has made of it, its core schema, is on a list of what is known to be harmless.
+# A returned state is encoded, decoded, and encoded again, so that the next handler gets what a replay will read. Plain
+# models skip this, as values and bytes stay the same. A model is plain if its whole core schema is on an allowlist.
 
 _SCALARS: Mapping[str, type] = {"bool": bool, "float": float, "int": int, "str": str}
 _HARMLESS_CONFIG = {"extra_fields_behavior", "hide_input_in_errors", "ser_json_bytes", "ser_json_inf_nan", "title",
                     "val_json_bytes", "validate_by_alias", "validate_by_name"}  # fmt: skip
 _MAX_BYTES_WITH_INTEGERS = 4000
-"""In a longer text an integer may have more than the 4,300 digits that pydantic reads."""
+"""Longer JSON may have an integer with more than the 4,300 digits that pydantic reads."""
 _MAX_REMEMBERED = 1000
 
 
@@ -190,10 +188,8 @@ class Plain:
         self._max_bytes = _MAX_BYTES_WITH_INTEGERS if has_integers else None
 
     def survives(self, model: BaseModel, encoded: bytes) -> bool:
-        """Return whether decoding the encoded model gives an equal model with the same bytes.
-
-        True for a model with all fields set, in order, whose values have exactly the types that JSON is decoded to.
-        """
+        """Return whether decoding the encoded model gives an equal model with the same bytes."""
+        # True if all fields are set, in order, and their values have exactly the types that JSON is decoded to.
         fields = model.__dict__
         shape = (*fields, *map(type, fields.values()))
         return (
@@ -203,19 +199,18 @@ class Plain:
         )
 
     def _allows(self, shape: tuple[object, ...]) -> bool:
-        """Return whether a shape has these fields with allowed types. Shapes are cached, as there are few."""
+        """Return whether a shape has these fields with allowed types."""
         names, types = shape[: len(self._names)], shape[len(self._names) :]
         if names != self._names or not all(map(contains, self._types, types)):
             return False
+        # Bounded, in case a handler returns ever new shapes.
         if len(self._shapes) < _MAX_REMEMBERED:
             self._shapes.add(shape)
         return True
 
     def is_unchanged(self, model: BaseModel, values: list[Any]) -> bool:
-        """Return whether a model that survived still holds the same objects.
-
-        Scalars are immutable, so nothing needs to be encoded.
-        """
+        """Return whether a model that survived still holds the same objects."""
+        # Scalars are immutable, so identity suffices.
         fields = model.__dict__
         return (
             tuple(fields) == self._names
@@ -247,14 +242,14 @@ def _types(field: Any) -> frozenset[type] | None:  # noqa: ANN401 - pydantic's s
     return optional | {_SCALARS[inner["type"]]}
 
 
-# Which values come back from their bytes as they were.
+# Values that decode to themselves.
 #
-# The bytes do not tell that they changed a value: of two models with the same fields the first is read, a subclass
-# loses its own fields, and all replays agree. So what is read back is compared with what was written: always, if
-# pydantic does more to a type than check it, and else for odd values in the fields that may hold some.
+# Encoding may change a value silently: in a union, of two models with the same fields the first is read; a subclass
+# loses its own fields. All replays would agree. So decoded values are compared with the originals: always, if pydantic
+# does more to a type than validate it, otherwise for odd values only.
 
 _CERTAIN = {bool, bytes, date, float, int, str, timedelta, NoneType, UUID}
-"""Types of which each value comes back, as long as the configuration of its model has all floats and bytes written."""
+"""Types whose values all decode to themselves, if the model's configuration encodes all floats and bytes."""
 _CHECKS = {"bool", "bytes", "date", "datetime", "decimal", "default", "definition-ref", "definitions",
            "enum", "float", "frozenset", "int", "literal", "model", "model-field", "model-fields", "none",
            "nullable", "str", "time", "timedelta", "tuple", "union", "uuid"}  # fmt: skip
@@ -264,7 +259,7 @@ _LIMITS = {"allow_inf_nan", "choices", "cls", "computed_fields", "config", "cust
            "max_digits", "max_length", "members", "metadata", "microseconds_precision", "min_length",
            "missing", "model_name", "multiple_of", "pattern", "ref", "root_model", "schema", "schema_ref",
            "serialization_alias", "strict", "sub_type", "type", "validation_alias", "variadic_item_index"}  # fmt: skip
-"""What a core schema may say of a value without changing it."""
+"""Keys of a core schema that change no value."""
 
 
 def _only_checks(schema: Any) -> bool:  # noqa: ANN401 - pydantic's schema
@@ -283,7 +278,7 @@ def _only_checks(schema: Any) -> bool:  # noqa: ANN401 - pydantic's schema
             inner = schema["items_schema"]
         case "definitions":
             inner += schema["definitions"]
-        case "union":  # JSON tells scalars apart
+        case "union":  # JSON distinguishes scalars
             types = {_SCALARS.get(choice["type"]) for choice in schema["choices"] if set(choice) == {"type"}}
             if len(types) < len(schema["choices"]) or None in types:
                 return False
@@ -345,7 +340,7 @@ def _exact(value: Any) -> Any:  # noqa: ANN401 - any field value
         case frozenset():
             return frozenset, frozenset(map(_exact, value))
         case float() | Decimal():
-            return isinstance(value, float), str(value)  # with the sign of a zero, and NaN equals itself
+            return isinstance(value, float), str(value)  # distinguishes -0.0, and NaN equals itself
         case datetime() | time():
             zone = value.tzinfo
             is_fixed = (
@@ -364,7 +359,7 @@ JSON = ConfigDict(
     ser_json_inf_nan="constants",
     hide_input_in_errors=False,
 )
-"""What messages and states have in common; they add `frozen=True` themselves, for pydantic's mypy plugin."""
+"""The configuration of messages and states, which add `frozen=True` themselves, for pydantic's mypy plugin."""
 
 _SHOWN = 20
 
@@ -388,7 +383,7 @@ class _Number(float):
         try:
             return float(number) if Decimal(repr(float(number))) == Decimal(text) else number
         except ArithmeticError:
-            return number  # it is beyond all decimals
+            return number  # beyond the range of Decimal
 
 
 def _as_text(value: Any) -> Any:  # noqa: ANN401 - parsed JSON
@@ -414,7 +409,7 @@ class Codec(Generic[M]):
         models = _models(model_type, {})
         fields = [field for model in models for field in model.model_fields.items()]
         parts = {part for _, field in fields for part in _parts(field.annotation)}
-        # The order of a set differs by process.
+        # The order of a set differs between processes.
         self._sorted = any(frozenset in (part, get_origin(part)) for part in parts)
         self._decimals = {
             key
@@ -442,7 +437,7 @@ class Codec(Generic[M]):
         try:
             return json.dumps(json.loads(body, parse_float=_Number.of, object_pairs_hook=self._with_decimals))
         except (ValueError, RecursionError):
-            return body  # of which pydantic tells what is wrong
+            return body  # pydantic reports the error
 
     def _with_decimals(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         return {key: _as_text(value) if key in self._decimals else value for key, value in pairs}
@@ -469,7 +464,7 @@ class Codec(Generic[M]):
             if not names:
                 return {*map(len, map(_fields_of, value))} == {size}
             return all(map(self._comes_back, value))
-        if kind is datetime or kind is time:  # of another zone seconds, rules or all may be lost
+        if kind is datetime or kind is time:  # other time zones may lose seconds, rules, or all
             offset = None if value.tzinfo is None else value.tzinfo.utcoffset(None)
             return value.tzinfo is None or (
                 offset is not None and offset.seconds % 60 == offset.microseconds == 0
@@ -519,7 +514,7 @@ class Codec(Generic[M]):
         for name, value in valid.__dict__.items():
             if _exact(value) != _exact(back.__dict__[name]):
                 raise CodecError(
-                    f"{self.model_type.__name__}.{name} would change when stored or sent: use a type that JSON keeps."
+                    f"{self.model_type.__name__}.{name} would change when stored or sent: its type must survive JSON."
                 )
         return back, encoded
 
@@ -590,18 +585,17 @@ def is_text(value: object) -> TypeGuard[str]:
     return True
 
 
-# Untrusted msgpack is unpacked in bounded memory. An empty array is one byte of msgpack and 56 of memory, and an array
-# may announce more items than it has. So items are counted while they are unpacked, and larger data is looked through
-# before any memory is set aside for it.
+# Untrusted msgpack is unpacked in bounded memory. An empty array takes one byte of msgpack and 56 of memory, and may
+# announce more items than it has. So items are counted, and larger data is skipped through before it is unpacked.
 
 MAX_ITEMS = 2**20
-"""How many arrays, maps and items of these may be in one piece of data."""
+"""The maximum number of arrays, maps and their items."""
 
 MAX_DEPTH = 200
-"""How deep arrays and maps may be nested: what pydantic allows for JSON."""
+"""The maximum nesting, as pydantic's for JSON."""
 
 _TRUSTED_BYTES = 4 * 2**10
-"""Up to here the arrays that data announces are no danger, even if it has none of their items."""
+"""Smaller data cannot announce enough items to be dangerous."""
 
 
 def unpack(
@@ -644,6 +638,7 @@ def unpack(
         unicode_errors=unicode_errors,
         strict_map_key=strict_map_key,
     )
+    # Data with fewer containers cannot be nested so deeply.
     if containers > MAX_DEPTH and is_deeper(unpacked, MAX_DEPTH + 1):
         raise msgpack.StackError(f"it is nested deeper than {MAX_DEPTH} levels")
     return unpacked

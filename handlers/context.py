@@ -25,7 +25,7 @@ from handlers.message import Message, message_name
 
 MAX_BYTES = 64 * 2**20
 MAX_DOCUMENTS = 100
-"""What the documents of one message take at most together, and how many they are."""
+"""The limits of the documents of one message."""
 
 _MAX_NAME_BYTES = 100
 
@@ -71,7 +71,7 @@ def _check_name(text: object, what: str) -> None:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DOCUMENT = "document "
-"""Begins the names under which the references to documents are captured."""
+"""The prefix of the names of captured document references."""
 
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
@@ -184,7 +184,7 @@ class Context:
         else:
             raise CaptureError(
                 f"A replay captures {name!r}, which was not captured when the message was first handled: handle new "
-                f"messages by a new revision."
+                f"messages with a new revision."
             )
         self.captured[name] = packed
         return unpack(packed, strict_map_key=False)
@@ -208,8 +208,8 @@ class Context:
 
         def ask() -> dict[str, Any]:
             place = self._place or self._seed.guid_text("document", 0)
-            given = content() if callable(content) else content
-            self.documents.append(new_document(given, media_type, f"{place}-{name}"))
+            data = content() if callable(content) else content
+            self.documents.append(new_document(data, media_type, f"{place}-{name}"))
             size = sum(document.reference.size for document in self.documents)
             if len(self.documents) > MAX_DOCUMENTS or size > MAX_BYTES:
                 raise DocumentError(
@@ -236,8 +236,9 @@ class Context:
         message_id = self._seed.guid_text("message", len(self.published))
         codec = message_codec(type(message))
         body = codec.write(message)
+        # Bodies of plain models are canonical already.
         if codec.plain is None or not codec.plain.survives(message, body):
-            body = codec.canonical(message, body)[1]  # model_copy and model_construct validate nothing
+            body = codec.canonical(message, body)[1]  # model_copy and model_construct do not validate
         if self._room is not None:
             self._sent += len(body)
             if sent:
@@ -245,7 +246,7 @@ class Context:
             if len(self.published) >= self._room.messages or self._sent > self._room.bytes:
                 most = f"{self._room.messages:,} messages and {self._room.bytes:,} bytes"
                 self.exceeded = OutputsTooLargeError(
-                    f"The handler publishes more than one message may: {most}."
+                    f"The handler exceeds the limit of outputs for one message: {most}."
                 )
                 raise self.exceeded
         self.published.append(Published(message_id, message_name(type(message)), body, sent))
@@ -261,6 +262,7 @@ def message_codec(message_type: type[Message]) -> Codec[Message]:
 def _pack(name: str, value: Any) -> bytes:  # noqa: ANN401 - plain data of any kind
     try:
         packed: bytes = msgpack.packb(value)
+        # Values that a replay could not read must fail the first time.
         unpack(packed, strict_map_key=False)
     except (TypeError, ValueError, OverflowError) as error:
         raise CaptureError(

@@ -29,7 +29,7 @@ _UUID_VARIANT = 0x2 << 62
 _UUID_FIXED_BITS = ~((0xF << 76) | (0x3 << 62))
 _new, _set, _UNKNOWN = object.__new__, object.__setattr__, SafeUUID.unknown
 _VARIANT_DIGITS = {f"{digit:x}": "89ab"[digit & 0x3] for digit in range(16)}
-"""The hexadecimal digit with the variant of a UUID, by the digit that was drawn there."""
+"""The hexadecimal digit with the UUID variant, by drawn digit."""
 _FLOAT_BITS = 53
 _SMALL_POOL = 21
 _FEW = 5
@@ -38,7 +38,7 @@ _FEW = 5
 class Seed:
     """The source of all draws for one message in one handler. `key` is the secret of a table whose draws are keyed."""
 
-    __slots__ = ("_key", "_prefix")
+    __slots__ = ("_key", "_prefix")  # one for each message
 
     def __init__(self, message_id: str, handler: str, business_id: str, key: bytes | None = None) -> None:
         self._prefix = _with_length(message_id) + _stream_prefix(handler, business_id)
@@ -52,7 +52,7 @@ class Seed:
     def guid(self, kind: str, counter: int) -> UUID:
         """Return a draw as a UUID of version 8, for custom values (RFC 9562)."""
         bits = int.from_bytes(self.draw(kind, counter)[:16], "big")
-        guid = _new(UUID)  # what UUID(int=...) does, in half the time
+        guid = _new(UUID)  # as UUID(int=...), in half the time
         _set(guid, "int", bits & _UUID_FIXED_BITS | _UUID_VERSION_8 | _UUID_VARIANT)
         _set(guid, "is_safe", _UNKNOWN)
         return guid
@@ -82,7 +82,8 @@ class SeededRandom(random.Random):
     def getrandbits(self, k: int, /) -> int:
         """Return `k` random bits."""
         if k < 0:
-            raise ValueError("The number of bits must not be negative.")
+            raise ValueError(f"The number of bits is {k}: it must not be negative.")
+        # Bits that are left over serve the next call.
         while self._count < k:
             block = int.from_bytes(self._seed.draw("random", self._counter), "big")
             self._bits |= block << self._count
@@ -108,7 +109,7 @@ class SeededRandom(random.Random):
     def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
         """Return a number of `range(start, stop, step)`, or `range(start)`. Raises `ValueError` for an empty range."""
         numbers = range(start) if stop is None else range(start, stop, step)
-        towards_zero = 1 if numbers.step > 0 else -1  # not len(): it fails for more than 63 bits
+        towards_zero = 1 if numbers.step > 0 else -1  # len() fails for more than 63 bits
         count = (numbers.stop - numbers.start + numbers.step - towards_zero) // numbers.step
         if count < 1:
             raise ValueError(f"{numbers} is empty: there is no number to draw.")
@@ -152,9 +153,9 @@ class SeededRandom(random.Random):
 
     def shuffle(self, x: MutableSequence[Any]) -> None:
         """Shuffle a list in place."""
-        for place in reversed(range(1, len(x))):
-            other = self._below(place + 1)
-            x[place], x[other] = x[other], x[place]
+        for last in reversed(range(1, len(x))):
+            other = self._below(last + 1)
+            x[last], x[other] = x[other], x[last]
 
     def sample(self, population: Sequence[T], k: int, *, counts: Iterable[int] | None = None) -> list[T]:
         """Return `k` items drawn without replacement. `counts` repeats each item of the population.
@@ -167,11 +168,11 @@ class SeededRandom(random.Random):
                 f"sample() takes a sequence; a {type(population).__name__} has no order: use sorted(...)."
             )
         if counts is None:
-            return [population[place] for place in self._places(len(population), k)]
+            return [population[position] for position in self._places(len(population), k)]
         ends = list(accumulate(counts))
         if len(ends) != len(population):
             raise ValueError(f"There are {len(ends)} counts for {len(population)} items: give one for each.")
-        return [population[bisect(ends, place)] for place in self._places(ends[-1] if ends else 0, k)]
+        return [population[bisect(ends, position)] for position in self._places(ends[-1] if ends else 0, k)]
 
     def seed(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - random.Random's
         """No-op, called by the constructor of `random.Random`: the message is the seed."""
@@ -197,21 +198,21 @@ class SeededRandom(random.Random):
     def _places(self, count: int, k: int) -> list[int]:
         """Return `k` different numbers below `count`: by rejection if few of many, otherwise from a pool."""
         if not 0 <= k <= count:
-            raise ValueError(f"A sample of {k} items needs as many in the population: there are {count}.")
+            raise ValueError(f"A sample of {k} items needs a population of at least {k}, not {count}.")
         small = _SMALL_POOL
         if k > _FEW:
-            small += 4 ** (((3 * k - 1).bit_length() + 1) // 2)  # the first power of 4 that is not below 3 k
+            small += 4 ** (((3 * k - 1).bit_length() + 1) // 2)  # the first power of 4 from 3 k on
         if count <= small:
             pool, taken = list(range(count)), []
             for left in range(count, count - k, -1):
-                place = self._below(left)
-                taken.append(pool[place])
-                pool[place] = pool[left - 1]
+                position = self._below(left)
+                taken.append(pool[position])
+                pool[position] = pool[left - 1]
             return taken
-        places: dict[int, None] = {}
-        while len(places) < k:
-            places[self._below(count)] = None
-        return list(places)
+        positions: dict[int, None] = {}
+        while len(positions) < k:
+            positions[self._below(count)] = None
+        return list(positions)
 
 
 def _refusal(name: str) -> Callable[..., Any]:

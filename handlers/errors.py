@@ -1,15 +1,15 @@
 """The errors of this package.
 
 HandlersError
-├── AppError                messages, states or handlers are declared wrongly; found when the app is constructed
+├── AppError                invalid messages, states or handlers, found when the app is constructed
 ├── CodecError              a state or message cannot be encoded or decoded
-├── CaptureError            wrong use of `Context.capture`
-├── DocumentError           wrong use of `Context.store_document`
+├── CaptureError            incorrect use of `Context.capture`
+├── DocumentError           incorrect use of `Context.store_document`
 ├── InputStateChangedError  a handler mutated its input state
 ├── NondeterminismError     a handler under guard called a nondeterministic function
 ├── PublishError            `Context.publish` got something other than a message
-│   └── OutputsTooLargeError  a handler published more than one message may
-└── SpecError               wrong use of `handlers.testing`
+│   └── OutputsTooLargeError  a handler exceeded the limit of outputs for one message
+└── SpecError               incorrect use of `handlers.testing`
 
 Every error survives pickling: its constructor takes one sentence, that of `AppError` several.
 """

@@ -90,10 +90,9 @@ def _guard_method(method: Callable[..., Any], before: Callable[[], None]) -> Cal
 
 
 class Bindings:
-    """Names in user modules that are bound to a nondeterministic function, as by `from uuid import uuid4`.
+    """Rebinds names of nondeterministic functions in user modules, as from `from uuid import uuid4`, to guards.
 
-    They are rebound to guards, which behave as the original except while a handler runs. The modules are those that
-    define the handlers, and the user modules that these import.
+    The modules are those that define the handlers, and the user modules that these import.
     """
 
     def __init__(self, classes: Iterable[type], methods: Iterable[Callable[..., Any]]) -> None:
@@ -108,7 +107,7 @@ class Bindings:
         if self._seen_clock is _clock["datetime"] and self._seen_modules == len(sys.modules):
             return
         self._seen_clock, self._seen_modules = _clock["datetime"], len(sys.modules)
-        # By the identity of what a guard replaces, also of what a test has replaced that by.
+        # By the identity of the original, or of a test's replacement for it.
         guards = {id(original): GUARDS[key] for key, original in ORIGINALS.items()}
         guards |= {id(vars(sys.modules[module])[name]): guard for (module, name), guard in GUARDS.items()}
         for names in (*self._globals, *map(vars, self._modules())):
@@ -118,15 +117,15 @@ class Bindings:
                     names[name] = guard
 
     def _modules(self) -> Iterator[ModuleType]:
-        found: dict[str, ModuleType] = {}
+        modules: dict[str, ModuleType] = {}
         waiting = [root for root in self._roots if self._is_users(root)]
         while waiting:
             module = waiting.pop()
-            if module.__name__ not in found:
-                found[module.__name__] = module
+            if module.__name__ not in modules:
+                modules[module.__name__] = module
                 used = map(_module_of, list(vars(module).values()))
                 waiting += [each for each in used if each is not None and self._is_users(each)]
-        yield from found.values()
+        yield from modules.values()
 
     def _is_users(self, module: ModuleType) -> bool:
         package = module.__name__.partition(".")[0]

@@ -26,7 +26,7 @@ from handlers.context import Context
 from handlers.errors import NondeterminismError
 
 running: dict[int, list[NondeterminismError]] = {}
-"""The violations by thread that runs a handler under guard; mostly empty."""
+"""The violations of each thread that runs a handler under guard; usually empty."""
 
 INSTALLED = ("site-packages", "dist-packages")
 
@@ -66,25 +66,25 @@ _FUNCTIONS: Mapping[str, Mapping[str, str]] = {
     "os": {"urandom": RANDOM, "getrandom": RANDOM, **dict.fromkeys(_names(_ENVIRONMENT), IO)},
     "platform": dict.fromkeys(_names("node platform uname system release version machine processor"), IO),
 }
-"""Functions by module, each with what to use instead; those that this version of Python lacks are skipped."""
+"""Functions by module, with their alternatives. Those that this version of Python lacks are skipped."""
 
 PURE_WITH: Mapping[str, int] = {"time.gmtime": 1, "time.asctime": 1, "time.strftime": 2}
-"""The number of arguments that make a function pure: it then gets the time as an argument."""
+"""Functions that are pure with this number of arguments, as one of them is the time."""
 
 _EVENT_FAMILIES = _names(
     "open os socket subprocess sqlite3 urllib http ftplib imaplib nntplib poplib smtplib telnetlib shutil tempfile "
     "glob pathlib pty fcntl mmap syslog webbrowser winreg msvcrt _thread"
 )
-"""The first parts, up to the dot, of the names of audit events of I/O."""
+"""Prefixes, before the dot, of audit events of I/O."""
 
 EVENTS: Mapping[str, str] = {"builtins.input": IO, "time.sleep": WAITING}
-"""Further audit events, each with what to do instead; not every version of Python has all of them."""
+"""Other audit events, with their alternatives. Not every version of Python has all of them."""
 
 _EXEMPT = _names(
     "importlib _frozen_importlib _frozen_importlib_external zipimport logging warnings linecache traceback "
     "zoneinfo"
 )
-"""Modules that may call all of these for a handler, as its result does not depend on it."""
+"""Modules that may call all of these, since a handler's result does not depend on it."""
 
 
 def check(call: str, instead: str) -> None:
@@ -96,7 +96,7 @@ def check(call: str, instead: str) -> None:
     violations = running.get(get_ident())
     if violations is None:
         return
-    frames: list[FrameType] = []  # from the guarded function out to the handler's method: the guard calls it
+    frames: list[FrameType] = []  # from the guarded function out to the handler's method
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to a frame
     while frame is not None and _module(frame) != "handlers.guard":
         if _module(frame) != __name__:
@@ -112,7 +112,7 @@ def check(call: str, instead: str) -> None:
     if own < len(frames) - 1:
         where += f", called by {_place(frames[-1])}"
     error = NondeterminismError(f"{call} in {where} is not allowed, as a replay may differ: {instead}.")
-    violations.append(error)
+    violations.append(error)  # in case the handler catches it
     raise error
 
 
@@ -180,9 +180,8 @@ class _Proxy(type):
 class _Constructor(metaclass=_Proxy):
     """Constructs and validates instances of Python's own class."""
 
-    def __new__(cls, *given: Any, **named: Any) -> Any:  # noqa: ANN401 - Python's own, of no subclass
-        """Return an instance of Python's own class."""
-        return cls.live()(*given, **named)
+    def __new__(cls, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - Python's own, of no subclass
+        return cls.live()(*args, **named)
 
     @classmethod
     def today(cls) -> Any:  # noqa: ANN401 - Python's own
@@ -195,8 +194,8 @@ class _Constructor(metaclass=_Proxy):
         return handler(cls.original)
 
 
-# Proxies of `datetime` and `date` in a handler's modules, which guard the clock and the local time zone.
-# They have no instances, and compare equal to Python's own.
+# Proxies of `datetime` and `date`, which guard the clock and the local time zone. They have no instances, and compare
+# equal to Python's own.
 
 
 class GuardedDate(_Constructor, _date, metaclass=_Proxy):  # type: ignore[misc, valid-type]
@@ -240,11 +239,9 @@ _look_up = ModuleType.__getattribute__
 
 
 class GuardedModule(ModuleType):
-    """A module whose nondeterministic functions are guarded in threads that run a handler.
+    """A module whose nondeterministic functions are guarded in threads that run a handler."""
 
-    Overriding `__getattribute__` also keeps Python 3.14 from reading the module's dict directly.
-    """
-
+    # Overriding this also keeps Python 3.14 from reading the module's dict directly.
     def __getattribute__(self, name: str) -> Any:  # noqa: ANN401 - whatever a module holds
         if running and get_ident() in running:
             guard = _guards.get((_look_up(self, "__name__"), name))
@@ -253,7 +250,8 @@ class GuardedModule(ModuleType):
         return _look_up(self, name)
 
     def __reduce__(self) -> tuple[Callable[[str], ModuleType], tuple[str]]:
-        """Pickle the module by name, as Spark's pickler does for others."""
+        """Pickle the module by name."""
+        # Spark's pickler recognises modules by their exact type.
         return importlib.import_module, (self.__name__,)
 
 
@@ -274,10 +272,10 @@ def _guard_function(module: ModuleType, name: str, instead: str) -> Callable[...
     holds = vars(module)
 
     @functools.wraps(holds[name])
-    def guarded(*given: Any, **named: Any) -> Any:  # noqa: ANN401 - the function's own
-        if pure_with is None or len(given) < pure_with:
+    def guarded(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - the function's own
+        if pure_with is None or len(args) < pure_with:
             check(f"{call}()", instead)
-        return holds[name](*given, **named)
+        return holds[name](*args, **named)
 
     return guarded
 
@@ -286,10 +284,10 @@ def _guard_method(owner: type, name: str, call: str, instead: str = IO) -> None:
     original = getattr(owner, name)
 
     @functools.wraps(original)
-    def guarded(*given: Any, **named: Any) -> Any:  # noqa: ANN401 - the method's own
+    def guarded(*args: Any, **named: Any) -> Any:  # noqa: ANN401 - the method's own
         if running:
             check(call, instead)
-        return original(*given, **named)
+        return original(*args, **named)
 
     setattr(owner, name, guarded)
 
@@ -315,9 +313,9 @@ _guards: dict[tuple[str, str], Any] = {
     },
 }
 GUARDS = MappingProxyType(_guards)
-"""The guards by module and name of the function that they replace while a handler runs."""
+"""The guards by module and name of the guarded function."""
 ORIGINALS = MappingProxyType({key: vars(importlib.import_module(key[0]))[key[1]] for key in _guards})
-"""The guarded functions as they were when the guard was imported."""
+"""The originals of the guarded functions at import."""
 
 
 def guard_audit_events() -> None:
@@ -327,8 +325,8 @@ def guard_audit_events() -> None:
 
 def _hear(
     event: str,
-    given: tuple[Any, ...],
-    # Bound here, as the interpreter empties modules before it raises the last events.
+    args: tuple[Any, ...],
+    # Bound as defaults, since the interpreter clears modules before the last events.
     threads: dict[int, Any] = running,
     get_thread: Callable[[], int] = get_ident,
 ) -> None:
@@ -336,10 +334,11 @@ def _hear(
         return
     if event in EVENTS:
         check(f"{event.removeprefix('builtins.')}()", EVENTS[event])
-    elif event.partition(".")[0] in _EVENT_FAMILIES and not _is_time_zone(event, given):
+    elif event.partition(".")[0] in _EVENT_FAMILIES and not _is_time_zone(event, args):
         check(f"{event.removesuffix('.__new__')}()", IO)
 
 
-def _is_time_zone(event: str, given: tuple[Any, ...]) -> bool:
-    """Return whether a time zone file is opened, as `ZoneInfo` does once for each zone."""
-    return event == "open" and isinstance(given[0], str) and given[0].startswith(tuple(zoneinfo.TZPATH))
+def _is_time_zone(event: str, args: tuple[Any, ...]) -> bool:
+    """Return whether a time zone file is opened."""
+    # `ZoneInfo` opens the file of each zone once, and its contents count as constant.
+    return event == "open" and isinstance(args[0], str) and args[0].startswith(tuple(zoneinfo.TZPATH))

@@ -86,7 +86,7 @@ def _instead_of(by: object) -> str:
     if isinstance(by, tuple | list | set | frozenset):
         joined = "_".join(map(str, by)) if by and all(map(str.isidentifier, map(str, by))) else "FIELD"
         return f'an object has one id, so let its sender join them in one field, and write @handles(by="{joined}")'
-    # Of lambda message: message.raffle
+    # For lambda message: message.raffle
     names: tuple[str, ...] = getattr(getattr(by, "__code__", None), "co_names", ())
     return f'write @handles(by="{names[0] if len(names) == 1 else "FIELD"}")'
 
@@ -110,6 +110,7 @@ class Handler(Generic[S]):
         super().__init_subclass__(**kwargs)
         cls.__handler_name__ = stable_name(name or cls.__name__, f"The handler {cls.__qualname__}")
 
+    # Instances are shared by all messages of a process.
     def __setattr__(self, name: str, value: object) -> None:
         where = f"{type(self).__name__}.{name}"
         raise AttributeError(
@@ -191,17 +192,17 @@ def message_type_of(method: Callable[..., Any], state_type: type[State]) -> type
         raise AppError(f"{where} must take and return a {state_type.__name__}, the state of its handler.")
     if hints.get(context, Context) is not Context:
         raise AppError(f"{where} must take a Context as its last argument: ({context}: Context).")
-    found = hints.get(message)
-    if isinstance(found, type) and issubclass(found, Message) and found is not Message:
-        return found
-    if isinstance(found, UnionType) or get_origin(found) is Union:
-        types = ", ".join(getattr(each, "__name__", str(each)) for each in get_args(found))
+    hint = hints.get(message)
+    if isinstance(hint, type) and issubclass(hint, Message) and hint is not Message:
+        return hint
+    if isinstance(hint, UnionType) or get_origin(hint) is Union:
+        types = ", ".join(getattr(each, "__name__", str(each)) for each in get_args(hint))
         raise AppError(
             f"{where} takes one of {types}: write a method for each message type, which may call a common function."
         )
-    if isinstance(found, type) and found.__module__ != "builtins" and not issubclass(found, Message | State):
+    if isinstance(hint, type) and hint.__module__ != "builtins" and not issubclass(hint, Message | State):
         raise AppError(
-            f"{where} takes a {found.__name__}, which is no message: write class {found.__name__}(Message)."
+            f"{where} takes a {hint.__name__}, which is not a Message: write class {hint.__name__}(Message)."
         )
     raise AppError(f"{where} must annotate its message with a subclass of Message: ({message}: SomeMessage).")
 
@@ -209,9 +210,9 @@ def message_type_of(method: Callable[..., Any], state_type: type[State]) -> type
 def _advice(method: Callable[..., Any]) -> str:
     """Return advice for a method that is async or yields, "" for any other."""
     if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
-        return " It is async, and a handler waits for nothing: write def, without async and await."
+        return " It is async, but a handler never waits: write def, without async and await."
     if inspect.isgeneratorfunction(method):
-        return " It yields: publish by context.publish(...), and return the state."
+        return " It yields: publish with context.publish(...), and return the state."
     return ""
 
 
@@ -228,8 +229,8 @@ def business_id_of(message_type: type[Message], by: str, where: str) -> tuple[tu
         field = model.model_fields.get(name) if is_model else None
         if field is None:
             path, fields = by.split("."), list(model.model_fields) if is_model else []
-            above, found = path[:position], get_close_matches(name, fields, 1, cutoff=0.5) or fields[:1]
-            write = f'@handles(by="{".".join(above + found)}")' if above or found else f"{name}: str in it"
+            above, close = path[:position], get_close_matches(name, fields, 1, cutoff=0.5) or fields[:1]
+            write = f'@handles(by="{".".join(above + close)}")' if above or close else f"{name}: str in it"
             others = f", or another of {', '.join(fields)}" if len(fields) > 1 else ""
             raise AppError(
                 f"{where}: {message_type.__name__} has no field {'.'.join([*above, name])!r}: write {write}{others}."

@@ -13,7 +13,7 @@ from handlers.codec import JSON, Codec
 from handlers.errors import AppError, CodecError
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-"""What a name in keys and on the wire is like."""
+"""A valid name in keys and on the wire, where a handler's is followed by "-" and the business id."""
 
 
 def stable_name(name: str, owner: str) -> str:
@@ -47,6 +47,7 @@ class Message(BaseModel):
         """Accept the arguments of `__pydantic_init_subclass__`."""
         super().__init_subclass__(**kwargs)
 
+    # Runs after pydantic has built the class, unlike `__init_subclass__`, which only has to accept the arguments.
     @classmethod
     def __pydantic_init_subclass__(
         cls,
@@ -134,7 +135,7 @@ class StateCodec(Codec[State]):
         if missing or (self.version > 1 and not self._upcasters):
             steps = ", ".join(map(str, missing)) or str(self.version - 1)
             raise AppError(
-                f"{name} has schema version {self.version}: add the missing upcasters, or remove those too many "
+                f"{name} has schema version {self.version}: add the missing upcasters, or remove the surplus ones "
                 f"({steps})."
             )
 
@@ -156,7 +157,7 @@ class StateCodec(Codec[State]):
             if step not in self._upcasters:
                 raise CodecError(
                     f"{name} was stored in schema version {version}, and there is no upcaster from version {step}: "
-                    f"bring it back."
+                    f"restore it."
                 )
             try:
                 fields = self._upcasters[step](fields)

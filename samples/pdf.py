@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from fpdf import FPDF
 
 _OF_THE_FONT = "latin-1"
-"""The letters of the fonts that each PDF reader has; others are printed as question marks, unless a font is added."""
+"""The encoding of built-in PDF fonts; other letters are printed as question marks."""
 
 
 def print_page(title: str, lines: Iterable[str]) -> bytes:

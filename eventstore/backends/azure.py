@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
 
 
-# The emulator's account is the same everywhere and documented, its key is no secret.
+# The emulator's account is documented; its key is not a secret.
 _EMULATOR_ACCOUNT = "devstoreaccount1"
 _EMULATOR_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 _EMULATOR_HOST = "127.0.0.1:10002"
@@ -56,7 +56,7 @@ class Account:
     """A table service's endpoint and credentials. Its text form shows no secret."""
 
     endpoint: str
-    """Scheme, host and path, without a slash at the end."""
+    """Scheme, host and path, without a trailing slash."""
 
     signing: Literal["shared key", "shared access signature", "identity"]
     name: str = ""
@@ -67,7 +67,6 @@ class Account:
 
     @property
     def is_cosmos(self) -> bool:
-        """Whether the endpoint is Cosmos DB."""
         return ".cosmos." in self.endpoint or ".cosmosdb." in self.endpoint
 
 
@@ -85,7 +84,9 @@ def account_of(url: str) -> Account:
     if not parts.query:
         return Account(endpoint, "identity")
     if "sig=" not in parts.query:
-        raise StoreUrlError(f"A store url of the form {form} has no query but a shared access signature.")
+        raise StoreUrlError(
+            f"A store url of the form {form} takes only a shared access signature as its query."
+        )
     return Account(endpoint, "shared access signature", signature=parts.query)
 
 
@@ -100,7 +101,7 @@ def _checked_host(host: str, form: str) -> str:
     except ValueError:
         usable = False
     if not usable:
-        raise StoreUrlError(f"The store url has no host that can be used; its form is {form}.")
+        raise StoreUrlError(f"The host of the store url is invalid; its form is {form}.")
     return host
 
 
@@ -118,7 +119,7 @@ def _of_connection_string(text: str) -> Account:
         endpoint = f"{scheme}://{name}.table.{settings.get('endpointsuffix', 'core.windows.net')}"
     url = urlsplit(endpoint)
     if url.scheme not in ("http", "https") or url.query:
-        raise StoreUrlError("The connection string's endpoint is none of http or https.")
+        raise StoreUrlError("The connection string's endpoint is neither http nor https.")
     endpoint = f"{url.scheme}://{_checked_host(url.netloc, 'host:port')}{url.path.rstrip('/')}"
     if name and (key := settings.get("accountkey")):
         try:
@@ -142,7 +143,7 @@ _REQUEST_HEADERS = {
 }
 _BACKOFF_SECONDS = 0.4
 _ANSWER_SECONDS = 60
-# Shorter than services keep an idle connection: what is sent into a closing one is lost.
+# Shorter than services keep idle connections: a request sent on a closing one is lost.
 _KEEP_ALIVE_SECONDS = 4
 _SENT_IN_ONE_GO = 1024 * 1024
 _PIECE = 256 * 1024
@@ -172,7 +173,7 @@ class Client:
             connector=aiohttp.TCPConnector(keepalive_timeout=_KEEP_ALIVE_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
-            # No proxy stands before a service of this machine.
+            # A local service needs no proxy.
             trust_env=urlsplit(account.endpoint).hostname not in _LOCAL_HOSTS,
         )
         transport = _Transport(session=session, connection_timeout=10, read_timeout=_ANSWER_SECONDS)
@@ -180,16 +181,15 @@ class Client:
             account.endpoint,
             credential=self._credential(),
             transport=transport,
-            # Of the failures, azure-core's defaults say which are repeated: they keep a transaction from
-            # being sent again when its answer was lost.
+            # By azure-core's defaults a transaction is not retried after a lost response.
             retry_total=3,
             retry_backoff_factor=_BACKOFF_SECONDS,
             timeout=2 * _ANSWER_SECONDS,
-            # A redirection would carry the signature to another host.
+            # A redirect would send the signature to another host.
             permit_redirects=False,
-            # This trace would have the signatures in it.
+            # The trace would contain signatures.
             logging_enable=False,
-            # Nobody would read the ids, and making them takes time.
+            # Unused, and costs time.
             auto_request_id=False,
         )
 
@@ -201,7 +201,7 @@ class Client:
     async def write(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         """Send a write. Raises `StoreUnavailableError` and `StoreUrlError`."""
         headers = {**_REQUEST_HEADERS, **headers, "Content-Length": str(len(body))}
-        # aiohttp sends bytes in one go, and warns of that when there are many.
+        # aiohttp sends bytes at once, and warns if there are many.
         content = body if len(body) < _SENT_IN_ONE_GO else _Pieces(body)
         request = HttpRequest(method, self._account.endpoint + path, headers=headers, content=content)
         return await self._send(request, writes=True)
@@ -224,7 +224,6 @@ class Client:
         return Answer(response.status_code, response.headers, response.content, was_repeated=False)
 
     async def close(self) -> None:
-        """Close the connections."""
         if self._end_of_the_loop is None:
             await self._close()
         else:
@@ -241,7 +240,8 @@ class Client:
             await anext(self._end_of_the_loop)
 
     async def _closing_with_the_loop(self) -> AsyncGenerator[None, None]:
-        """Close the connections with the event loop, which closes its asynchronous generators at the end."""
+        """Close the connections with the event loop."""
+        # A loop closes its asynchronous generators at its end, so several loops in turn leave no connection open.
         try:
             yield
         finally:
@@ -263,10 +263,12 @@ class Client:
     async def _send(self, request: HttpRequest, *, writes: bool) -> Answer:
         await self._begin()
         attempts: list[PipelineResponse[HttpRequest, AsyncHttpResponse]] = []
-        # The client's own pipeline has no public door. Through the public methods a page costs two to three
-        # times as much processor time and a transaction five times: docs/decisions/0008-azure-requests.md.
+        # The client's pipeline is not public. Through its public methods a page takes two to three times as much CPU,
+        # and a transaction five times: docs/decisions/0008-azure-requests.md.
         send = self._service._client.send_request  # noqa: SLF001
         try:
+            # "Streamed", though `_Transport` reads it all: the client decodes others by their declared type, and fails
+            # on transactions.
             response = await send(request, stream=True, raw_response_hook=attempts.append)
         except AzureError as error:
             raise self._failure(error, writes=writes) from None
@@ -278,9 +280,9 @@ class Client:
         """Return the error for a missing response."""
         endpoint = self._account.endpoint
         if isinstance(error, ClientAuthenticationError):
-            return StoreUrlError(f"{endpoint}: signing in failed ({type(error).__name__}).")
+            return StoreUrlError(f"{endpoint}: authentication failed ({type(error).__name__}).")
         cause = type(error.inner_exception or error).__name__
-        # A connection that was never made has carried nothing out.
+        # Without a connection nothing was sent.
         unknown = writes and not isinstance(error.inner_exception, aiohttp.ClientConnectorError)
         return StoreUnavailableError(f"{endpoint} did not answer ({cause}).", unknown)
 
@@ -295,19 +297,15 @@ class Client:
 
 
 class _Transport(AioHttpTransport):  # type: ignore[misc]  # loaded late, so it shows no type
-    """Reads responses completely, so that a truncated one is a failure that can be retried.
-
-    The client must ask for "streamed" responses: it decodes others by their declared type, and fails on transactions.
-    """
+    """Reads responses completely, so that a truncated one is a failure that can be retried."""
 
     async def send(self, request: HttpRequest, **options: object) -> AsyncHttpResponse:
-        """Send a request and read the response."""
         answer: AsyncHttpResponse = await super().send(request, **{**options, "stream": False})
         return answer
 
 
 class _Pieces:
-    """A large body that can be sent again: the client does not retry files."""
+    """A large body that can be sent again, unlike a file."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -336,7 +334,7 @@ def encode(partition_key: str, row_key: str, properties: Mapping[str, Value]) ->
     text = _dumps(entity)
     if text.isascii():
         return text
-    # Valid in JSON, but the emulator takes them for the end of a line.
+    # Valid in JSON, but the emulator treats them as line breaks.
     return text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
@@ -345,7 +343,7 @@ def decode(entity: Mapping[str, Any]) -> Row:
     properties: dict[str, Value] = {}
     types: list[tuple[str, str]] = []
     for name, value in entity.items():
-        # No property has a full stop in its name, what the service says of one has.
+        # Names with a dot are annotations of the service.
         if "." in name:
             if name.endswith(_TYPE):
                 types.append((name.removesuffix(_TYPE), value))
@@ -358,7 +356,7 @@ def decode(entity: Mapping[str, Any]) -> Row:
     return Row(
         unescape(entity["PartitionKey"]),
         unescape(entity["RowKey"]),
-        # Cosmos DB may leave the ETag to the time.
+        # Cosmos DB may omit the ETag, which follows from the time.
         str(entity.get("odata.etag") or f"W/\"datetime'{quote(entity['Timestamp'], safe='')}'\""),
         properties,
         _decode_datetime(entity["Timestamp"]),
@@ -394,8 +392,8 @@ _DECODERS: dict[str, Any] = {
 }
 
 
-# The service takes a transaction as a multipart message with one HTTP request for each operation. Nothing in those
-# requests can contain a line break, so the boundaries can be fixed.
+# A transaction is a multipart message with one HTTP request for each operation. These contain no line breaks, so the
+# boundaries can be constant.
 
 BATCH_HEADERS = {"Content-Type": "multipart/mixed; boundary=batch_eventstore"}
 
@@ -427,7 +425,7 @@ _INDEX = re.compile(r"(\d+):")
 
 
 _ALONE_BYTES = 256 * 1024
-"""The largest row that is sent alone."""
+"""The largest row that is sent as a plain request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -489,8 +487,8 @@ def etags_or_refusal(answer: bytes, count: int) -> tuple[str, ...] | Refusal:
             return refusal(status, part)
     if len(parts) != count:
         return Refusal(500, "IncompleteAnswer")
-    found = [_ETAG.search(part) for part in parts]
-    return tuple([etag[1].decode("ascii").strip() if etag else "" for etag in found])
+    matches = [_ETAG.search(part) for part in parts]
+    return tuple([etag[1].decode("ascii").strip() if etag else "" for etag in matches])
 
 
 def refusal(status: int, text: bytes) -> Refusal:
@@ -516,14 +514,11 @@ _TOO_LARGE = {"RequestBodyTooLarge", "EntityTooLarge", "PropertyValueTooLarge", 
               "KeyValueTooLarge"}  # fmt: skip
 _NO_ROW = frozenset({"ResourceNotFound", "EntityNotFound"})
 _NO_TABLE = frozenset({"TableNotFound", "TableBeingDeleted", "ResourceNotFound"})
-# Time-out, too many requests, retry with: Cosmos DB says so inside the answer to a transaction, which is
-# not retried.
+# Time-out, too many requests, retry: Cosmos DB answers these inside a transaction, where the client does not retry.
 _PASSING = frozenset({408, 429, 449})
 
 
 class AzureTable(Table):
-    """A table of a storage account."""
-
     scope: Scope = "network"
 
     def __init__(self, store: AzureStore, name: str) -> None:
@@ -570,7 +565,7 @@ class AzureTable(Table):
         row_keys = [escape(operation.row_key) for operation in operations]
         account = self._store.account
         if len(operations) == 1 and not account.is_cosmos:
-            # Cosmos DB would not tell a missing row from a missing table.
+            # Cosmos DB gives the same answer for a missing row and a missing table.
             etag = await self._send_alone(stored_key, row_keys[0], operations[0], prepared[0])
             if etag is not None:
                 return (etag,)
@@ -593,12 +588,9 @@ class AzureTable(Table):
     async def _send_alone(
         self, partition_key: str, row_key: str, operation: Operation, properties: dict[str, Value]
     ) -> str | None:
-        """Send a transaction of one operation as a plain request, which is cheaper. Return None if that is not safe.
-
-        Inserts, and merges with an ETag, qualify: aiohttp does not resend their methods, and if the client retries one,
-        it conflicts with itself. Large rows have other limits, and the emulator corrupts multi-byte characters split
-        between packets.
-        """
+        """Send a transaction of one operation as a plain request, which is cheaper. Return None if that is not safe."""
+        # Inserts and merges with an ETag qualify: aiohttp does not resend POST and PATCH by itself, and if the client
+        # retries one, it conflicts with itself.
         path, headers = f"/{self.name}", {"Content-Type": "application/json"}
         if operation.verb is Verb.INSERT:
             headers["Prefer"] = "return-no-content"
@@ -608,6 +600,7 @@ class AzureTable(Table):
         else:
             return None
         text = encode(partition_key, row_key, properties)
+        # Large rows have other limits, and the emulator corrupts multi-byte characters split between packets.
         if len(text) > _ALONE_BYTES or not text.isascii():
             return None
         answer = await self._store.client().write(_METHODS[operation.verb], path, text.encode(), headers)
@@ -620,11 +613,10 @@ class AzureTable(Table):
         """No-op: the service answers when a write is durable."""
 
     async def make(self) -> None:
-        """Create the table unless it exists."""
         try:
             answer = await self._store.client().create_table(self.name)
         except StoreUrlError:
-            # Some signatures allow to use a table and not to make one.
+            # Some signatures permit using a table but not creating one.
             await self.check()
             return
         if answer is None:
@@ -639,7 +631,8 @@ class AzureTable(Table):
         await self._page([("PartitionKey", "eq", ""), ("RowKey", "eq", "")], (), None)
 
     async def _row(self, partition_key: str, row_key: str, select: Sequence[str] | None) -> Row | None:
-        """Read one row by its escaped keys. A filter could make the service scan the table."""
+        """Read one row by its escaped keys."""
+        # A point read: a filter could make the service scan the table.
         path = f"{_row_url(f'/{self.name}', partition_key, row_key)}?{_select(select)}"
         answer = await self._store.client().get(path.rstrip("?"))
         if answer.status == 200:  # noqa: PLR2004 - OK
@@ -648,14 +641,14 @@ class AzureTable(Table):
         if refused.code not in _NO_ROW:
             raise self._explained(refused)
         if self._store.account.is_cosmos:
-            # It says the same of a table that is not there.
+            # The answer is the same for a missing table.
             await self.check()
         return None
 
     async def _page(
         self, clauses: Sequence[tuple[str, str, str]], select: Sequence[str] | None, continuation: str | None
     ) -> Page:
-        # A stored key has no quote that could end the text early: it is escaped.
+        # Escaped keys contain no quotes.
         wanted = " and ".join(f"{name} {comparison} '{value}'" for name, comparison, value in clauses)
         options = [wanted and f"$filter={quote(wanted, safe='')}", _select(select), continuation]
         answer = await self._store.client().get(f"/{self.name}()?{'&'.join(filter(None, options))}")
@@ -663,24 +656,24 @@ class AzureTable(Table):
             raise self._explained(refusal(answer.status, answer.body))
         entities = json.loads(answer.body)["value"]
         if self._store.account.is_cosmos:
-            # It promises no order.
+            # It guarantees no order.
             entities.sort(key=itemgetter("PartitionKey", "RowKey"))
         rows = [decode(entity) for entity in entities]
         return Page(tuple(rows), _continuation(answer))
 
     def _refused(self, refused: Refusal, operations: Sequence[Operation], answer: Answer) -> EventStoreError:
         row_error = _ROW_ERRORS.get(refused.code)
-        # Cosmos DB says of a missing table what it says of a missing row, but names no operation.
+        # For a missing table, Cosmos DB answers as for a missing row, but without an operation.
         is_of_table = refused.code == "ResourceNotFound" and refused.index is None
         if row_error is None or (is_of_table and self._store.account.is_cosmos):
             return self._explained(refused)
         if answer.was_repeated:
             return StoreUnavailableError(
-                f"{self._store.url} failed, and refused the transaction when it was sent again: "
-                "the first attempt may have been carried out.",
+                f"{self._store.url} failed, and refused the transaction when it was retried: "
+                "the first attempt may have succeeded.",
                 outcome_unknown=True,
             )
-        # Azure Storage leaves out that it was the first operation.
+        # Azure Storage omits the index of the first operation.
         index = refused.index or 0
         return row_error(operations[index].row_key, index)
 
@@ -719,7 +712,6 @@ class AzureStore(Store):
         return table
 
     async def close(self) -> None:
-        """Close the connections of this event loop."""
         client = self._clients.pop(asyncio.get_running_loop(), None)
         if client is not None and client.pid == os.getpid():
             await client.close()
@@ -752,7 +744,7 @@ def _select(select: Sequence[str] | None) -> str:
     """Return the part of a query that names the properties to read, "" for all."""
     if select is None:
         return ""
-    # No property has another name, and the service would read a comma as the end of one.
+    # No other property can exist, and a comma would separate names.
     names = [name for name in select if name.isidentifier()]
     return f"$select={quote(','.join(dict.fromkeys((*_KEY_PROPERTIES, *names))))}"
 

@@ -34,7 +34,6 @@ class MemoryPartition:
         self._order: list[str] | None = None
 
     def between(self, first: str, last: str) -> list[str]:
-        """Return the keys from `first` to `last`, inclusive."""
         if self._order is None:
             self._order = sorted(self.rows)
         return self._order[bisect_left(self._order, first) : bisect_right(self._order, last)]
@@ -45,14 +44,13 @@ class MemoryPartition:
             del self.rows[stored_key]
             self._order = None
         else:
+            # The order changes with the set of keys only.
             if stored_key not in self.rows:
                 self._order = None
             self.rows[stored_key] = row
 
 
 class MemoryTable(port.Table):
-    """A table in memory."""
-
     scope: Scope = "process"
 
     def __init__(
@@ -105,17 +103,17 @@ class MemoryTable(port.Table):
     ) -> Page:
         low, high = escape_bound(first), None if last is None else escape_bound(last)
         only = None if row_key is None else escape(row_key)
-        found: list[tuple[str, Row]] = []
+        rows: list[tuple[str, Row]] = []
         with self._lock:
             for key, partition in self._partitions.items():
                 if key < low or (high is not None and key > high):
                     continue
                 if only is None:
-                    found += [(key + BETWEEN_KEYS + stored, row) for stored, row in partition.rows.items()]
+                    rows += [(key + BETWEEN_KEYS + stored, row) for stored, row in partition.rows.items()]
                 elif only in partition.rows:
-                    found.append((key + BETWEEN_KEYS + only, partition.rows[only]))
-        found.sort()
-        return _page(found[bisect_left(found, (continuation or "",)) :], select)
+                    rows.append((key + BETWEEN_KEYS + only, partition.rows[only]))
+        rows.sort()
+        return _page(rows[bisect_left(rows, (continuation or "",)) :], select)
 
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
         prepared = prepare(partition_key, operations)
@@ -193,10 +191,10 @@ def open_memory(url: str) -> MemoryStore:
     return _shared.setdefault(url, MemoryStore(url))
 
 
-def _page(found: Sequence[tuple[str, Row]], select: Sequence[str] | None) -> Page:
+def _page(rows: Sequence[tuple[str, Row]], select: Sequence[str] | None) -> Page:
     """Return the first page of the rows. Its continuation is the key of the next row."""
-    following = found[PAGE_SIZE][0] if len(found) > PAGE_SIZE else None
-    return Page(tuple([_read(row, select) for _, row in found[:PAGE_SIZE]]), following)
+    following = rows[PAGE_SIZE][0] if len(rows) > PAGE_SIZE else None
+    return Page(tuple([_read(row, select) for _, row in rows[:PAGE_SIZE]]), following)
 
 
 def _read(row: Row, select: Sequence[str] | None) -> Row:

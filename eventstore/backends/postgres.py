@@ -47,10 +47,10 @@ from eventstore.limits import merge, prepare
 from eventstore.port import Operation, Page, Row, Value, Verb
 
 FORMAT = "consistent-messaging rows, format 1"
-"""The comment on each SQL table of a store."""
+"""The comment of each SQL table, to recognise it."""
 
 MAX_CONNECTIONS = 8
-"""How many connections an event loop has at most; further calls wait for one."""
+"""The size of the pool of an event loop; further calls wait."""
 
 _COMMITTED_TOGETHER = 64
 _ANSWER_SECONDS = 60
@@ -59,9 +59,9 @@ _ATTEMPTS = 5
 _PAUSE_SECONDS = 0.1
 _LAST = "\U0010ffff" * 257
 _ALONG_BYTES = 16 * 2**10
-"""Of the large part of a row a projection reads so many bytes at first: the shortest properties come first."""
+"""The bytes of the large part that a projection reads at first, which include the shortest properties."""
 
-# A statement that divided by zero or met a row that is there (see `_Statements`); serialisation failures, deadlocks.
+# Division by zero (see `_Statements`), unique violation, serialisation failure, deadlock.
 _NOT_COMMITTED = frozenset({"22012", "23505", "40001", "40P01"})
 _READ_ONLY = "25006"
 _URL_CLASSES = frozenset({"28", "3D", "3F"})
@@ -93,7 +93,7 @@ class _Statements:
         part = f"substring(large FROM 1 FOR {_ALONG_BYTES})"
         by_both, limit = '"partition", "row"', f"LIMIT {port.PAGE_SIZE + 1}"
         size = "octet_length(small) + coalesce(octet_length(large), 0)"
-        # Up to the row behind the one that fills a page.
+        # Includes the row after the one that fills a page, as its key is the continuation.
         before = f"sum({size}) OVER (ORDER BY {by_both} ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING)"
 
         def page(key: str, where: str, order: str, large: str) -> Composed:
@@ -136,7 +136,7 @@ class _Statements:
                 '"row" text COLLATE "C" NOT NULL, etag bigint NOT NULL, "time" bigint NOT NULL, '
                 'small bytea NOT NULL, large bytea, PRIMARY KEY ("partition", "row")) WITH (fillfactor = 80)'
             ),
-            # What is in them is compressed already, and is read in parts.
+            # Values are already compressed, and are read in parts, which compression would prevent.
             self._sql(
                 "ALTER TABLE {table} ALTER small SET STORAGE EXTERNAL, ALTER large SET STORAGE EXTERNAL"
             ),
@@ -144,7 +144,6 @@ class _Statements:
         ]
 
     def ddl(self) -> str:
-        """Return the statements that create the table."""
         return "; ".join(each.as_string() for each in self.make) + ";"
 
     def _sql(self, text: str) -> Composed:
@@ -179,7 +178,6 @@ class _Changes:
 
     @property
     def etags(self) -> tuple[str, ...]:
-        """The result of `transact`."""
         return tuple("" if each.verb is Verb.DELETE else str(self.etag) for each in self.operations)
 
     def statements(self, found: Mapping[str, StoredRow]) -> Iterator[tuple[Composed, Sequence[object]]]:
@@ -202,10 +200,10 @@ class _Changes:
             else:
                 yield self.sql.insert if verb is Verb.INSERT else self.sql.upsert, (*key, *values)
 
-    def refusal(self, found: Mapping[str, StoredRow]) -> errors.RowError | None:
+    def refusal(self, rows: Mapping[str, StoredRow]) -> errors.RowError | None:
         """Return the error of the first operation that these rows refuse."""
         for index, (operation, key) in enumerate(zip(self.operations, self.rows, strict=True)):
-            row, verb = found.get(key), operation.verb
+            row, verb = rows.get(key), operation.verb
             if verb is Verb.INSERT and row is not None:
                 return errors.RowExistsError(operation.row_key, index)
             if verb in (Verb.REPLACE, Verb.MERGE, Verb.DELETE):
@@ -268,12 +266,12 @@ class _LoopPool:
         finally:
             await connection.close()
         if before == after:
-            return "only its owner may rewrite it"
+            return "only its owner can rewrite it"
         kept = re.search(r"([1-9]\d*) dead row versions cannot be removed", " ".join(notices))
-        return f"a transaction that is open may still read {kept[1]} of them" if kept else ""
+        return f"an open transaction may still read {kept[1]} of them" if kept else ""
 
     async def commit(self, changes: _Changes) -> tuple[str, ...]:
-        """Commit a transaction, together with those that arrive while another commit is under way."""
+        """Commit a transaction, together with others that arrive during another commit."""
         future = asyncio.get_running_loop().create_future()
         self._waiting.append((changes, future))
         if self._committing is None or self._committing.done():
@@ -282,7 +280,6 @@ class _LoopPool:
         return etags
 
     async def close(self) -> None:
-        """Close idle connections now, and others when they are returned."""
         self._is_closed = True
         if self._end_of_the_loop is not None:
             await self._end_of_the_loop.aclose()
@@ -292,8 +289,10 @@ class _LoopPool:
             async with self._connection() as connection:
                 cursor = await connection.execute(sql, parameters, binary=True)
                 return await cursor.fetchall()
-        except _NotCommittedError as error:  # a session may be serialisable by default
-            raise StoreUnavailableError(f"{self._store.url}: a read met a write of somebody else.") from error
+        except _NotCommittedError as error:  # if sessions are serialisable by default
+            raise StoreUnavailableError(
+                f"{self._store.url}: a read conflicted with a concurrent write."
+            ) from error
 
     @asynccontextmanager
     async def _connection(self, *, writes: bool = False) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
@@ -321,7 +320,7 @@ class _LoopPool:
                     self._idle.append(connection)
                 else:
                     await connection.close()
-                    await self._close()  # a server that has restarted has closed them all
+                    await self._close()  # after a restart of the server, all are broken
 
     async def _connect(self) -> psycopg.AsyncConnection[Any]:
         if self._end_of_the_loop is None:
@@ -336,7 +335,8 @@ class _LoopPool:
         return connection
 
     async def _closing_with_the_loop(self) -> AsyncGenerator[None, None]:
-        """Close the connections with the event loop, which closes its asynchronous generators at the end."""
+        """Close the connections with the event loop."""
+        # A loop closes its asynchronous generators at its end, so several loops in turn leave no connection open.
         try:
             yield
         finally:
@@ -349,8 +349,8 @@ class _LoopPool:
     async def _commit_all(self) -> None:
         while self._waiting:
             waiting = [self._waiting.popleft() for _ in range(min(len(self._waiting), _COMMITTED_TOGETHER))]
-            alone = group = [each for each in waiting if not each[1].done()]  # but those that were cancelled
-            # Of two on one partition, one may refuse the other. In one order, two processes do not block each other.
+            alone = group = [each for each in waiting if not each[1].done()]  # without cancelled ones
+            # One for each partition, since one may refuse the other; sorted, so that processes do not deadlock.
             first = {each[0].partition: each for each in reversed(group) if not each[0].merges}
             together = sorted(first.values(), key=lambda each: each[0].partition)
             if len(together) > 1:
@@ -359,7 +359,7 @@ class _LoopPool:
                 except StoreUnavailableError as error:
                     for _, future in together:
                         _settle(future, copy(error))
-                except Exception:  # noqa: BLE001, S110 - all are undone; each is tried alone, and has its own error
+                except Exception:  # noqa: BLE001, S110 - all were rolled back; each is retried alone, and gets its own error
                     pass
                 else:
                     for changes, future in together:
@@ -368,33 +368,36 @@ class _LoopPool:
             for changes, future in alone:
                 try:
                     _settle(future, await self._commit_alone(changes))
-                except Exception as error:  # noqa: BLE001 - it is that of who waits
+                except Exception as error:  # noqa: BLE001 - raised by the waiting call
                     _settle(future, error)
 
     async def _commit_alone(self, changes: _Changes) -> tuple[str, ...]:
         for attempt in range(1, _ATTEMPTS + 1):
-            found = await self._rows(changes) if changes.merges else {}
-            refusal = changes.refusal(found) if changes.merges else None
+            rows = await self._rows(changes) if changes.merges else {}
+            refusal = changes.refusal(rows) if changes.merges else None
             try:
                 if refusal is None:
-                    await self._send([(changes, found)])
+                    await self._send([(changes, rows)])
                     return changes.etags
             except _NotCommittedError:
                 refusal = changes.refusal(await self._rows(changes))
             if refusal is not None:
                 raise refusal
             await asyncio.sleep(port.pause_seconds(attempt, port.FIRST_SECONDS, port.LONGEST_SECONDS))
-        raise StoreUnavailableError(f"{self._store.url}: others were faster, {_ATTEMPTS} times in a row.")
+        raise StoreUnavailableError(
+            f"{self._store.url}: the transaction conflicted with others {_ATTEMPTS} times in a row."
+        )
 
     async def _rows(self, changes: _Changes) -> dict[str, StoredRow]:
-        found = await self.fetch(changes.sql.some, (changes.partition, changes.rows))
-        return {each[0]: each for each in found}
+        rows = await self.fetch(changes.sql.some, (changes.partition, changes.rows))
+        return {each[0]: each for each in rows}
 
     async def _send(self, group: Sequence[tuple[_Changes, Mapping[str, StoredRow]]]) -> None:
         """Run transactions in one of the server's. Raises `_NotCommittedError` if one is refused."""
         statements = [each for changes, found in group for each in changes.statements(found)]
         async with self._connection(writes=True) as connection:
             if len(statements) == 1:
+                # Its own transaction, in one round trip.
                 await connection.execute(*statements[0])
                 return
             cause: psycopg.Error | None = None
@@ -405,7 +408,7 @@ class _LoopPool:
                         for statement in statements:
                             await connection.execute(*statement)
                         await connection.execute("COMMIT")
-                    except psycopg.Error as error:  # if it left this block, it would be logged as a warning
+                    except psycopg.Error as error:  # leaving the block would log a warning
                         cause = error
             except psycopg.errors.PipelineAborted as aborted:
                 raise cause or aborted from None
@@ -414,7 +417,6 @@ class _LoopPool:
 
 
 def _settle(future: asyncio.Future[tuple[str, ...]], result: tuple[str, ...] | Exception) -> None:
-    """Set a future's result, unless it was cancelled."""
     if future.done():
         return
     if isinstance(result, Exception):
@@ -424,8 +426,6 @@ def _settle(future: asyncio.Future[tuple[str, ...]], result: tuple[str, ...] | E
 
 
 class PostgresTable(port.Table):
-    """A table of a database."""
-
     scope: port.Scope = "network"
 
     def __init__(self, store: PostgresStore, name: str) -> None:
@@ -436,8 +436,8 @@ class PostgresTable(port.Table):
 
     async def get(self, partition_key: str, row_key: str) -> Row | None:
         bounds = escape(partition_key), escape(row_key)
-        found = await self._fetch(self._sql.get, bounds)
-        return read_row(bounds, found[0]) if found else None
+        rows = await self._fetch(self._sql.get, bounds)
+        return read_row(bounds, rows[0]) if rows else None
 
     async def query(
         self,
@@ -472,7 +472,7 @@ class PostgresTable(port.Table):
         return await self._store.session().commit(_Changes.of(self._sql, partition_key, operations))
 
     async def barrier(self) -> None:
-        """No-op: a commit is durable when it is answered. `open` refuses servers where it is not."""
+        """No-op: a commit is durable once answered, or `open` refuses the server."""
 
     async def scrub(self) -> None:
         """Rewrite the table without deleted rows. The write-ahead log and backups keep them until they are recycled."""
@@ -491,31 +491,31 @@ class PostgresTable(port.Table):
         try:
             await self._store.session().execute(*self._sql.make)
         except (StoreUrlError, _NotCommittedError) as error:
-            if "3F000" in str(error):  # there is no such schema
+            if "3F000" in str(error):  # the schema does not exist
                 raise
-            if not await self._is_there():  # nobody else has made it meanwhile
+            if not await self._is_there():  # no concurrent process has created it
                 raise StoreUrlError(
-                    f"{self.store_url}: the table {self.name} cannot be made with this role. Have its owner run: "
-                    f"{self._sql.ddl()}"
+                    f"{self.store_url}: the table {self.name} cannot be created by this role. Have the schema's owner "
+                    f"run: {self._sql.ddl()}"
                 ) from error
 
     async def _is_there(self) -> bool:
         """Return whether the table exists. Raises `StoreUrlError` for an unusable server or table."""
         name = self._sql.name.as_string()
-        ((encoding, commits, found, comment),) = await self._fetch(_LOOK, (name, name))
+        ((encoding, commits, oid, comment),) = await self._fetch(_LOOK, (name, name))
         if encoding != "UTF8":
             raise StoreUrlError(f"{self.store_url} has the encoding {encoding}; a store needs UTF8.")
         if commits == "off":
             raise StoreUrlError(
-                f"{self.store_url} answers before a commit is durable (synchronous_commit=off). Say `ALTER ROLE ... "
+                f"{self.store_url} answers before a commit is durable (synchronous_commit=off). Run `ALTER ROLE ... "
                 f"SET synchronous_commit = on` for the role of the store."
             )
-        if found is not None and comment != FORMAT:
+        if oid is not None and comment != FORMAT:
             raise StoreUrlError(
-                f"{self.store_url} has a table {name} that is none of a store, or has another format: "
-                f"take another name or schema."
+                f"{self.store_url} has a table {name} that does not belong to a store, or has another format: "
+                f"use another name or schema."
             )
-        return found is not None
+        return oid is not None
 
     async def _fetch(self, sql: Composed | SQL, bounds: Sequence[object]) -> list[Any]:
         return await self._store.session().fetch(sql, bounds)
@@ -550,7 +550,7 @@ _LOOK = SQL(
 
 
 _FORM = (
-    "The store url is none that PostgreSQL knows; its form is "
+    "The store url is not valid for PostgreSQL; its form is "
     "postgresql://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME."
 )
 _DEFAULTS = {
@@ -576,21 +576,21 @@ class PostgresStore(port.Store):
             parts = urlsplit(url)
             own = dict(re.findall(r"(?:^|&)(schema|prepare)=([^&]*)", parts.query))
             rest = re.sub(r"(?:^|&)(?:schema|prepare)=[^&]*", "", parts.query).lstrip("&")
-            found = conninfo_to_dict(parts._replace(query=rest).geturl())
+            parameters = conninfo_to_dict(parts._replace(query=rest).geturl())
         except (psycopg.Error, ValueError):
             raise StoreUrlError(_FORM) from None
         host, database = (
-            str(found.get("host") or "localhost"),
-            str(found.get("dbname") or found.get("user") or ""),
+            str(parameters.get("host") or "localhost"),
+            str(parameters.get("dbname") or parameters.get("user") or ""),
         )
-        port_ = str(found.get("port") or "5432")
+        port_ = str(parameters.get("port") or "5432")
         self.schema = unquote(own["schema"]) if own.get("schema") else None
         if "@" in host + database or not re.fullmatch(r"[\d,]+", port_) or "%" in (self.schema or ""):
-            # What is shown of the url would be a part of the password.
+            # The shown part of the url would contain a part of the password.
             raise StoreUrlError(
                 f"{_FORM} Write / as %2F and @ as %40 in a password; a schema has no % in its name."
             )
-        chosen = {**_DEFAULTS, **found, "client_encoding": "utf8"}
+        chosen = {**_DEFAULTS, **parameters, "client_encoding": "utf8"}
         self.conninfo = make_conninfo(**chosen)  # type: ignore[arg-type]  # libpq's texts
         self.url = f"postgresql://{host}:{port_}/{database}"
         self.prepares = own.get("prepare") == "true"
@@ -612,6 +612,7 @@ class PostgresStore(port.Store):
         loop = asyncio.get_running_loop()
         session = self._pools.get(loop)
         if session is None or session.pid != os.getpid():
+            # A closed loop may still be referenced somewhere.
             for ended in [other for other in self._pools if other.is_closed()]:
                 del self._pools[ended]
             session = self._pools[loop] = _LoopPool(self)

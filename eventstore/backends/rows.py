@@ -19,12 +19,11 @@ from eventstore.keys import BETWEEN_KEYS, unescape
 from eventstore.limits import MAX_BINARY_BYTES, MAX_PROPERTIES, MAX_STRING_UNITS
 from eventstore.port import ANY_ETAG, Int64, Page, Row, Value
 
-# A row becomes two byte strings of msgpack. `small` holds all properties but the large binary ones. `large` holds
-# those, one after the other, the shortest first, and `small` then says how long each one is: a reader that wants none
-# of them, or only the first ones, need not read the rest.
+# A row is two byte strings. `large` concatenates the large binary properties, shortest first. `small` is msgpack of the
+# others, with the lengths of the large ones, so that a reader can skip `large` or read only its beginning.
 
 LARGE_BYTES = 512
-"""A binary property over this size is a large one."""
+"""Larger binary properties are stored in the large part."""
 
 _NAMES = frozenset({str})
 _KINDS = frozenset({str, bool, int, Int64, float, datetime, UUID, bytes})
@@ -70,7 +69,7 @@ def unpack_small(small: bytes) -> tuple[dict[str, Value], dict[str, int]]:
         and _KINDS.issuperset(map(type, properties.values()))
         and all(type(length) is int and length > LARGE_BYTES for length in lengths.values())
     ):
-        raise TypeError("no properties are there")
+        raise TypeError("it holds no properties")
     return properties, lengths
 
 
@@ -104,7 +103,7 @@ def _add_large(
         if name in select:
             value = large[start : start + length]
             if len(value) < length or type(value) is not bytes:
-                raise ValueError(f"the large property {name!r} is cut short")
+                raise ValueError(f"the large property {name!r} is truncated")
             properties[name] = value
         start += length
 
@@ -136,22 +135,22 @@ def etag_number(etag: str | None) -> int | None:
     if etag is None or not etag.isdecimal() or len(etag) > 19:  # noqa: PLR2004 - the digits of 2**63
         return -1
     number = int(etag)
-    # Zeros before a number, or digits of another script, make another text.
+    # Leading zeros and digits of other scripts are other ETags.
     return number if number < 2**63 and str(number) == etag else -1
 
 
 DAMAGED = (ValueError, TypeError, OverflowError, msgpack.exceptions.UnpackException)
 StoredRow = tuple[str, int, int, bytes, Any]
-"""A row as key, ETag, time, small and large part. The key is that of the row, or in a scan both keys."""
+"""Row key (in a scan both keys), ETag, time, small and large part."""
 
 PAGE_BYTES = 4 * 2**20
-"""The size at which a page of all rows ends: as with a table service, it is to fit into memory."""
+"""Ends a page of complete rows, so that it fits into memory, as with a table service."""
 
 ALONG_BYTES = 64 * 2**10
-"""Up to this size the large part of a first row is read along with the small one."""
+"""The maximum large part of a first row that is read with the small part."""
 
 Decode = Callable[[bytes, Any], dict[str, Value]]
-"""Returns the properties of a row, given its small part and what was read in place of the large one."""
+"""Returns the properties of a row from its small part and the value selected for the large one."""
 
 
 def read_page(
@@ -171,20 +170,20 @@ def read_page(
         except DamagedRowError as error:
             if rows:
                 return Page(tuple(rows), row[0])
-            place, after = (error.partition_key, error.row_key), next(left, None)
-            raise DamagedRowError(*place, error.problem, after and after[0]) from error.__cause__
+            keys, after = (error.partition_key, error.row_key), next(left, None)
+            raise DamagedRowError(*keys, error.problem, after and after[0]) from error.__cause__
         if most < inf:
             size += len(row[3]) + len(row[4] or b"")
     return Page(tuple(rows))
 
 
-def read_row(bounds: Sequence[str], found: StoredRow, decode: Decode = unpack) -> Row:
+def read_row(bounds: Sequence[str], row: StoredRow, decode: Decode = unpack) -> Row:
     """Return a row read between these bounds. Raises `DamagedRowError`."""
-    keys, etag, written, small, large = found
+    keys, etag, written, small, large = row
     partition, _, key = keys.rpartition(BETWEEN_KEYS)
-    place = unescape(partition or bounds[0]), unescape(key)
+    address = unescape(partition or bounds[0]), unescape(key)
     try:
         properties = decode(small, large)
-        return Row(*place, str(etag), properties, datetime.fromtimestamp(written / 1_000_000, UTC))
+        return Row(*address, str(etag), properties, datetime.fromtimestamp(written / 1_000_000, UTC))
     except DAMAGED as error:
-        raise DamagedRowError(*place, f"cannot be read: {error or type(error).__name__}") from error
+        raise DamagedRowError(*address, f"cannot be read: {error or type(error).__name__}") from error

@@ -52,6 +52,7 @@ BUSY_SECONDS = 60
 FEWEST_TOGETHER = 8
 FORMAT = 1
 
+# NORMAL: a commit does not wait for the disk; `barrier` does. fullfsync makes that reliable on macOS.
 _SETTINGS = (
     "PRAGMA synchronous=NORMAL",
     "PRAGMA fullfsync=ON",
@@ -77,17 +78,13 @@ class SqliteConnection(sqlite3.Connection):
         self.etags = Random(os.urandom(32))  # noqa: S311 - must not repeat, need not be secret
 
     def roll_back(self) -> None:
-        """Roll back the open transaction, if any."""
         if self.in_transaction:
             with suppress(sqlite3.Error):
                 self.statement.execute("ROLLBACK")
 
 
 class SqliteFile:
-    """A database file and this process's connections to it, one for each thread.
-
-    Connections inherited by a fork are neither used nor closed, not even at exit: the parent owns their locks.
-    """
+    """A database file and this process's connections to it, one for each thread."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -103,7 +100,9 @@ class SqliteFile:
             except sqlite3.Error as error:
                 raise self.translate_error(error) from error
             except OSError as error:
-                raise StoreUrlError(f"The folder of {self.path} cannot be made: {error.strerror}.") from error
+                raise StoreUrlError(
+                    f"The folder of {self.path} cannot be created: {error.strerror}."
+                ) from error
             self._local.connection = connection
             self._open.add(connection)
             _connections.add(connection)
@@ -134,7 +133,7 @@ class SqliteFile:
         code = extended & 0xFF
         if code in _UNUSABLE:
             is_writable = os.access(self.path.parent, os.W_OK)
-            why = "" if is_writable else ". SQLite writes files beside it, and its folder is not writable"
+            why = "" if is_writable else ". SQLite needs write access to its folder, too"
             return StoreUrlError(f"The file {self.path} cannot be used as a store: {error}{why}.")
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return StoreUnavailableError(f"The file {self.path} was locked for {BUSY_SECONDS} seconds.")
@@ -142,7 +141,7 @@ class SqliteFile:
             return StoreUnavailableError(f"The disk of {self.path} is full.")
         what = f"failed: {error}"
         if extended == sqlite3.SQLITE_IOERR_WRITE:
-            # SQLite says no more when a quota or a limit of the process is reached; neither makes a disk full.
+            # SQLite gives no other hint of a quota or a process limit, neither of which is SQLITE_FULL.
             what = f"could not be written ({error}): a quota or a limit on the size of files may be reached"
         return StoreUnavailableError(f"The file {self.path} {what}.", outcome_unknown)
 
@@ -174,14 +173,13 @@ class SqliteFile:
             raise
 
     def has_table(self, name: str) -> bool:
-        """Return whether an SQL table exists."""
         with self.reading() as connection:
-            found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,))
-            return found.fetchone() is not None
+            cursor = connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,))
+            return cursor.fetchone() is not None
 
     def _connect(self) -> SqliteConnection:
         _make_folder(self.path.parent)
-        # Only the owner may read the file; SQLite gives its log and index the same rights, and tells what is wrong.
+        # Only the owner may read the file; SQLite copies its mode to log and index. It reports errors on connecting.
         with suppress(OSError):
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         connection = sqlite3.connect(
@@ -203,8 +201,8 @@ class SqliteFile:
         return connection
 
     def _switch_to_wal(self, connection: sqlite3.Connection) -> None:
-        # SQLite does not wait while another process switches the same new file, it fails at once. Where processes that
-        # were killed have left a log which others recover, it may give up after some seconds: "locking protocol".
+        # SQLite fails at once while another process switches the same new file, and may give up ("locking protocol")
+        # while others recover the log of killed processes.
         deadline = time.monotonic() + _WAL_SECONDS
         while True:
             try:
@@ -217,15 +215,15 @@ class SqliteFile:
                 time.sleep(_WAL_PAUSE_SECONDS)
         if mode != "wal":
             raise StoreUrlError(
-                f"The file {self.path} cannot be used as a store: its file system does not grant "
+                f"The file {self.path} cannot be used as a store: its file system does not support "
                 f"SQLite's write-ahead log (the journal mode stays {mode!r})."
             )
 
     def _check_format(self, connection: sqlite3.Connection) -> None:
-        (found,) = connection.execute("PRAGMA user_version").fetchone()
-        if found not in (0, FORMAT):
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version not in (0, FORMAT):
             raise StoreUrlError(
-                f"The file {self.path} has the format {found}; this version reads the format {FORMAT}."
+                f"The file {self.path} has the format {version}; this version reads the format {FORMAT}."
             )
 
 
@@ -242,8 +240,9 @@ def _make_folder(folder: Path) -> None:
 
 
 def _leave_connections_alone() -> None:
-    """In a forked child, leak a reference to each inherited connection, so that none is closed."""
-    import ctypes  # noqa: PLC0415 - hardly anyone forks
+    """Keep inherited connections open in a forked child."""
+    # Closing one, even at exit, would release locks of the parent. A leaked reference prevents it.
+    import ctypes  # noqa: PLC0415 - forks are rare
 
     for connection in _held:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
@@ -263,17 +262,19 @@ os.register_at_fork(
 def _identity(path: Path) -> tuple[int, int] | None:
     """Return (device, inode), or None if the file does not exist."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 _KEY_COLUMNS = "partition TEXT NOT NULL, row TEXT NOT NULL, id INTEGER NOT NULL"
+# `large` is the last column, so that reading the columns before it skips its pages.
 _ROW_COLUMNS = "id INTEGER PRIMARY KEY, etag INTEGER NOT NULL, time INTEGER, small BLOB NOT NULL, large BLOB"
 _DICTIONARY_COLUMNS = (
     "number INTEGER PRIMARY KEY, kind TEXT NOT NULL, shared BLOB NOT NULL, size REAL NOT NULL"
 )
+# Any write will do: only its fsync matters.
 _BARRIER = (
     "INSERT INTO eventstore_barrier (id, commits) VALUES (1, 1) "
     "ON CONFLICT (id) DO UPDATE SET commits = commits + 1"
@@ -281,10 +282,7 @@ _BARRIER = (
 
 
 class Statements:
-    """The SQL for one table. Constant texts hit the statement cache of `sqlite3`.
-
-    `large` is the last column, so that reading the columns before it skips its pages.
-    """
+    """The SQL for one table, in constant texts, which hit the statement cache of `sqlite3`."""
 
     def __init__(self, name: str) -> None:
         keys, rows, dictionaries = f'"{name}_keys"', f'"{name}_rows"', f'"{name}_dictionaries"'
@@ -376,8 +374,8 @@ class Changes:
         if verb is Verb.DELETE or verb is Verb.REPLACE:
             change = self._delete if verb is Verb.DELETE else self._update
             if not change(operation.etag, row, properties):
-                found = self._execute(self._sql.get, (self.partition, row)).fetchone()
-                refusal = errors.RowNotFoundError if found is None else RowChangedError
+                stored = self._execute(self._sql.get, (self.partition, row)).fetchone()
+                refusal = errors.RowNotFoundError if stored is None else RowChangedError
                 raise refusal(operation.row_key, index)
             return "" if verb is Verb.DELETE else str(self._etag)
         is_there = False
@@ -429,8 +427,6 @@ class Changes:
 
 
 class SqliteTable(port.Table):
-    """A table in a SQLite file."""
-
     scope: port.Scope = "machine"
 
     def __init__(self, file: SqliteFile, name: str, store_url: str = "") -> None:
@@ -507,7 +503,7 @@ class SqliteTable(port.Table):
     ) -> list[tuple[Row, ...] | None]:
         """Read several partitions with one statement."""
         stored = [escape(key) for key in partition_keys]
-        values = (json.dumps(stored), escape_bound(first), escape_bound(last))
+        values = (json.dumps([*dict.fromkeys(stored)]), escape_bound(first), escape_bound(last))
         with self._file.reading() as connection:
             rows = connection.statement.execute(self.sql.query_each, values).fetchall()
             plain = list(self.plain(connection, [row[1:] for row in rows]))
@@ -619,11 +615,9 @@ class SqliteTable(port.Table):
         return [*map(made.compress, rows)]
 
     async def barrier(self) -> None:
-        """Make one commit with an fsync.
-
-        All commits are appended to one write-ahead log, so this fsync covers the earlier ones. Commits that are no
-        longer in the log were synced with the database by a checkpoint.
-        """
+        """Make one commit with an fsync."""
+        # Commits are appended to one write-ahead log, so this fsync covers all earlier ones. Commits that are no longer
+        # in the log were synced with the database by a checkpoint.
         with self._file.reading(outcome_unknown=True) as connection:
             execute = connection.statement.execute
             execute("PRAGMA synchronous=FULL")
@@ -668,21 +662,19 @@ class SqliteTable(port.Table):
             )
 
     def _read_some(self, sql: str, bounds: tuple[str, ...]) -> Page:
-        # A cursor of its own: closing it ends the read, of which the rest is left.
+        # A separate cursor, since closing it ends the read early.
         with self._file.reading() as connection, closing(connection.execute(sql, bounds)) as cursor:
             return read_page(bounds, self.plain(connection, cursor), most=PAGE_BYTES)
 
     def _project_first(self, sql: str, bounds: tuple[str, str, str], select: Sequence[str]) -> Page | None:
-        """Read rows in one statement; None if it cannot return all requested large properties.
-
-        It returns those of the first row (a stream's header, or the first of some events) up to `ALONG_BYTES`.
-        """
+        """Read rows in one statement; None if it cannot return all requested large properties."""
+        # It returns those of the first row, a stream's header or the first of some events, up to `ALONG_BYTES`.
         with self._file.reading() as connection:
             rows = connection.statement.execute(sql, (bounds[1], *bounds)).fetchall()
-            found = list(self.plain(connection, rows))
+            rows = list(self.plain(connection, rows))
         with suppress(DamagedRowError):  # reading it otherwise tells, if it is damaged and not only cut
             decode = partial(unpack_some, select, lambda along, length: (along or b"")[:length])
-            page = read_page(bounds, found, decode)
+            page = read_page(bounds, rows, decode)
             if page.continuation is None or len(page.rows) == port.PAGE_SIZE:
                 return page
         return None
@@ -691,11 +683,11 @@ class SqliteTable(port.Table):
         with self._file.reading() as connection:
             execute = connection.statement.execute
             try:
-                # One transaction, because large parts are read after the small ones.
+                # One transaction, since large parts are read after the small ones.
                 execute("BEGIN")
-                found = self.plain(connection, execute(sql, bounds).fetchall())
+                rows = self.plain(connection, execute(sql, bounds).fetchall())
                 read_large = partial(self._read_large, connection)
-                return read_page(bounds, found, partial(unpack_some, select, read_large))
+                return read_page(bounds, rows, partial(unpack_some, select, read_large))
             finally:
                 connection.roll_back()
 
@@ -706,15 +698,13 @@ class SqliteTable(port.Table):
                 return blob.read(length)
         except sqlite3.OperationalError as error:
             if "cannot open value" in str(error):
-                raise ValueError("its large properties are gone") from error
+                raise ValueError("its large properties are missing") from error
             raise
 
 
 def _attempt(changes: Changes, connection: SqliteConnection) -> TransactionResult:
-    """Run one of several transactions. If refused, roll it back alone and return the error.
-
-    Several operations need a savepoint; a single refused one has changed nothing.
-    """
+    """Run one of several transactions. If refused, roll it back alone and return the error."""
+    # A single refused operation has changed nothing, so only several need a savepoint.
     execute, several = connection.statement.execute, len(changes.operations) > 1
     if several:
         execute("SAVEPOINT one")
@@ -740,7 +730,7 @@ class SqliteStore(port.Store):
         name = url.removeprefix("sqlite:///")
         if name == url or not name or name.startswith(":memory:") or "\0" in name:
             raise StoreUrlError(
-                f"{url!r} names no file: write sqlite:///relative.db or sqlite:////absolute/path.db."
+                f"{url!r} does not name a file: write sqlite:///relative.db or sqlite:////absolute/path.db."
             )
         self.url = url
         self._file = SqliteFile(Path(name).absolute())

@@ -20,7 +20,7 @@ from handlers.lint.values import Arguments, Checker, Class, Function, Owner, Sco
 
 _HANDLER = "handlers.Handler"
 _ROOTS = frozenset({_HANDLER, "handlers.State", "handlers.Message"})
-_RECURSION = 6000  # each call that is followed takes a dozen of Python's own
+_RECURSION = 6000  # each followed call takes a dozen of Python's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,8 @@ class Report:
     files: int
 
     def document(self) -> dict[str, Any]:
-        """Return the report as a JSON object."""
-        found, notes = ([each.document() for each in some] for some in (self.findings, self.notes))
-        return {"findings": found, "notes": notes, "handlers": self.handlers, "files": self.files}
+        findings, notes = ([each.document() for each in some] for some in (self.findings, self.notes))
+        return {"findings": findings, "notes": notes, "handlers": self.handlers, "files": self.files}
 
 
 def check(targets: Iterable[Target]) -> Report:
@@ -66,30 +65,29 @@ def check(targets: Iterable[Target]) -> Report:
             _check_class(class_)
     finally:
         sys.setrecursionlimit(limit)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for module in list(checker.modules.opened.values()):
         of_module = [each for each in checker.findings.values() if each.path == module.path]
-        found += _silence(module, of_module, [each.node for each in checked.get(module, ())])
-    found.sort(key=lambda each: (str(each.path), each.line, each.column, each.code))
+        findings += _silence(module, of_module, [each.node for each in checked.get(module, ())])
+    findings.sort(key=lambda each: (str(each.path), each.line, each.column, each.code))
     return Report(
-        findings=tuple(each for each in found if not each.rule.is_note),
-        notes=tuple(each for each in found if each.rule.is_note),
+        findings=tuple(each for each in findings if not each.rule.is_note),
+        notes=tuple(each for each in findings if each.rule.is_note),
         handlers=sum(_HANDLER in class_.mro for class_ in classes),
         files=len(checked),
     )
 
 
 def _chosen(top: Scope, names: frozenset[str] | None) -> list[Class]:
-    """Return the handlers, states and messages of a module, or those of these names."""
     classes = map(top.class_of, _class_nodes(top.module.tree.body))
-    found = [each for each in classes if not _ROOTS.isdisjoint(each.mro)]
-    missing = (names or frozenset()) - {each.name for each in found}
+    relevant = [each for each in classes if not _ROOTS.isdisjoint(each.mro)]
+    missing = (names or frozenset()) - {each.name for each in relevant}
     if missing:
         raise SourceError(
-            f"There is no class {', '.join(sorted(missing))} in the source of {shown(top.module.path)}: a handler can "
-            f"be checked when a class statement defines it."
+            f"There is no class {', '.join(sorted(missing))} in the source of {shown(top.module.path)}: only "
+            f"classes defined by a class statement can be checked."
         )
-    return [each for each in found if names is None or each.name in names]
+    return [each for each in relevant if names is None or each.name in names]
 
 
 def _class_nodes(body: list[ast.stmt]) -> Iterator[ast.ClassDef]:
@@ -129,7 +127,7 @@ def _check_method(class_: Class, name: str, method: Function) -> None:
         scope.report("CM502", node, f"async def {node.name}")
     me = values.instance(class_, Owner.CLASS)
     called = [each for each in scope.attribute(me, name, node) if isinstance(each, Function)]
-    # A name that is bound twice, as by two revisions of a method, is followed as each of its bodies.
+    # Names with several bindings, such as revisions of a method, are followed for each.
     if not any(each.node is node for each in called):
         called.append(replace(method, bound=(me,)))
     scope.call(tuple(called), Arguments((*given, values.instance(values.CONTEXT))), node)
@@ -149,20 +147,17 @@ _COMMENT = re.compile(
 )
 
 
-def _silence(module: SourceModule, found: list[Finding], checked: list[ast.ClassDef]) -> Iterator[Finding]:
-    """Yield the findings that are not silenced by a `noqa` comment on their line or statement, and unused comments.
-
-    Unused comments are reported only within checked classes: other code may not have been followed.
-    """
+def _silence(module: SourceModule, findings: list[Finding], checked: list[ast.ClassDef]) -> Iterator[Finding]:
+    """Yield the findings that are not silenced by a `noqa` comment on their line or statement, and unused comments."""
     comments: dict[int, tuple[int, list[str], str]] = {}
-    for token in tokenize.generate_tokens(io.StringIO(module.text).readline) if found or checked else ():
+    for token in tokenize.generate_tokens(io.StringIO(module.text).readline) if findings or checked else ():
         if token.type == tokenize.COMMENT and (match := _COMMENT.search(token.string)):
             codes = [code.strip().upper() for code in match["codes"].split(",")]
             ours = [code for code in codes if code.startswith("CM")]
             comments[token.start[0]] = (token.start[1] + 1, ours, match["reason"].strip(" -:()"))
     statements = [node for node in ast.walk(module.tree) if isinstance(node, ast.stmt)] if comments else []
     used: set[tuple[int, str]] = set()
-    for finding in found:
+    for finding in findings:
         around = (each.lineno for each in statements if each.lineno <= finding.line <= (each.end_lineno or 0))
         lines = {finding.line, max(around, default=finding.line)}
         silencing = {(line, finding.code) for line in lines if finding.code in comments.get(line, (0, []))[1]}
@@ -172,6 +167,7 @@ def _silence(module: SourceModule, found: list[Finding], checked: list[ast.Class
     for line, (column, ours, reason) in comments.items():
         if ours and not reason:
             yield Finding(module.path, line, column, "CM902", ", ".join(ours))
+        # Code outside checked classes may not have been followed, so its comments may be in use.
         is_inside = any(node.lineno <= line <= (node.end_lineno or 0) for node in checked)
         for code in ours:
             if is_inside and (line, code) not in used:

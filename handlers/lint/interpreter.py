@@ -22,7 +22,6 @@ class Interpreter(values.Scope):
     """A scope whose source is followed. Each kind of expression and statement is a case, or has a method."""
 
     def evaluate(self, node: ast.expr) -> Value:  # noqa: C901, PLR0911, PLR0912 - one table of cases
-        """Return the possible values of an expression, and report findings in it."""
         match node:
             case ast.Constant(value=constant):
                 return values.literal(constant)
@@ -88,14 +87,13 @@ class Interpreter(values.Scope):
         return ()
 
     def execute(self, body: Sequence[ast.stmt]) -> None:
-        """Follow statements in order: both branches of a condition, and loops twice."""
         for statement, following in zip(body, (*body[1:], None), strict=False):
             match statement, following:
                 case (
                     ast.Assign([ast.Name(name) as target], value),
                     ast.Expr(ast.Call(ast.Attribute(ast.Name(sorted_name), "sort"), keywords=[])),
                 ) if name == sorted_name:
-                    # The next statement sorts it, so its order until then does not matter.
+                    # The next statement sorts it, so its order does not matter.
                     self.bind(target, collection("list", values.element_of(orderless(value, self))))
                 case _:
                     self._execute(statement)
@@ -160,7 +158,7 @@ class Interpreter(values.Scope):
             case ast.Starred(value=inner):
                 self.bind(inner, collection("list", values.element_of(value)))
             case ast.Tuple(elts=members) | ast.List(elts=members):
-                # A single member is the first in any order.
+                # The only member is the first in any order.
                 if len(members) != 1 or isinstance(members[0], ast.Starred):
                     check_iteration(value, target, self)
                 rows = [each.parts if isinstance(each, Instance) else () for each in value]
@@ -184,23 +182,23 @@ class Interpreter(values.Scope):
         base, key = self.evaluate(node.value), self.evaluate(node.slice)
         if isinstance(node.slice, ast.Slice):
             return values.fresh(base)
-        found = [call_special(base, ("__getitem__", "__class_getitem__"), node, key)]
+        results = [call_special(base, ("__getitem__", "__class_getitem__"), node, key)]
         for option in base:
             match option, key:
                 case External(name="sys.modules"), (Instance(literal=str(name)),):
-                    found.append((External(name),))
+                    results.append((External(name),))
                 case External() | values.Package(), (Instance(literal=str(name)),):
-                    found.append(self.attribute((option,), name, node))
+                    results.append(self.attribute((option,), name, node))
                 case External(name=name), _ if name in values.KINDS or name.rpartition(".")[2][:1].isupper():
                     arguments = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-                    found.append((External(name, tuple(map(self.quietly, arguments))),))
+                    results.append((External(name, tuple(map(self.quietly, arguments))),))
                 case Class(), _:
-                    found.append((option,))
+                    results.append((option,))
                 case Instance(parts=parts), (Instance(literal=int(at)),) if -len(parts) <= at < len(parts):
-                    found.append(parts[at])
+                    results.append(parts[at])
                 case _:
-                    found.append(values.item_of((option,)))
-        return join(*found)
+                    results.append(values.item_of((option,)))
+        return join(*results)
 
     def _display(self, kind: str, members: list[ast.expr]) -> Value:
         parts: list[Value] = []
@@ -315,12 +313,12 @@ class Interpreter(values.Scope):
             if self.names == before:
                 break
 
-    # Calls: those of the user's functions and classes are followed, all others are looked up.
+    # Calls of the user's functions and classes are followed, all others are looked up.
 
     def _call(self, node: ast.Call) -> Value:
         callee = self.evaluate(node.func)
         if not _RECORDED.isdisjoint(callee):
-            # What the function that is given does itself is recorded, so allowed. Calls that make it are not.
+            # The function's own result is recorded, so it may do anything; the calls that create it may not.
             for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
                 if isinstance(argument, ast.Call):
                     is_partial = self.quietly(argument.func) == (External("functools.partial"),)
@@ -342,7 +340,6 @@ class Interpreter(values.Scope):
         return self.call(callee, Arguments(tuple(positional), known, is_open), node)
 
     def call(self, callee: Value, arguments: Arguments, node: ast.AST) -> Value:
-        """Return the possible results of a call, and report findings in the called code."""
         results: list[Value] = []
         for option in callee or (Instance(),):
             match option:
@@ -410,7 +407,7 @@ def _bind(parameters: ast.arguments, arguments: Arguments, scope: values.Scope) 
         value = given.pop(0) if is_positional else named.pop(parameter.arg, None)
         default = defaults.get(parameter.arg) if value is None else None
         if default is not None:
-            # A default that can be changed is the same object for all calls.
+            # A mutable default is shared by all calls.
             owner = values.Owner.DEFAULT if isinstance(default, _MADE_ONCE) else None
             value = values.owned(outside.evaluate(default), owner)
         elif not value or all(isinstance(each, Instance) and each.of == "" for each in value):

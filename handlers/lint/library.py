@@ -10,11 +10,10 @@ from handlers.lint.rules import listed
 from handlers.lint.source import FunctionNode, parse_expression
 from handlers.lint.values import Arguments, Class, External, Instance, Scope, Value, collection, join
 
-# What is wrong with a value: uses of the order of sets, and changes of what is shared between messages.
+# Findings about values: uses of the order of sets, and mutations of values shared between messages.
 
 
 def check_iteration(value: Value, node: ast.AST, scope: Scope) -> None:
-    """Report an iteration over something unordered."""
     if values.is_unordered(value):
         scope.report("CM701", node)
 
@@ -30,16 +29,15 @@ def _holds_set(option: values.Option) -> bool:
         case Instance(of=Class() as class_) if not any(map(class_.members, ("__str__", "__repr__"))):
             bodies = [(each, base.body_scope) for base in class_.users_mro for each in base.node.body]
             fields = [(each.annotation, scope) for each, scope in bodies if isinstance(each, ast.AnnAssign)]
-            found = [scope.annotated(annotation) for annotation, scope in fields]
+            held = [scope.annotated(annotation) for annotation, scope in fields]
         case Instance(element=element, item=item, parts=parts):
-            found = [element, item, *parts]
+            held = [element, item, *parts]
         case _:
-            found = []
-    return any(values.has_type(each, "set", "frozenset") for each in found)
+            held = []
+    return any(values.has_type(each, "set", "frozenset") for each in held)
 
 
 def check_changed(value: Value, node: ast.AST, scope: Scope) -> None:
-    """Report that a shared value is mutated."""
     for option in value:
         owner = values.owner_of(option)
         if owner and not values.has_type((option,), "tuple", "frozenset"):
@@ -47,7 +45,6 @@ def check_changed(value: Value, node: ast.AST, scope: Scope) -> None:
 
 
 def check_target(target: ast.expr, scope: Scope) -> None:
-    """Report that an attribute or item of a shared value is set or deleted."""
     match target:
         case ast.Attribute(value=base) | ast.Subscript(value=base):
             check_changed(scope.evaluate(base), target, scope)
@@ -58,13 +55,11 @@ def check_target(target: ast.expr, scope: Scope) -> None:
 
 
 def is_indifferent_loop(loop: ast.For | ast.AsyncFor) -> bool:
-    """Return whether a loop has the same result in any order.
-
-    True if it adds to sets, counts, or searches for a member, without changing the names in its conditions.
-    """
+    """Return whether a loop has the same result in any order."""
+    # True if it adds to sets, counts, or searches for a member, without changing the names in its conditions.
     statements = [each for part in loop.body for each in ast.walk(part) if isinstance(each, ast.stmt)]
     changed: set[str] = set()
-    own: set[ast.AST] = set()  # the names of what is changed, where it is changed
+    own: set[ast.AST] = set()  # names at the places that mutate them
     for statement in statements:
         match statement:
             case ast.Pass() | ast.Continue() | ast.If() | ast.Return(value=ast.Constant()):
@@ -84,13 +79,13 @@ def is_indifferent_loop(loop: ast.For | ast.AsyncFor) -> bool:
     return is_plain and len(returned) <= 1 and changed.isdisjoint(read)
 
 
-# Special methods and callbacks: what operators and functions call of the user's.
+# Special methods and callbacks of the user's, called by operators and functions.
 
 TEXT_METHODS = ("__format__", "__str__", "__repr__")
 _ELSE = {
     "str": TEXT_METHODS[1:], "format": TEXT_METHODS, "bool": ("__bool__", "__len__"), "int": ("__int__", "__index__"),
 }  # fmt: skip
-"""What builtins call of an object when that is not the method of their name."""
+"""The methods that builtins call, if their names differ."""
 _COMPARING = listed("builtins.{sorted min max}")
 _ITERATING = _COMPARING | listed(
     "builtins.{list tuple set frozenset sum any all iter enumerate zip dict map filter}"
@@ -99,7 +94,7 @@ _OPERATORS: dict[type[ast.AST], str] = {
     ast.Mult: "mul", ast.Div: "truediv", ast.MatMult: "matmul", ast.BitAnd: "and", ast.BitOr: "or",
     ast.BitXor: "xor", ast.NotEq: "eq", ast.LtE: "le", ast.GtE: "ge", ast.In: "contains", ast.NotIn: "contains",
 }  # fmt: skip
-"""The names of special methods that are not those of the operators in lower case."""
+"""The special methods of operators, if not the operator's name in lower case."""
 
 
 def call_special(value: Value, names: tuple[str, ...], node: ast.AST, *given: Value) -> Value:
@@ -123,9 +118,11 @@ def iterate(value: Value, node: ast.AST) -> Value:
 def call_back(arguments: Arguments, given: Value, node: ast.AST, scope: Scope) -> Value:
     """Follow the functions among the arguments, each called with a value; return their possible results."""
     functions = (values.Function, External)
-    found = [each for argument in arguments for each in argument if isinstance(each, functions)]
+    callbacks = [each for argument in arguments for each in argument if isinstance(each, functions)]
     called = [
-        each for each in found if each.bound or rules.called(each.name) or isinstance(each, values.Function)
+        each
+        for each in callbacks
+        if each.bound or rules.called(each.name) or isinstance(each, values.Function)
     ]
     return scope.call(tuple(called), Arguments((given,), is_open=True), node) if called else ()
 
@@ -280,7 +277,6 @@ def _has_ties(key: Value | None) -> bool:
 
 
 def _made_text(name: str, receiver: Value, arguments: Arguments) -> list[Value]:
-    """Return the values that a call converts to text."""
     method = name.rpartition(".")[2]
     if receiver and method == "format":
         return list(arguments)
@@ -291,7 +287,6 @@ def _made_text(name: str, receiver: Value, arguments: Arguments) -> list[Value]:
 
 
 def _changed(name: str, receiver: Value, arguments: Arguments) -> Value:
-    """Return the value that a call mutates."""
     owner, _, method = name.rpartition(".")
     if name in _CHANGES_FIRST or (not receiver and owner in _BUILT_IN and method in _MUTATORS):
         return arguments.first
@@ -329,7 +324,7 @@ def call(callee: External | values.Attribute, arguments: Arguments, node: ast.AS
     return _result(name, receiver, arguments, called_back)
 
 
-# Results, as far as the rules depend on them.
+# Results that rules depend on.
 
 _INTERPRETED = _WRAPPERS | listed(
     "builtins.{getattr __import__ eval vars globals type super} importlib.import_module functools.partial typing.cast "
@@ -348,8 +343,8 @@ def _interpreted(name: str, arguments: Arguments, node: ast.AST, scope: Scope) -
                 scope.report("CM901", node, "getattr() with a name that is computed")
             return join(*(values.owned((), values.owner_of(each)) for each in first))
         case "__import__" | "importlib.import_module" if text:
-            found = scope.checker.modules.find(text)
-            return (values.Package(found),) if found else (External(rules.canonical(text)),)
+            module = scope.checker.modules.find(text)
+            return (values.Package(module),) if module else (External(rules.canonical(text)),)
         case "eval" if text:
             parsed = parse_expression(text)
             for each in ast.walk(parsed) if parsed else ():

@@ -12,8 +12,8 @@ from typing import Any
 
 from handlers.lint.source import shown
 
-# Code, name, why, what to use instead; and the names that break the rule when they are called, or read. The longest
-# prefix decides: all names of `random` break a rule when called, but `random.Random` does not.
+# Code, name, reason, alternative; then the names that break the rule when called, or read. The longest prefix decides:
+# all names of `random` break a rule when called, except `random.Random`.
 _TABLE = """
 CM101 | wall clock | a replay reads another time | context.now
   calls: time datetime.datetime.{now today utcnow} datetime.date.today pandas.Timestamp.{now today utcnow} arrow.{now
@@ -30,7 +30,7 @@ CM104 | waiting | it delays all later messages, and depends on the clock
   calls: time.sleep sched
 CM201 | random numbers | a replay draws other numbers | context.random
   calls: random _random
-CM202 | secrets | a replay draws other ones | context.random, or CAPTURE for what must be unpredictable
+CM202 | secrets | a replay draws different ones | context.random, or CAPTURE for what must be unpredictable
   calls: secrets os.{urandom getrandom} random.SystemRandom ssl.RAND_bytes Crypto.Random
 CM203 | guids | a replay makes another one | context.new_guid()
   calls: uuid.{uuid1 uuid4 uuid6 uuid7 uuid8} ulid nanoid shortuuid bson.ObjectId
@@ -39,7 +39,7 @@ CM204 | random numbers of a library | a replay draws other numbers
   calls: numpy.random torch.{rand randn randint randperm} tensorflow.random faker scipy.stats
 CM205 | shared random generator | its numbers depend on what was drawn before
     | context.random, or a generator created and seeded in the handler
-CM206 | foreseeable draws | whoever chooses message ids can compute them
+CM206 | predictable draws | a sender that chooses message ids can compute them
     | keyed draws (--draws keyed) where senders are not trusted
 CM301 | environment variables | they may differ between processes | CAPTURE
   calls: os.{getenv getenvb putenv unsetenv} os.path.expandvars decouple environ dotenv
@@ -72,13 +72,13 @@ CM401 | files | their content changes, and differs between machines | CAPTURE
     rmdir hardlink_to open owner samefile is_file is_socket mkdir symlink_to write_bytes group move is_char_device
     is_fifo is_dir rename readlink move_into lstat walk read_text touch copy write_text copy_into read_bytes exists
     stat rglob is_mount replace unlink is_junction}
-CM402 | network | a replay may get another answer, or none | CAPTURE, or a message to whoever calls the service
+CM402 | network | a replay may get another answer, or none | CAPTURE, or a message to a consumer that calls the service
   calls: socket ssl urllib3 requests httpx aiohttp httplib2 pycurl ftplib smtplib imaplib poplib nntplib telnetlib
     xmlrpc socketserver selectors select websockets websocket grpc boto3 botocore azure paramiko fabric dns kafka
     confluent_kafka pika kombu nats zmq stripe twilio slack_sdk openai anthropic webbrowser wsgiref pyspark
     http.{client server} urllib.request google.cloud
 CM403 | other programs | a replay runs them again, and may get another result
-    | CAPTURE, or a message to whoever runs the program
+    | CAPTURE, or a message to a consumer that runs it
   calls: subprocess pty pexpect sh plumbum os.{system popen fork forkpty posix_spawn posix_spawnp execl execle execlp
     execlpe execv execve execvp execvpe spawnl spawnle spawnlp spawnv spawnve spawnvp kill killpg wait waitpid abort
     _exit startfile}
@@ -117,9 +117,9 @@ CM805 | process settings | all handlers of the process share them | arguments; f
 CM806 | mutated state | the given state is the version before, which must not change | state.model_copy(update=...)
 CM807 | mutated message | a replay must get the same message | a local variable
 CM808 | mutable module state | earlier messages may have changed it | the state, or CAPTURE
-CM901 | not followed | the source does not tell what is called | a name that stands in the source
+CM901 | not followed | the source does not show the called code | a name in the source
   calls: builtins.{exec compile} runpy importlib.reload
-CM902 | noqa without a reason | nobody can tell why it is allowed here | # noqa: CODE and the reason
+CM902 | noqa without a reason | the reason is missing | # noqa: CODE and the reason
 CM903 | unused noqa | it would hide later findings | the line without it
 pure | deterministic names in modules whose other names break a rule
   calls: random.Random time.{struct_time strptime gmtime strftime asctime} socket.{inet_aton inet_ntoa inet_pton
@@ -145,8 +145,8 @@ class Rule:
 
 def listed(text: str) -> frozenset[str]:
     """Return the words of a text; `os.{stat walk}` are two."""
-    found = re.findall(r"(\S*)\{(.*?)\}|(\S+)", text, re.DOTALL)
-    return frozenset(prefix + name for prefix, names, word in found for name in names.split() or [word])
+    words = re.findall(r"(\S*)\{(.*?)\}|(\S+)", text, re.DOTALL)
+    return frozenset(prefix + name for prefix, names, word in words for name in names.split() or [word])
 
 
 _ROWS = re.split(r"\n(?=\w)", _TABLE.strip().replace("CAPTURE", "context.capture(name, function)"))
@@ -163,7 +163,7 @@ for _row in _ROWS:
         _RULES[_code] = Rule(_code, _name, _why, _instead, is_note=_code in {"CM206", "CM901"})
 RULES: Mapping[str, Rule] = MappingProxyType(_RULES)
 STAR_MODULES = frozenset(name.partition(".")[0] for name in (*_CALLED, *_READ))
-"""Modules for which there are rules, so that star imports of them are looked up."""
+"""Modules with rules, whose star imports are looked up."""
 
 _SAME = {
     **dict.fromkeys(("posixpath", "ntpath"), "os.path"),
@@ -176,7 +176,7 @@ _SAME = {
     "os.path.os": "os",
     "builtins.__builtins__": "builtins",
 }
-"""Other names of what the table lists."""
+"""Aliases of listed names."""
 
 _LONGEST_EXCERPT = 60
 
@@ -198,23 +198,21 @@ class Finding:
 
     @property
     def rule(self) -> Rule:
-        """The broken rule."""
         return RULES[self.code]
 
     def __str__(self) -> str:
         rule = self.rule
         way = f" ({' -> '.join((*self.chain, self.what))})" if self.chain else ""
-        place = f"{shown(self.path)}:{self.line}:{self.column}"
+        location = f"{shown(self.path)}:{self.line}:{self.column}"
         note = "note: " if rule.is_note else ""
-        return f"{place}: {self.code} {note}{rule.name}: {self.what}: {rule.why}; use {rule.instead} instead{way}"
+        return f"{location}: {self.code} {note}{rule.name}: {self.what}: {rule.why}; use {rule.instead} instead{way}"
 
     def document(self) -> dict[str, Any]:
-        """Return the finding as a JSON object."""
         rule = self.rule
-        place = {"path": shown(self.path), "line": self.line, "column": self.column, "code": self.code}
+        location = {"path": shown(self.path), "line": self.line, "column": self.column, "code": self.code}
         said = {"name": rule.name, "is_note": rule.is_note, "what": self.what, "why": rule.why}
         return {
-            **place,
+            **location,
             **said,
             "instead": rule.instead,
             "chain": [*self.chain, self.what] if self.chain else [],
@@ -245,7 +243,6 @@ def read(name: str) -> str | None:
 
 
 def _longest(name: str, known: Mapping[str, str]) -> str:
-    """Return the longest known prefix of a dotted name, "" if there is none."""
     while name and name not in known:
         name = name.rpartition(".")[0]
     return name

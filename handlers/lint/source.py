@@ -45,14 +45,13 @@ Bindings = dict[str, list[Binding]]
 
 def bindings_of(body: Iterable[ast.stmt]) -> Bindings:
     """Return all bindings of the names that a body binds outside its functions and classes; `*` are star imports."""
-    found: Bindings = {}
+    bindings: Bindings = {}
     for name, binding in _bound(body):
-        found.setdefault(name, []).append(binding)
-    return found
+        bindings.setdefault(name, []).append(binding)
+    return bindings
 
 
 def imported_names(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Imported]]:
-    """Yield the names that an import binds."""
     for alias in node.names:
         top = alias.name.partition(".")[0]
         if isinstance(node, ast.ImportFrom):
@@ -91,7 +90,7 @@ _PACKAGE = "__init__.py"
 
 @dataclass(eq=False)
 class SourceModule:
-    """A module of the user's, with its top-level names, and those that a function declares `global`."""
+    """A module of the user's, with its top-level names, and names that a function declares `global`."""
 
     name: str
     path: Path
@@ -112,7 +111,7 @@ class Modules:
         """Return the module of a file or folder. Raises `SourceError` if it cannot be read or parsed."""
         path = path.resolve()
         if path not in self.opened:
-            # Modules are searched in the folder of the file's package, and from there up to the working directory.
+            # Modules are searched from the folder of the file's package up to the working directory.
             root = path.parent
             while (root / _PACKAGE).exists() and root != root.parent:
                 root = root.parent
@@ -129,12 +128,12 @@ class Modules:
         """Return a module by its full name, None if it is not the user's."""
         top, *rest = name.split(".")
         if top == _HANDLERS.name:
-            return None  # within a package or folder, a file of the user's may have this name too
+            return None  # inside a package or folder, a user's file may have this name
         is_standard = top in sys.stdlib_module_names
         for root in self._roots[:1] if is_standard else self._roots:
-            found = _file(root.joinpath(top, *rest))
-            if found is not None and _is_users(found):
-                return self.open(found)
+            file = _file(root.joinpath(top, *rest))
+            if file is not None and _is_users(file):
+                return self.open(file)
         origin = None if is_standard else _origin(top)
         return self._open_at(origin.joinpath(*rest)) if origin and _is_users(origin) else None
 
@@ -157,20 +156,19 @@ class Modules:
 def locate(name: str) -> Path:
     """Return the file of a module by its full name. Raises `SourceError` if there is none."""
     top, *rest = name.split(".")
-    found = _file(Path.cwd().joinpath(top, *rest))
-    if found is None and (origin := _origin(top)):
-        found = _file(origin.joinpath(*rest))
-    if found is None or found.suffix != ".py":
+    file = _file(Path.cwd().joinpath(top, *rest))
+    if file is None and (origin := _origin(top)):
+        file = _file(origin.joinpath(*rest))
+    if file is None or file.suffix != ".py":
         raise SourceError(f"There is no module {name} in {Path.cwd()} or on Python's path.")
-    return found
+    return file
 
 
-def _file(place: Path) -> Path | None:
-    """Return the package, module or plain folder at a path without suffix."""
-    for candidate in (place / _PACKAGE, place.with_name(f"{place.name}.py")):
+def _file(path: Path) -> Path | None:
+    for candidate in (path / _PACKAGE, path.with_name(f"{path.name}.py")):
         if candidate.is_file():
             return candidate.resolve()
-    return place.resolve() if place.is_dir() else None
+    return path.resolve() if path.is_dir() else None
 
 
 def _is_users(path: Path) -> bool:
@@ -188,11 +186,10 @@ def _origin(name: str) -> Path | None:
     return (path.parent if path.name == _PACKAGE else path.with_suffix("")) if path.suffix == ".py" else None
 
 
-_PARSING_ERRORS = (SyntaxError, ValueError, RecursionError, MemoryError)  # of encodings too
+_PARSING_ERRORS = (SyntaxError, ValueError, RecursionError, MemoryError)  # ValueError also for encodings
 
 
 def parse_expression(text: str) -> ast.expr | None:
-    """Return the syntax tree of an expression, None if the text is not one."""
     try:
         with warnings.catch_warnings(action="ignore"):
             return ast.parse(text, mode="eval").body

@@ -61,8 +61,6 @@ class External:
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A module of the user's."""
-
     module: SourceModule
 
 
@@ -77,7 +75,6 @@ class Function:
 
     @property
     def name(self) -> str:
-        """The name shown in a chain of calls."""
         return ".".join(([self.of.name] if self.of else []) + [getattr(self.node, "name", "lambda")])
 
 
@@ -90,7 +87,7 @@ class Attribute:
 
 
 MODELS = frozenset({"pydantic.BaseModel", "handlers.State", "handlers.Message", "typing.NamedTuple"})
-"""Bases that make fields of the annotated names in a class body."""
+"""Bases whose subclasses have annotated names as fields."""
 _RECORDS = ("dataclass", "attr.s", "define")
 
 
@@ -105,19 +102,19 @@ class Class:
     @cached_property
     def mro(self) -> list[Class | str]:
         """The class and its bases, nearest first. Those of libraries are full names."""
-        found: dict[Class | str, None] = {}
+        order: dict[Class | str, None] = {}
 
         def collect(class_: Class) -> None:
-            found[class_] = None
+            order[class_] = None
             for node in class_.node.bases:
                 for option in class_.scope.quietly(node.value if isinstance(node, ast.Subscript) else node):
                     if isinstance(option, External):
-                        found[option.name] = None
-                    elif isinstance(option, Class) and option not in found:
+                        order[option.name] = None
+                    elif isinstance(option, Class) and option not in order:
                         collect(option)
 
         collect(self)
-        return list(found)
+        return list(order)
 
     @property
     def users_mro(self) -> list[Class]:
@@ -126,7 +123,6 @@ class Class:
 
     @property
     def is_record(self) -> bool:
-        """Whether annotated names in its body are fields of its instances."""
         marks = self.scope.marks(self.node)
         return not MODELS.isdisjoint(self.mro) or any(mark.endswith(_RECORDS) for mark in marks)
 
@@ -164,7 +160,7 @@ class Class:
         """Return the values that methods assign to an attribute of any name, usually of their first argument."""
         known, key = self.scope.checker.known, ("assigned", self, name)
         bases = self.users_mro if key not in known else []
-        found: list[Value] = [known.setdefault(key, ())]
+        assigned: list[Value] = [known.setdefault(key, ())]
         for base, method in [(each, node) for each in bases for node in each.node.body]:
             if isinstance(method, ast.FunctionDef):
                 scope = base.scope.inside(function=base.function(method))
@@ -173,10 +169,10 @@ class Class:
                 for node in ast.walk(method):
                     match node:
                         case ast.Assign([ast.Attribute(ast.Name(), attr)], value) if attr == name:
-                            found.append(scope.quietly(value))
+                            assigned.append(scope.quietly(value))
                         case ast.AnnAssign(ast.Attribute(ast.Name(), attr), annotation) if attr == name:
-                            found.append(scope.annotated(annotation))
-        known[key] = join(*filter(None, found))
+                            assigned.append(scope.annotated(annotation))
+        known[key] = join(*filter(None, assigned))
         return known[key]
 
 
@@ -194,28 +190,24 @@ _DEEPEST_NESTING = 4
 
 def join(*values: Value) -> Value:
     """Return a value with the alternatives of all given values; None adds none."""
-    found = dict.fromkeys(option for value in values for option in value)
-    known = tuple(option for option in found if option != NONE)[:_MOST_OPTIONS]
-    return known or (tuple(found) if all(values) else ())
+    options = dict.fromkeys(option for value in values for option in value)
+    known = tuple(option for option in options if option != NONE)[:_MOST_OPTIONS]
+    return known or (tuple(options) if all(values) else ())
 
 
 def instance(of: str | Class, owner: Owner | None = None) -> Value:
-    """Return an instance of a class."""
     return (Instance(of, owner),)
 
 
 def literal(value: object) -> Value:
-    """Return the value of a literal."""
     return (Instance(f"builtins.{type(value).__name__}", literal=value),)
 
 
 def is_literal(option: Option) -> bool:
-    """Return whether an alternative is a literal in the source."""
     return option == NONE or (isinstance(option, Instance) and option.literal is not None)
 
 
 def text_of(value: Value | None) -> str | None:
-    """Return the text of a string literal, None for anything else."""
     match value:
         case (Instance(literal=str(text)),):
             return text
@@ -233,7 +225,6 @@ def collection(of: str, element: Value = (), item: Value | None = None, parts: S
 
 
 def row(*parts: Value) -> Value:
-    """Return a tuple of known members."""
     return collection("tuple", join(*parts), parts=parts)
 
 
@@ -275,13 +266,11 @@ def type_name(option: Option) -> str:
 
 
 def class_of(option: Option) -> Class | None:
-    """Return a class of the user's, or that of an instance."""
     of = option.of if isinstance(option, Instance) else option
     return of if isinstance(of, Class) else None
 
 
 def has_type(value: Value, *names: str) -> bool:
-    """Return whether a value may be an instance of a built-in class."""
     return any(type_name(option).removeprefix("builtins.") in names for option in value)
 
 
@@ -291,12 +280,10 @@ def is_unordered(value: Value) -> bool:
 
 
 def element_of(value: Value) -> Value:
-    """Return the value of the items in an iteration."""
     return join(*(TEXT if type_name(each) == "builtins.str" else _member(each, "element") for each in value))
 
 
 def item_of(value: Value) -> Value:
-    """Return the value of a subscript."""
     return join(*(_member(option, "item") for option in value))
 
 
@@ -318,17 +305,14 @@ class Arguments:
 
     @property
     def first(self) -> Value:
-        """The first argument, unknown if there is none."""
         return self.positional[0] if self.positional else ()
 
     def get(self, position: int, name: str) -> Value | None:
-        """Return an argument by its position or name, None if it is not given."""
         if position < len(self.positional):
             return self.positional[position]
         return dict(self.named).get(name, () if self.is_open else None)
 
     def after(self, *bound: Value) -> Arguments:
-        """Return the arguments with others before them."""
         return replace(self, positional=(*bound, *self.positional))
 
 
@@ -346,7 +330,7 @@ KINDS = {
 }
 """The generic types of collections."""
 _FIRST = listed("typing.{Annotated Final ClassVar Optional Required NotRequired ReadOnly}")
-"""Generic types whose first argument alone says what a value is."""
+"""Generic types whose first argument is the type of the value."""
 
 CONTEXT = "handlers.Context"
 _OF_INSTANCES: dict[str, Value] = {
@@ -366,7 +350,7 @@ _ALLOWED_AT_IMPORT = frozenset({"CM801", "CM802", "CM803", "CM808"})
 
 
 Step = tuple[str, ast.AST, SourceModule]
-"""A function or name that is followed: how the chain of calls shows it, its syntax tree, and where it stands."""
+"""A followed function or name: its text in the chain of calls, its syntax tree, and its module."""
 
 
 @dataclass
@@ -444,7 +428,6 @@ class Scope(ABC):
         """Return the possible results of a call, and report findings in the called code."""
 
     def quietly(self, node: ast.expr) -> Value:
-        """Return the possible values of an expression, without reports."""
         with self.checker.following(quietly=True):
             return self.evaluate(node)
 
@@ -458,7 +441,6 @@ class Scope(ABC):
             self.checker.findings[key] = Finding(*key[:3], code, what or rules.excerpt(node), tuple(way))
 
     def inside(self, *, function: Function | None = None, body_of: Class | None = None) -> Self:
-        """Return a nested scope."""
         return type(self)(self.checker, self.module, self, function=function, body_of=body_of)
 
     def class_of(self, node: ast.ClassDef) -> Class:
@@ -474,7 +456,6 @@ class Scope(ABC):
         return self.parent.local(name)
 
     def is_global(self, name: str) -> bool:
-        """Return whether this or an enclosing scope declares a name `global`."""
         return name in self.globals or (self.parent is not None and self.parent.is_global(name))
 
     def marks(self, node: ast.AST) -> list[str]:
@@ -519,7 +500,7 @@ class Scope(ABC):
         checker = self.checker
         key = ("name", module, name, checker.mode)
         if key not in checker.known:
-            checker.known[key] = ()  # for a name that is defined by itself
+            checker.known[key] = ()  # ends the recursion of a name defined by itself
             top = checker.top(module)
             found = [top.bound(name, each, Owner.MODULE) for each in module.bindings.get(name, ())]
             value = join(*found) if found else top.from_stars(name)
@@ -562,7 +543,6 @@ class Scope(ABC):
         return modules.near(self.module, name, binding.level) if binding.level else modules.find(name)
 
     def imported(self, binding: Imported) -> Value:
-        """Return the value that an import binds."""
         found, name = self._imported_module(binding), binding.attribute
         if found is not None:
             return (Package(found),) if name is None else self._in_package(found, name)
@@ -592,48 +572,49 @@ class Scope(ABC):
         return join(*(self._attribute(each, name, node) for each in base or (Instance(),)))
 
     def check_read(self, value: Value, node: ast.AST) -> None:
-        """Report a name of a library that a handler must not read."""
         for option in value:
             if isinstance(option, External) and (code := rules.read(option.name)):
                 self.report(code, node, option.name)
 
     def _attribute(self, option: Option, name: str, node: ast.AST) -> Value:  # noqa: C901, PLR0912 - one table of cases
-        found: Value = (Attribute(option, name),)
+        results: Value = (Attribute(option, name),)
         match option:
             case _ if name == "__call__":
                 return (option,)
             case External() | Package() if name == "__dict__":
                 return (option,)
             case External(name=module):
-                found = (External(rules.canonical(f"{module}.{name}")),)
-                self.check_read(found, node)
+                results = (External(rules.canonical(f"{module}.{name}")),)
+                self.check_read(results, node)
             case Package(module=module):
-                found = self._in_package(module, name)
+                results = self._in_package(module, name)
             case Instance(of=Class() as class_) if name == "__class__":
-                found = (class_,)
+                results = (class_,)
             case Instance(of=Class() as class_) if name == "__dict__":
-                found = owned(collection("dict"), option.owner)
+                results = owned(collection("dict"), option.owner)
             case Instance(of=Class() as class_):
                 bindings = class_.members(name, option.after)
                 members = [base.value_of(option, each, node) for base, each in bindings]
                 if not members or any(map(is_literal, members[0])):
                     assigned = class_.assigned_to(name)
                     members += [owned(assigned, option.owner)] if assigned else []
-                found = join(*members) if members else found
+                results = join(*members) if members else results
             case Instance(of=str(of)) if of:
                 if name == "random" and of == CONTEXT:
                     self.report("CM206", node, "context.random")
-                found = (External(of),) if name == "__class__" else _OF_INSTANCES.get(f"{of}.{name}", found)
+                results = (
+                    (External(of),) if name == "__class__" else _OF_INSTANCES.get(f"{of}.{name}", results)
+                )
             case Class():
                 members = [base.value_of(option, each, node) for base, each in option.members(name)]
                 bases = [each for each in option.mro if isinstance(each, str) and each not in MODELS]
                 if members or not bases or bases[0] == "handlers.Handler":
-                    found = join(*members) if members else found
+                    results = join(*members) if members else results
                 else:
-                    found = (External(f"{bases[0]}.{name}"),)
+                    results = (External(f"{bases[0]}.{name}"),)
             case Attribute():
-                found = (Attribute(Instance(owner=owner_of(option)), name),)
-        return found
+                results = (Attribute(Instance(owner=owner_of(option)), name),)
+        return results
 
 
 @cache

@@ -21,7 +21,7 @@ _BEGINNING_OF_2026 = 1_767_225_600_000_000
 _SECOND = 1_000_000
 
 Scenario = tuple[str, str, tuple[tuple[str, str], ...]]
-"""A handler, a business id, and messages for it: of each the name of its type, and its JSON body."""
+"""A handler, a business id, and messages for it, as type name and JSON body."""
 
 
 class Result(NamedTuple):
@@ -105,12 +105,12 @@ def _run_elsewhere(
     app: App, scenarios: list[Scenario], here: list[list[Result]], environment: Mapping[str, str]
 ) -> list[list[Result]]:
     try:
-        given = pickle.dumps((app, scenarios, here))
+        payload = pickle.dumps((app, scenarios, here))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise SpecError(f"The app cannot be sent to another process: {error}. {_BY_IMPORT}") from error
     done = subprocess.run(
         [sys.executable, "-c", "from handlers.testing.determinism import main; main()"],
-        input=given,
+        input=payload,
         env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)},
         capture_output=True,
         timeout=600,
@@ -128,6 +128,7 @@ def main() -> None:
     answers = sys.stdout.buffer
     sys.stdout = sys.stderr  # a handler may print
     app, scenarios, here = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the process that started this one
+    # Another order shows handlers that share state between objects.
     numbers = reversed(range(len(scenarios)))
     results = [_run(app, number, scenarios[number], here[number]) for number in numbers]
     pickle.dump(results[::-1], answers)
@@ -143,7 +144,7 @@ def _failures(
             if lines:
                 size = at, len(scenario[2][at][1])
                 yield size, "\n  ".join([f"{_described(scenario, at)} differs:", *lines])
-                break  # later messages are handled on other states
+                break  # later messages would be handled on other states
 
 
 def _described(scenario: Scenario, at: int) -> str:

@@ -25,13 +25,13 @@ from handlers.message import Message, State, message_name
 S = TypeVar("S", bound=State)
 
 FAILURES = (Exception, SystemExit)
-"""What a handler may raise without ending the process; in a batch its message becomes a dead letter."""
+"""Errors of a handler that make its message a dead letter and do not end the process."""
 
-# Invocation: handles a message as the runtime does, in memory, with states and messages decoded from bytes.
+# Invocation as in the runtime, in memory: states and messages are decoded from bytes.
 
 
 class HandlerResult(NamedTuple):
-    """The result of one call of a handler: the encoded next state, the outputs and the captured values."""
+    """The result of one call of a handler, with the next state encoded."""
 
     after: bytes
     published: tuple[Published, ...]
@@ -62,12 +62,11 @@ def handle(handler: HandlerDefinition, before: bytes, message: Message, context:
 
 
 def _round_trip(message: Message) -> Message:
-    """Return the message encoded and decoded, as if read from a log."""
     codec = message_codec(type(message))
     return codec.reread(codec.encode(message))
 
 
-# Stubs: the random numbers, guids and captured values that a test chooses for a handler.
+# Stubs for random numbers, guids and captured values.
 
 
 class StubbedRandom(SeededRandom):
@@ -118,7 +117,7 @@ _POSSIBLE: Mapping[str, Callable[..., bool]] = {
         ("gauss", "normalvariate", "expovariate"), lambda value, *_: isinstance(value, float | int)
     ),
 }
-"""By method, whether it can return a value for its arguments."""
+"""By method: whether it can return a value for its arguments."""
 
 
 def _stubbed(name: str, is_possible: Callable[..., bool]) -> Callable[..., Any]:
@@ -320,17 +319,17 @@ class Handled(Generic[S]):
         """
         __tracebackhide__ = True
         codec, done = self._past.definition.codec, self._done()
-        found: list[str] = []
+        lines: list[str] = []
         if publishes is not None:
             for each in publishes:
                 if not isinstance(each, type | Message):
                     raise SpecError(f"publishes=[...] takes messages and message types, not {each!r}.")
             expected = [each if isinstance(each, type) else _round_trip(each) for each in publishes]
-            found += differences_of_messages(expected, self._context.messages)
+            lines += differences_of_messages(expected, self._context.messages)
         if state is not None:
-            found += differences(codec.decode(self._past.encoded(state)), codec.decode(done.after), "state")
-        if found:
-            self._fail("does not do as expected", found)
+            lines += differences(codec.decode(self._past.encoded(state)), codec.decode(done.after), "state")
+        if lines:
+            self._fail("does not do as expected", lines)
         return self
 
     def then_nothing(self) -> Handled[S]:
@@ -372,16 +371,16 @@ class Handled(Generic[S]):
             again = handle(definition, self._past.state, self._message, context)
         except FAILURES as error:
             self._fail("fails when the message is redelivered", [f"{type(error).__name__}: {error}"])
-        found = [*differences_of_messages(first.messages, context.messages)]
+        lines = [*differences_of_messages(first.messages, context.messages)]
         for at, (one, other) in enumerate(zip(done.published, again.published, strict=False)):
             if one.headers != other.headers:
-                found.append(
+                lines.append(
                     f"published[{at}] headers: expected {dict(one.headers)}, got {dict(other.headers)}"
                 )
         decode = definition.codec.decode
-        found += differences(decode(done.after), decode(again.after), "state")
-        if found:
-            self._fail("gives another result when the message is redelivered", found)
+        lines += differences(decode(done.after), decode(again.after), "state")
+        if lines:
+            self._fail("gives another result when the message is redelivered", lines)
         return self
 
     def _done(self) -> HandlerResult:

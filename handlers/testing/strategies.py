@@ -31,7 +31,7 @@ _LIMITS = ("ge", "gt", "le", "lt", "min_length", "max_length", "pattern", "max_d
 _FIRST, _LAST = datetime(1900, 1, 1), datetime(2200, 1, 1)  # noqa: DTZ001 - as Hypothesis takes them
 _DAYS = timedelta(10_000)
 _MORE = 3
-"""Members or letters beyond the minimum: enough to differ in order, few enough for models with many fields."""
+"""Members or letters above the minimum: enough to differ in order, few enough for large models."""
 _MOST_MESSAGES = 6
 
 
@@ -39,7 +39,7 @@ def scenarios(
     app: App, examples: int, seed: int, given: Mapping[type[Message], Strategy]
 ) -> list[tuple[str, str, tuple[tuple[str, str], ...]]]:
     """Return `examples` scenarios for the handlers of an app; the same seed returns the same ones."""
-    found: list[tuple[str, str, tuple[tuple[str, str], ...]]] = []
+    generated: list[tuple[str, str, tuple[tuple[str, str], ...]]] = []
 
     @hypothesis.seed(seed)
     @hypothesis.settings(
@@ -60,20 +60,19 @@ def scenarios(
         hypothesis.assume(business_id)
         bodies = [_addressed(handler, message, value, business_id) for message in messages]
         names = [message_name(type(message)) for message in messages]
-        found.append((handler.name, business_id, tuple(zip(names, bodies, strict=True))))
+        generated.append((handler.name, business_id, tuple(zip(names, bodies, strict=True))))
 
     with suppress(hypothesis.errors.Unsatisfiable):
         keep()
-    if not found:
+    if not generated:
         raise SpecError(
             "No valid messages were generated: pass check_determinism(..., strategies={SomeMessage: ...}) for the "
             "message types whose validators check more than the limits of their fields."
         )
-    return found
+    return generated
 
 
 def _messages(handler: HandlerDefinition, given: Mapping[type[Message], Strategy]) -> Strategy:
-    """Return a strategy for some messages of a handler, with the handler."""
     kinds = sorted({route.message_type for route in handler.routes.values()}, key=message_name)
     each = st.one_of(*(given[kind] if kind in given else _model(kind, {}) for kind in kinds))
     return st.tuples(st.just(handler), st.lists(each, min_size=1, max_size=_MOST_MESSAGES))
@@ -95,12 +94,10 @@ def _addressed(handler: HandlerDefinition, message: Message, value: Any, busines
     return text
 
 
-# Values of each type that `App` allows, within the limits of the field.
+# Values of the types that `App` allows, within the limits of the field.
 
 
 def _model(model: type[BaseModel], known: _Known) -> Strategy:
-    """Return a strategy for valid instances of a model."""
-
     def validated(values: dict[str, Any]) -> BaseModel | None:
         try:
             return model.model_validate(values)
@@ -125,7 +122,6 @@ def _name_read(name: str, field: FieldInfo) -> str:
 
 
 def _values(annotation: Any, metadata: Iterable[Any], known: _Known) -> Strategy:  # noqa: ANN401 - a type
-    """Return a strategy for the values of a type expression."""
     annotation = resolve_alias(annotation)
     inner, origin = get_args(annotation), get_origin(annotation)
     if origin is Annotated:
@@ -148,12 +144,12 @@ def _values(annotation: Any, metadata: Iterable[Any], known: _Known) -> Strategy
 
 
 def _limits(metadata: Iterable[Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    limits: dict[str, Any] = {}
     for item in metadata:
         if isinstance(item, FieldInfo):
-            found |= _limits(item.metadata)
-        found |= {name: getattr(item, name) for name in _LIMITS if getattr(item, name, None) is not None}
-    return found
+            limits |= _limits(item.metadata)
+        limits |= {name: getattr(item, name) for name in _LIMITS if getattr(item, name, None) is not None}
+    return limits
 
 
 def _sizes(limits: _Limits) -> dict[str, Any]:

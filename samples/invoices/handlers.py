@@ -26,7 +26,7 @@ class InvoiceIssued(Message):
     document: DocumentReference
 
 
-# What is remembered of a customer.
+# The state of a customer.
 
 
 class CustomerData(State):
@@ -37,7 +37,7 @@ class CustomerData(State):
     newest: DocumentReference | None = None
 
 
-# The invoices of a customer: each order gives one.
+# The invoices of a customer, one for each order.
 
 
 class Invoices(Handler[CustomerData]):

@@ -17,14 +17,13 @@ TERMINATED = 143
 
 
 def main() -> None:
-    """Run each step, embedded or with servers."""
     parser = argparse.ArgumentParser(prog="python -m samples.orders", description="Run the sample of orders.")
     parser.add_argument("--servers", action="store_true", help="with Azurite, PostgreSQL and Redis")
     if not parser.parse_args().servers:
         run(EMBEDDED, FOLDER)
         print(f"\nLook into {FOLDER}: warehouse.db, letters.txt, documents. Run it again: nothing changes.")
         return
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # the servers are ended too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # ends the servers, too
     folder = FOLDER / "servers"
     shutil.rmtree(folder, ignore_errors=True)
     try:

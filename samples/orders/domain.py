@@ -37,8 +37,6 @@ class PaymentAsked(Message):
 
 
 class PaymentMade(Message):
-    """An account has paid for an order."""
-
     order_id: str
 
 
@@ -66,7 +64,7 @@ class CustomerTold(Message):
     text: str
 
 
-# Exchange rates, from a service that gives another answer each time: here chance stands for it.
+# Exchange rates: random numbers simulate a service that answers differently each time.
 
 RATES: dict[Currency, float] = {"EUR": 1.0, "GBP": 1.15, "USD": 0.92}
 _SPREAD = 0.02
@@ -79,7 +77,7 @@ def rate_now(currency: Currency) -> str:
     return f"{RATES[currency] * random.uniform(1 - _SPREAD, 1 + _SPREAD):.4f}"
 
 
-# What is remembered of an order and of an account.
+# The states of orders and accounts.
 
 
 class OrderData(State):

@@ -26,7 +26,6 @@ class Account(Handler[AccountData]):
 
     @handles(by="customer")
     def top_up(self, state: AccountData, message: TopUp, context: Context) -> AccountData:
-        """Add the amount."""
         return AccountData(cents=state.cents + message.cents)
 
     @handles(by="customer")
@@ -39,7 +38,7 @@ class Account(Handler[AccountData]):
         return AccountData(cents=state.cents - message.cents)
 
 
-# The invoice of an order that is paid, as PDF.
+# The invoice of a paid order, as PDF.
 
 
 def print_invoice(order_id: str, order: OrderData) -> bytes:
@@ -52,17 +51,16 @@ def print_invoice(order_id: str, order: OrderData) -> bytes:
     return print_page(f"Invoice of order {order_id}", lines)
 
 
-# An order: priced in euros when it is placed, and done when an account has paid for it or has not.
+# An order is priced in euros when it is placed, and ends when an account pays or refuses.
 
 
 class Order(Handler[OrderData]):
-    """One order."""
-
     @handles(by="order_id")
     def place(self, state: OrderData, message: PlaceOrder, context: Context) -> OrderData:
         """Price the order at the current rate, which is recorded, and ask the customer's account for payment."""
         if state.status != "new":
             return state
+        # Recorded, since a replay would get another rate.
         rate = context.capture("rate", partial(rate_now, message.currency))
         cents = round(message.cents * Decimal(rate))
         context.publish(PaymentAsked(order_id=message.order_id, customer=message.customer, cents=cents))
@@ -73,6 +71,7 @@ class Order(Handler[OrderData]):
         """Store the invoice, and tell the warehouse and the customer."""
         if state.status != "placed":
             return state
+        # The reference is recorded too; a replay does not print again.
         invoice = context.store_document(
             partial(print_invoice, message.order_id, state), media_type="application/pdf", name="invoice.pdf"
         )
@@ -90,7 +89,6 @@ class Order(Handler[OrderData]):
 
     @handles(by="order_id")
     def refused(self, state: OrderData, message: PaymentRefused, context: Context) -> OrderData:
-        """Tell the customer."""
         if state.status != "placed":
             return state
         self._tell(state, message.order_id, "waits for a larger top-up: please order again", context)

@@ -14,6 +14,6 @@ LETTERS = Path("letters.txt")
 def send(message: OutgoingMessage) -> None:
     """Write a letter. Raises `PermanentError` for a customer without an address."""
     if message.customer == "Tony":
-        raise PermanentError("Tony has moved, and nobody knows where.")
+        raise PermanentError("Tony has moved to an unknown address.")
     with LETTERS.open("a") as letters:
         letters.write(f"Dear {message.customer}: {message.body['text']}\n")

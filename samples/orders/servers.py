@@ -24,9 +24,7 @@ from typing import Any, NamedTuple
 from runtime.documents.store import open_place
 from samples.orders.log import generate
 
-# From the log to the warehouse and the letters: each step is a command that can be typed.
-#
-# Killed at any step, or run twice, each does what it has not done yet: so all of them can be run again.
+# The steps are shell commands. Each resumes if it was killed and is idempotent, so all of them can be run again.
 
 LOG = "orders.jsonl"
 BATCH = "orders-1"
@@ -46,7 +44,7 @@ class Places(NamedTuple):
 
 
 EMBEDDED = Places()
-"""Files in the folder that the steps run in."""
+"""Files in the working folder of the steps."""
 
 
 def steps(places: Places) -> Iterator[str]:
@@ -64,7 +62,7 @@ def steps(places: Places) -> Iterator[str]:
 
 
 _LETTERS_ARE_LEFT = 3
-"""A customer who has moved can never be told."""
+"""The exit code of `consistent publish` with dead letters: the customer who has moved."""
 
 
 def run(places: Places, folder: Path) -> None:
@@ -103,8 +101,8 @@ class MissingServersError(Exception):
 @contextmanager
 def running_servers() -> Iterator[Places]:
     """Start all servers, yield their urls, and stop them. Raises `MissingServersError`."""
-    found = {name: find() for name, find in _PROGRAMS.items()}
-    missing = [name for name, program in found.items() if program is None]
+    programs = {name: find() for name, find in _PROGRAMS.items()}
+    missing = [name for name, program in programs.items() if program is None]
     if missing:
         raise MissingServersError(missing)
     with ExitStack() as stack:
@@ -180,7 +178,6 @@ def azurite_program(service: str = "table") -> str | None:
 
 
 def redis_program() -> str | None:
-    """Return the path of the program, from the clone or `PATH`."""
     return shutil.which(_ROOT / ".make" / "redis" / "redis-server") or shutil.which("redis-server")
 
 
@@ -197,7 +194,6 @@ _PROGRAMS = {"Azurite": azurite_program, "PostgreSQL": postgresql_programs, "Red
 
 
 def free_port() -> int:
-    """Return an unused port of the loopback interface."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

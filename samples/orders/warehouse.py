@@ -48,12 +48,11 @@ async def check(orders: list[OrderPaid], documents: FolderDocuments) -> list[str
 
 
 def main() -> None:
-    """Print the orders that can be sent."""
     warehouse, documents = sys.argv[1:]
     orders = list(paid_orders(warehouse))
     wrong = asyncio.run(check(orders, FolderDocuments(documents)))
     if wrong:
-        sys.exit(f"These orders have no invoice, or another one than they say: {', '.join(wrong)}.")
+        sys.exit(f"The invoices of these orders are missing or have the wrong hash: {', '.join(wrong)}.")
     print(f"The warehouse can send {len(orders)} orders, each with its invoice.")
 
 

@@ -15,27 +15,21 @@ class StartNewRound(Message):
 
 
 class FireAt(Message):
-    """A shot at a position."""
-
     game_id: UUID
     position: int
 
 
 class Hit(Message):
-    """A shot hit the target."""
-
     id: UUID
     game_id: UUID
 
 
 class Missed(Message):
-    """A shot missed the target."""
-
     id: UUID
     game_id: UUID
 
 
-# What is remembered of a game.
+# The states of a game.
 
 
 class ShootingRangeData(State):

@@ -18,12 +18,10 @@ class LeaderBoard(Handler[LeaderBoardData]):
 
     @handles(by="game_id")
     def hit(self, state: LeaderBoardData, message: Hit, context: Context) -> LeaderBoardData:
-        """Count a hit."""
         return state.model_copy(update={"number_of_hits": state.number_of_hits + 1})
 
     @handles(by="game_id")
     def missed(self, state: LeaderBoardData, message: Missed, context: Context) -> LeaderBoardData:
-        """Count a miss."""
         return state.model_copy(update={"number_of_misses": state.number_of_misses + 1})
 
 
@@ -40,7 +38,6 @@ class ShootingRange(Handler[ShootingRangeData]):
     def start_new_round(
         self, state: ShootingRangeData, message: StartNewRound, context: Context
     ) -> ShootingRangeData:
-        """Move the target to the message's position."""
         return state.model_copy(update={"target_position": message.position, "number_of_attempts": 0})
 
     @handles(by="game_id")

@@ -37,6 +37,7 @@ def generate(
     game_ids = [_uuid(random.Random(f"{seed}:game:{number}")) for number in range(games)]
     chance = random.Random(f"{seed}:{begin.isoformat()}")
     rows = list(_messages(game_ids, messages, chance, begin))
+    # Redeliveries repeat the message with its id.
     rows += [dict(rows[chance.randrange(messages)]) for _ in range(round(messages * duplicates))]
     if shuffle:
         chance.shuffle(rows)

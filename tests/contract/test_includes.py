@@ -81,7 +81,7 @@ def test_includes_of_events_and_of_the_write_come_in_order(run, stream):
     "key", ["SS-HEAD", "SS-SE-0000000001", "SS-UID-x", "sibling|SS-HEAD", "a|b|SS-SE-0000000009"]
 )
 def test_a_row_of_a_stream_cannot_be_included(run, stream, refuses, key):
-    with refuses(ValueError, match="part of a stream"):
+    with refuses(ValueError, match="belongs to a stream"):
         write(run, stream, Include.insert_or_replace(key, {}))
 
 

@@ -136,7 +136,7 @@ def test_events_are_read_without_the_header(run, stream):
     assert found == tuple(RecordedEvent(version, {"N": version}) for version in (2, 3, 4))
     assert run(Stream.read_events(stream, 7, 7))[0].properties == {"N": 7, "Text": "event 7"}
     for first, last in ((0, 1), (3, 2), (1, 8), (8, 8)):
-        with pytest.raises(ValueError, match="are asked for"):
+        with pytest.raises(ValueError, match="do not exist"):
             run(Stream.read_events(stream, first, last))
 
 
@@ -332,7 +332,7 @@ def test_rows_that_change_each_time_are_given_up_after_longer_and_longer_pauses(
     async def append(*_call):
         await Stream.write(many_rows.partition, event(0), expected_version=ExpectedVersion.ANY)
 
-    with pytest.raises(ConcurrencyConflictError, match="each time"):
+    with pytest.raises(ConcurrencyConflictError):
         open_with(run, disturbed(table, before=append))
 
     assert len(pauses) == READ_ATTEMPTS - 1

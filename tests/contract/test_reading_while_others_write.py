@@ -96,7 +96,7 @@ def test_a_stream_that_is_cut_each_time_is_given_up(run, seen, stream, pauses):
 
     place = seen(cut)
 
-    with pytest.raises(ConcurrencyConflictError, match="each time"):
+    with pytest.raises(ConcurrencyConflictError):
         run(Stream.read(place, 2, None))
 
     assert place.table.calls == 3 * READ_ATTEMPTS

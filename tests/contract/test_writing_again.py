@@ -141,7 +141,7 @@ def test_events_that_were_cut_away_are_not_recognised(run, partition, stream, re
 
 
 def test_all_events_need_an_id_and_a_refused_include_is_refused(run, partition, stream, refuses):
-    with refuses(ValueError, match="needs all ids"):
+    with refuses(ValueError, match="id for each event"):
         write(run, partition, ONE, event(2), expected=0)
     with refuses(IncludeConflictError):
         write(run, stream, THREE, includes=[Include.replace("missing", {}, "*")])

@@ -88,7 +88,7 @@ def test_what_may_not_be_used_is_one_error(start, file, file_mode, folder_mode, 
 
     said = start(USES_EACH_FILE, used).end()
 
-    beside = "" if folder_mode & 0o222 else ". SQLite writes files beside it, and its folder is not writable"
+    beside = "" if folder_mode & 0o222 else ". SQLite needs write access to its folder, too"
     error = f"StoreUrlError: The file {used} cannot be used as a store: {why}{beside}."
     assert said == [*(f"{what}: done" for what in done), *(f"{what}: {error}" for what in refused)]
     if name == "new.db":
@@ -101,4 +101,4 @@ def test_no_folder_is_made_in_one_that_may_only_be_read(start, file):
 
     said = start(USES_EACH_FILE, new).end()
 
-    assert said == [f"opens: StoreUrlError: The folder of {new} cannot be made: Permission denied."]
+    assert said == [f"opens: StoreUrlError: The folder of {new} cannot be created: Permission denied."]

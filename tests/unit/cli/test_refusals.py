@@ -136,7 +136,7 @@ def test_an_app_that_is_none(consistent, folder, command, before, after, sentenc
         ),
         (["--format", "parquet"], 1, "log.jsonl is no Parquet"),
         (["--format", "jsno"], 2, "'jsno' is not one of 'parquet', 'json'"),
-        (["--store", "nowhere"], 2, "The store url has none of the forms that are known: sqlite:///"),
+        (["--store", "nowhere"], 2, "The form of the store url is unknown. Known are: sqlite:///"),
         (["--store", "sqlite://store.db"], 2, "write sqlite:///relative.db"),
         (["--store", "sqlite:///folder"], 2, "cannot be used as a store"),
         (["--store", "memory:"], 2, "A memory: store is seen by one process only"),
@@ -312,7 +312,7 @@ run ON APP LOG --out out --algorithm outbox --deduplication-table games => 2 lea
 run ON APP LOG --out out --algorithm tokens --deduplication-store sqlite:///store.db => 2 leave it out with tokens.
 run ON APP LOG --out out --algorithm deduplication-store --token-store sqlite:///ids.db => 2 uses a token store
 run ON APP LOG --out out --algorithm tokens --token-store memory: => 2 one process
-run ON APP LOG --out out --algorithm tokens --token-store nowhere => 2 forms that are known
+run ON APP LOG --out out --algorithm tokens --token-store nowhere => 2 The form of the store url is unknown
 run ON APP LOG --out out --algorithm outbox --documents x => 2 Only the algorithm state-based stores documents
 run ON APP LOG --out out --remote sc://far.away    => 2 the workers of sc://far.away may run on others
 run ON APP --out out --unfinished 1h               => 2 State-based, no outputs are stored that could be swept

@@ -103,7 +103,7 @@ def message_of(annotation: Any, **fields: Any) -> Any:
         ("def rang(self, state: Data, message: Message, context: Context) -> Data: ...", "annotate its message"),
         ("def rang(self, state: Data, message: str, context: Context) -> Data: ...", "annotate its message"),
         ("def rang(self, state: Data, message: State, context: Context) -> Data: ...", "annotate its message"),
-        ("def rang(self, state: Data, message: Plain, context: Context) -> Data: ...", "no message: write class Plain"),
+        ("def rang(self, state: Data, message: Plain, context: Context) -> Data: ...", "not a Message: write"),
         ("def rang(self, state: Data, message: Rang | Struck, context: Context) -> Data: ...", "one of Rang, Struck"),
         ("def rang(self, state: Data, message: 'Gone', context: Context) -> Data: ...", "types .* at run time"),
     ],
@@ -223,7 +223,9 @@ def test_a_handler_names_its_state_or_inherits_it():
     assert App(Sounding).handlers["Sounding"].state_type is Data
     with pytest.raises(AppError, match=r"^Unnamed must name its state"):
         App(Unnamed)
-    with pytest.raises(AppError, match=r"Plain as its state, which is no State: write class Plain\(State\)"):
+    with pytest.raises(
+        AppError, match=r"Plain as its state, which is not a State: write class Plain\(State\)"
+    ):
         App(OfDataclass)
 
 

@@ -121,7 +121,7 @@ def test_draws_that_a_sender_can_foresee_are_noted(consistent, here, draw):
     said = consistent("lint", "good", "--notes")
 
     assert said.code == 0
-    assert "CM206 note: foreseeable draws: context.random" in said.out
+    assert "CM206 note: predictable draws: context.random" in said.out
     assert consistent("lint", "good").out == "Nothing found in 2 handlers, 1 file.\n"
     assert [each["code"] for each in consistent("lint", "good", "--json").document["notes"]] == ["CM206"]
 

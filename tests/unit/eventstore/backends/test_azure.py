@@ -228,7 +228,7 @@ def test_a_failed_sign_in_is_an_error_without_details(run, credential, url, scop
             assert isinstance(store, AzureStore)
             await AzureTable(store, "games").get("p", "r")
 
-    with pytest.raises(StoreUrlError, match="signing in failed") as raised:
+    with pytest.raises(StoreUrlError, match="authentication failed") as raised:
         run(read())
 
     assert credential.scopes == (scope,)

@@ -251,7 +251,7 @@ def test_a_row_that_is_refused_at_once_is_a_conflict(run, service, table, kind, 
 def test_a_repeated_transaction_that_is_refused_may_have_met_itself(run, service, table, code, write):
     service.answers = [error(503, "ServerBusy"), write.refused(409, code)]
 
-    with pytest.raises(StoreUnavailableError, match="may have been carried out") as raised:
+    with pytest.raises(StoreUnavailableError, match="may have succeeded") as raised:
         write(run, table)
 
     assert raised.value.outcome_unknown
