@@ -129,7 +129,7 @@ def found(said: str) -> str:
 
 def table(results: Mapping[Configuration, Result]) -> str:
     """Return a table in Markdown, with a row for each specification."""
-    lines = [HEADER, ("---",) * 3]
+    lines: list[tuple[str, ...]] = [HEADER, ("---",) * 3]
     for specification in dict.fromkeys(each.specification for each in results):
         own = {each: result for each, result in results.items() if each.specification == specification}
         cells = [
