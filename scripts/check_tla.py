@@ -15,7 +15,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "docs" / "tla"
 PAGE = FOLDER / "README.md"
 BEGIN, END = "<!-- results -->\n", "<!-- end of results -->\n"
 HOLDS = "holds"
-HEADER = ("configuration", "mistake", "expected", "found", "states", "distinct", "depth")
+HEADER = ("specification", "holds: distinct states", "mistakes: what each violates")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +127,27 @@ def found(said: str) -> str:
     return error[1] if error else f"TLC said: {said.strip()[-200:]}"
 
 
-def row(configuration: Configuration, result: Result) -> tuple[str, ...]:
-    """Return what the table says of a configuration."""
-    numbers = (f"{number:,}" for number in (result.states, result.distinct, result.depth))
-    return (configuration.name, configuration.mistake, configuration.promise, result.found, *numbers)
-
-
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows as a table in Markdown."""
-    lines = [HEADER, ("---",) * 4 + ("---:",) * 3, *rows]
+def table(results: Mapping[Configuration, Result]) -> str:
+    """Return a table in Markdown, with a row for each specification."""
+    lines: list[tuple[str, ...]] = [HEADER, ("---",) * 3]
+    for specification in dict.fromkeys(each.specification for each in results):
+        own = {each: result for each, result in results.items() if each.specification == specification}
+        cells = [
+            "; ".join(cell(each, result) for each, result in own.items() if (each.expected == HOLDS) == holds)
+            for holds in (True, False)
+        ]
+        lines.append((f"`{specification}`", *cells))
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def cell(configuration: Configuration, result: Result) -> str:
+    """Return what the table says of one configuration."""
+    name = configuration.name.removeprefix(configuration.specification).removeprefix("_")
+    if result.found != configuration.promise:
+        return f"{name}: {result.found}, but expected: {configuration.promise}"
+    if configuration.expected == HOLDS:
+        return f"{name} {result.distinct:,}".strip()
+    return f"{name}: `{configuration.expected}`"
 
 
 def write(text: str) -> None:
@@ -171,16 +182,19 @@ def main() -> None:
         for each in chosen:
             print(each.name, each.promise, f"({each.mistake})")
         return
-    tlc, rows, wrong = find_tlc(), [], 0
+    tlc, results, wrong = find_tlc(), {}, 0
     for each in chosen:
-        result = check(tlc, each)
-        rows.append(row(each, result))
+        results[each] = result = check(tlc, each)
         wrong += result.found != each.promise
         verdict = "as expected" if result.found == each.promise else f"WRONG, expected: {each.promise}"
-        print(f"{each.name}: {result.found}, {verdict}; {', '.join(rows[-1][4:6])} states", flush=True)
-    print(f"{len(rows)} configurations, {wrong} not as expected")
+        print(
+            f"{each.name}: {result.found}, {verdict}; "
+            f"{result.states:,} states, {result.distinct:,} distinct, depth {result.depth}",
+            flush=True,
+        )
+    print(f"{len(results)} configurations, {wrong} not as expected")
     if given.write:
-        write(table(rows))
+        write(table(results))
     sys.exit(1 if wrong else 0)
 
 

@@ -1,4 +1,4 @@
-"""The table that compares the four algorithms: what was measured of them, and what is to be known beside it."""
+"""The table that compares the four algorithms: measured figures, and properties that do not need measuring."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ FIGURES: Mapping[str, Figure] = {
     f"requests, {TOGETHER} new messages of a stream in a batch": lambda costs: amount(costs.batched.requests),
     "requests, duplicate of a recent message": lambda costs: amount(costs.recent.requests),
     "requests, duplicate of an old message": lambda costs: amount(costs.old.requests),
-    "requests, token for a message from outside": lambda costs: amount(costs.issue.requests),
+    "requests, token for an external message": lambda costs: amount(costs.issue.requests),
     "rows read, duplicate of a recent message": lambda costs: amount(costs.recent.rows_read),
     "rows read, duplicate of an old message": lambda costs: amount(costs.old.rows_read),
-    "runs of the handler, duplicate": lambda costs: amount(costs.recent.runs),
-    "bytes kept of a message": lambda costs: _growth(costs.growth),
-    f"bytes kept of one of {TOGETHER} in a batch": lambda costs: _growth(costs.batched.growth),
-    "bytes more while it waits to be processed": lambda costs: about(costs.issue.stored_bytes),
-    "bytes more while its output waits": lambda costs: about(costs.waiting),
+    "handler calls, duplicate": lambda costs: amount(costs.recent.runs),
+    "bytes kept per message": lambda costs: _growth(costs.growth),
+    f"bytes kept per message, batches of {TOGETHER}": lambda costs: _growth(costs.batched.growth),
+    "further bytes until it is processed": lambda costs: about(costs.issue.stored_bytes),
+    "further bytes until its output is processed": lambda costs: about(costs.waiting),
 }
 
 WORDS: Mapping[str, Mapping[AlgorithmName, str]] = {
-    "what shows that a message was processed": {
-        "state-based": "its version, which may hold the state",
-        "outbox": "its id in the entity's row",
-        "deduplication-store": "its id in a row of its own",
-        "tokens": "that its token is gone",
+    "proof that a message was processed": {
+        "state-based": "its version",
+        "outbox": "its id in the entity",
+        "deduplication-store": "its id in the store",
+        "tokens": "its token is gone",
     },
-    "a duplicate is recognised": {
-        "state-based": "until `consistent truncate` cuts the version",
-        "outbox": "until the id is forgotten by age",
-        "deduplication-store": "until the id is forgotten by age",
+    "duplicates are recognised": {
+        "state-based": "until the version is truncated",
+        "outbox": "until the id is evicted",
+        "deduplication-store": "until the id is evicted",
         "tokens": "always",
     },
-    "a copy that is delivered after that": {
-        "state-based": "is refused as `too_late`",
-        "outbox": "is processed again",
-        "deduplication-store": "is processed again",
-        "tokens": "is a duplicate",
+    "a copy after that": {
+        "state-based": "refused, `too_late`",
+        "outbox": "processed again",
+        "deduplication-store": "processed again",
+        "tokens": "duplicate",
     },
-    "handlers must be deterministic": {
-        "state-based": "yes",
-        "outbox": "no",
-        "deduplication-store": "no",
-        "tokens": "no",
+    "deterministic handlers": {
+        "state-based": "required",
+        "outbox": "not required",
+        "deduplication-store": "not required",
+        "tokens": "not required",
     },
 }
 
@@ -66,4 +66,4 @@ def comparison(found: Mapping[AlgorithmName, Costs]) -> Grid:
 
 def _growth(growth: Growth) -> str:
     at_first, in_the_end = about(growth.at_first), about(growth.in_the_end)
-    return in_the_end if at_first == in_the_end else f"{in_the_end}; {at_first} while it is new"
+    return in_the_end if at_first == in_the_end else f"{in_the_end}; {at_first} while new"

@@ -1,4 +1,4 @@
-"""What the algorithms that a `Processor` takes by name cost: a message, a batch, a delivery, a table that grows."""
+"""Costs of the algorithms of a `Processor`: of a message, a batch, a delivery, and a growing table."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ class Post:
 def measure_deliveries() -> Grid:
     """Return the requests for messages and their copies, by promise. Raises `DisagreementError`."""
     return Grid(
-        ["requests", "new", "duplicate while it is being sent", "duplicate after that"],
+        ["requests", "new", "duplicate during sending", "duplicate afterwards"],
         [[promise, *_requests(settings, end)] for promise, (settings, end) in PROMISES.items()],
     )
 

@@ -17,6 +17,7 @@ from handlers import AppError, CaptureError, Context, Message, State
 from handlers.codec import INSTEAD, PURE_FACTORIES, SCALARS, Codec, check_model
 from handlers.draws import SeededRandom
 from handlers.handler import business_id_of
+from handlers.lint import RULES
 from scripts.reference.markdown import code, page, table
 
 _INTRODUCTION = """\
@@ -50,6 +51,11 @@ _RANDOM = """\
 
 The distributions of `random.Random`, such as `gauss`, raise `NotImplementedError`, as their last digit depends on the
 machine.
+"""
+_RULES = """\
+## Rules of the linter
+
+What `consistent lint` reports ([how to use it](../determinism.md#the-linter)). CM206 and CM901 are notes.
 """
 _CAPTURE = """\
 ## What can be captured
@@ -169,6 +175,11 @@ def write() -> str:
         table(["", ""], _draws()),
         _CAPTURE,
         table(["returned by the function", "what the handler gets"], _captured()),
+        _RULES,
+        table(
+            ["code", "name", "why", "use instead"],
+            [[rule.code, rule.name, rule.why, rule.instead] for rule in RULES.values()],
+        ),
     )
 
 

@@ -13,7 +13,7 @@ What there is, made from the code when this site was built.
 
 | page | what it lists |
 |---|---|
-| [Handlers](handlers.md) | types of fields of messages and states, what `by` takes, the context, what can be captured |
+| [Handlers](handlers.md) | types of fields, what `by` takes, the context, what can be captured, rules of the linter |
 | [Commands](commands.md) | the help of every command at 80 columns |
 | [Outcomes](outcomes.md) | the columns of outcomes and outputs |
 | [Settings](settings.md) | environment variables, files, Spark's settings |
@@ -24,7 +24,6 @@ Elsewhere are:
 - the [columns of a log](../operations.md#the-log), and [statuses and reasons](../operations.md#statuses-and-reasons);
 - [exit codes](../cli.md#exit-codes), and [what `--json` prints](../cli.md#what---json-prints);
 - the [urls of stores](../event-store.md#urls);
-- the [rules of the linter](../determinism.md#the-rules);
 - the [extras](../installation.md) of the package.
 """
 _PYTHON = """\

@@ -50,7 +50,7 @@ def test_every_page_is_reached_from_the_readme():
 
 
 def test_the_decisions_are_listed_by_their_titles():
-    listed = re.findall(r"^(\d+)\. \[(.+)\]\((.+)\)$", text("docs/decisions/README.md"), re.MULTILINE)
+    listed = re.findall(r"^- \[(\d+)\. (.+)\]\((.+)\)$", text("docs/decisions/README.md"), re.MULTILINE)
     files = sorted(path.name for path in (ROOT / "docs" / "decisions").glob("0*.md"))
 
     assert [file for _, _, file in listed] == files
@@ -74,7 +74,7 @@ _FOLDERS = {path.name for path in ROOT.iterdir() if path.is_dir()}
 
 def missing(page: str) -> list[str]:
     """Return the paths and files that a page mentions, and that are neither there nor shown by it or by another."""
-    shown = set(_SHOWN.findall(text(page) + text("docs/project.md")))
+    shown = set(_SHOWN.findall(text(page) + text("docs/project.md") + text("docs/comparison.md")))
     found = [path for name in (*PACKAGES, "docs", "scripts") for path in (ROOT / name).rglob("*.*")]
     files = [f"/{path.relative_to(ROOT)}" for path in (*found, *ROOT.glob("*.py"))]
     return [

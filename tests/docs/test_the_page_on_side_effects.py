@@ -15,6 +15,7 @@ from tests.docs.pages import text
 from tests.docs.pasting import beside_the_project, paste, write_files
 
 PAGE = text("docs/side-effects.md")
+WORDS = " ".join(PAGE.split())
 SOURCE = text("samples/invoices/handlers.py")
 
 
@@ -22,11 +23,9 @@ SOURCE = text("samples/invoices/handlers.py")
 def test_its_programs_run(tmp_path):
     write_files("docs/side-effects.md", tmp_path)
 
-    printed = paste("python consumer.py && python labels.py", tmp_path, beside_the_project())
+    printed = paste("python labels.py", tmp_path, beside_the_project())
 
-    announced = "application/pdf True"
-    lines = [announced, "processed", announced, "duplicate", "0 attempts had died", "Shipped True"]
-    assert printed.splitlines() == lines
+    assert printed.splitlines() == ["Shipped True"]
 
 
 def test_its_handler_is_that_of_the_sample():
@@ -39,9 +38,9 @@ def test_its_handler_is_that_of_the_sample():
 def test_its_limits_are_those_of_the_code():
     assert (
         f"up to {limits.MAX_TRANSACTION_DOCUMENTS} documents or {limits.MAX_TRANSACTION_DOCUMENT_BYTES >> 20} MiB"
-        in PAGE
+        in WORDS
     )
-    assert f"up to {MAX_BYTES >> 20} MiB together, and are up to {MAX_DOCUMENTS}" in PAGE
+    assert f"up to {MAX_BYTES >> 20} MiB together, and are up to {MAX_DOCUMENTS}" in WORDS
 
 
 def test_its_table_says_that_nothing_was_lost_or_left(tmp_path):
