@@ -28,7 +28,12 @@ from tests.unit.cli.stores import on_store, play
 OTHERS = {"docs/event-store.md"}
 """The page whose programs tests/unit/eventstore/test_the_documentation.py runs, without Spark."""
 
-QUICK = {"docs/determinism.md", "docs/tutorial.md", "docs/how-to/web-hook.md", "docs/how-to/sizing-and-cost.md"}
+QUICK = {
+    "docs/determinism.md",
+    "docs/tutorial.md",
+    "docs/how-to/web-hook.md",
+    "docs/how-to/sizing-and-cost.md",
+}
 
 
 def played(place: Workplace) -> None:
