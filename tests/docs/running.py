@@ -92,7 +92,7 @@ class Reader:
         if program == "export":
             self.environment.update(dict(word.split("=", 1) for word in words))
             return
-        if program == "consistent" and "$(" not in line:
+        if program == "consistent":
             with patch.dict(os.environ, self.environment):
                 done = self.place.consistent(*words)
         else:
