@@ -130,8 +130,8 @@ def test_the_page_on_sizing_has_its_figures():
 
     for sentence in (
         f"takes [{stream[0]:,.0f} messages a second]",
-        f"one by one, and {stream[1]:,.0f} in fifties",
-        f"together: {account[0]:,.0f} and {account[1]:,.0f} |",
+        f"one by one, and {stream[2]:,.0f} in fifties",
+        f"together: {account[0]:,.0f} and {account[2]:,.0f} |",
         f"{MAX_STATE_BYTES // 1024} KiB for a state",
         f"take {min(requests)} to {max(requests)} requests for a new message",
         f"need {daily:,} requests a month as daily batches, {hourly:,} as hourly ones, and {single:,} one by one",
