@@ -17,6 +17,7 @@ from pyarrow import parquet
 from eventstore import connect, drive
 from runtime import Envelope, Output, Processor
 from runtime.cli.checks import load_app
+from runtime.cli.commands.init import template
 from tests.docs.pages import PAGES
 from tests.docs.pasting import beside_the_project, paste, statuses, write_files, write_raffle
 from tests.docs.running import Reader, follow
@@ -30,7 +31,12 @@ OTHERS = {"docs/event-store.md"}
 Those of docs/compare are run by tests/docs/test_the_comparisons.py.
 """
 
-QUICK = {"docs/determinism.md"}
+QUICK = {
+    "docs/determinism.md",
+    "docs/tutorial.md",
+    "docs/how-to/web-hook.md",
+    "docs/how-to/sizing-and-cost.md",
+}
 
 
 def played(place: Workplace) -> None:
@@ -60,6 +66,13 @@ def raffled(place: Workplace) -> None:
         drive(enter())
 
 
+def project(place: Workplace) -> None:
+    """Write what `consistent init` writes."""
+    for name, content in template("raffle").items():
+        (place.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (place.path / name).write_text(content)
+
+
 def batch(place: Workplace) -> None:
     """Publish a batch of games."""
     with place.at_work():
@@ -69,6 +82,7 @@ def batch(place: Workplace) -> None:
 
 
 BEFORE: dict[str, Callable[[Workplace], None]] = {
+    **{page: project for page in PAGES if page.startswith("docs/how-to/")},
     "docs/operations.md": raffled,
     "docs/publishing.md": batch,
     "docs/streaming.md": lambda place: (place.path / "incoming").mkdir(),

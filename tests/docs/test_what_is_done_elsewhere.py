@@ -5,11 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import sysconfig
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from runtime.cli.commands.init import template
 from tests.docs.pages import ROOT
 from tests.docs.pasting import (
     bare_environment,
@@ -176,6 +182,63 @@ def test_a_wheel_is_built_for_a_platform(tmp_path):
 
     (wheel,) = (clone.parent / "wheels").iterdir()
     assert wheel.name.startswith("consistent_messaging-")
+
+
+DAILY = "docs/how-to/daily-batch.md"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Give a new project with the script of the page, and the logs of three days."""
+    made = tmp_path / "project"
+    (made / "logs").mkdir(parents=True)
+    for name in ("raffle.py", "consistent.toml"):
+        (made / name).write_text(template("raffle")[name])
+    write_files(DAILY, made)
+    (made / "daily.sh").chmod(0o755)
+    for day in (datetime.now(UTC), datetime.now(UTC) - timedelta(days=1), datetime(2026, 3, 1, tzinfo=UTC)):
+        (made / "logs" / f"{day:%Y-%m-%d}.jsonl").write_text(template("raffle")["raffle.jsonl"])
+    return made
+
+
+def test_cron_runs_the_log_of_yesterday(project):
+    (line,) = marked(DAILY, "cron")
+    *times, command = line.split(maxsplit=5)
+
+    paste(command.replace(r"\%", "%").replace("/srv/raffle", str(project)), project, beside_the_project())
+
+    assert times == ["15", "2", "*", "*", "*"]
+    assert statuses(project / "outcomes") == FIRST
+
+
+def test_airflow_retries_only_what_may_succeed(project, monkeypatch):
+    # Given Airflow's decorators, which keep the function of the task
+    tasks: list[Any] = []
+    failed = type("AirflowFailException", (Exception,), {})
+    sdk = SimpleNamespace(
+        dag=lambda **_: lambda dag: dag, task=lambda **_: lambda task: partial(tasks.append, task)
+    )
+    for name, module in {
+        "": sdk,
+        ".sdk": sdk,
+        ".sdk.exceptions": SimpleNamespace(AirflowFailException=failed),
+    }.items():
+        monkeypatch.setitem(sys.modules, f"airflow{name}", module)
+    for name, value in beside_the_project().items():
+        monkeypatch.setenv(name, value)
+    (code,) = marked(DAILY, "airflow")
+    exec(code.replace("/srv/raffle", str(project)), {})
+    (batch,) = tasks
+
+    # When the logs of three days are there, have too many dead letters, and are not there
+    (project / "logs" / "2026-03-02.jsonl").write_text("no message")
+    batch(datetime(2026, 3, 2, tzinfo=UTC))
+    with pytest.raises(failed):
+        batch(datetime(2026, 3, 3, tzinfo=UTC))
+    with pytest.raises(RuntimeError):
+        batch(datetime(2026, 3, 4, tzinfo=UTC))
+
+    assert statuses(project / "outcomes") == ["dead_letter", *FIRST]
 
 
 EXECUTE = """
