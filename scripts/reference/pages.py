@@ -21,7 +21,7 @@ What there is, made from the code when this site was built.
 
 Elsewhere are:
 
-- the [columns of a log](../operations.md#the-log), and [statuses and reasons](../operations.md#statuses-and-reasons);
+- the [columns of a log](../message-logs.md#columns), and [statuses and reasons](../statuses.md);
 - [exit codes](../cli.md#exit-codes), and [what `--json` prints](../cli.md#what---json-prints);
 - the [urls of stores](../event-store.md#urls);
 - the [rules of the linter](../determinism.md#the-rules);
