@@ -1,4 +1,4 @@
-"""docs/verification.md shows what is found now: its rows, its schedule, and its commands."""
+"""docs/verification.md and README.md show the present results: rows, totals, schedule and commands."""
 
 import re
 import shlex
@@ -13,7 +13,7 @@ from tests.model.pages import PAGE, rewrite, section
 from tests.model.schedule import seed, table
 from tests.model.totals import check_row, markdown, mistake_row
 
-STALE = "`python -m tests.model` writes the page anew"
+STALE = "`python -m tests.model` updates the pages"
 SHOWN = "a stored message id is taken for one's own append"
 
 
@@ -45,7 +45,7 @@ def test_it_shows_how_each_mistake_is_found(mistake):
 
 
 def test_it_has_a_row_for_each_exploration_and_each_mistake_and_counts_them():
-    totals = " ".join(section("totals").split())
+    totals = " ".join(section("totals", PAGE).split())
 
     assert len(section("explored").splitlines()) == len(CHECKS) + 2
     assert len(section("mistakes").splitlines()) == len(MISTAKES) + 2
