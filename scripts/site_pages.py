@@ -22,6 +22,7 @@ PLACES = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "benchmarks/README.md": "benchmarks.md",
+    "scripts/reference/json.md": "reference/json.md",
 }
 """The pages outside docs/, and where they are in the site."""
 

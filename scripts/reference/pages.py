@@ -15,6 +15,7 @@ What there is, made from the code when this site was built.
 |---|---|
 | [Handlers](handlers.md) | types of fields of messages and states, what `by` takes, the context, what can be captured |
 | [Commands](commands.md) | the help of every command at 80 columns |
+| [JSON output](json.md) | names and types of the documents that `--json` prints |
 | [Outcomes](outcomes.md) | the columns of outcomes and outputs |
 | [Settings](settings.md) | environment variables, files, Spark's settings |
 | [Python API](python.md) | public names, with their docstrings |
@@ -22,7 +23,7 @@ What there is, made from the code when this site was built.
 Elsewhere are:
 
 - the [columns of a log](../message-logs.md#columns), and [statuses and reasons](../statuses.md);
-- [exit codes](../cli.md#exit-codes), and [what `--json` prints](../cli.md#what---json-prints);
+- [exit codes](../cli.md#exit-codes);
 - the [urls of stores](../event-store.md#urls);
 - the [rules of the linter](../determinism.md#the-rules);
 - the [extras](../installation.md) of the package.

@@ -10,9 +10,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("eventstore", "handlers", "runtime", "samples", "benchmarks", "tests")
+ELSEWHERE = ("benchmarks/README.md", "scripts/reference/json.md")
 PAGES = sorted(
     str(path.relative_to(ROOT))
-    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "benchmarks" / "README.md"]
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *map(ROOT.joinpath, ELSEWHERE)]
 )
 
 _FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
