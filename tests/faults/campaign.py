@@ -241,7 +241,7 @@ def _cells(mark: str, page: Path, *, whole: bool = False) -> list[list[str]]:
 
 
 def _totals(records: Mapping[str, Record]) -> Iterator[str]:
-    yield "| part | store | what is done | faults | batches compared | that differ | minutes |"
+    yield "| part | store | disturbance | faults | batches compared | that differ | minutes |"
     yield "|---|---|---|---:|---:|---:|---:|"
     for name, record in records.items():
         part = PARTS[name]
@@ -252,7 +252,7 @@ def _totals(records: Mapping[str, Record]) -> Iterator[str]:
 
 
 def _kills(records: Mapping[str, Record]) -> Iterator[str]:
-    yield f"| what, and when | {' | '.join(f'`{name}`' for name in records)} |"
+    yield f"| victim and moment | {' | '.join(f'`{name}`' for name in records)} |"
     yield f"|---|{'---:|' * len(records)}"
     for what in sorted({what for record in records.values() for what in record.kills}):
         counts = [f"{record.kills[what]:,}" if record.kills[what] else "" for record in records.values()]

@@ -47,7 +47,7 @@ def _explore(*, rewrites: bool) -> int:
     _plant(totals, rewrites=rewrites)
     print(totals.sentence())
     if rewrites:
-        rewrite("totals", fill(totals.sentence(), 118), PAGE)
+        rewrite("totals", fill(totals.sentence(), 120), PAGE)
         print(f"Written to docs/{PAGE.name} and tests/model/{RESULTS.name}.")
     return 1 if broken or totals.found < totals.planted else 0
 

@@ -170,7 +170,7 @@ def write_page(page: Path, record: Record) -> None:
 
 
 def _totals(record: Record) -> Iterator[str]:
-    yield "| what was killed, or done | times |"
+    yield "| victim or disturbance | times |"
     yield "|---|---:|"
     for name, count in sorted(record.kills.items()):
         yield f"| {name} | {count} |"
