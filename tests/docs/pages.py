@@ -10,7 +10,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("eventstore", "handlers", "runtime", "samples", "benchmarks", "tests")
-ELSEWHERE = ("benchmarks/README.md", "scripts/reference/json.md")
+ELSEWHERE = (
+    "benchmarks/README.md",
+    "scripts/reference/json.md",
+    *(f"tests/{name}/README.md" for name in ("faults", "model", "publishing")),
+)
 PAGES = sorted(
     str(path.relative_to(ROOT))
     for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *map(ROOT.joinpath, ELSEWHERE)]

@@ -9,7 +9,7 @@ import pytest
 from tests.model import invariants
 from tests.model.__main__ import main
 from tests.model.catalogue import CHECKS, MISTAKES, TESTED, found_with, report_of
-from tests.model.pages import PAGE, rewrite, section
+from tests.model.pages import PAGE, RESULTS, rewrite, section
 from tests.model.schedule import seed, table
 from tests.model.totals import check_row, markdown, mistake_row
 
@@ -76,7 +76,7 @@ def test_its_commands_do_what_it_says(capsys):
 
 
 def test_it_explains_every_invariant():
-    explained = re.findall(r"^\| (\w+) \| ", PAGE.read_text(), re.MULTILINE)
+    explained = re.findall(r"^\| (\w+) \| ", RESULTS.read_text(), re.MULTILINE)
 
     held = {invariant.name for check in CHECKS for invariant in check.scenario.invariants}
     names = held | {"NoError", "Readable"}
