@@ -10,15 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("eventstore", "handlers", "runtime", "samples", "benchmarks", "tests")
-ELSEWHERE = (
-    "benchmarks/README.md",
-    "scripts/reference/json.md",
-    *(f"tests/{name}/README.md" for name in ("faults", "model", "publishing")),
-)
-PAGES = sorted(
-    str(path.relative_to(ROOT))
-    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *map(ROOT.joinpath, ELSEWHERE)]
-)
+_PATTERNS = ("*.md", "docs/**/*.md", "tests/*/README.md", "benchmarks/README.md", "scripts/reference/json.md")
+PAGES = sorted(str(path.relative_to(ROOT)) for pattern in _PATTERNS for path in ROOT.glob(pattern))
 
 _FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 _SPAN = re.compile(r"`([^`\n]+)`")
