@@ -11,7 +11,7 @@ BENCHMARKS = {
     "algorithms": "requests, rows and bytes of each algorithm; writes docs/algorithms.md",
     "cleanup": "truncation of tables with very many streams",
     "compare": "a batch beside other tools, on SQLite and Azurite; writes docs/performance.md",
-    "epochs": "10,000 epochs of a stream without Spark; writes docs/streaming.md",
+    "epochs": "10,000 epochs of a stream without Spark; writes benchmarks/README.md",
     "growth": "how time and requests grow with sizes; draws docs/growth/",
     "guard": "what --guard costs a fold in memory",
     "shapes": "what a stream costs, by the messages that it gets; writes docs/performance.md",

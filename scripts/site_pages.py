@@ -22,6 +22,10 @@ PLACES = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "benchmarks/README.md": "benchmarks.md",
+    "scripts/reference/json.md": "reference/json.md",
+    "tests/faults/README.md": "kills.md",
+    "tests/model/README.md": "model-checker.md",
+    "tests/publishing/README.md": "killed-publishers.md",
 }
 """The pages outside docs/, and where they are in the site."""
 

@@ -12,9 +12,9 @@ from runtime.cli.options import SHOW_ALL
 from scripts.reference.markdown import page
 
 _INTRODUCTION = """\
-The help of every command, as a terminal of 80 columns shows it. Durations are a number and a unit: `90s`, `30m`, `24h`,
-`7d`, `2w`. [The command line](../cli.md) lists exit codes and what `--json` prints, [Operations](../operations.md) what
-the commands are for.
+The help of every command, for a terminal of 80 columns. Durations are a number and a unit: `90s`, `30m`, `24h`, `7d`,
+`2w`. [The command line](../cli.md) lists exit codes, [JSON output](json.md) the documents that `--json` prints, and
+[Operations](../operations.md) the tasks.
 """
 
 

@@ -8,8 +8,8 @@ from runtime.spark.worker.outcomes import OUTCOME, OUTPUT
 from scripts.reference.markdown import code, page, table
 
 _INTRODUCTION = """\
-Where the files are and how they are read is told in [Operations](../operations.md#outcomes), as are the columns of a
-[log](../operations.md#the-log) and what each [status and reason](../operations.md#statuses-and-reasons) means.
+For readers of outcomes. [Outcomes](../outcomes.md) explains the files, [Message logs](../message-logs.md#columns) the
+columns of a log, and [Statuses and reasons](../statuses.md) their values.
 """
 _OUTCOMES = """\
 ## Outcomes

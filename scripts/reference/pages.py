@@ -15,14 +15,15 @@ What there is, made from the code when this site was built.
 |---|---|
 | [Handlers](handlers.md) | types of fields, what `by` takes, the context, what can be captured, rules of the linter |
 | [Commands](commands.md) | the help of every command at 80 columns |
+| [JSON output](json.md) | names and types of the documents that `--json` prints |
 | [Outcomes](outcomes.md) | the columns of outcomes and outputs |
 | [Settings](settings.md) | environment variables, files, Spark's settings |
 | [Python API](python.md) | public names, with their docstrings |
 
 Elsewhere are:
 
-- the [columns of a log](../operations.md#the-log), and [statuses and reasons](../operations.md#statuses-and-reasons);
-- [exit codes](../cli.md#exit-codes), and [what `--json` prints](../cli.md#what---json-prints);
+- the [columns of a log](../message-logs.md#columns), and [statuses and reasons](../statuses.md);
+- [exit codes](../cli.md#exit-codes);
 - the [urls of stores](../event-store.md#urls);
 - the [extras](../installation.md) of the package.
 """

@@ -17,7 +17,6 @@ Python without a comment is run; so are lines that begin with `consistent`.
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
@@ -26,7 +25,6 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
-from unittest.mock import patch
 
 from tests.docs.pasting import Block, beside_the_project, blocks
 from tests.plugins.spark import Workplace
@@ -93,8 +91,7 @@ class Reader:
             self.environment.update(dict(word.split("=", 1) for word in words))
             return
         if program == "consistent":
-            with patch.dict(os.environ, self.environment):
-                done = self.place.consistent(*words)
+            done = self.place.consistent(*words, **self.environment)
         else:
             done = subprocess.run(
                 ["bash", "-e", "-c", line], cwd=self.folder, env={**beside_the_project(), **self.environment},

@@ -71,14 +71,16 @@ SENTENCES = [
     ("architecture", f"A commit of more than {limits.MAX_SEGMENT_VERSIONS} versions"),
     ("architecture", f"up to {limits.MAX_RUN_VERSIONS:,} consecutive versions in one row"),
     ("architecture", f"up to {limits.MAX_INDEX_HASHES:,} hashes in a row"),
-    ("operations", f"take more than {MAX_KEY_UNITS} characters as a key"),
-    ("operations", f"the version would take more than {kib(limits.MAX_STATE_BYTES)}"),
-    ("operations", f"at least {MINIMUM_AGE // HOUR} h unless `--allow-young` is given"),
-    ("operations", f"the cut-off is {MINIMUM_AGE // HOUR} h ago"),
-    ("operations", {HOUR: "is more than an hour ahead of the clock"}[FUTURE_TOLERANCE]),
-    ("cli", f"The default master is `{DEFAULT_MASTER}`: all cores, four attempts for each task"),
-    ("cli", f"is taken as `{with_retries('local[7]').replace('7', 'N')}`"),
-    ("cli", f"from `{STORE_VARIABLE}` and the table from `{TABLE_VARIABLE}`"),
+    ("statuses", f"take more than {MAX_KEY_UNITS} characters as a key"),
+    ("statuses", f"The version would take more than {kib(limits.MAX_STATE_BYTES)}"),
+    ("statuses", {HOUR: "is more than an hour ahead of the clock"}[FUTURE_TOLERANCE]),
+    ("limits", f"A state is limited to {kib(limits.MAX_STATE_BYTES)}"),
+    ("truncation", f"at least {MINIMUM_AGE // HOUR} h unless `--allow-young` is given"),
+    ("truncation", f"the cut-off is {MINIMUM_AGE // HOUR} h ago"),
+    ("cli", f"`{DEFAULT_MASTER}`"),
+    ("cli", f"`{with_retries('local[7]').replace('7', 'N')}`"),
+    ("cli", f"`{STORE_VARIABLE}`"),
+    ("cli", f"`{TABLE_VARIABLE}`"),
     ("performance", f"up to {MAX_OPERATIONS} rows and {MAX_TRANSACTION_BYTES // MIB} MiB"),
     ("performance", f"up to {MAX_DELIVERIES:,} of them or {mib(MAX_TEXT_BYTES)} of bodies and headers"),
     ("performance", {2: "may extend it, to twice that"}[HARD_LIMIT]),
@@ -104,13 +106,9 @@ def test_its_figure_is_that_of_the_code(page, sentence):
     assert sentence in " ".join(text(f"docs/{page}.md").split())
 
 
-def first_column(heading: str) -> list[str]:
-    """Return the first column of a table on the pages about operations and commands, without backticks."""
-    table = (
-        (text("docs/operations.md") + text("docs/cli.md"))
-        .partition(f"\n| {heading} |")[2]
-        .partition("\n\n")[0]
-    )
+def first_column(page: str, heading: str) -> list[str]:
+    """Return the first column of a table on a page, without backticks."""
+    table = text(f"docs/{page}.md").partition(f"\n| {heading} |")[2].partition("\n\n")[0]
     return re.findall(r"^\| `?(\w+)`? \|", table, re.MULTILINE)
 
 
@@ -125,15 +123,20 @@ EXIT_CODES = (
 
 
 @pytest.mark.parametrize(
-    ("heading", "codes"),
-    [("status", Status), ("reason", Reason), ("verdict", Verdict), ("exit code", EXIT_CODES)],
+    ("page", "heading", "codes"),
+    [
+        ("statuses", "status", Status),
+        ("statuses", "reason", Reason),
+        ("verifying", "verdict", Verdict),
+        ("cli", "exit code", EXIT_CODES),
+    ],
 )
-def test_its_table_lists_all_there_are(heading, codes):
-    assert first_column(heading) == [str(getattr(code, "value", code)) for code in codes]
+def test_its_table_lists_all_there_are(page, heading, codes):
+    assert first_column(page, heading) == [str(getattr(code, "value", code)) for code in codes]
 
 
 def test_its_verdicts_have_the_exit_codes_that_it_says():
-    said = dict(re.findall(r"^\| `(\w+)` \|.*\| (\d) \|$", text("docs/operations.md"), re.MULTILINE))
+    said = dict(re.findall(r"^\| `(\w+)` \|.*\| (\d) \|$", text("docs/verifying.md"), re.MULTILINE))
 
     assert said == {verdict.value: str(int(verdict.is_difference)) for verdict in Verdict}
 

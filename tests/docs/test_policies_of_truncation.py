@@ -1,4 +1,4 @@
-"""Policies and holds count as docs/operations.md says."""
+"""Policies and holds count as docs/policies.md says."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from random import Random
 from unittest.mock import patch
 
 from runtime import file_systems
-from tests.faults.campaign import MISTAKES, PAGE, PARTS, Part, Record, planted, running_store, write_page
+from tests.faults.campaign import MISTAKES, PARTS, Part, Record, planted, running_store, write_pages
 from tests.faults.children import adopt_orphans, get_ready_to_fork
 from tests.faults.cluster import running_cluster
 from tests.faults.killed_azurite import durable_azurite
@@ -33,7 +33,7 @@ _SAVE_SECONDS = 5
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the arguments say, and return the exit code."""
+    """Run the program and return the exit code."""
     options = _options().parse_args(arguments)
     if not Path("/proc/self/task").exists():
         sys.exit("Children of a process are looked up in /proc, which this system does not have.")
@@ -47,8 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _run(PARTS[name], folder, options)
     records = {name: Record.read(folder / f"{name}.json") for name in PARTS}
     if not (options.dry or options.mistake or options.copy):
-        write_page(PAGE, records)
-        print(f"Written to docs/{PAGE.name}.")
+        write_pages(records)
+        print("Written to docs/faults.md and tests/faults/README.md.")
     return 1 if any(record.differing for record in records.values()) else 0
 
 
@@ -67,10 +67,8 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument(
         "--share", type=float, default=1.0, help="how much of each part is wanted: 0.01 is short"
     )
-    parser.add_argument(
-        "--results", type=Path, default=ROOT / ".faults", help="where it is kept what was done"
-    )
-    parser.add_argument("--dry", action="store_true", help="leave docs/faults.md as it is")
+    parser.add_argument("--results", type=Path, default=ROOT / ".faults", help="folder of finished trials")
+    parser.add_argument("--dry", action="store_true", help="leave the pages unchanged")
     return parser
 
 

@@ -1,7 +1,7 @@
 """The campaign: what is done to batches, how often, on which store; planted mistakes; and what was done so far.
 
-What was done is kept in a file for each part, so that it can be stopped and go on, and shown on docs/faults.md between
-marks. Parts of which a folder of results has nothing keep the totals that the page shows: they were run elsewhere.
+Finished trials are kept in a file for each part, so that a campaign can be resumed. Totals are shown in docs/faults.md,
+kills by victim in README.md. Parts without results in the folder keep their rows: they were run elsewhere.
 """
 
 from __future__ import annotations
@@ -204,22 +204,23 @@ class Record:
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
+KILLS = Path(__file__).with_name("README.md")
 
 
-def write_page(page: Path, records: Mapping[str, Record]) -> None:
-    """Put the totals of each part, and the kills by what was killed, into the page."""
-    shown = read_page(page)
+def write_pages(records: Mapping[str, Record], page: Path = PAGE, by_victim: Path = KILLS) -> None:
+    """Write the totals of each part to the page, and the kills by victim to the other one."""
+    shown = read_pages(page, by_victim)
     all_ = {name: record if record.trials else shown.get(name, record) for name, record in records.items()}
     rewrite("totals", "\n".join(_totals(all_)), page)
-    rewrite("kills", "\n".join(_kills(all_)), page)
+    rewrite("kills", "\n".join(_kills(all_)), by_victim)
 
 
-def read_page(page: Path) -> dict[str, Record]:
-    """Return the totals that a page shows."""
+def read_pages(page: Path = PAGE, by_victim: Path = KILLS) -> dict[str, Record]:
+    """Return the totals that the pages show."""
     records = {}
     for name, *_, compared, differing, minutes in _cells("totals", page):
         records[name.strip("`")] = Record(_number(compared), 60.0 * _number(minutes), _number(differing))
-    (_, *names), _, *rows = _cells("kills", page, whole=True)
+    (_, *names), _, *rows = _cells("kills", by_victim, whole=True)
     for what, *counts in rows:
         for name, count in zip(names, counts, strict=True):
             if count:
@@ -240,7 +241,7 @@ def _cells(mark: str, page: Path, *, whole: bool = False) -> list[list[str]]:
 
 
 def _totals(records: Mapping[str, Record]) -> Iterator[str]:
-    yield "| part | store | what is done | faults | batches compared | that differ | minutes |"
+    yield "| part | store | disturbance | faults | batches compared | that differ | minutes |"
     yield "|---|---|---|---:|---:|---:|---:|"
     for name, record in records.items():
         part = PARTS[name]
@@ -251,7 +252,7 @@ def _totals(records: Mapping[str, Record]) -> Iterator[str]:
 
 
 def _kills(records: Mapping[str, Record]) -> Iterator[str]:
-    yield f"| what, and when | {' | '.join(f'`{name}`' for name in records)} |"
+    yield f"| victim and moment | {' | '.join(f'`{name}`' for name in records)} |"
     yield f"|---|{'---:|' * len(records)}"
     for what in sorted({what for record in records.values() for what in record.kills}):
         counts = [f"{record.kills[what]:,}" if record.kills[what] else "" for record in records.values()]

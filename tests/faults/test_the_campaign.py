@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.campaign import MISTAKES, PAGE, PARTS, Record, read_page, write_page
+from tests.faults.campaign import KILLS, MISTAKES, PAGE, PARTS, Record, read_pages, write_pages
 from tests.model.pages import section
 from tests.support.processes import REPOSITORY
 
@@ -78,17 +78,18 @@ def test_a_campaign_that_was_stopped_goes_on_where_it_was(tmp_path):
 
 
 def test_the_page_has_a_row_for_each_part_and_keeps_what_it_shows_of_others(tmp_path):
-    page = tmp_path / "faults.md"
+    page, kills = tmp_path / "faults.md", tmp_path / "kills.md"
     page.write_text(PAGE.read_text())
+    kills.write_text(KILLS.read_text())
 
-    write_page(page, {name: Record() for name in PARTS})
-    assert page.read_text() == PAGE.read_text()
+    write_pages({name: Record() for name in PARTS}, page, kills)
+    assert (page.read_text(), kills.read_text()) == (PAGE.read_text(), KILLS.read_text())
 
     records = {name: Record(3, 60.0, 1) for name in PARTS}
     records["batches"].kills["a worker, in the first pass"] = 1234
-    write_page(page, records)
+    write_pages(records, page, kills)
     assert "| 1,234 | 3 | 1 | 1 |" in section("totals", page)
-    assert "| a worker, in the first pass | 1,234 |" in section("kills", page)
+    assert "| a worker, in the first pass | 1,234 |" in section("kills", kills)
 
 
 IN_PART = {"executors": 0.25, "azurite-killed": 0.3}
@@ -99,5 +100,5 @@ def test_the_page_shows_what_the_campaign_has_done():
     rows = [row for row in section("totals", PAGE).splitlines() if row.startswith("| `")]
 
     assert [row.split("`")[1] for row in rows] == list(PARTS)
-    for name, record in read_page(PAGE).items():
+    for name, record in read_pages().items():
         assert record.kills.total() >= PARTS[name].goal * IN_PART.get(name, 1)

@@ -1,6 +1,6 @@
-"""`python -m tests.model`: explore everything, print what was seen, and write it into docs/verification.md.
+"""`python -m tests.model`: explore everything, print the results, and write them to README.md and docs/verification.md.
 
-Exit code 0 when nothing is broken and every planted mistake is found, 1 otherwise, 2 for wrong usage.
+Exit code 0 if nothing is broken and every planted mistake is found, 1 otherwise, 2 for a usage error.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from textwrap import fill
 
 from tests.model.catalogue import CHECKS, MISTAKES, SAMPLES, reports
 from tests.model.facts import Scenario
-from tests.model.pages import PAGE, rewrite
+from tests.model.pages import PAGE, RESULTS, rewrite
 from tests.model.schedule import replay, sample, seed, table
 from tests.model.totals import CHECKED, PLANTED, Totals, check_row, markdown, mistake_row, sample_row
 from tests.model.world import Violation
@@ -21,7 +21,7 @@ SCHEDULES = 2_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the arguments say, and return the exit code."""
+    """Run the program and return the exit code."""
     options = _options().parse_args(arguments)
     if options.replay is not None:
         return _replay(options.scenario, options.replay)
@@ -34,9 +34,9 @@ def _options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tests.model", description="Walk every interleaving of the shipped code."
     )
-    parser.add_argument("--dry", action="store_true", help="leave docs/verification.md as it is")
-    parser.add_argument("--mistake", metavar="NAME", help="plant a mistake, show the shortest way to it")
-    parser.add_argument("--replay", metavar="SEED", help="carry out one schedule of a --scenario")
+    parser.add_argument("--dry", action="store_true", help="leave the pages unchanged")
+    parser.add_argument("--mistake", metavar="NAME", help="plant a mistake and show its shortest schedule")
+    parser.add_argument("--replay", metavar="SEED", help="replay one schedule of a --scenario")
     parser.add_argument("--scenario", metavar="NAME", help="the scenario of the seed")
     return parser
 
@@ -47,13 +47,13 @@ def _explore(*, rewrites: bool) -> int:
     _plant(totals, rewrites=rewrites)
     print(totals.sentence())
     if rewrites:
-        rewrite("totals", fill(totals.sentence(), 118))
-        print(f"Written to docs/{PAGE.name}.")
+        rewrite("totals", fill(totals.sentence(), 120), PAGE)
+        print(f"Written to docs/{PAGE.name} and tests/model/{RESULTS.name}.")
     return 1 if broken or totals.found < totals.planted else 0
 
 
 def _check(totals: Totals, *, rewrites: bool) -> bool:
-    """Explore all scenarios, and draw random schedules beyond the bounds. Say whether something is broken."""
+    """Explore all scenarios, and random schedules beyond the bounds. Return whether something is broken."""
     rows, broken = [], False
     for check, report in zip(CHECKS, reports(range(len(CHECKS))), strict=True):
         totals.add(report)
@@ -87,7 +87,7 @@ def _printed(row: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _told(scenario: Scenario, violation: Violation | None) -> bool:
-    """Print the schedule of a violation, if there is one."""
+    """Print the schedule of a violation. Return whether there is one."""
     if violation is None:
         return False
     words = seed(scenario, violation.schedule)
@@ -103,7 +103,7 @@ def _replay(name: str | None, words: str) -> int:
     try:
         replayed = replay(scenarios[name], words)
     except ValueError as error:
-        print(f"{error} See the page on verification for the words there are.")
+        print(f"{error} README.md lists the words.")
         return 2
     print(table(replayed))
     return 1 if replayed.problem else 0

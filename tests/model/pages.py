@@ -1,4 +1,4 @@
-"""The page that shows what was verified: its tables stand between marks, and are written anew there."""
+"""The pages that show what was verified: their generated parts are between marks."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from pathlib import Path
 from tests.model.sources import ROOT
 
 PAGE = ROOT / "docs" / "verification.md"
+RESULTS = ROOT / "tests" / "model" / "README.md"
 
 
-def section(name: str, page: Path = PAGE) -> str:
-    """Return what stands between the marks of a name."""
+def section(name: str, page: Path = RESULTS) -> str:
+    """Return the text between the marks of a name."""
     match = _marked(name).search(page.read_text())
     assert match is not None, f"{page} has no section {name}"
     return match[2].strip()
 
 
-def rewrite(name: str, text: str, page: Path = PAGE) -> None:
-    """Put a text between the marks of a name."""
+def rewrite(name: str, text: str, page: Path = RESULTS) -> None:
+    """Replace the text between the marks of a name."""
     before = page.read_text()
     page.write_text(_marked(name).sub(lambda match: f"{match[1]}\n{text}\n\n{match[3]}", before))
 

@@ -1,4 +1,4 @@
-"""docs/verification.md shows what is found now: its rows, its schedule, and its commands."""
+"""docs/verification.md and README.md show the present results: rows, totals, schedule and commands."""
 
 import re
 import shlex
@@ -9,11 +9,11 @@ import pytest
 from tests.model import invariants
 from tests.model.__main__ import main
 from tests.model.catalogue import CHECKS, MISTAKES, TESTED, found_with, report_of
-from tests.model.pages import PAGE, rewrite, section
+from tests.model.pages import PAGE, RESULTS, rewrite, section
 from tests.model.schedule import seed, table
 from tests.model.totals import check_row, markdown, mistake_row
 
-STALE = "`python -m tests.model` writes the page anew"
+STALE = "`python -m tests.model` updates the pages"
 SHOWN = "a stored message id is taken for one's own append"
 
 
@@ -45,7 +45,7 @@ def test_it_shows_how_each_mistake_is_found(mistake):
 
 
 def test_it_has_a_row_for_each_exploration_and_each_mistake_and_counts_them():
-    totals = " ".join(section("totals").split())
+    totals = " ".join(section("totals", PAGE).split())
 
     assert len(section("explored").splitlines()) == len(CHECKS) + 2
     assert len(section("mistakes").splitlines()) == len(MISTAKES) + 2
@@ -76,7 +76,7 @@ def test_its_commands_do_what_it_says(capsys):
 
 
 def test_it_explains_every_invariant():
-    explained = re.findall(r"^\| (\w+) \| ", PAGE.read_text(), re.MULTILINE)
+    explained = re.findall(r"^\| (\w+) \| ", RESULTS.read_text(), re.MULTILINE)
 
     held = {invariant.name for check in CHECKS for invariant in check.scenario.invariants}
     names = held | {"NoError", "Readable"}

@@ -1,4 +1,4 @@
-"""What the checker saw, as tables for docs/verification.md and as a line of totals."""
+"""The results of the checker: tables for README.md, and a line of totals for docs/verification.md."""
 
 from __future__ import annotations
 

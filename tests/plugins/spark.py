@@ -91,22 +91,22 @@ class Workplace:
     path: Path
     spark: SparkSession
 
-    def consistent(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end."""
+    def consistent(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end, with these variables and none of its own from outside."""
         out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), self.at_work():
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), self.at_work(**environment):
             code = _exit_code(arguments)
         return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
     @contextlib.contextmanager
-    def at_work(self) -> Iterator[None]:
+    def at_work(self, **variables: str) -> Iterator[None]:
         """Let what is called work here; whoever starts a session gets the one that is there."""
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("CONSISTENT_")
         }
         with (
             contextlib.chdir(self.path),
-            patch.dict(os.environ, {**environment, "COLUMNS": "250"}, clear=True),
+            patch.dict(os.environ, {**environment, "COLUMNS": "250", **variables}, clear=True),
             patch.object(sys, "path", list(sys.path)),
             patch.object(session, "build_session", self._session),
             patch.object(runtime.spark, "build_session", self._session),

@@ -29,7 +29,7 @@ from tests.publishing.kills import Case, Killed, kill_everywhere
 from tests.publishing.servers import http_receiver, kafka_brokers, postgres_server
 from tests.publishing.spark_kills import kill_workers_everywhere
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "publishing.md"
+DOCUMENT = Path(__file__).with_name("README.md")
 PART, PART_ON_SPARK = "kills", "kills on Spark"
 ON_SPARK = "--spark"
 _HEAD = (

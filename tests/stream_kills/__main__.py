@@ -7,7 +7,7 @@ outcomes with their outputs and ids, and all files in OUT are compared with thos
 the same epochs.
 
 It goes on where it was stopped: what was done is kept in a folder, by the seed, and the totals are written to
-docs/streaming.md. The exit code is 1 when something differs. The seed draws logs, victims and moments; what a process
+docs/faults.md. The exit code is 1 when something differs. The seed draws logs, victims and moments; what a process
 is doing at such a moment depends on the machine's load, too. It needs Linux.
 """
 
@@ -40,7 +40,7 @@ from tests.stream_kills.world import (
     World,
 )
 
-PAGE = ROOT / "docs" / "streaming.md"
+PAGE = ROOT / "docs" / "faults.md"
 VICTIMS = (EVERYTHING, DRIVER, JAVA, WORKER, WORKER, WORKER, WORKER, WORKER)
 FORGOTTEN = "the last entry of the commit log, deleted"
 CUT_OTHERWISE = "a stream with two files in an epoch, as Spark planned after a kill"
@@ -166,11 +166,11 @@ def _sentence(record: Record) -> str:
 
 def write_page(page: Path, record: Record) -> None:
     """Put the totals into the page."""
-    rewrite("totals", "\n".join(_totals(record)), page)
+    rewrite("stream kills", "\n".join(_totals(record)), page)
 
 
 def _totals(record: Record) -> Iterator[str]:
-    yield "| what was killed, or done | times |"
+    yield "| victim or disturbance | times |"
     yield "|---|---:|"
     for name, count in sorted(record.kills.items()):
         yield f"| {name} | {count} |"
@@ -188,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--results", type=Path, default=ROOT / ".faults", help="where it is kept what was done"
     )
-    parser.add_argument("--dry", action="store_true", help="leave docs/streaming.md as it is")
+    parser.add_argument("--dry", action="store_true", help="leave docs/faults.md unchanged")
     options = parser.parse_args(arguments)
     file = options.results / f"seed-{options.seed}" / "streams.json"
     record = Record.read(file)

@@ -354,7 +354,7 @@ def test_what_cannot_be_verified_is_refused_and_nothing_is_made(lasting_place, l
 
 @pytest.mark.thorough
 def test_the_code_that_the_documentation_shows_runs(lasting_place, log, capsys):
-    page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "verifying.md").read_text()
     (code,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "verify(" in block]
     for shown, here in (
         ('"log.parquet"', repr(log)),

@@ -29,7 +29,7 @@ class Said:
 
     @property
     def document(self):
-        """The document that was printed, which is as docs/cli.md says."""
+        """The document that was printed, which is as scripts/reference/json.md says."""
         assert self.out, self.err
         return document_of(self.out, *self.arguments)
 

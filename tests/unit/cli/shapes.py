@@ -1,4 +1,4 @@
-"""What docs/cli.md says of the documents that commands print."""
+"""The documents that commands print, as scripts/reference/json.md describes them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-_PAGE = Path(__file__).parents[3] / "docs" / "cli.md"
+_PAGE = Path(__file__).parents[3] / "scripts" / "reference" / "json.md"
 _SAME = {"letters discard": "letters", "letters list": "letters", "import": "export"}
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "text": str, "time": str, "integer": int, "number": (int, float), "boolean": bool
@@ -19,7 +19,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
 @cache
 def shapes() -> dict[str, list[Any]]:
     """Return the shapes of each command; a document may be one of a list that is all there is in one, too."""
-    parts = re.split(r"^### consistent (.*)$", _PAGE.read_text(), flags=re.MULTILINE)[1:]
+    parts = re.split(r"^## consistent (.*)$", _PAGE.read_text(), flags=re.MULTILINE)[1:]
     found = {}
     for name, text in zip(parts[::2], parts[1::2], strict=True):
         whole = [json.loads(each) for each in re.findall(r"```json\n(.*?)```", text, re.DOTALL)]

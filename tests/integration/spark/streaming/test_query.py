@@ -304,7 +304,7 @@ def test_records_of_a_topic_are_read_as_the_docs_say(place, door):
         KAFKA,
     )
     names: dict[str, Any] = {}
-    exec(marked("docs/streaming.md", "topic.py")[0], names)
+    exec(marked("docs/kafka.md", "topic.py")[0], names)
 
     # When they are handled
     if door == "batch":
