@@ -57,6 +57,7 @@ lint: .make/packages-test  ## check style, types, layers, weight, prose and the 
 	check consistent lint samples.orders:app; \
 	check python scripts/weight.py; \
 	check python scripts/prose.py; \
+	check python scripts/plain_words.py; \
 	test -z "$$failed"
 
 format: .make/packages-test  ## rewrite the code in the project's style

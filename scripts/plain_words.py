@@ -1,0 +1,67 @@
+"""Find paraphrases in the pages of the documentation, and fail where a page has one: `python scripts/plain_words.py`.
+
+docs/glossary.md has the terms of the field. Vale would do this, but its package downloads a program when it runs.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+INSTEAD = {
+    r"anew|once more": "again",
+    r"any more": "no longer",
+    r"as far as": "if, where",
+    r"as (it|they) (is|are|was|were)": "unchanged",
+    r"at one go": "at once",
+    r"beside": "next to, with",
+    r"comes? again": "is redelivered",
+    r"goes? on": "continues",
+    r"in place of": "instead of",
+    r"lets": "allows",
+    r"nobody": "no one, nothing",
+    r"none of": "no",
+    r"so many": "that many",
+    r"stands?": "is",
+    r"those that": "the ... that",
+    r"told apart": "distinguished",
+    r"whoever": "a client, a reader",
+}
+"""Paraphrases as regular expressions, and what to write."""
+
+NOT_YET = {
+    "docs/determinism.md",
+    "docs/performance.md",
+}
+"""Pages that are still to be rewritten. Take a page out when it has no more paraphrases."""
+
+_CODE = re.compile(r"^ *```\w*\n.*?^ *```|`[^`\n]+`|\]\([^)]*\)", re.DOTALL | re.MULTILINE)
+_WORDS = {re.compile(rf"\b({words})\b", re.IGNORECASE): instead for words, instead in INSTEAD.items()}
+
+
+def paraphrases(markdown: str) -> Iterator[tuple[int, str, str]]:
+    """Yield the paraphrases outside code: the line, the words, and what to write."""
+    text = _CODE.sub(lambda code: re.sub(r"[^\n]", " ", code[0]), markdown)
+    for number, line in enumerate(text.splitlines(), 1):
+        for words, instead in _WORDS.items():
+            yield from ((number, found[0], instead) for found in words.finditer(line))
+
+
+def main() -> None:
+    """Print what was found, and exit with 1 where a page that was rewritten has any."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    found = {str(page.relative_to(ROOT)): list(paraphrases(page.read_text())) for page in pages}
+    waiting = sum(bool(found[page]) for page in NOT_YET & found.keys())
+    for page in found.keys() - NOT_YET:
+        for line, words, instead in found[page]:
+            print(f"{page}:{line}: {words}: write {instead}")
+    print(f"paraphrases: {len(found) - waiting} of {len(found)} pages have none")
+    sys.exit(any(found[page] for page in found.keys() - NOT_YET))
+
+
+if __name__ == "__main__":
+    main()
