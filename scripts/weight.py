@@ -24,7 +24,7 @@ CEILINGS = {
     "import lines, % of product": 6.8,
     "modules with a single importer": 24,
     "modules that runtime.spark.batch imports": 74,
-    "test lines": 66_460,
+    "test lines": 66_600,
     "make targets": 11,
     "extras": 9,
 }

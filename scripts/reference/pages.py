@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from scripts.reference import commands_page, handlers_page, outcomes_page, settings_page
+from scripts.reference import commands_page, errors_page, handlers_page, outcomes_page, settings_page
 
 _INDEX = """\
 # Reference
@@ -14,9 +14,10 @@ What there is, made from the code when this site was built.
 | page | what it lists |
 |---|---|
 | [Handlers](handlers.md) | types of fields, what `by` takes, the context, what can be captured, rules of the linter |
-| [Commands](commands.md) | the help of every command at 80 columns |
+| [Commands](commands/index.md) | a page with the help of each command |
 | [JSON output](json.md) | names and types of the documents that `--json` prints |
-| [Outcomes](outcomes.md) | the columns of outcomes and outputs |
+| [Outcomes](outcomes.md) | columns, [statuses](outcomes.md#statuses) and [reasons](outcomes.md#reasons) |
+| [Errors](errors.md) | each class of error: its meaning, what to do, and its sentences |
 | [Settings](settings.md) | environment variables, files, Spark's settings |
 | [Python API](python.md) | public names, with their docstrings |
 
@@ -49,7 +50,8 @@ _MODULES = (
 PAGES: Mapping[str, Callable[[], str]] = {
     "index.md": lambda: _INDEX,
     "handlers.md": handlers_page.write,
-    "commands.md": commands_page.write,
+    **commands_page.pages(),
+    "errors.md": errors_page.write,
     "outcomes.md": outcomes_page.write,
     "settings.md": settings_page.write,
     # mkdocstrings puts names, signatures and docstrings there.

@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +17,12 @@ import typer.main
 
 from benchmarks.__main__ import BENCHMARKS
 from runtime.cli.application import application
+from runtime.messages.outcome import Reason, Status
+from scripts.reference import errors_page
 from scripts.reference.pages import _MODULES
 from scripts.reference.pages import PAGES as REFERENCE
 from scripts.site_drawings import with_tables
-from scripts.site_pages import PLACES, site_links
+from scripts.site_pages import PLACES, pages_of, site_links
 from tests.docs.pages import PACKAGES, PAGES, ROOT, anchors, blocks, classes, exists, links, spans, text
 
 
@@ -198,21 +201,30 @@ GENERATED = {f"reference/{name}" for name in REFERENCE}
 
 def in_navigation() -> list[str]:
     navigation = text("mkdocs.yml").partition("\nnav:\n")[2].partition("\n\n")[0]
-    return re.findall(r"[\w./-]+\.md$", navigation, re.MULTILINE)
+    found = re.findall(r"[\w./-]+(?:\.md|/\*)$", navigation, re.MULTILINE)
+    return [page for each in found for page in ([each] if each.endswith(".md") else pages_of(each[:-2]))]
 
 
 def test_every_page_is_in_its_navigation_once_and_first_what_a_newcomer_reads():
     places = [PLACES.get(page, page.removeprefix("docs/")) for page in PAGES]
 
     assert sorted(in_navigation()) == sorted({*places, *GENERATED})
-    assert in_navigation()[:4] == ["index.md", "installation.md", "project.md", "determinism.md"]
+    assert in_navigation()[:3] == ["index.md", "tutorial.md", "installation.md"]
+    assert (
+        len(
+            re.findall(
+                r"^  - ", text("mkdocs.yml").partition("\nnav:\n")[2].partition("\n\n")[0], re.MULTILINE
+            )
+        )
+        <= 7
+    )
 
 
 def test_a_link_of_the_repository_becomes_one_of_the_site():
     for link, source, there in [
         ("docs/testing.md#guard", "README.md", "testing.md#guard"),
         ("docs/tla/README.md", "README.md", "tla/README.md"),
-        ("../README.md", "docs/testing.md", "index.md"),
+        ("../README.md", "docs/testing.md", "overview.md"),
         ("../CHANGELOG.md#unreleased", "docs/installation.md", "changelog.md#unreleased"),
         ("../docs/growth.md", "benchmarks/README.md", "growth.md"),
         ("../operations.md#outcomes", "docs/reference/outcomes.md", "../operations.md#outcomes"),
@@ -238,15 +250,25 @@ def test_drawings_are_tables():
 
 def test_every_page_of_the_reference_is_written_and_the_help_of_every_command_is_in_it_at_80_columns():
     written = {name: write() for name, write in REFERENCE.items()}
-    page = written["commands.md"]
-    helps = dict(re.findall(r"^## ([^\n]*)\n\n```text\n(.*?)\n```$", page, re.MULTILINE | re.DOTALL))
 
     assert all(each.startswith("# ") for each in written.values())
-    assert {"consistent", "consistent run", "consistent letters redrive", "consistent tokens"} <= helps.keys()
-    assert len(helps) == page.count("\n## ")
-    for name, help_ in helps.items():
+    assert {"index", "run", "letters-redrive"} <= {Path(name).stem for name in written if "/" in name}
+    for page in (written[name] for name in written if name.startswith("commands/")):
+        ((name, help_),) = re.findall(
+            r"^##? (consistent.*)\n(?s:.*)^```text\n((?s:.*?))\n```$", page, re.MULTILINE
+        )
         assert help_.startswith(f"Usage: {name} ")
         assert max(map(len, help_.splitlines())) <= 80
+
+
+def test_every_reason_and_every_error_has_its_anchor_and_says_what_to_do():
+    outcomes, errors = REFERENCE["outcomes.md"](), REFERENCE["errors.md"]()
+
+    for page, names in ((outcomes, [*Status, *Reason]), (errors, errors_page.WHAT_TO_DO)):
+        sections = dict(re.findall(r"^### (\w+)\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL))
+        assert sections.keys() == {str(name) for name in names}
+        assert all("**What to do:** " in section for section in sections.values())
+    assert "#### There is no table … in …. {#tablenotfounderror-there-is-no-table-in}" in errors
 
 
 @pytest.mark.parametrize("module", _MODULES)
