@@ -26,7 +26,7 @@ _ESCAPED = str.maketrans({sign: f"&#{ord(sign)};" for sign in "\\*_[]<>{}#|"})
 
 _INTRODUCTION = """\
 For readers of an error. Each class has its meaning, what to do, the exit code of a command that it ends, and the
-sentences that it may carry; `…` stands for a name or a number. A delivery that is refused raises nothing: it has a
+sentences that it may carry; `…` stands for a name or a number. A rejected delivery raises nothing: it has a
 [reason](outcomes.md#reasons).
 """
 
