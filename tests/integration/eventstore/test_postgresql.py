@@ -343,7 +343,7 @@ def test_a_table_that_is_none_of_a_store_and_a_database_of_another_encoding_are_
                 await store.table(name)
             return str(raised.value)
 
-    assert "none of a store" in asyncio.run(refused(postgresql_url))
+    assert "does not belong to a store" in asyncio.run(refused(postgresql_url))
     assert "LATIN1" in asyncio.run(refused(postgresql_url.removesuffix("postgres") + latin))
 
 
