@@ -116,7 +116,7 @@ endef
 	@mkdir -p .make && touch $@
 
 # Servers of long tests and of `python -m samples.orders --servers`.
-.make/servers: .make/packages-test .make/azurite scripts/ensure_postgres.py scripts/ensure_redis.py
+.make/servers: .make/packages-test .make/azurite scripts/ensure_postgres.py scripts/ensure_unpacked.py
 	@$(BIN)/python scripts/ensure_postgres.py
-	@$(BIN)/python scripts/ensure_redis.py
+	@$(BIN)/python scripts/ensure_unpacked.py
 	@touch $@

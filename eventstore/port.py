@@ -9,16 +9,18 @@ property that is None is absent.
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from functools import partial, wraps
-from typing import Any, Concatenate, Literal, ParamSpec, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, Self, TypeVar, runtime_checkable
 from uuid import UUID
+from weakref import WeakKeyDictionary
 
 from eventstore.errors import DamagedRowError
 
@@ -394,3 +396,49 @@ def drive(coroutine: Coroutine[Any, Any, T]) -> T:
         return result
     coroutine.close()
     raise RuntimeError("The coroutine suspended: run it in an event loop (`asyncio.run`).")
+
+
+C = TypeVar("C", bound=Any)
+
+
+class PerLoop(Generic[C]):
+    """The connections of each event loop and process: created on first use, closed with their loop.
+
+    A program may run one event loop after another. Connections inherited by a fork are neither used nor closed.
+    """
+
+    def __init__(self, make: Callable[[], C]) -> None:
+        self._make = make
+        self._made: WeakKeyDictionary[Any, tuple[int, C, AsyncGenerator[None, None]]] = WeakKeyDictionary()
+
+    def get(self) -> C:
+        """Return the connections of the running event loop."""
+        made = self._made.get(loop := _running_loop())
+        if made is None or made[0] != os.getpid():
+            for ended in [other for other in self._made if other.is_closed()]:
+                del self._made[ended]
+            connections = self._make()
+            ending = self._until_the_loop_ends(connections)
+            drive(anext(ending))
+            made = self._made[loop] = os.getpid(), connections, ending
+        return made[1]
+
+    async def close(self) -> None:
+        """Close the connections of the running event loop."""
+        made = self._made.pop(_running_loop(), None)
+        if made is not None and made[0] == os.getpid():
+            await made[2].aclose()
+
+    async def _until_the_loop_ends(self, connections: C) -> AsyncGenerator[None, None]:
+        pid = os.getpid()
+        try:
+            yield  # an event loop closes its asynchronous generators at its end
+        finally:
+            if pid == os.getpid():
+                await connections.close()
+
+
+def _running_loop() -> Any:  # noqa: ANN401 - its type would have to be loaded
+    from asyncio import get_running_loop  # noqa: PLC0415 - scripts without an event loop do without it
+
+    return get_running_loop()

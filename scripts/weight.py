@@ -19,12 +19,12 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("eventstore", "handlers", "runtime", "samples")
 
 CEILINGS = {
-    "product lines": 43_270,
+    "product lines": 43_290,
     "product modules": 182,
     "import lines, % of product": 6.8,
     "modules with a single importer": 24,
     "modules that runtime.spark.batch imports": 74,
-    "test lines": 66_600,
+    "test lines": 67_480,
     "make targets": 11,
     "extras": 9,
 }

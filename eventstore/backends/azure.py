@@ -10,21 +10,19 @@ message shows a url's query.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import importlib.util
 import json
 import math
-import os
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, urlsplit
 from uuid import UUID
-from weakref import WeakKeyDictionary
 
 import aiohttp
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
@@ -38,7 +36,7 @@ from eventstore import errors
 from eventstore.errors import EventStoreError, RowChangedError, StoreUnavailableError, StoreUrlError
 from eventstore.keys import escape, escape_bound, table_name, unescape
 from eventstore.limits import prepare
-from eventstore.port import ANY_ETAG, Int64, Operation, Page, Row, Scope, Store, Table, Value, Verb
+from eventstore.port import ANY_ETAG, Int64, Operation, Page, PerLoop, Row, Scope, Store, Table, Value, Verb
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
@@ -165,9 +163,7 @@ class Client:
     """The connections of one event loop to one account."""
 
     def __init__(self, account: Account) -> None:
-        self.pid = os.getpid()
         self._account = account
-        self._end_of_the_loop: AsyncGenerator[None, None] | None = None
         self._identity: AsyncTokenCredential | None = None
         session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(keepalive_timeout=_KEEP_ALIVE_SECONDS),
@@ -211,7 +207,6 @@ class Client:
 
         Raises `StoreUnavailableError` and `StoreUrlError`.
         """
-        await self._begin()
         try:
             await self._service.create_table_if_not_exists(name)
         except AzureError as error:
@@ -224,29 +219,10 @@ class Client:
         return Answer(response.status_code, response.headers, response.content, was_repeated=False)
 
     async def close(self) -> None:
-        if self._end_of_the_loop is None:
-            await self._close()
-        else:
-            await self._end_of_the_loop.aclose()
-
-    async def _close(self) -> None:
+        """Close the connections."""
         await self._service.close()
         if self._identity is not None:
             await self._identity.close()
-
-    async def _begin(self) -> None:
-        if self._end_of_the_loop is None:
-            self._end_of_the_loop = self._closing_with_the_loop()
-            await anext(self._end_of_the_loop)
-
-    async def _closing_with_the_loop(self) -> AsyncGenerator[None, None]:
-        """Close the connections with the event loop."""
-        # A loop closes its asynchronous generators at its end, so several loops in turn leave no connection open.
-        try:
-            yield
-        finally:
-            if self.pid == os.getpid():
-                await self._close()
 
     def _credential(self) -> AzureNamedKeyCredential | AzureSasCredential | AsyncTokenCredential:
         account = self._account
@@ -261,7 +237,6 @@ class Client:
         return identity
 
     async def _send(self, request: HttpRequest, *, writes: bool) -> Answer:
-        await self._begin()
         attempts: list[PipelineResponse[HttpRequest, AsyncHttpResponse]] = []
         # The client's pipeline is not public. Through its public methods a page takes two to three times as much CPU,
         # and a transaction five times: docs/decisions/0008-azure-requests.md.
@@ -704,7 +679,7 @@ class AzureStore(Store):
             )
         self.url = account.endpoint
         self.account = account
-        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
+        self._clients = PerLoop(partial(Client, account))
 
     async def table(self, name: str, *, make: bool = True) -> AzureTable:
         table = AzureTable(self, table_name(name))
@@ -712,19 +687,12 @@ class AzureStore(Store):
         return table
 
     async def close(self) -> None:
-        client = self._clients.pop(asyncio.get_running_loop(), None)
-        if client is not None and client.pid == os.getpid():
-            await client.close()
+        """Close the connections of this event loop."""
+        await self._clients.close()
 
     def client(self) -> Client:
         """Return the client of this event loop and process."""
-        loop = asyncio.get_running_loop()
-        client = self._clients.get(loop)
-        if client is None or client.pid != os.getpid():
-            for ended in [other for other in self._clients if other.is_closed()]:
-                del self._clients[ended]
-            client = self._clients[loop] = Client(self.account)
-        return client
+        return self._clients.get()
 
 
 def _has_identity() -> bool:

@@ -2,7 +2,8 @@
 
 A row is a row of one SQL table, addressed by two keys that are compared bytewise. A transaction is one pipeline whose
 statements fail unless they change their row, so the server rolls back a refused transaction. Transactions that start
-while another is being committed are committed together.
+while another is being committed are committed together. Reads of selected properties that start in the same step of the
+event loop are one statement.
 
 Each event loop has its own connections, which are not used after a fork. Messages show host and database of a url only.
 """
@@ -15,14 +16,13 @@ import re
 import secrets
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, LiteralString
 from urllib.parse import unquote, urlsplit
-from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -31,14 +31,12 @@ from psycopg.sql import SQL, Composed, Identifier
 from eventstore import errors, port
 from eventstore.backends.rows import (
     PAGE_BYTES,
-    Decode,
     StoredRow,
     etag_number,
     pack,
     packer,
     read_page,
     read_row,
-    unpack,
     unpack_some,
 )
 from eventstore.errors import EventStoreError, StoreUnavailableError, StoreUrlError
@@ -53,7 +51,9 @@ MAX_CONNECTIONS = 8
 """The size of the pool of an event loop; further calls wait."""
 
 _COMMITTED_TOGETHER = 64
+_READ_TOGETHER = 16
 _ANSWER_SECONDS = 60
+_LOOKS = 12
 _ROLLBACK_SECONDS = 5
 _ATTEMPTS = 5
 _PAUSE_SECONDS = 0.1
@@ -63,22 +63,16 @@ _ALONG_BYTES = 16 * 2**10
 
 # Division by zero (see `_Statements`), unique violation, serialisation failure, deadlock.
 _NOT_COMMITTED = frozenset({"22012", "23505", "40001", "40P01"})
-_READ_ONLY = "25006"
+# A row that is locked for longer than `lock_timeout`.
+_LOCKED = "55P03"
+# The server has undone the transaction: locked, cancelled, or sent to a server that only reads.
+_UNDONE = frozenset({_LOCKED, "57014", "25006"})
 _URL_CLASSES = frozenset({"28", "3D", "3F"})
-_WRONG_URL = (
-    "does not exist",
-    "authentication failed",
-    "no pg_hba.conf entry",
-    "permission denied",
-    "no password",
-    "configuration parameter",
-    "value for parameter",
+_WRONG_URL = re.compile(
+    "does not exist|authentication failed|no pg_hba.conf entry|permission denied|no password|"
+    "unsupported startup parameter|configuration parameter|value for parameter"
 )
 _UNAVAILABLE_CLASSES = frozenset({"08", "25", "40", "53", "55", "57", "58", "XX"})
-
-
-class _MoreNeededError(Exception):
-    """Raised when a projection needs more bytes of a row's large part than were read."""
 
 
 class _Statements:
@@ -87,34 +81,32 @@ class _Statements:
     def __init__(self, schema: str | None, name: str) -> None:
         self.name = Identifier(schema, name) if schema else Identifier(name)
         in_range = 'WHERE "partition" = %s AND "row" >= %s AND "row" <= %s'
+        asked = in_range.replace(" %s", ' {} COLLATE "C"').format("asked", "low", "high")
         in_partitions = 'WHERE "row" = %s AND "partition" >= %s AND "partition" <= %s'
         in_order = 'WHERE "partition" <= %s AND ("partition", "row") >= (%s, %s)'
-        both = f'"partition" || E\'{BETWEEN_KEYS}\' || "row"'
+        row, both = '"row"', f'"partition" || E\'{BETWEEN_KEYS}\' || "row"'
         part = f"substring(large FROM 1 FOR {_ALONG_BYTES})"
-        by_both, limit = '"partition", "row"', f"LIMIT {port.PAGE_SIZE + 1}"
-        size = "octet_length(small) + coalesce(octet_length(large), 0)"
         # Includes the row after the one that fills a page, as its key is the continuation.
-        before = f"sum({size}) OVER (ORDER BY {by_both} ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING)"
+        before = 'ORDER BY "partition", "row" ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING'
 
-        def page(key: str, where: str, order: str, large: str) -> Composed:
-            return self._sql(
-                f'SELECT {key} AS "key", etag, "time", small, {large} FROM {{table}} {where} ORDER BY {order} {limit}'
-            )
-
-        def filled(key: str, where: str) -> Composed:
-            inner = f'SELECT {key} AS "key", etag, "time", small, large, {before} AS before FROM {{table}} {where}'
-            return self._sql(
-                f'SELECT "key", etag, "time", small, large FROM ({inner} ORDER BY {by_both} {limit}) AS found '
+        def page(key: str, where: str, large: str = "large") -> str:
+            size = f"sum(octet_length(small) + coalesce(octet_length({large}), 0)) OVER ({before})"
+            return (
+                f'SELECT "key", etag, "time", small, large FROM (SELECT {key} AS "key", etag, "time", small, '
+                f"{large} AS large, {size} AS before FROM {{table}} {where} "
+                f'ORDER BY "partition", "row" LIMIT {port.PAGE_SIZE + 1}) AS found '
                 f'WHERE before IS NULL OR before < {PAGE_BYTES} ORDER BY "key"'
             )
 
-        self.get = page('"row"', 'WHERE "partition" = %s AND "row" = %s', '"row"', "large")
-        self.some = page('"row"', 'WHERE "partition" = %s AND "row" = ANY(%s)', '"row"', "large")
-        self.query = filled('"row"', in_range)
-        self.project = page('"row"', in_range, '"row"', part)
-        self.scan, self.scan_all = filled(both, in_partitions), filled(both, in_order)
-        self.project_scan = page(both, in_partitions, by_both, part)
-        self.project_scan_all = page(both, in_order, by_both, part)
+        one = 'SELECT "row", etag, "time", small, large FROM {table} WHERE "partition" = %s AND "row" = '
+        self.get, self.some = self._sql(f"{one}%s"), self._sql(f"{one}ANY(%s)")
+        self.query, ranges = self._sql(page(row, in_range)), page(row, asked, part)
+        self.project = self._sql(
+            "SELECT number, found.* FROM unnest(%s::text[], %s::text[], %s::text[]) WITH ORDINALITY "
+            f'AS reads(asked, low, high, number), LATERAL ({ranges}) AS found ORDER BY number, "key"'
+        )
+        self.scan, self.project_scan = (self._sql(page(both, in_partitions, e)) for e in ("large", part))
+        self.scan_all, self.project_scan_all = (self._sql(page(both, in_order, e)) for e in ("large", part))
 
         columns = '("partition", "row", etag, "time", small, large) VALUES (%s, %s, %s, %s, %s, %s)'
         again = (
@@ -144,6 +136,7 @@ class _Statements:
         ]
 
     def ddl(self) -> str:
+
         return "; ".join(each.as_string() for each in self.make) + ";"
 
     def _sql(self, text: str) -> Composed:
@@ -178,6 +171,7 @@ class _Changes:
 
     @property
     def etags(self) -> tuple[str, ...]:
+
         return tuple("" if each.verb is Verb.DELETE else str(self.etag) for each in self.operations)
 
     def statements(self, found: Mapping[str, StoredRow]) -> Iterator[tuple[Composed, Sequence[object]]]:
@@ -214,6 +208,11 @@ class _Changes:
         return None
 
 
+_Read = tuple[Sequence[str], asyncio.Future[list[StoredRow]]]
+_Waiting = tuple[_Changes, asyncio.Future[tuple[str, ...]]]
+"""A transaction, and what who waits for it waits for."""
+
+
 class _NotCommittedError(Exception):
     """Raised when the server rolled back: a transaction was refused, or conflicted with another one."""
 
@@ -222,30 +221,56 @@ class _LoopPool:
     """The connections of one event loop, and its queue of transactions to commit."""
 
     def __init__(self, store: PostgresStore) -> None:
-        self.pid = os.getpid()
         self._store = store
         self._idle: list[psycopg.AsyncConnection[Any]] = []
         self._places = asyncio.Semaphore(MAX_CONNECTIONS)
-        self._waiting: deque[tuple[_Changes, asyncio.Future[tuple[str, ...]]]] = deque()
+        self._waiting: deque[_Waiting] = deque()
         self._committing: asyncio.Task[None] | None = None
-        self._end_of_the_loop: AsyncGenerator[None, None] | None = None
+        self._reads: dict[_Statements, list[_Read]] = {}
+        self._reading: set[asyncio.Task[None]] = set()
         self._is_closed = False
+
+    async def project(self, sql: _Statements, bounds: Sequence[str]) -> list[StoredRow]:
+        """Read rows of a partition, in one statement with other reads of the same step of the event loop."""
+        read: _Read = bounds, asyncio.get_running_loop().create_future()
+        reads = self._reads.setdefault(sql, [])
+        reads.append(read)
+        if len(reads) == 1:
+            task = asyncio.ensure_future(self._project_all(sql))
+            self._reading.add(task)
+            task.add_done_callback(self._reading.discard)
+        return await read[1]
 
     async def fetch(self, sql: Composed | SQL, parameters: Sequence[object]) -> list[Any]:
         """Read rows, with retries if the server does not answer."""
+        end = time.monotonic() + _ANSWER_SECONDS
         for attempt in range(1, _ATTEMPTS):
             try:
                 return await self._fetch(sql, parameters)
             except StoreUnavailableError:
+                if time.monotonic() > end:
+                    raise
                 await asyncio.sleep(port.pause_seconds(attempt, _PAUSE_SECONDS, port.LONGEST_SECONDS))
         return await self._fetch(sql, parameters)
 
+    async def _project_all(self, sql: _Statements) -> None:
+        reads = self._reads.pop(sql)
+        while reads:
+            some, reads = reads[:_READ_TOGETHER], reads[_READ_TOGETHER:]
+            found: list[list[Any]] = [[] for _ in some]
+            try:
+                bounds = [[bounds[n] for bounds, _ in some] for n in range(3)]
+                for number, *row in await self.fetch(sql.project, bounds):
+                    found[number - 1].append(tuple(row))
+            except Exception as error:  # noqa: BLE001 - raised by the waiting call
+                for _, future in some:
+                    _settle(future, copy(error))
+            for (_, future), rows in zip(some, found, strict=True):
+                _settle(future, rows)
+
     async def execute(self, *statements: Composed) -> None:
-        """Run statements that change no rows, several of them in one transaction."""
-        async with (
-            self._connection(writes=True) as connection,
-            connection.transaction() if len(statements) > 1 else nullcontext(),
-        ):
+        """Run statements that change no rows, in one transaction."""
+        async with self._connection(writes=True) as connection, connection.transaction():
             for statement in statements:
                 await connection.execute(statement)
 
@@ -280,9 +305,9 @@ class _LoopPool:
         return etags
 
     async def close(self) -> None:
+
         self._is_closed = True
-        if self._end_of_the_loop is not None:
-            await self._end_of_the_loop.aclose()
+        await self._close_idle()
 
     async def _fetch(self, sql: Composed | SQL, parameters: Sequence[object]) -> list[Any]:
         try:
@@ -301,7 +326,7 @@ class _LoopPool:
             connection = self._idle.pop() if self._idle else await self._connect()
             is_usable = False
             try:
-                async with asyncio.timeout(_ANSWER_SECONDS):
+                async with _answered_in(_ANSWER_SECONDS):
                     yield connection
                 is_usable = not self._is_closed
             except psycopg.Error as error:
@@ -320,56 +345,60 @@ class _LoopPool:
                     self._idle.append(connection)
                 else:
                     await connection.close()
-                    await self._close()  # after a restart of the server, all are broken
+                    await self._close_idle()  # after a restart of the server, all are broken
 
     async def _connect(self) -> psycopg.AsyncConnection[Any]:
-        if self._end_of_the_loop is None:
-            self._end_of_the_loop = self._closing_with_the_loop()
-            await anext(self._end_of_the_loop)
+        store = self._store
         try:
-            connection = await psycopg.AsyncConnection.connect(self._store.conninfo, autocommit=True)
+            connection = await psycopg.AsyncConnection.connect(store.conninfo, autocommit=True)
         except psycopg.Error as error:
-            raise self._store.not_connected(error) from error
+            if store.begin != _BEGIN or "unsupported startup parameter" not in str(error):
+                raise store.not_connected(error) from error
+            store.conninfo, store.begin = store.plain_conninfo, (*_BEGIN, _SET_LOCAL)
+            return await self._connect()
         if not self._store.prepares:
             connection.prepare_threshold = None
         return connection
 
-    async def _closing_with_the_loop(self) -> AsyncGenerator[None, None]:
-        """Close the connections with the event loop."""
-        # A loop closes its asynchronous generators at its end, so several loops in turn leave no connection open.
-        try:
-            yield
-        finally:
-            await self._close()
-
-    async def _close(self) -> None:
-        while self._idle and self.pid == os.getpid():
+    async def _close_idle(self) -> None:
+        while self._idle:
             await self._idle.pop().close()
 
     async def _commit_all(self) -> None:
         while self._waiting:
             waiting = [self._waiting.popleft() for _ in range(min(len(self._waiting), _COMMITTED_TOGETHER))]
-            alone = group = [each for each in waiting if not each[1].done()]  # without cancelled ones
+            group = [each for each in waiting if not each[1].done()]  # without cancelled ones
             # One for each partition, since one may refuse the other; sorted, so that processes do not deadlock.
             first = {each[0].partition: each for each in reversed(group) if not each[0].merges}
             together = sorted(first.values(), key=lambda each: each[0].partition)
             if len(together) > 1:
-                try:
-                    await self._send([(changes, {}) for changes, _ in together])
-                except StoreUnavailableError as error:
-                    for _, future in together:
-                        _settle(future, copy(error))
-                except Exception:  # noqa: BLE001, S110 - all were rolled back; each is retried alone, and gets its own error
-                    pass
-                else:
-                    for changes, future in together:
-                        _settle(future, changes.etags)
-                alone = [each for each in group if not each[1].done()]
-            for changes, future in alone:
-                try:
-                    _settle(future, await self._commit_alone(changes))
-                except Exception as error:  # noqa: BLE001 - raised by the waiting call
-                    _settle(future, error)
+                await self._commit_together(together)
+            alone: dict[str, list[_Waiting]] = {}
+            for each in group:
+                if not each[1].done():
+                    alone.setdefault(each[0].partition, []).append(each)
+            await asyncio.gather(*map(self._commit_in_turn, alone.values()))
+
+    async def _commit_together(self, group: Sequence[_Waiting]) -> None:
+        """Settle all of a group, or none of it: then each is to be tried alone, and has its own error."""
+        try:
+            await self._send([(changes, {}) for changes, _ in group])
+        except StoreUnavailableError as error:
+            if not isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
+                for _, future in group:
+                    _settle(future, copy(error))
+        except Exception:  # noqa: BLE001, S110 - all were rolled back
+            pass
+        else:
+            for changes, future in group:
+                _settle(future, changes.etags)
+
+    async def _commit_in_turn(self, group: Sequence[_Waiting]) -> None:
+        for changes, future in group:
+            try:
+                _settle(future, await self._commit_alone(changes))
+            except Exception as error:  # noqa: BLE001 - raised by the waiting call
+                _settle(future, error)
 
     async def _commit_alone(self, changes: _Changes) -> tuple[str, ...]:
         for attempt in range(1, _ATTEMPTS + 1):
@@ -396,15 +425,15 @@ class _LoopPool:
         """Run transactions in one of the server's. Raises `_NotCommittedError` if one is refused."""
         statements = [each for changes, found in group for each in changes.statements(found)]
         async with self._connection(writes=True) as connection:
-            if len(statements) == 1:
-                # Its own transaction, in one round trip.
+            if len(statements) == 1 and self._store.begin == _BEGIN:
                 await connection.execute(*statements[0])
                 return
             cause: psycopg.Error | None = None
             try:
                 async with connection.pipeline():
                     try:
-                        await connection.execute("BEGIN")
+                        for begin in self._store.begin:
+                            await connection.execute(begin)
                         for statement in statements:
                             await connection.execute(*statement)
                         await connection.execute("COMMIT")
@@ -416,7 +445,32 @@ class _LoopPool:
                 raise cause
 
 
-def _settle(future: asyncio.Future[tuple[str, ...]], result: tuple[str, ...] | Exception) -> None:
+@asynccontextmanager
+async def _answered_in(seconds: float) -> AsyncIterator[None]:
+    """Raise `TimeoutError` in the block after so many seconds, not counting those in which the event loop was blocked.
+
+    A single timer would end a block whose answer came while the loop was blocked.
+    """
+    loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle
+    async with asyncio.timeout(None) as limit:
+
+        def look(left: int) -> None:
+            nonlocal timer
+            if left:
+                timer = loop.call_later(seconds / _LOOKS, look, left - 1)
+            else:
+                limit.reschedule(loop.time())
+
+        timer = loop.call_later(seconds / _LOOKS, look, _LOOKS - 1)
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
+def _settle(future: asyncio.Future[Any], result: object) -> None:
+
     if future.done():
         return
     if isinstance(result, Exception):
@@ -450,7 +504,7 @@ class PostgresTable(port.Table):
     ) -> Page:
         stored_key, low, high = escape(partition_key), escape_bound(first), escape_bound(last)
         bounds = stored_key, low if continuation is None else continuation, high
-        return await self._page(bounds, select, self._sql.query, self._sql.project)
+        return await self._page(bounds, select, self._sql.query, None)
 
     async def scan(
         self,
@@ -521,14 +575,15 @@ class PostgresTable(port.Table):
         return await self._store.session().fetch(sql, bounds)
 
     async def _page(
-        self, bounds: Sequence[str], select: Sequence[str] | None, whole: Composed, part: Composed
+        self, bounds: Sequence[str], select: Sequence[str] | None, whole: Composed, part: Composed | None
     ) -> Page:
-        decode: Decode = unpack
-        if select is not None:
-            with suppress(_MoreNeededError):
-                decode = partial(unpack_some, select, _read_part)
-                return read_page(bounds, await self._fetch(part, bounds), decode)
-            decode = partial(unpack_some, select, _read_whole)
+        if select is None:
+            return read_page(bounds, await self._fetch(whole, bounds), most=PAGE_BYTES)
+        with suppress(EOFError):
+            decode, session = partial(unpack_some, select, _read_part), self._store.session()
+            found = await (session.fetch(part, bounds) if part else session.project(self._sql, bounds))
+            return read_page(bounds, found, decode, most=PAGE_BYTES)
+        decode = partial(unpack_some, select, _read_whole)
         return read_page(bounds, await self._fetch(whole, bounds), decode, most=PAGE_BYTES)
 
 
@@ -538,7 +593,7 @@ def _read_whole(large: bytes | None, length: int) -> bytes:
 
 def _read_part(large: bytes | None, length: int) -> bytes:
     if length > _ALONG_BYTES:
-        raise _MoreNeededError
+        raise EOFError
     return _read_whole(large, length)
 
 
@@ -548,6 +603,11 @@ _LOOK = SQL(
     "obj_description(to_regclass(%s), 'pg_class')"
 )
 
+_BEGIN: tuple[LiteralString, ...] = ("BEGIN",)
+_LIMITS = "-c lock_timeout=10s -c idle_in_transaction_session_timeout=60s"
+"""Of each connection. No `statement_timeout`: it would end a COMMIT that waits for a replica, as if it had not to."""
+_SET_LOCAL: LiteralString = "SET LOCAL lock_timeout = '10s'"
+"""Sent with each transaction where a pooler takes no settings for a connection."""
 
 _FORM = (
     "The store url is not valid for PostgreSQL; its form is "
@@ -579,10 +639,8 @@ class PostgresStore(port.Store):
             parameters = conninfo_to_dict(parts._replace(query=rest).geturl())
         except (psycopg.Error, ValueError):
             raise StoreUrlError(_FORM) from None
-        host, database = (
-            str(parameters.get("host") or "localhost"),
-            str(parameters.get("dbname") or parameters.get("user") or ""),
-        )
+        host = str(parameters.get("host") or "localhost")
+        database = str(parameters.get("dbname") or parameters.get("user") or "")
         port_ = str(parameters.get("port") or "5432")
         self.schema = unquote(own["schema"]) if own.get("schema") else None
         if "@" in host + database or not re.fullmatch(r"[\d,]+", port_) or "%" in (self.schema or ""):
@@ -591,10 +649,13 @@ class PostgresStore(port.Store):
                 f"{_FORM} Write / as %2F and @ as %40 in a password; a schema has no % in its name."
             )
         chosen = {**_DEFAULTS, **parameters, "client_encoding": "utf8"}
-        self.conninfo = make_conninfo(**chosen)  # type: ignore[arg-type]  # libpq's texts
+        options = parameters.get("options") or os.environ.get("PGOPTIONS", "")
+        self.plain_conninfo = make_conninfo(**chosen)  # type: ignore[arg-type]  # libpq's texts
+        self.conninfo = make_conninfo(self.plain_conninfo, options=f"{_LIMITS} {options}")
+        self.begin = _BEGIN
         self.url = f"postgresql://{host}:{port_}/{database}"
         self.prepares = own.get("prepare") == "true"
-        self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopPool] = WeakKeyDictionary()
+        self._pools = port.PerLoop(partial(_LoopPool, self))
 
     async def table(self, name: str, *, make: bool = True) -> PostgresTable:
         table = PostgresTable(self, table_name(name))
@@ -603,26 +664,17 @@ class PostgresStore(port.Store):
 
     async def close(self) -> None:
         """Close the connections of this event loop."""
-        session = self._pools.pop(asyncio.get_running_loop(), None)
-        if session is not None and session.pid == os.getpid():
-            await session.close()
+        await self._pools.close()
 
     def session(self) -> _LoopPool:
         """Return the pool of this event loop and process."""
-        loop = asyncio.get_running_loop()
-        session = self._pools.get(loop)
-        if session is None or session.pid != os.getpid():
-            # A closed loop may still be referenced somewhere.
-            for ended in [other for other in self._pools if other.is_closed()]:
-                del self._pools[ended]
-            session = self._pools[loop] = _LoopPool(self)
-        return session
+        return self._pools.get()
 
     def not_connected(self, error: psycopg.Error) -> EventStoreError:
         """Return the error for a refused connection, for which libpq gives text only."""
         _, _, reason = str(error).partition("FATAL:")
         reason = reason.splitlines()[0].strip() if reason else ""
-        if any(each in reason for each in _WRONG_URL):
+        if _WRONG_URL.search(reason):
             return StoreUrlError(f"{self.url} refused the connection: {reason}.")
         return StoreUnavailableError(f"{self.url} did not answer{reason and f' ({reason})'}.")
 
@@ -632,6 +684,10 @@ class PostgresStore(port.Store):
         if state == "42P01":
             name = re.search(r'"([^"]+)"', error.diag.message_primary or "")
             return errors.TableNotFoundError(name[1] if name else "of the store", self.url)
+        if state == "54000":  # the index row is too large
+            return errors.InvalidKeyError(
+                f"{self.url} takes at most 2,704 bytes of UTF-8 for both keys of a row."
+            )
         if state == "42501" or state[:2] in _URL_CLASSES:
             return StoreUrlError(f"{self.url} refused: {error.diag.message_primary} ({state}).")
         if state and state[:2] not in _UNAVAILABLE_CLASSES:
@@ -639,4 +695,6 @@ class PostgresStore(port.Store):
         if not state and not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
             return EventStoreError(f"{self.url}: psycopg refused a statement ({type(error).__name__}).")
         what = f"failed ({state})" if state else "did not answer"
-        return StoreUnavailableError(f"{self.url} {what}.", writes and state != _READ_ONLY)
+        if state == _LOCKED:
+            what = f"has a row or table that another session keeps locked ({state})"
+        return StoreUnavailableError(f"{self.url} {what}.", writes and state not in _UNDONE)

@@ -16,7 +16,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -143,13 +142,21 @@ def redis(folder: Path) -> Iterator[str]:
 @contextmanager
 def postgresql() -> Iterator[str]:
     """Run PostgreSQL, as another user if this one is root; yield the url of its database."""
-    with restartable_postgresql() as (url, _):
-        yield url
+    with postgresql_server() as server:
+        yield server.url
+
+
+class PostgresServer(NamedTuple):
+    """A running PostgreSQL: the url of its database, its folder, and a function that runs one of its programs."""
+
+    url: str
+    folder: Path
+    control: Callable[..., None]
 
 
 @contextmanager
-def restartable_postgresql() -> Iterator[tuple[str, Callable[[], None]]]:
-    """Run PostgreSQL; yield the url of its database, and a function that restarts it immediately."""
+def postgresql_server(*settings: str) -> Iterator[PostgresServer]:
+    """Run PostgreSQL with additional settings, such as `fsync = on`."""
     programs, port = Path(_needed("PostgreSQL", postgresql_programs())), free_port()
     user: dict[str, Any] = {}
     if os.geteuid() == 0:
@@ -162,11 +169,12 @@ def restartable_postgresql() -> Iterator[tuple[str, Callable[[], None]]]:
             _run([str(programs / program), "-D", f"{folder}/data", *arguments], folder, user)
 
         control("initdb", "-U", "postgres", "--auth=trust", "--no-sync", "-E", "UTF8")
-        listen = "-l", f"{folder}/log", "-o", f"-F -h 127.0.0.1 -p {port} -k {folder}"
-        control("pg_ctl", "start", "-w", *listen)
+        place = "listen_addresses = '127.0.0.1'", f"port = {port}", f"unix_socket_directories = '{folder}'"
+        with Path(folder, "data", "postgresql.conf").open("a") as conf:
+            conf.write("\n".join(["", *place, "fsync = off", *settings, ""]))
+        control("pg_ctl", "start", "-w", "-l", f"{folder}/log")
         try:
-            restart = partial(control, "pg_ctl", "restart", "-w", "-m", "immediate", *listen)
-            yield f"postgresql://postgres@127.0.0.1:{port}/postgres", restart
+            yield PostgresServer(f"postgresql://postgres@127.0.0.1:{port}/postgres", Path(folder), control)
         finally:
             control("pg_ctl", "stop", "-m", "fast")
 

@@ -1,4 +1,4 @@
-"""A transaction that is lost, or whose answer is: with the client's own repetitions, against the emulator."""
+"""A transaction that is lost, or whose answer is: with the client's own repetitions, on servers."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ import pytest
 from eventstore import ExpectedVersion, Operation, StoreUnavailableError, Stream, connect
 from eventstore.backends import azure
 from tests.support.lossy_proxy import Fault, LossyProxy
+from tests.support.postgresql import PostgresProxy
 from tests.support.streams import events_with_ids, versions
 
 FAULTS_AFTER = [fault for fault in Fault if fault.takes_effect]
 POSITIONS = ["new", "provisioned", "read in part", "any version"]
 
 
-@pytest.fixture
-def proxy(run, azurite_url, monkeypatch):
+@pytest.fixture(params=["azurite", "postgresql"])
+def proxy(run, request, monkeypatch):
     monkeypatch.setattr(azure, "_BACKOFF_SECONDS", 0)
-    proxy = LossyProxy(azurite_url)
+    kind = LossyProxy if request.param == "azurite" else PostgresProxy
+    proxy = kind(request.getfixturevalue(f"{request.param}_url"))
     running = proxy.running()
     run(running.__aenter__())
     yield proxy
@@ -47,6 +49,11 @@ def write(run, asked, **options):
     return run(Stream.write(target, *events_with_ids(1, 2), expected_version=expected, **options))
 
 
+def times_sent(proxy, fault):
+    """Return how often the client sends it by itself: after a 503 again, after a lost connection not."""
+    return 2 if fault is Fault.BUSY_AFTER and isinstance(proxy, LossyProxy) else 1
+
+
 @pytest.mark.parametrize("position", POSITIONS)
 @pytest.mark.parametrize("fault", FAULTS_AFTER)
 @pytest.mark.parametrize("idempotent", [False, True])
@@ -65,8 +72,7 @@ def test_a_write_that_took_effect_has_an_unknown_outcome_and_knows_itself(
             write(run, asked)
         assert raised.value.outcome_unknown
 
-    # After a 503 the client sends it again by itself, after a lost connection it does not.
-    assert proxy.transactions - sent == (2 if fault is Fault.BUSY_AFTER else 1)
+    assert proxy.transactions - sent == times_sent(proxy, fault)
     assert len(run(Stream.read(partition)).events) == 2
 
 
@@ -106,7 +112,7 @@ def test_a_change_of_one_row_has_an_unknown_outcome(run, proxy, partition, fault
         run(table.transact(key, [change("r", {"N": 2}, *etags)]))
 
     assert raised.value.outcome_unknown
-    assert proxy.transactions - sent == (2 if fault is Fault.BUSY_AFTER else 1)
+    assert proxy.transactions - sent == times_sent(proxy, fault)
     row = run(table.get(key, "r"))
     before = {"N": 1} if etags else None
     assert (row and row.properties) == ({"N": 2} if fault.takes_effect else before)

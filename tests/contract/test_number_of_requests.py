@@ -14,9 +14,11 @@ from eventstore import (
     InterceptedTable,
     Partition,
     Stream,
+    connect,
     list_streams,
     split_streams,
 )
+from tests.support.postgresql import PostgresProxy
 
 ANY = ExpectedVersion.ANY
 NEW = EventData({"N": 9}, id="new", includes=[Include.insert("row", {})])
@@ -125,3 +127,36 @@ def test_99_rows_are_cut_with_each_transaction(run, watched, stream):
 
     # 150 events and 3 ids.
     assert watched.counts == {"query": 2, "transact": 2}
+
+
+@pytest.fixture
+def proxy(run, postgresql_url):
+    proxy = PostgresProxy(postgresql_url)
+    running = proxy.running()
+    run(running.__aenter__())
+    yield proxy
+    run(running.__aexit__(None, None, None))
+
+
+# A merge reads the row first. A transaction that is refused is rolled back, and its rows are read to tell why.
+MORE_ON_POSTGRESQL = {
+    "write, version n": 1,
+    "write, any version": 1,
+    "write, idempotent, repeated, version 0": 2,
+    "write_in_parts": 2,
+    "truncate": 1,
+}
+
+
+@pytest.mark.parametrize("verb", PRICES)
+def test_on_postgresql_each_request_is_one_round_trip(run, proxy, table_name, verb):
+    action, price = PRICES[verb]
+    store = connect(proxy.url)
+    table = run(store.table(table_name))
+    stream = run(Stream.write(Partition(table, "orders-7"), *KNOWN, expected_version=0)).stream
+    before = proxy.round_trips
+
+    run(action(stream))
+
+    assert proxy.round_trips - before == sum(price.values()) + MORE_ON_POSTGRESQL.get(verb, 0)
+    run(store.close())

@@ -8,11 +8,10 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 from multiprocessing import get_context
 from typing import Any
-from urllib.parse import urlsplit
 
 import psycopg
 import psycopg.sql
@@ -21,6 +20,7 @@ import pytest
 from eventstore import (
     ConcurrencyConflictError,
     EventData,
+    InvalidKeyError,
     Operation,
     Partition,
     RowChangedError,
@@ -31,22 +31,16 @@ from eventstore import (
     TableNotFoundError,
     connect,
 )
-from eventstore.backends.postgres import PostgresStore, PostgresTable
+from eventstore.backends.postgres import FORMAT, PostgresStore, PostgresTable
 from eventstore.port import pages, pause
-from samples.orders.servers import restartable_postgresql
+from samples.orders.servers import postgresql_server
 from tests.support.names import new_name
+from tests.support.postgresql import administer
 
 
 @pytest.fixture
 def name() -> str:
     return new_name()
-
-
-def administer(url: str, *statements: str) -> list[tuple[object, ...]]:
-    with psycopg.connect(url, autocommit=True) as connection:
-        for statement in statements:
-            cursor = connection.execute(statement)
-        return cursor.fetchall() if cursor.description else []
 
 
 @asynccontextmanager
@@ -143,69 +137,6 @@ def test_merges_of_several_writers_keep_all(postgresql_url, name):
             return len(row.properties)
 
     assert asyncio.run(work()) == 8
-
-
-def test_a_server_that_restarts_is_unavailable_and_then_goes_on(name):
-    with restartable_postgresql() as (url, restart):
-
-        async def work() -> tuple[int, int]:
-            acknowledged = 0
-            async with opened(url, name) as table:
-                for number in range(60):
-                    if number % 20 == 10:
-                        await asyncio.to_thread(restart)
-                    with suppress(StoreUnavailableError):
-                        await table.transact("p", [Operation.insert(f"r{number}", {"N": number})])
-                        acknowledged += 1
-                return acknowledged, len((await table.query("p", "", "~")).rows) - acknowledged
-
-        acknowledged, more = asyncio.run(work())
-
-    assert acknowledged >= 57
-    assert 0 <= more <= 3
-
-
-def test_an_answer_to_a_commit_that_is_lost_leaves_the_outcome_unknown(postgresql_url, name):
-    parts = urlsplit(postgresql_url)
-
-    async def work() -> None:
-        cut, relays = asyncio.Event(), list[Any]()
-
-        async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            relays.append(asyncio.current_task())
-            answers, requests = await asyncio.open_connection(parts.hostname, parts.port)
-
-            async def pass_on(
-                source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, may_be_cut: bool
-            ) -> None:
-                while (piece := await source.read(65536)) and not (may_be_cut and cut.is_set()):
-                    sink.write(piece)
-                sink.close()
-                with suppress(ConnectionError):
-                    await sink.wait_closed()
-
-            await asyncio.gather(
-                pass_on(reader, requests, may_be_cut=False), pass_on(answers, writer, may_be_cut=True)
-            )
-            for each in (writer, requests):
-                each.transport.abort()
-
-        server = await asyncio.start_server(relay, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        async with server, opened(f"postgresql://postgres@127.0.0.1:{port}/postgres", name) as table:
-            await table.transact("p", [Operation.insert("before", {})])
-            cut.set()
-            several = [Operation.insert("a", {}), Operation.insert("b", {})]
-            with pytest.raises(StoreUnavailableError) as raised:
-                await table.transact("p", several)
-            assert raised.value.outcome_unknown
-            cut.clear()
-            # It was carried out, as the read that follows tells.
-            assert [row.row_key for row in (await table.query("p", "", "~")).rows] == ["a", "b", "before"]
-        await asyncio.gather(*relays)
-        await asyncio.sleep(0)  # until the connections are closed
-
-    asyncio.run(work())
 
 
 @pytest.mark.parametrize(("more", "prepared"), [("", 0), ("?prepare=true", 1)])
@@ -347,6 +278,80 @@ def test_a_table_that_is_none_of_a_store_and_a_database_of_another_encoding_are_
     assert "LATIN1" in asyncio.run(refused(postgresql_url.removesuffix("postgres") + latin))
 
 
+def test_keys_are_compared_bytewise_and_ranges_are_read_by_the_index(postgresql_url, name):
+    async def statements() -> list[tuple[Any, tuple[object, ...]]]:
+        async with opened(postgresql_url, name) as table:
+            for number in range(40):
+                rows = [Operation.insert(f"{row:02}", {"N": row}) for row in range(50)]
+                await table.transact(f"p{number:02}", rows)
+            sql = table._sql
+            return [
+                (sql.get, ("p07", "07")),
+                (sql.some, ("p07", ["07", "08"])),
+                (sql.query, ("p07", "07", "08")),
+                (sql.project, (["p07", "p09"], ["07", "07"], ["08", "08"])),
+                (sql.scan_all, ("p07", "p07", "07")),
+                (sql.project_scan_all, ("p07", "p07", "07")),
+            ]
+
+    found = asyncio.run(statements())
+    administer(postgresql_url, f"ANALYZE {name.lower()}")
+    with psycopg.connect(postgresql_url) as connection:
+        for sql, parameters in found:
+            explain = psycopg.sql.SQL("EXPLAIN ") + sql
+            plan = "\n".join(line for (line,) in connection.execute(explain, parameters))
+            assert "Index Cond: " in plan
+            assert "Seq Scan" not in plan
+
+    collations = administer(
+        postgresql_url,
+        "SELECT DISTINCT c.collname FROM pg_attribute AS a JOIN pg_collation AS c ON c.oid = a.attcollation "
+        f"WHERE a.attrelid IN ('{name.lower()}'::regclass, '{name.lower()}_pkey'::regclass)",
+    )
+    assert collations == [("C",)]
+
+
+def test_a_table_may_be_partitioned_by_hash_of_its_key(postgresql_url, name):
+    table_ = name.lower()
+    keys = '"partition" text COLLATE "C", "row" text COLLATE "C", PRIMARY KEY ("partition", "row")'
+    columns = f'{keys}, etag bigint, "time" bigint, small bytea, large bytea'
+    administer(
+        postgresql_url,
+        f'CREATE TABLE {table_} ({columns}) PARTITION BY HASH ("partition")',
+        f"COMMENT ON TABLE {table_} IS '{FORMAT}'",
+        *(
+            f"CREATE TABLE {table_}_{part} PARTITION OF {table_} FOR VALUES WITH (MODULUS 2, REMAINDER {part}) "
+            "WITH (fillfactor = 80)"
+            for part in range(2)
+        ),
+    )
+
+    assert _write(postgresql_url, name, 1, 3) == 0
+
+    async def read() -> tuple[int, list[str]]:
+        async with opened(postgresql_url, name) as table:
+            for number in range(8):
+                await table.transact(f"p{number}", [Operation.insert_or_replace("r", {"N": number})])
+            with pytest.raises(StoreUnavailableError):
+                await table.scrub()
+            keys = [row.partition_key for row in (await table.scan("r")).rows]
+            return (await Stream.open(Partition(table, "shared"))).version, keys
+
+    assert asyncio.run(read()) == (3, [f"p{number}" for number in range(8)])
+
+
+def test_keys_that_are_too_long_for_the_index_are_refused_in_one_sentence(postgresql_url, name):
+    letters = "".join(chr(0x4E00 + (37 * number) % 20_000) for number in range(1024))
+
+    async def work() -> None:
+        async with opened(postgresql_url, name) as table:
+            with pytest.raises(InvalidKeyError, match=r"2,704 bytes of UTF-8 for both keys"):
+                await table.transact(letters[:512], [Operation.insert(letters[512:], {})])
+            await table.transact(letters[:300], [Operation.insert(letters[512:812], {})])
+
+    asyncio.run(work())
+
+
 def test_schemas_are_stores_of_their_own(postgresql_url, name):
     schema = f"s{name.lower()}"
     administer(postgresql_url, f"CREATE SCHEMA {schema}")
@@ -414,7 +419,8 @@ asyncio.run(main(*sys.argv[1:]))
 @pytest.mark.thorough
 def test_all_that_was_acknowledged_is_there_whenever_writers_and_servers_die(name):
     acknowledged = 0
-    with restartable_postgresql() as (url, restart):
+    with postgresql_server() as server:
+        url, restart = server.url, partial(server.control, "pg_ctl", "restart", "-w", "-m", "immediate")
         for kill in range(8):
             command = [sys.executable, "-c", WRITES_ON_AND_ON, url, name]
             with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:

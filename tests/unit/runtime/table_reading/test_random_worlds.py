@@ -17,13 +17,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from eventstore import connect, drive
 from runtime.cli import main
 from runtime.clock import to_datetime, to_microseconds
 from runtime.tables import read_batches, read_letters, read_state, read_versions
 from runtime.tables.reader import Request, TableKind, read, scan
 from runtime.tables.sql import TableDataset
 from tests.support.names import new_name
+from tests.support.network_store import driven_table
+from tests.support.postgresql import administer
 from tests.unit.runtime.table_reading.random_worlds import DIARIES, World, steps
 
 TABLE = "diaries"
@@ -36,14 +37,22 @@ few = settings(max_examples=settings().max_examples // 4)
 """Each example is a whole world."""
 
 
-@pytest.fixture(params=["memory", pytest.param("sqlite", marks=pytest.mark.thorough)], scope="module")
+ON_DISK = [pytest.param(each, marks=pytest.mark.thorough) for each in ("sqlite", "postgresql")]
+
+
+@pytest.fixture(params=["memory", *ON_DISK], scope="module")
 def new_store(request) -> Iterator[Any]:
+    def new_schema() -> str:
+        schema = new_name().lower()
+        administer(request.getfixturevalue("postgresql_url"), f"CREATE SCHEMA {schema}")
+        return f"{request.getfixturevalue('postgresql_url')}?schema={schema}"
+
     with TemporaryDirectory() as folder:
-        yield (
-            lambda: (
-                f"memory:{new_name()}" if request.param == "memory" else f"sqlite:///{folder}/{new_name()}.db"
-            )
-        )
+        yield {
+            "memory": new_memory_store,
+            "sqlite": lambda: f"sqlite:///{folder}/{new_name()}.db",
+            "postgresql": new_schema,
+        }[request.param]
 
 
 def new_memory_store() -> str:
@@ -51,8 +60,9 @@ def new_memory_store() -> str:
 
 
 def world_in(store: str, happened: Any) -> World:
-    world = World(drive(connect(store).table(TABLE)))
-    world.run(happened)
+    with driven_table(store, TABLE) as table:
+        world = World(table)
+        world.run(happened)
     return world
 
 

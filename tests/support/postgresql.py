@@ -1,0 +1,236 @@
+"""What stands before and beside a PostgreSQL server in tests: a standby, pgbouncer, a proxy that loses answers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import struct
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+
+from samples.orders.servers import PostgresServer, free_port
+from tests.support.lossy_proxy import Fault
+
+ROOT = Path(__file__).parents[2]
+PGBOUNCER = ROOT / ".make" / "pgbouncer" / "pgbouncer"
+_PATIENCE_SECONDS = 30
+
+
+def administer(url: str, *statements: str) -> list[tuple[object, ...]]:
+    """Carry out statements, and return what the last one found."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in statements:
+            cursor = connection.execute(statement)
+        return cursor.fetchall() if cursor.description else []
+
+
+@contextmanager
+def standby(primary: PostgresServer) -> Iterator[PostgresServer]:
+    """Run a copy of a server that follows it, once it does. A commit of the primary waits for it."""
+    port, data = free_port(), str(primary.folder / "standby")
+
+    def control(program: str, *arguments: str) -> None:
+        primary.control(program, "-D", data, *arguments)
+
+    source = urlsplit(primary.url)
+    control("pg_basebackup", "-h", str(source.hostname), "-p", str(source.port), "-U", "postgres", "-R")
+    control("pg_ctl", "start", "-w", "-l", f"{data}.log", "-o", f"-p {port}")
+    try:
+        administer(
+            primary.url,
+            "ALTER SYSTEM SET synchronous_standby_names = '*'",
+            "SELECT pg_reload_conf()",
+        )
+        until(primary.url, "SELECT count(*) > 0 FROM pg_stat_replication WHERE sync_state = 'sync'")
+        yield PostgresServer(f"postgresql://postgres@127.0.0.1:{port}/postgres", Path(data), control)
+    finally:
+        control("pg_ctl", "stop", "-m", "fast")
+
+
+def until(url: str, question: str) -> None:
+    """Wait until a query finds what is true."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while administer(url, question) != [(True,)]:
+        if time.monotonic() > deadline:
+            raise TimeoutError(question)
+        time.sleep(0.05)
+
+
+@contextmanager
+def pgbouncer(url: str, folder: Path, *, connections: int = 2) -> Iterator[str]:
+    """Run pgbouncer in transaction mode before a server, with so few connections; give the url of the database."""
+    parts, port = urlsplit(url), free_port()
+    (folder / "pgbouncer.ini").write_text(
+        f"[databases]\npostgres = host=127.0.0.1 port={parts.port} user=postgres\n"
+        f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n"
+        f"pool_mode = transaction\ndefault_pool_size = {connections}\n"
+    )
+    as_other = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}
+    with (folder / "log").open("wb") as log, (folder / "pgbouncer.ini").open() as settings:
+        # It may not enter the folder of the test; it is no program for root.
+        process = subprocess.Popen(
+            [PGBOUNCER, "/dev/stdin"],
+            stdin=settings,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            **as_other,  # type: ignore[call-overload]
+        )
+    try:
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        through = f"postgresql://postgres@127.0.0.1:{port}/postgres"
+        while True:
+            with suppress(psycopg.OperationalError):
+                administer(through, "SELECT 1")
+                break
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise ChildProcessError((folder / "log").read_text())
+            time.sleep(0.05)
+        yield through
+    finally:
+        process.terminate()
+        process.wait()
+
+
+_ENCRYPTION_REQUESTS = (80877103, 80877104)
+_WRITES = re.compile(rb"INSERT INTO|UPDATE \S+ SET|DELETE FROM")
+
+
+def _error(severity: bytes, state: bytes) -> bytes:
+    fields = b"".join(
+        [b"S" + severity + b"\0", b"V" + severity + b"\0", b"C" + state + b"\0", b"Mplayed\0", b"\0"]
+    )
+    return b"E" + struct.pack("!I", 4 + len(fields)) + fields
+
+
+class PostgresProxy:
+    """Passes on messages to a server; the writes meet the faults, one after the other, and then none.
+
+    A server that is busy before is one that reports a serialisation failure; busy after, one that is shut down when the
+    commit is done, before it has answered.
+    """
+
+    def __init__(self, target: str) -> None:
+        parts = urlsplit(target)
+        self.url = ""
+        self.faults: list[Fault | None] = []
+        self.transactions = 0
+        self.round_trips = 0
+        """How often somebody has waited for an answer."""
+        self._address = parts.hostname, parts.port
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Serve on a free port of this machine."""
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.url = f"postgresql://postgres@127.0.0.1:{server.sockets[0].getsockname()[1]}/postgres"
+        async with server:
+            yield
+            server.close()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        answers, requests = await asyncio.open_connection(*self._address)
+        client = _Client(reader, writer, answers, requests)
+        try:
+            await client.begin()
+            passing_on = asyncio.ensure_future(client.pass_on_answers())
+            while request := await client.request():
+                self.round_trips += not request.startswith(b"H")  # a flush after the end of a pipeline
+                fault = None
+                if _WRITES.search(request):
+                    self.transactions += 1
+                    fault = self.faults.pop(0) if self.faults else None
+                await client.carry_out(request, fault)
+            passing_on.cancel()
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            for each in (writer, requests):
+                each.transport.abort()
+
+
+class _Client:
+    """One connection, from the client by way of the proxy to the server."""
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        answers: asyncio.StreamReader,
+        requests: asyncio.StreamWriter,
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._answers = answers
+        self._requests = requests
+        self._is_mute = False
+        self._is_ready = asyncio.Event()
+
+    async def begin(self) -> None:
+        """Pass on the first message, and answer those before it: nothing is encrypted."""
+        while True:
+            head = await self._reader.readexactly(8)
+            length, code = struct.unpack("!II", head)
+            if code not in _ENCRYPTION_REQUESTS:
+                self._requests.write(head + await self._reader.readexactly(length - 8))
+                return
+            self._writer.write(b"N")
+
+    async def request(self) -> bytes:
+        """Return the messages up to one after which the client waits, nothing at the end."""
+        found = b""
+        while True:
+            head = await self._reader.readexactly(5)
+            found += head + await self._reader.readexactly(struct.unpack("!I", head[1:])[0] - 4)
+            if head[:1] == b"X":
+                self._requests.write(found)
+                return b""
+            if head[:1] in (b"S", b"Q", b"H"):
+                return found
+
+    async def carry_out(self, request: bytes, fault: Fault | None) -> None:
+        """Pass on a request, or do to it what the fault says. Raises `ConnectionError` if that ends it."""
+        if fault is Fault.BUSY_BEFORE:
+            self._writer.write(_error(b"ERROR", b"40001") + b"Z\0\0\0\5I")
+            return
+        if fault is Fault.HANG_UP_BEFORE:
+            raise ConnectionError
+        self._is_mute = fault is not None
+        self._is_ready.clear()
+        self._requests.write(request)
+        if fault is None:
+            return
+        await self._is_ready.wait()
+        if fault is Fault.BUSY_AFTER:
+            self._writer.write(_error(b"FATAL", b"57P01"))
+            await self._writer.drain()
+            self._writer.close()
+            await self._writer.wait_closed()
+        raise ConnectionError
+
+    async def pass_on_answers(self) -> None:
+        """Pass on what the server says, unless its answer is to be lost."""
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await self._answers.readexactly(5)
+                body = await self._answers.readexactly(struct.unpack("!I", head[1:])[0] - 4)
+                if not self._is_mute:
+                    self._writer.write(head + body)
+                if head[:1] == b"Z":
+                    self._is_ready.set()
+        self._is_ready.set()
+        self._writer.close()
