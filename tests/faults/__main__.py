@@ -12,18 +12,28 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from unittest.mock import patch
 
 from runtime import file_systems
-from tests.faults.campaign import MISTAKES, PARTS, Part, Record, planted, running_store, write_pages
+from tests.faults.campaign import (
+    AZURITE,
+    MISTAKES,
+    PARTS,
+    POSTGRESQL,
+    Part,
+    Record,
+    planted,
+    running_store,
+    write_pages,
+)
 from tests.faults.children import adopt_orphans, get_ready_to_fork
 from tests.faults.cluster import running_cluster
-from tests.faults.killed_azurite import durable_azurite
+from tests.faults.killed_stores import KilledStore, durable_azurite, killed_postgresql
 from tests.faults.marks import Marks
 from tests.faults.trial import Bench
 
@@ -97,9 +107,12 @@ def _bench(part: Part, stack: ExitStack) -> Bench:
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="faults-", dir=where)))
     bench = Bench(folder, Marks(), kind=part.kind)
     if part.kills_store:
-        azurite = stack.enter_context(durable_azurite())
-        return replace(bench, url=azurite.url, azurite=azurite)
-    bench = replace(bench, url=stack.enter_context(running_store(part.store)))
+        running: Mapping[str, Callable[[], AbstractContextManager[KilledStore]]]
+        running = {AZURITE: durable_azurite, POSTGRESQL: killed_postgresql}
+        server = stack.enter_context(running[part.store]())
+        bench = replace(bench, url=server.url, server=server)
+    else:
+        bench = replace(bench, url=stack.enter_context(running_store(part.store)))
     if not part.needs_cluster:
         return bench
     (folder / "cluster").mkdir()

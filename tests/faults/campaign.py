@@ -25,9 +25,10 @@ from runtime.algorithms.state_based.transaction import CommitDraft
 from runtime.messages.envelope import id_key
 from runtime.messages.outcome import Outcome, Status
 from runtime.spark.commit import BatchFolders
+from samples.orders.servers import postgresql
 from tests.faults.disturbances import OutOfTime, fill_disks, run_rivals
 from tests.faults.executors import kill_executors
-from tests.faults.killed_azurite import kill_azurite
+from tests.faults.killed_stores import kill_store
 from tests.faults.streamed import Streamed
 from tests.faults.trial import Bench, Trial, kill_and_compare
 from tests.faults.truncations import Truncated
@@ -35,7 +36,7 @@ from tests.faults.world import ALGORITHMS, Shape, World, shapes
 from tests.model.pages import rewrite, section
 from tests.plugins.azurite import running_azurite
 
-SQLITE, AZURITE = "SQLite", "Azurite"
+SQLITE, AZURITE, POSTGRESQL = "SQLite", "Azurite", "PostgreSQL"
 
 
 @contextmanager
@@ -44,6 +45,9 @@ def running_store(name: str) -> Iterator[str | None]:
     if name == AZURITE:
         with running_azurite("table") as authority:
             yield f"azurite://{authority}"
+    elif name == POSTGRESQL:
+        with postgresql() as url:
+            yield url
     else:
         yield None
 
@@ -106,7 +110,7 @@ _ALL = (
         AZURITE,
         "Azurite itself killed and started again in the middle of batches",
         100,
-        kill_azurite,
+        kill_store,
         logs=1,
         kills_store=True,
     ),
@@ -119,6 +123,27 @@ _ALL = (
         algorithms=("state-based", "outbox"),
         logs=1,
         needs_cluster=True,
+    ),
+    Part("postgresql", POSTGRESQL, _KILLED, 500, _kill),
+    Part(
+        "postgresql-killed",
+        POSTGRESQL,
+        "PostgreSQL itself killed and started again in the middle of batches",
+        60,
+        kill_store,
+        logs=1,
+        kills_store=True,
+    ),
+    Part(
+        "postgresql-executors",
+        POSTGRESQL,
+        "the same cluster; executors and PostgreSQL itself killed",
+        25,
+        kill_executors,
+        algorithms=("state-based", "outbox"),
+        logs=1,
+        needs_cluster=True,
+        kills_store=True,
     ),
 )
 

@@ -22,7 +22,14 @@ from typing import Any
 from runtime.spark.worker import connection
 
 _PR_SET_CHILD_SUBREAPER = 36
-_NEEDED = ("eventstore.backends.sqlite", "pandas", "pyarrow.compute", "pyarrow.dataset", "pyarrow.parquet")
+_NEEDED = (
+    "eventstore.backends.sqlite",
+    "eventstore.backends.postgres",
+    "pandas",
+    "pyarrow.compute",
+    "pyarrow.dataset",
+    "pyarrow.parquet",
+)
 _ends: set[int] = set()
 """Where this process and those that it was forked from write their results: not for its own children."""
 

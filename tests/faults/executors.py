@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import Counter
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ from random import Random
 
 from tests.faults.children import Child
 from tests.faults.cluster import Cluster
+from tests.faults.killed_stores import KilledStore
 from tests.faults.trial import TRANSIENT, Bench, Trial, Undisturbed
 from tests.faults.world import Shape, World
 
@@ -19,6 +21,7 @@ EXECUTOR = "an executor"
 _GAMES, _MESSAGES = 4, 32
 _MOST_KILLS = 10
 _MOST_RUNS = 6
+_SHARE_OF_THE_STORE = 0.3
 
 
 def kill_executors(bench: Bench, shape: Shape, name: str, chance: Random) -> Trial:
@@ -32,11 +35,11 @@ def kill_executors(bench: Bench, shape: Shape, name: str, chance: Random) -> Tri
         kills = chance.randint(4, _MOST_KILLS)
         for _ in range(_MOST_RUNS):
             cluster.order(_order(world))
-            killer = _Killer(cluster, chance, kills, expected.seconds)
+            killer = _Killer(cluster, chance, kills, expected.seconds, bench.server)
             error = killer.watch()
             orphans |= killer.folders
-            kills -= killer.killed
-            trial.kills[EXECUTOR] += killer.killed
+            kills -= killer.kills.total()
+            trial.kills += killer.kills
             if error is None:
                 break
             if not error.startswith(TRANSIENT):
@@ -74,14 +77,17 @@ def _order(world: World) -> dict[str, object]:
 
 
 class _Killer:
-    """Kills executors at random moments until the driver answers."""
+    """Kills executors at random moments until the driver answers, and the store now and then if it is to be killed."""
 
-    def __init__(self, cluster: Cluster, chance: Random, kills: int, seconds: float) -> None:
+    def __init__(
+        self, cluster: Cluster, chance: Random, kills: int, seconds: float, store: KilledStore | None
+    ) -> None:
         self._cluster = cluster
         self._chance = chance
         self._kills = kills
         self._seconds = seconds
-        self.killed = 0
+        self._store = store
+        self.kills = Counter[str]()
         self.folders = set[Path]()
 
     def watch(self) -> str | None:
@@ -92,9 +98,16 @@ class _Killer:
         while waiting.is_alive():
             waiting.join(self._chance.uniform(0, self._seconds / 4))
             executors = self._cluster.executors()
-            if waiting.is_alive() and executors and self.killed < self._kills:
+            if not waiting.is_alive() or self.kills.total() >= self._kills:
+                continue
+            if self._store is not None and self._chance.random() < _SHARE_OF_THE_STORE:
+                self._store.kill()
+                time.sleep(self._chance.uniform(0, 1))
+                self._store.start()
+                self.kills[self._store.name] += 1
+            elif executors:
                 folder = self._cluster.kill(self._chance.choice(executors))
                 if folder is not None:
                     self.folders.add(folder)
-                    self.killed += 1
+                    self.kills[EXECUTOR] += 1
         return answers[0]

@@ -92,7 +92,7 @@ def test_the_page_has_a_row_for_each_part_and_keeps_what_it_shows_of_others(tmp_
     assert "| a worker, in the first pass | 1,234 |" in section("kills", kills)
 
 
-IN_PART = {"executors": 0.25, "azurite-killed": 0.3}
+IN_PART = {"executors": 0.25, "azurite-killed": 0.3, "postgresql-executors": 0.3}
 """The parts that the page shows a share of."""
 
 

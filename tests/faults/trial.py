@@ -21,7 +21,7 @@ from tests.faults.world import Shape, World
 
 if TYPE_CHECKING:
     from tests.faults.cluster import Cluster
-    from tests.faults.killed_azurite import DurableAzurite
+    from tests.faults.killed_stores import KilledStore
 
 WORKER, DRIVER, BATCH = "a worker", "a driver", "a driver and its workers"
 TRANSIENT = (
@@ -65,7 +65,7 @@ class Bench:
     """Makes worlds, each in a new folder, and knows how each batch ends undisturbed.
 
     `url` names a store for all of them, None has each make a file of its own. `cluster` is one of Spark, where batches
-    are to run on one, and `azurite` the store where it is to be killed.
+    are to run on one, and `server` the store where it is to be killed.
     """
 
     folder: Path
@@ -74,7 +74,7 @@ class Bench:
     kind: type[World] = World
     known: dict[Shape, Undisturbed] = field(default_factory=dict)
     cluster: Cluster | None = None
-    azurite: DurableAzurite | None = None
+    server: KilledStore | None = None
 
     @contextmanager
     def world(self, shape: Shape, name: str) -> Iterator[World]:

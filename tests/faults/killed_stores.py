@@ -1,4 +1,6 @@
-"""Azurite that is killed and started again, while a batch goes on with it: the batch ends as it should.
+"""Servers that are killed and started again, while a batch goes on with them: the batch ends as it should.
+
+PostgreSQL has on its disk what it has acknowledged: it is killed with all its processes while batches go on.
 
 Azurite keeps what it has acknowledged in memory, and writes it to its file some seconds later. A store that a batch may
 rely on does not forget: so all others are stopped, until the file has what was acknowledged, before Azurite is killed.
@@ -14,25 +16,46 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
+from typing import Protocol
 
+from samples.orders.servers import PostgresServer, postgresql_server
 from tests.faults.children import Child, ChildFailedError
 from tests.faults.marks import AtCalls
 from tests.faults.trial import Bench, Disturbed, Trial
 from tests.faults.world import Shape
 from tests.plugins.azurite import answers, free_port, needed_azurite
 
-STORE = "Azurite itself"
 _TURNS = 3
 _SAVE_SECONDS = 6.0
 """A little more than the interval at which Azurite writes its file, if anything has changed."""
 _QUIET_SECONDS = 0.3
 
 
+class KilledStore(Protocol):
+    """A server that is killed. Its `name` is told with the kills."""
+
+    name: str
+
+    @property
+    def url(self) -> str: ...
+
+    def wait_until_saved(self) -> None:
+        """Wait until a file has all that was acknowledged, when nobody writes meanwhile."""
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+
+    def start(self) -> None:
+        """Start it again, with what is in its files."""
+
+
 class DurableAzurite:
     """An Azurite that keeps its tables in a file."""
+
+    name = "Azurite itself"
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -45,7 +68,6 @@ class DurableAzurite:
         return f"azurite://127.0.0.1:{self._port}"
 
     def wait_until_saved(self) -> None:
-        """Wait until its file has all that was acknowledged, when nobody writes meanwhile."""
         begun, before = time.monotonic(), self._written()
         while time.monotonic() - begun < _SAVE_SECONDS:
             time.sleep(_QUIET_SECONDS)
@@ -55,12 +77,10 @@ class DurableAzurite:
                     return
 
     def kill(self) -> None:
-        """Send it SIGKILL."""
         self._process.kill()
         self._process.wait()
 
     def start(self) -> None:
-        """Start it again, with what is in its file."""
         self._process = self._started()
 
     def _written(self) -> int:
@@ -79,6 +99,46 @@ class DurableAzurite:
         return process
 
 
+class KilledPostgres:
+    """A PostgreSQL all of whose processes are killed at once."""
+
+    name = "PostgreSQL itself"
+
+    def __init__(self, server: PostgresServer) -> None:
+        self._server = server
+        self.url = server.url
+
+    def wait_until_saved(self) -> None:
+        pass
+
+    def kill(self) -> None:
+        postmaster = int((self._server.folder / "data" / "postmaster.pid").read_text().split()[0])
+        os.kill(postmaster, signal.SIGSTOP)  # it would start others
+        children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+        processes = [postmaster, *map(int, children)]
+        for pid in processes:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        while any(map(_is_running, processes)):
+            time.sleep(0.01)
+
+    def start(self) -> None:
+        self._server.control("pg_ctl", "start", "-w", "-l", str(self._server.folder / "log"))
+
+
+def _is_running(pid: int) -> bool:
+    with suppress(ChildProcessError):  # orphans are children of the campaign
+        return os.waitpid(pid, os.WNOHANG) == (0, 0)
+    return Path(f"/proc/{pid}").exists()
+
+
+@contextmanager
+def killed_postgresql() -> Iterator[KilledPostgres]:
+    """Run one."""
+    with postgresql_server() as server:
+        yield KilledPostgres(server)
+
+
 @contextmanager
 def durable_azurite() -> Iterator[DurableAzurite]:
     """Run one, in a folder of its own."""
@@ -90,10 +150,10 @@ def durable_azurite() -> Iterator[DurableAzurite]:
             azurite.kill()
 
 
-def kill_azurite(bench: Bench, shape: Shape, name: str, chance: Random) -> Trial:
-    """Kill Azurite in the middle of a batch, some times; then run the batch to its end, and compare."""
-    azurite = bench.azurite
-    assert azurite is not None
+def kill_store(bench: Bench, shape: Shape, name: str, chance: Random) -> Trial:
+    """Kill the store in the middle of a batch, some times; then run the batch to its end, and compare."""
+    store = bench.server
+    assert store is not None
     expected = bench.undisturbed(shape)
     with bench.world(shape, name) as world:
         disturbed = Disturbed(world, expected, chance)
@@ -102,8 +162,8 @@ def kill_azurite(bench: Bench, shape: Shape, name: str, chance: Random) -> Trial
             disturbed.drivers.append(driver)
             if not driver.is_done(chance.uniform(0, 0.8 * expected.seconds)):
                 phase = world.marks.phase
-                _kill_once(azurite, driver, is_missed=chance.random() < 0.5)
-                disturbed.trial.kills += Counter({f"{STORE}, {phase.words}": 1})
+                _kill_once(store, driver, is_missed=chance.random() < 0.5)
+                disturbed.trial.kills += Counter({f"{store.name}, {phase.words}": 1})
             try:
                 driver.end()
             except ChildFailedError as error:
@@ -111,12 +171,12 @@ def kill_azurite(bench: Bench, shape: Shape, name: str, chance: Random) -> Trial
         return disturbed.compare()
 
 
-def _kill_once(azurite: DurableAzurite, driver: Child, *, is_missed: bool) -> None:
-    """Kill Azurite and start it again; when it `is_missed`, driver and workers go on before it is there."""
+def _kill_once(store: KilledStore, driver: Child, *, is_missed: bool) -> None:
+    """Kill a store and start it again; when it `is_missed`, driver and workers go on before it is there."""
     os.killpg(driver.pid, signal.SIGSTOP)
-    azurite.wait_until_saved()
-    azurite.kill()
+    store.wait_until_saved()
+    store.kill()
     if is_missed:
         os.killpg(driver.pid, signal.SIGCONT)
-    azurite.start()
+    store.start()
     os.killpg(driver.pid, signal.SIGCONT)
