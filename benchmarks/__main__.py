@@ -14,6 +14,7 @@ BENCHMARKS = {
     "epochs": "10,000 epochs of a stream without Spark; writes benchmarks/README.md",
     "growth": "how time and requests grow with sizes; draws docs/growth/",
     "guard": "what --guard costs a fold in memory",
+    "postgres_bloat": "what a million updates leave behind in PostgreSQL; writes docs/event-store.md",
     "shapes": "what a stream costs, by the messages that it gets; writes docs/performance.md",
     "side_effects": "consumers that store documents and are killed; writes docs/side-effects.md",
     "skew": "the workers' memory in lopsided batches",
@@ -32,7 +33,7 @@ def main() -> None:
     name = sys.argv[1] if sys.argv[1:] else ""
     if name not in BENCHMARKS:
         for known, what in BENCHMARKS.items():
-            sys.stdout.write(f"python -m benchmarks {known:<13} {what}\n")
+            sys.stdout.write(f"python -m benchmarks {known:<15} {what}\n")
         sys.exit(2 if name.strip("-") not in ("", "h", "help") else 0)
     os.environ["PATH"] = f"{NODE}{os.pathsep}{os.environ['PATH']}"  # Azurite starts the `node` on PATH
     sys.argv[:2] = [f"python -m benchmarks {name}"]

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 
 from benchmarks.azurite import azurite_binary
 from benchmarks.contender import Contender
+from benchmarks.postgres import postgres_programs
 from benchmarks.sizes import Amount
 
 _EXTRA = "`python -m benchmarks compare` installs it"
@@ -23,6 +24,7 @@ class Entry:
     amount: Amount
     modules: tuple[str, ...] = ()
     needs_azurite: bool = False
+    needs_postgres: bool = False
 
     def load(self) -> type[Contender]:
         """Return the class."""
@@ -37,6 +39,8 @@ class Entry:
             return f"the package of {', '.join(missing)} is not installed ({_EXTRA})"
         if self.needs_azurite and azurite_binary() is None:
             return "Azurite is not installed (`make setup-test` installs it)"
+        if self.needs_postgres and postgres_programs() is None:
+            return "PostgreSQL is not installed (`make setup-test` installs it)"
         return None
 
 
@@ -84,7 +88,7 @@ _ENTRIES = (
     Entry("dbos", "peers.durable:Durable", "workflow", ("dbos",)),
     Entry(
         "consistent-azurite",
-        "contenders.consistent_azurite:ConsistentAzurite",
+        "contenders.consistent_network:ConsistentAzurite",
         "azurite",
         needs_azurite=True,
     ),
@@ -94,6 +98,23 @@ _ENTRIES = (
     Entry("article", "peers.article:Article", "article", needs_azurite=True),
     Entry("client-store", "peers.client_store:ClientStore", "client", needs_azurite=True),
     Entry("client-sdk", "peers.client_sdk:ClientSdk", "client", needs_azurite=True),
+    Entry(
+        "consistent-postgres",
+        "contenders.consistent_network:ConsistentPostgres",
+        "batch",
+        needs_postgres=True,
+    ),
+    Entry("bare-fold-psycopg", "peers.bare_psycopg:BareFoldPsycopg", "batch", needs_postgres=True),
+    Entry("store-postgres", "peers.bare_psycopg:StorePostgres", "batch", needs_postgres=True),
+    Entry("bare-psycopg", "peers.bare_psycopg:BarePsycopg", "batch", needs_postgres=True),
+    Entry(
+        "eventsourcing-postgres",
+        "peers.sourcing:EventsourcingPostgres",
+        "single",
+        ("eventsourcing", "psycopg_pool"),
+        needs_postgres=True,
+    ),
+    Entry("dbos-postgres", "peers.durable:DurablePostgres", "workflow", ("dbos",), needs_postgres=True),
 )
 CONTENDERS: Mapping[str, Entry] = {entry.name: entry for entry in _ENTRIES}
 
@@ -118,8 +139,17 @@ COMPARISONS = (
     Comparison("client-store", "client-sdk", 3.5, "cpu_ms_of_read_of_100"),
     Comparison("client-store", "client-sdk", 1.7, "cpu_ms_of_open"),
     Comparison("client-store", "client-sdk", 1, "ms_of_open_at_once"),
+    Comparison("consistent-postgres", "consistent", None),
+    Comparison("consistent-postgres", "bare-fold-psycopg", 0.8),
+    Comparison("consistent-postgres", "bare-psycopg", None),
+    Comparison("store-postgres", "bare-psycopg", None),
+    Comparison("consistent-postgres", "eventsourcing-postgres", 20),
+    Comparison("consistent-postgres", "dbos-postgres", 50),
 )
-LIMITS = (Limit("consistent", "bytes_per_version", 85),)
+LIMITS = (
+    Limit("consistent", "bytes_per_version", 85),
+    Limit("consistent-postgres", "bytes_per_version", 110),
+)
 
 
 def _is_there(module: str) -> bool:

@@ -25,7 +25,7 @@ from handlers import Published, State
 
 _READ = ("message_id", "type", "body", "business_id")
 _OUTPUT = pa.struct([("message_id", pa.string()), ("type", pa.string()), ("body", pa.string())])
-_SCHEMA = pa.schema(
+SCHEMA = pa.schema(
     [
         ("message_id", pa.string()),
         ("type", pa.string()),
@@ -37,6 +37,8 @@ _SCHEMA = pa.schema(
         ("final_state", pa.string()),
     ]
 )
+"""The outcomes."""
+
 _COLUMNS = (
     "message_id string, type string, handler string, business_id string, status string, version long, "
     "outputs array<struct<message_id:string,type:string,body:string>>, final_state string"
@@ -84,7 +86,7 @@ class _FoldToFile(NamedTuple):
         """Write the outcomes of a partition."""
         rows = 0
         path = f"{self.folder}/{uuid.uuid4().hex}.parquet"
-        with parquet.ParquetWriter(path, _SCHEMA, compression="zstd") as writer:
+        with parquet.ParquetWriter(path, SCHEMA, compression="zstd") as writer:
             for outcomes in fold(batches):
                 writer.write_batch(outcomes)
                 rows += outcomes.num_rows
@@ -161,5 +163,5 @@ def _outputs(published: list[Published]) -> list[tuple[str, str, str]]:
 
 def _to_arrow(rows: list[Row]) -> pa.RecordBatch:
     columns = zip(*rows, strict=True)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)

@@ -44,11 +44,11 @@ class BareClient(Contender):
     def prepare(self, log: Log, folder: Path) -> None:
         """Start an Azurite with an empty table, and deal the streams out to the processes."""
         self.azurite = Azurite(folder)
-        asyncio.run(_make_table(self.azurite.url))
+        asyncio.run(make_table(self.azurite.url))
         streams = recorded(log, self.setting)
         self._facts = _describe(streams)
         for number, process in enumerate(self._processes):
-            process.submit(_load, streams[number :: len(self._processes)]).result()
+            process.submit(load, streams[number :: len(self._processes)]).result()
 
     def work(self) -> None:
         """Send everything."""
@@ -97,11 +97,13 @@ def inserts_only(request: Transaction) -> Transaction:
     return request
 
 
-def _load(streams: Streams) -> None:
+def load(streams: Streams) -> None:
+    """Give this process what it will send."""
     _loaded["streams"] = streams
 
 
-async def _make_table(url: str) -> None:
+async def make_table(url: str) -> None:
+    """Make the table of a batch."""
     async with connect(url) as store:
         await store.table(TABLE)
 

@@ -1,9 +1,10 @@
-"""`dbos`: durable workflows of DBOS on SQLite, one message at a time.
+"""`dbos`: durable workflows of DBOS on SQLite or PostgreSQL, one message at a time.
 
 As its documentation has it: the message's id is the workflow's, so that a redelivered message finds its workflow
 done; the state is in a table of a datasource, read and written by a transaction that is a step of the workflow.
-Durable: the workflow, its step and the state are committed with SQLite's defaults (a rollback journal, fsync of
-each commit). Only the newest state is kept; what was published is the workflow's recorded result.
+Durable: the workflow, its step and the state are committed with the database's defaults (SQLite's are a rollback
+journal), with fsync of each commit. Only the newest state is kept; what was published is the
+workflow's recorded result.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dbos import DBOS, SetWorkflowID, SQLAlchemyDatasource
 
 from benchmarks.contender import Contender
 from benchmarks.logs import Log
+from benchmarks.postgres import OnPostgres
 from benchmarks.shooting import (
     Delivery,
     States,
@@ -46,12 +48,16 @@ class Durable(Contender):
     def prepare(self, log: Log, folder: Path) -> None:
         """Launch DBOS on new files and register the workflow."""
         self.deliveries = log.in_order()
-        url = f"sqlite:///{folder}/system.sqlite"
-        DBOS(config={"name": "benchmark", "system_database_url": url})
-        self._source = SQLAlchemyDatasource.create(f"sqlite:///{folder}/games.sqlite")
+        system, games = self.databases(folder)
+        DBOS(config={"name": "benchmark", "system_database_url": system})
+        self._source = SQLAlchemyDatasource.create(games)
         _games.metadata.create_all(self._source.engine)
         self.workflow = _workflow(self._source)
         DBOS.launch()
+
+    def databases(self, folder: Path) -> tuple[str, str]:
+        """Return the urls of the databases of the system and of the states."""
+        return f"sqlite:///{folder}/system.sqlite", f"sqlite:///{folder}/games.sqlite"
 
     def work(self) -> None:
         """Run a workflow for each message, one after another."""
@@ -69,6 +75,23 @@ class Durable(Contender):
         """Shut DBOS down, and forget the workflow: the next one has another database."""
         DBOS.destroy(destroy_registry=True)
         self._source.engine.dispose()
+
+
+class DurablePostgres(OnPostgres, Durable):
+    """The same with both in one database of PostgreSQL."""
+
+    durability = "a workflow for each message in PostgreSQL, fsync of each commit"
+
+    def databases(self, folder: Path) -> tuple[str, str]:  # noqa: ARG002 - as for files
+        """Make a database."""
+        self.make_database()
+        url = self.url.replace("postgresql:", "postgresql+psycopg:")
+        return url, url
+
+    def finish(self) -> None:
+        """Shut DBOS down, and drop the database."""
+        Durable.finish(self)
+        OnPostgres.finish(self)
 
 
 def _workflow(source: SQLAlchemyDatasource) -> Callable[[str, str, str], Any]:

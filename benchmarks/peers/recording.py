@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from benchmarks.contender import Setting
-from benchmarks.contenders.consistent_azurite import ConsistentAzurite
+from benchmarks.contenders.consistent_network import ConsistentAzurite
 from benchmarks.logs import Log
 from benchmarks.processes import own_process
 from eventstore import Operation, Page, Table
@@ -49,6 +49,11 @@ def recorded(log: Log, setting: Setting) -> Streams:
     if not folder.is_dir():
         with own_process() as process:
             process.submit(_record, log, setting, folder).result()
+    return requests_in(folder)
+
+
+def requests_in(folder: Path) -> Streams:
+    """Return the requests of each stream that were recorded in a folder."""
     streams: dict[str, list[Request]] = {}
     for file in sorted(folder.glob("*.pickle")):
         for request in _read(file):

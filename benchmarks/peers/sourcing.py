@@ -1,10 +1,10 @@
-"""`eventsourcing`: the library of that name on its SQLite module, one message at a time.
+"""`eventsourcing`: the library of that name on its SQLite or PostgreSQL module, one message at a time.
 
 As its documentation has it: an aggregate whose method triggers an event, and an application that gets it from the
 repository, calls it and saves it. An event carries the message's id, so that the aggregate knows the messages that
 it has handled. `eventsourcing` has the library's defaults, and reads an aggregate's events each time;
 `eventsourcing-cached` turns its cache of aggregates on, which is for applications that are the only writer.
-Durable: every event is committed with SQLite's defaults under WAL (fsync of each commit).
+Durable: every event is committed with the database's defaults (SQLite's under WAL), with fsync of each commit.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
+from urllib.parse import urlsplit
 from uuid import UUID
 
 from eventsourcing.application import AggregateNotFoundError, Application
@@ -19,6 +20,7 @@ from eventsourcing.domain import Aggregate, event
 
 from benchmarks.contender import Contender
 from benchmarks.logs import Log
+from benchmarks.postgres import OnPostgres
 from benchmarks.shooting import (
     Delivery,
     States,
@@ -91,8 +93,11 @@ class Eventsourcing(Contender):
         """Make an application with a new file."""
         self.deliveries = log.in_order()
         self._game_ids = [UUID(game) for game in log.expected()]
-        module = {"PERSISTENCE_MODULE": "eventsourcing.sqlite", "SQLITE_DBNAME": str(folder / "events.db")}
-        self.games = Games(env={**module, **self.settings})
+        self.games = Games(env={**self.module(folder), **self.settings})
+
+    def module(self, folder: Path) -> Mapping[str, str]:
+        """Return how the library is told where its events are."""
+        return {"PERSISTENCE_MODULE": "eventsourcing.sqlite", "SQLITE_DBNAME": str(folder / "events.db")}
 
     def work(self) -> None:
         """Handle all messages, one after another."""
@@ -116,3 +121,27 @@ class EventsourcingCached(Eventsourcing):
         "AGGREGATE_CACHE_MAXSIZE": "100000",
         "AGGREGATE_CACHE_FASTFORWARD": "n",
     }
+
+
+class EventsourcingPostgres(OnPostgres, Eventsourcing):
+    """Handle messages with the library's defaults and its PostgreSQL module."""
+
+    durability = "one event for each version in PostgreSQL, fsync of each"
+
+    def module(self, folder: Path) -> Mapping[str, str]:  # noqa: ARG002 - as for a file
+        """Make a database."""
+        self.make_database()
+        parts = urlsplit(self.url)
+        return {
+            "PERSISTENCE_MODULE": "eventsourcing.postgres",
+            "POSTGRES_DBNAME": parts.path.removeprefix("/"),
+            "POSTGRES_HOST": str(parts.hostname),
+            "POSTGRES_PORT": str(parts.port),
+            "POSTGRES_USER": str(parts.username),
+            "POSTGRES_PASSWORD": "",
+        }
+
+    def finish(self) -> None:
+        """Close the connections, and drop the database."""
+        self.games.close()
+        super().finish()

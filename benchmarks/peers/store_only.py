@@ -20,10 +20,11 @@ class StoreOnly(BareClient):
     @staticmethod
     def replay(url: str, in_flight: int) -> None:
         """Send what this process was given."""
-        asyncio.run(_replay(url, in_flight))
+        asyncio.run(replay(url, in_flight))
 
 
-async def _replay(url: str, in_flight: int) -> None:
+async def replay(url: str, in_flight: int) -> None:
+    """Make the calls of the table port that this process was given."""
     async with connect(url) as store:
         table = await store.table(TABLE)
 
