@@ -12,7 +12,7 @@ from tests.publishing.cases import AT_LEAST_ONCE, AT_MOST_ONCE, FunctionCase, Ht
 from tests.publishing.kills import IDS, Counts, kill_everywhere
 from tests.publishing.servers import http_receiver
 
-PAGE = text("docs/publishing.md")
+PAGE = " ".join(text("docs/publishing.md").split())
 RESULTS = text("tests/publishing/README.md")
 ONE_CHUNK_A_KILL = 2
 

@@ -87,7 +87,7 @@ def test_every_message_takes_effect_once_and_a_second_batch_changes_nothing(any_
 
 
 @pytest.mark.connect
-def test_a_stream_costs_one_query_and_one_transaction(any_place):
+def test_a_stream_costs_one_query_and_one_transaction_at_most(any_place):
     # Given a log in which each of 20 streams has 5 messages
     log = generated(any_place.folder / "log.jsonl", games=20, messages=100)
     counter = CountCalls(str(any_place.folder))
@@ -95,8 +95,13 @@ def test_a_stream_costs_one_query_and_one_transaction(any_place):
     # When a batch runs
     any_place.run(log, wrap=counter)
 
-    # Then each stream was read by one query and written by one transaction, and nothing else was sent
-    assert [counter.calls(name) for name in ("query", "transact", "get", "scan")] == [20, 20, 0, 0]
+    # Then each stream was read by one query and written by one transaction, on SQLite many together
+    queries, together, transactions, commits, others = (
+        sum(map(counter.calls, names))
+        for names in (["query"], ["query_each"], ["transact"], ["transact_each"], ["get", "scan"])
+    )
+    assert (queries, together, others) == (transactions, commits, 0)
+    assert 0 < together < queries + together < 20 if any_place.store.startswith("sqlite") else queries == 20
 
 
 @pytest.mark.thorough

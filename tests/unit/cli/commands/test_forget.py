@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 
 from eventstore import connect
+from runtime.versions import head
 from tests.support.logs import GAME, OTHER_GAME
 from tests.unit.cli.stores import TABLE, on_store, play
 from tests.unit.runtime.documents.letters_desk import Office, ask
@@ -24,7 +25,14 @@ def traces(folder, canary):
     return sorted(file.name for file in folder.glob("store.db*") if sought in file.read_bytes())
 
 
-def test_an_object_is_erased_from_the_files(consistent, store, tmp_path):
+@pytest.fixture
+def _plain_rows(monkeypatch):
+    """Compress nothing, so that what is stored is seen in the bytes of a file."""
+    monkeypatch.setattr(head, "_RAW_BYTES", 2**20)
+
+
+@pytest.mark.usefixtures("_plain_rows", "store")
+def test_an_object_is_erased_from_the_files(consistent, tmp_path):
     message_ids = [f"00000000-0000-4000-8000-00000000000{number}" for number in (1, 3)]
     # A board of the same game has its messages' ids in headers.
     consistent("forget", "LeaderBoard", GAME, *ON_STORE, "--yes")
