@@ -81,12 +81,12 @@ class Dictionary:
         return new
 
     def compress(self, small: bytes) -> bytes:
-        """Return the small part of a row compressed, or as it is if that is shorter."""
+        """Return the small part of a row compressed, or unchanged if that is shorter."""
         compressed = self._mark + self._compress(small)
         return compressed if len(compressed) < len(small) else small
 
     def decompress(self, compressed: bytes) -> bytes:
-        """Return what was compressed. Raises `ZstdError`."""
+        """Reverse `compress`. Raises `ZstdError`."""
         return self._decompress(compressed[2:], max_output_size=_MAX_BYTES)
 
     def is_stale(self, compressed: Sequence[bytes]) -> bool:
@@ -113,7 +113,7 @@ class Dictionaries:
         return small[1:2] != b"" and small[1] not in self.by_number
 
     def plain(self, small: bytes) -> bytes:
-        """Return the small part of a row decompressed. One that cannot be is returned as it is, and no msgpack."""
+        """Return the small part of a row decompressed; unchanged, and so no valid msgpack, if that fails."""
         if small[:1] == MARK:
             with suppress(LookupError, zstandard.ZstdError):
                 return self.by_number[small[1]].decompress(small)

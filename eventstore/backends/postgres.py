@@ -380,7 +380,7 @@ class _LoopPool:
             await asyncio.gather(*map(self._commit_in_turn, alone.values()))
 
     async def _commit_together(self, group: Sequence[_Waiting]) -> None:
-        """Settle all of a group, or none of it: then each is to be tried alone, and has its own error."""
+        """Commit a group at once. If the server rolls it back, settle none, so that each is retried alone."""
         try:
             await self._send([(changes, {}) for changes, _ in group])
         except StoreUnavailableError as error:
@@ -447,7 +447,7 @@ class _LoopPool:
 
 @asynccontextmanager
 async def _answered_in(seconds: float) -> AsyncIterator[None]:
-    """Raise `TimeoutError` in the block after so many seconds, not counting those in which the event loop was blocked.
+    """Raise `TimeoutError` in the block after these seconds, without those in which the event loop was blocked.
 
     A single timer would end a block whose answer came while the loop was blocked.
     """

@@ -268,7 +268,7 @@ def test_what_is_unfinished_is_in_place_of_the_log_of_the_file(consistent, store
         (
             "consistent.toml",
             b"\nstore = 'foo'",
-            "consistent.toml:2: store does not fit: The form of the store url",
+            "consistent.toml:2: store does not fit: The form of the store url is unknown",
         ),
         ("consistent.toml", b"app = 'raffle'", "consistent.toml:1: app does not fit: it is MODULE:ATTRIBUTE"),
         ("consistent.toml", b"[spark.settings]\nspark.driver.memory = '2g'", "stands in quotes"),
