@@ -162,7 +162,7 @@ def test_an_app_that_is_none(consistent, folder, command, before, after, sentenc
         (["--master", "yarn"], 2, "use a local master, or a store on the network"),
         (["--source", "a:b"], 2, "--source a:b holds a colon, which ends the name in an id"),
         (["--keep-large", "log.jsonl"], 1, "log.jsonl is a file. Choose another --keep-large."),
-        (["--publish", "nowhere"], 2, "A target is sqlite:///FILE, postgresql://"),
+        (["--publish", "nowhere"], 2, "Use sqlite:///FILE, postgresql://"),
         (["--rate", "5"], 2, "--rate says how outputs are published: add --publish URL."),
         (
             ["--handler-timeout", "0s"],
@@ -329,7 +329,7 @@ verify ON APP LOG --sample many                    => 2 --sample
 verify ON APP LOG --master spark://host:7077       => 2 SQLite
 lint nowhere:app                                   => 2 There is no module nowhere
 lint runtime.clock                                 => 2 There is no handler in runtime.clock
-outcomes --out foo://bucket/out                    => 2 Use a path, a url that pyarrow knows, or install fsspec
+outcomes --out foo://bucket/out                    => 2 Use a path, a url that pyarrow supports, or install fsspec
 outcomes --out log.jsonl                           => 1 log.jsonl is a file: name the folder that batches write
 outcomes --out nowhere => 1 There are no outcomes in nowhere: `consistent run --out nowhere` writes them.
 outcomes --out folder                              => 1 There are no outcomes

@@ -91,7 +91,7 @@ def test_of_two_who_take_it_at_once_one_is_refused(table, clock, held):
         drive(others.take("somebody"))
         clock.now += LENGTH
 
-    with pytest.raises(LeaseHeldError, match="Somebody else has just begun"):
+    with pytest.raises(LeaseHeldError, match="has just started"):
         drive(CleanUpLease(disturbed(table, lambda: others.take("grace")), clock).take("ada"))
     assert _holder(others) == "grace"
 
