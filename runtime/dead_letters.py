@@ -114,10 +114,7 @@ _AT_ONCE = 50
 
 
 class TableLetters:
-    """Stores rejected deliveries that belong to no stream, for a batch or for single messages.
-
-    Keeps at most `limits.MAX_TASK_LETTERS`, except in a redrive, so that a corrupt log does not fill the table.
-    """
+    """Stores rejected deliveries that belong to no stream, for a batch or for single messages."""
 
     def __init__(self, table: Table, batch: BatchContext, clock: Clock, retries: RetryPolicy) -> None:
         self._table = table
@@ -131,6 +128,7 @@ class TableLetters:
         rows: dict[str, Row] = {}
         for outcome in outcomes:
             key = row_key(outcome.handler, outcome.envelope)
+            # A corrupt log must not fill the table.
             has_room = self._batch.is_redrive or len(self._added) < limits.MAX_TASK_LETTERS
             if outcome.reason is None or key in self._added or not has_room:
                 continue
@@ -200,8 +198,8 @@ async def letters_of_table(table: Table, selection: Selection) -> AsyncIterator[
 async def letters_of_message(table: Table, message: Envelope, handlers: Collection[str]) -> list[FoundLetter]:
     """Return the letters of the table for a message, at most one for each handler and one without a handler.
 
-    Prefers an exact match. Otherwise returns the oldest letter with the same id, as the body may have been edited. One
-    request per 1,000 letters.
+    Without an exact match, returns the oldest letter with the id, as the body may have been edited. One request per
+    1,000 letters.
     """
     id_, exact = id_key(message.message_id or ""), {row_key(name, message) for name in (None, *handlers)}
     meant: dict[str | None, FoundLetter] = {}
@@ -260,8 +258,7 @@ class StreamLetters(NamedTuple):
 async def find_letters(table: Table, selection: Selection) -> AsyncIterator[FoundLetter]:
     """Yield the selected letters by stream, in order, then those of the table. Holds one stream's letters in memory.
 
-    Costs two requests per 1,000 streams and entities, one per stream with letters, and one per 1,000 letters of the
-    table.
+    Two requests per 1,000 streams and entities, one per stream with letters, one per 1,000 letters of the table.
     """
     async for stream in streams_with_letters(table, selection):
         letters: Sequence[FoundLetter] = ()
@@ -322,10 +319,9 @@ async def letters_of_stream(table: Table, stream: StreamLetters) -> Sequence[Fou
 
 
 async def discard(table: Table, selection: Selection, retries: RetryPolicy) -> int:
-    """Discard the selected letters, and return their number.
+    """Discard the selected letters, and return their number. Redeliveries are rejected, except of letters of the table.
 
-    A stream keeps a record of the message, so that redeliveries are rejected. A letter of the table is deleted. Costs
-    two requests per stream and one per letter of the table, in addition to `find_letters`.
+    Costs two requests per stream and one per letter of the table, in addition to `find_letters`.
     """
     retries = retries.beside(table)
     count = 0
@@ -401,10 +397,7 @@ def to_line(letter: FoundLetter) -> str:
 
 
 class Edits:
-    """Edited letters: lines of an export, each identified by `handler`, `stream` and `letter`.
-
-    Raises `UsageError` for invalid lines, and for several lines for one letter.
-    """
+    """Edited lines of an export, identified by `handler`, `stream` and `letter`. Raises `UsageError` if invalid."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines: dict[tuple[str, ...], Line] = {}

@@ -119,10 +119,7 @@ RENEW_SECONDS = 15  # between renewals by the holder, and between checks by its 
 
 
 class CleanUpLease:
-    """The lease of a table's clean-up. Workers check it periodically and stop when it is lost.
-
-    It prevents wasted work, not damage: streams are guarded by their ETags.
-    """
+    """The lease of a table's clean-up. It only avoids wasted work: streams are guarded by their ETags."""
 
     def __init__(self, table: Table, clock: Clock) -> None:
         self._row = LeaseRow(table, clock, PARTITION, ROW_KEY, LENGTH)

@@ -18,10 +18,7 @@ T = TypeVar("T")
 
 
 class Pace:
-    """A token bucket of size one. The caller sleeps, so that coroutines and blocking code can share it.
-
-    `per_second`: None for no limit.
-    """
+    """A token bucket of size one, for coroutines and blocking code. `per_second` is None for no limit."""
 
     def __init__(self, per_second: float | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._interval = 1 / per_second if per_second else 0.0
@@ -62,15 +59,12 @@ READ_AGAIN = (ConcurrencyConflictError, StreamTruncatedError, StoreUnavailableEr
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """At most `attempts` in a row without progress. Pauses double from `first` to `longest` seconds, with jitter.
-
-    `sleep`: None for one that suits the tables (`beside`).
-    """
+    """At most `attempts` in a row without progress. Pauses double from `first` to `longest` seconds, with jitter."""
 
     attempts: int = 12
     first: float = 0.005
     longest: float = 2.0
-    sleep: Sleep | None = None
+    sleep: Sleep | None = None  # None for the one that `beside` chooses
 
     def beside(self, *tables: Table) -> RetryPolicy:
         """Return the policy with a sleep for these tables, which suspends the task if one of them is on the network."""
@@ -125,10 +119,7 @@ class Retries:
 async def until_undisturbed(
     retries: RetryPolicy, attempt: Attempt[T], *, first: Attempt[T] | None = None
 ) -> T:
-    """Retry after the errors in `READ_AGAIN`, and return the result. Raises `RetriesExhaustedError`.
-
-    `first`, if given, replaces the first attempt.
-    """
+    """Retry after errors in `READ_AGAIN`. `first` replaces the first attempt. Raises `RetriesExhaustedError`."""
     tries = retries.start()
     work = first or attempt
     while True:

@@ -1,8 +1,4 @@
-"""Export and import of a whole table as Parquet files with a manifest.
-
-The manifest's digests do not depend on the order of rows, as stores order keys differently. They detect corruption, not
-tampering.
-"""
+"""Export and import of a whole table as Parquet files, verified by a manifest with digests."""
 
 from __future__ import annotations
 
@@ -52,7 +48,7 @@ Tell = Callable[
 
 @dataclass(slots=True)
 class SetDigest:
-    """The size of a set and the sum of its members' digests."""
+    """The size of a set and the sum of its members' digests, in any order, as stores sort keys differently."""
 
     count: int = 0
     total: int = 0
@@ -206,9 +202,8 @@ def check_files(folder: Path, manifest: Manifest, tell: Tell) -> None:
 async def export_table(table: Table, name: str, folder: Path, tell: Tell) -> Manifest:
     """Copy all rows of a table into a folder, verify the files, and write their manifest.
 
-    Reads the table twice, the second time only keys and ETags: one request per 1,000 rows each time. Holds about ten
-    thousand rows in memory. Raises `UsageError` if the folder has other content, and `ArchiveError` if the table was
-    written to concurrently.
+    Reads the table twice, with one request per 1,000 rows. Holds about ten thousand rows in memory. Raises `UsageError`
+    if the folder has other content, and `ArchiveError` if the table was written to concurrently.
     """
     _prepare_folder(folder)
     files, read, now = RowFiles(folder), SetDigest(), SetDigest()

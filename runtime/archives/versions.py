@@ -1,8 +1,4 @@
-"""Exports of truncated versions and letters, as files that are read without the table.
-
-Versions are deleted from the table only after their file was fsynced, read back and renamed. A crashed worker may leave
-a file, so a version may be in several.
-"""
+"""Exports of truncated versions and letters, as files that are read without the table."""
 
 from __future__ import annotations
 
@@ -176,10 +172,7 @@ def prepare_parts(folder: Path) -> None:
 
 
 class ExportedVersions:
-    """Looks up exported versions by stream and message id. Reads only row groups that may contain the stream.
-
-    Raises `ArchiveError`.
-    """
+    """Looks up exported versions by stream and message id. Raises `ArchiveError`."""
 
     def __init__(self, folder: Path) -> None:
         parts = sorted(folder.glob(PARTS))
@@ -194,16 +187,14 @@ class ExportedVersions:
 
     def of_stream(self, handler: str, business_id: str) -> list[Version]:
         """Return the distinct versions of a stream, the oldest first."""
+        # A version may be in several files, as a crashed worker leaves one.
         by_number = {version.number: version for version in self._versions(handler, business_id)}
         return [by_number[number] for number in sorted(by_number)]
 
     def find(
         self, handler: str, business_id: str, ids: Collection[IdKey], since: int = 0
     ) -> Mapping[IdKey, Version]:
-        """Return the versions of a stream that these messages made, by message id.
-
-        Skips versions written up to `since`, in microseconds since 1970 UTC, when the object was forgotten.
-        """
+        """Return the versions that these messages made after `since` (microseconds since 1970 UTC), by message id."""
         texts = pa.array(filter(is_text, map(id_text, ids)), pa.string())
         return {
             version.record.message_id: version
@@ -225,11 +216,7 @@ class ExportedVersions:
 
 
 def files_that_name(folder: Path, handler: str, business_ids: Collection[str]) -> Mapping[Path, int]:
-    """Return the outcome and export files that name one of these objects, with the number of rows.
-
-    Compares the columns `handler` and `business_id`, or `partition_key`, and the streams of letters, but no bodies and
-    states. Raises `ArchiveError`.
-    """
+    """Count the rows and letters of these objects in outcome and export files. Raises `ArchiveError`."""
     ids, keys = list(business_ids), [f"{handler}-{business_id}" for business_id in business_ids]
     counts = {}
     for path in sorted(filter(Path.is_file, folder.rglob("*.parquet"))):

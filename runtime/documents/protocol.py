@@ -149,10 +149,7 @@ class Documents:
     retries: RetryPolicy
 
     async def commit(self, drafts: Drafts, commit: Commit[T]) -> T:
-        """Register, prepare and commit. Return or raise the result of `commit`, and clean up after an error.
-
-        One request, and one per document, in addition to `commit`.
-        """
+        """Register, prepare and commit, or clean up. One request and one per document, in addition to `commit`."""
         registered = await self.register(drafts)
         are_prepared = False
         try:
@@ -187,16 +184,13 @@ class Documents:
             raise ConcurrencyConflictError(registered.key, str(error)) from error
 
     async def withdraw(self, registered: Registration, *, are_prepared: bool) -> None:
-        """Give this attempt up and delete its documents, unless it has committed.
-
-        If they are not known to be prepared, a late request may store one, so the registration stays for a sweep.
-        """
+        """Give this attempt up and delete its documents, unless it has committed."""
         row = await self.table.get(registered.key, PREFIX + registered.attempt)
         if row is None:
             return
         given_up = await give_up(self.table, read_registration(row), self.clock())
         await delete(self.store, given_up)
-        if are_prepared:
+        if are_prepared:  # or else a late request may store a document, which is left to a sweep
             await take_out(self.table, given_up)
 
 
@@ -233,8 +227,7 @@ class DocumentSweep:
     async def sweep(self, older_than: timedelta) -> Swept:
         """Delete documents of uncommitted attempts of ended batches, and of messages that are `older_than` this.
 
-        Costs one request per 1,000 objects with documents since the last sweep, two for each of them, and one per
-        deleted document.
+        One request per 1,000 objects with documents since the last sweep, two per object, and one per deleted document.
         """
         latest, past = cut_off(self.clock, older_than), cut_off(self.clock, FORGET_AFTER)
         retries, done, left = self.retries.beside(self.table), Counter[str](), Counter[str]()
@@ -248,8 +241,8 @@ class DocumentSweep:
     async def sweep_object(self, key: str, latest: int, past: int, done: Counter[str]) -> Counter[str]:
         """Sweep one object, delete its marker if no attempt is left, and return the numbers of skipped attempts.
 
-        Gives up attempts registered up to `latest`, and deletes those given up up to `past`, in microseconds. `done`
-        accumulates across retries, as a conflict undoes nothing.
+        Gives up attempts registered up to `latest`, and deletes those given up by `past`. `done` accumulates across
+        retries.
         """
         marker = await self.table.get(key, MARKER)
         left, is_left = Counter[str](), False

@@ -20,8 +20,7 @@ from runtime.options import resolved
 class DocumentStore(Protocol):
     """Stores documents under names that are unique to an attempt.
 
-    Implementations raise `StoreUnavailableError` if a retry may succeed: the message is then handled again, with other
-    names. Any other error fails the batch.
+    After `StoreUnavailableError` the message is handled again, with other names. Any other error fails the batch.
     """
 
     async def prepare(self, reference: DocumentReference, content: bytes) -> None:

@@ -213,10 +213,7 @@ class PartitionCheck(RowsCheck):
 
 
 class EntityCheck(RowsCheck):
-    """Checks an entity: its row and letters decode, and its counts are right.
-
-    Counts that are too high are not rebuilt, as entries or letters may be lost.
-    """
+    """Checks that an entity and its letters decode, and that its counts are right."""
 
     def __init__(self, row: Row) -> None:
         super().__init__(row.partition_key, row)
@@ -245,6 +242,7 @@ class EntityCheck(RowsCheck):
         self._compare_entries(entity)
         pending, counted = entity.pending, stored.get("Pending")
         if counted != pending or isinstance(counted, bool):
+            # A count that is too high is not repaired, as entries may be lost.
             wrong["Pending"] = pending
             is_certain = is_certain and not (isinstance(counted, int) and counted > pending)
         if wrong:
@@ -278,11 +276,7 @@ class _Batch(NamedTuple):
 
 
 class LedgerCheck(RowsCheck):
-    """Checks that counter, markers and batches of the ledger agree. Needs some hundred bytes of memory per batch.
-
-    A marker is rebuilt from its batch. A marker of an open batch without a row is kept, as the batch may have
-    unpublished versions.
-    """
+    """Checks that counter, markers and batches of the ledger agree. Needs some hundred bytes of memory per batch."""
 
     def __init__(self) -> None:
         super().__init__(ledger.PARTITION)
@@ -349,6 +343,7 @@ class LedgerCheck(RowsCheck):
             if batch_id in self._batches:
                 self.report(row_key, f"is not the marker of the batch {batch_id}")
             elif batch_id not in self.unreadable:
+                # The marker of an open batch is kept, as the batch may have unpublished versions.
                 is_past = row_key.startswith(ledger.PAST)
                 self.report(row_key, f"is the marker of a missing batch, {batch_id!r}", repair=is_past)
                 self.rebuilt[row_key] = None
@@ -462,10 +457,7 @@ _SEPARATE: Mapping[str, Callable[[Row], str | None]] = {
 
 
 async def _orphaned_tokens(table: Table, used: Sequence[Row]) -> list[Fault]:
-    """Report used tokens that no entity is going to delete. They are kept, as a lost outbox may need them.
-
-    One request per 1,000 entities and one per reported token, but none without used tokens.
-    """
+    """Report used tokens that no entity will delete. One request per 1,000 entities and one per reported token."""
     if not used:
         return []
     incoming, handlers, unknown = set[Token](), set[str](), set[str]()
@@ -485,7 +477,8 @@ async def _orphaned_tokens(table: Table, used: Sequence[Row]) -> list[Fault]:
         token = Token(row.partition_key.removeprefix(stores.PARTITION), *row.row_key.rsplit("-", 1))
         if token in incoming or token.handler not in handlers - unknown:
             continue
-        # Read again after the entities, as a token is deleted after its entity is written.
+        # Read again after the entities, as a token is deleted after its entity is written. It is kept, as a lost
+        # outbox may need it.
         if await table.get(row.partition_key, row.row_key) is not None:
             faults.append(Fault(row.partition_key, row.row_key, problem))
     return faults

@@ -86,10 +86,7 @@ async def read_object(table: Table, handler: str, business_id: str) -> BusinessO
 
 
 async def rows_of(table: Table, key: str) -> AsyncIterator[Sequence[Row]]:
-    """Yield the keys of an object's rows, except tombstones and attempts, which a sweep deletes.
-
-    One request per 1,000.
-    """
+    """Yield an object's rows, without properties, tombstones and registrations. One request per 1,000."""
     kept = {HEADER, ENTITY}
     async for page in pages(partial(table.query, key, "", "\uffff", select=[])):
         yield [row for row in page.rows if row.row_key not in kept and not is_registration(row.row_key)]
@@ -107,13 +104,9 @@ async def forget(
 ) -> bool:
     """Erase an object, leave a tombstone, and return whether the object existed.
 
-    `restart`: begin a new history, for which messages enqueued up to `now`, or at an unknown time, are too late. By
-    default the tombstone rejects all messages.
-
-    `documents`: delete the object's documents in this store.
-
-    Costs one request per 99 rows and ten more, two per token, and one per document. Raises `UsageError` if a policy
-    holds the object, and `RetriesExhaustedError`.
+    `restart` begins a new history, for which messages enqueued up to `now`, or at an unknown time, are too late.
+    Otherwise the tombstone rejects all messages. Costs one request per 99 rows and ten more, two per token, and one per
+    document. Raises `UsageError` if a policy holds the object, and `RetriesExhaustedError`.
     """
     scope = Scope(handler, business_id)
     attempt = partial(_forget_once, tables, scope, now, restart=restart, documents=documents)
@@ -140,7 +133,7 @@ async def _forget_once(
     try:
         tombstones = _Tombstones(tables.states, found)
         await tombstones.refuse(now)
-        await _delete_what_is_elsewhere(tables, scope, tombstones, now)
+        await _delete_elsewhere(tables, scope, tombstones, now)
         if tables.deduplication_store is not tables.states:
             await _delete_ids(tables.deduplication_store, found.key, tombstones)
         if documents is not None:
@@ -227,11 +220,8 @@ def _bare(head: Head, tombstone: Tombstone, horizon: int) -> Head:
     )
 
 
-async def _delete_what_is_elsewhere(tables: Tables, scope: Scope, tombstones: _Tombstones, now: int) -> None:
-    """Delete an object's tokens, rules and records of publications. Holds are kept. Raises `RowError` on a conflict.
-
-    Two requests per token, one per 1,000 records of the table, and one per 100 deleted records.
-    """
+async def _delete_elsewhere(tables: Tables, scope: Scope, tombstones: _Tombstones, now: int) -> None:
+    """Delete an object's tokens, rules and records of publications. Raises `RowError` on a conflict."""
     token_store, policies = TokenStore(tables.token_store), Policies(tables.states, lambda: now)
     tokens, policy = await token_store.find(tombstones.found.tokens), await policies.get(scope)
     letters = await letters_of(tables.states, scope.handler or "", scope.business_id or "")
@@ -249,13 +239,11 @@ async def _delete_what_is_elsewhere(tables: Tables, scope: Scope, tombstones: _T
 async def _delete_documents(
     table: Table, documents: ListedDocuments, scope: Scope, tombstones: _Tombstones, now: int
 ) -> None:
-    """Delete all documents of an object. Attempts stay registered, given up, for a sweep.
-
-    An attempt that began before the tombstone cannot commit, but may still store a document, which the sweep deletes.
-    """
+    """Delete all documents of an object."""
     folder = object_folder(scope.handler or "", scope.business_id or "")
     attempts = await registrations_of(table, tombstones.found.key)
     await tombstones.touch()
+    # An attempt cannot commit any longer, but may still store a document, which a sweep deletes.
     for registration in attempts:
         if registration.given_up_at is None:
             await give_up(table, registration, now)
@@ -267,10 +255,7 @@ async def _delete_documents(
 
 
 async def referenced_documents(table: Table, handler: str, business_id: str) -> list[str]:
-    """Return the names of documents that an object's kept versions refer to, empty if these are corrupt.
-
-    One request per 1,000 runs.
-    """
+    """Return the documents that an object's versions refer to, none if they are corrupt. One request per 1,000 runs."""
     try:
         stream_versions = await versions(table, handler, business_id) or []
     except StoredDataError:

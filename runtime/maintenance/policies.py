@@ -1,8 +1,4 @@
-"""Policies of a table: retention rules, and holds, which prevent truncation.
-
-Their scope is the table, a handler or a stream. The most specific rules apply; a hold of any scope applies. Rules and
-holds are set and removed independently.
-"""
+"""Policies of a table: retention rules, of which the most specific apply, and holds, which prevent truncation."""
 
 from __future__ import annotations
 
@@ -92,10 +88,7 @@ class Decision:
 
 
 async def existing(table: Table, scope: Scope) -> Scope:
-    """Return a scope with the stored spelling of its business id. Up to three requests.
-
-    Raises `UsageError` if the table has nothing in this scope.
-    """
+    """Return a scope with the stored spelling of its business id. Up to three requests. Raises `UsageError`."""
     if scope.handler is None:
         return scope
     owner = (await TableSettings.of(table)).owner

@@ -24,21 +24,14 @@ class HandlerCount(NamedTuple):
 
     handler: str
     algorithm: str
-    objects: int = 0
-    """Streams or entities."""
-    versions: int = 0
-    """Processed messages."""
-    kept: int = 0
-    """Versions that are still stored. An entity has only its newest."""
-    unfinished: int = 0
-    """Messages with possibly unpublished outputs."""
+    objects: int = 0  # streams or entities
+    versions: int = 0  # processed messages
+    kept: int = 0  # versions that are still stored: only the newest of an entity
+    unfinished: int = 0  # messages with possibly unpublished outputs
     letters: int = 0
-    horizon: int | None = None
-    """The newest horizon of all streams."""
-    oldest: int | None = None
-    """When the oldest kept version was written. None from `count_objects`."""
-    rows: int = 0
-    """All rows in the handler's partitions. 0 from `count_objects`."""
+    horizon: int | None = None  # the newest of all streams
+    oldest: int | None = None  # when the oldest kept version was written, None from `count_objects`
+    rows: int = 0  # all in the handler's partitions, 0 from `count_objects`
     bytes: int = 0
 
     def plus(self, other: HandlerCount) -> HandlerCount:
@@ -50,8 +43,7 @@ class HandlerCount(NamedTuple):
         return self._replace(horizon=max(horizons, default=None), oldest=min(oldest, default=None), **sums)
 
 
-_OTHERS = HandlerCount("", "")
-"""Counts rows that belong to no handler."""
+_OTHERS = HandlerCount("", "")  # rows that belong to no handler
 
 
 class TableCount:
@@ -123,10 +115,7 @@ async def object_keys(table: Table, prefix: str = "") -> AsyncIterator[str]:
 
 
 def _of_row(row: Row, first_event: int | None) -> HandlerCount | None:
-    """Count a row for its handler, or return None if it has none.
-
-    `first_event`: the first event of the row's stream, None if it has no stream.
-    """
+    """Count a row, or return None if it has no handler. `first_event` is its stream's, None without a stream."""
     if not _may_be_of_handler(row):
         return None
     if row.row_key == ENTITY:

@@ -70,10 +70,7 @@ class Key(NamedTuple):
 
 
 class Keys(Protocol):
-    """A store of keys. Each call is atomic, and reads see all earlier writes.
-
-    Calls raise `StoreUnavailableError` if the store does not answer. They may have taken effect.
-    """
+    """A store of keys with atomic calls. After `StoreUnavailableError`, a call may have taken effect."""
 
     @property
     def sleep(self) -> Sleep:
@@ -163,10 +160,7 @@ def read_key(row: Row) -> Key:
 
 
 class RedisKeys:
-    """Keys in a Redis database, named with a prefix, which Redis deletes when they expire.
-
-    A value is the JSON array of a key's fields, inserted by `SET NX` and replaced under `WATCH` and `MULTI`.
-    """
+    """Keys in Redis, as JSON arrays under names with a prefix. Redis deletes them when they expire."""
 
     def __init__(self, redis: Redis, prefix: str) -> None:
         self._redis = redis
@@ -461,8 +455,7 @@ class IdempotentDelivery:
     ) -> Delivered:
         """Send a message to a customer, unless its key says that it was sent.
 
-        `is_redrive`: send again if an earlier delivery failed or recorded no end. Raises `RetriesExhaustedError` after
-        too many conflicts or timeouts of the store in a row.
+        `is_redrive`: send again if an earlier delivery failed or recorded no end. Raises `RetriesExhaustedError`.
         """
         deliver = self.at_least_once if self.settings.is_at_least_once(customer) else self.at_most_once
         return await deliver(DeliveryKey.of(customer, message_id), self.new_id(), send, is_redrive=is_redrive)

@@ -110,8 +110,7 @@ class Target(ABC):
     promise: Promise
     chunk: int = 1_000  # the number of outputs that are sent, and recorded as sent, at once
     publishers: int | None = None  # the maximum number of concurrent publishers
-    window: timedelta | None = None
-    """How long the target recognises duplicates. A slice is not resumed later than that."""
+    window: timedelta | None = None  # how long it recognises duplicates: a slice is not resumed later
 
     async def prepare(self, types: Collection[str]) -> None:  # noqa: B027 - optional
         """Create tables for outputs of these types, or check topics. Raises `UsageError` if they cannot be sent."""

@@ -149,8 +149,7 @@ class Publications:
 class SliceClaim:
     """A slice that this runner may send while it renews the lease.
 
-    A runner that lost its lease learns of it at its next write. Until then two runners may send the slice, and the
-    target's transactions, idempotency keys or the keys of functions de-duplicate.
+    A runner that lost its lease learns of it at its next write. Until then, two may send the slice.
     """
 
     number: int
@@ -241,10 +240,7 @@ def _properties(record: Record) -> dict[str, Value]:
 
 
 async def publications_of(table: Table, batch_ids: Collection[str]) -> dict[str, list[dict[str, Any]]]:
-    """Summarize the publications of these batches: target, number of slices, and number of sent slices.
-
-    One request per 1,000 publications of the table, and one per publication of these batches.
-    """
+    """Summarize publications by batch. One request per 1,000 of the table, and one per publication of the batches."""
     found: dict[str, list[dict[str, Any]]] = {batch_id: [] for batch_id in batch_ids}
     async for row in rows_of(table, PUBLICATION):
         each = read_publication(row)
@@ -256,10 +252,7 @@ async def publications_of(table: Table, batch_ids: Collection[str]) -> dict[str,
 
 
 async def prune_publications(table: Table, clock: Clock) -> int:
-    """Delete the publications of batches that are no longer in the ledger, and return their number.
-
-    Skips a publication while a runner has a lease on an unsent slice. Two requests per publication, and the deletions.
-    """
+    """Delete idle publications of batches that left the ledger. Return their number. Two requests per publication."""
     publications, ledger, count = Publications(table, clock), Ledger(table, clock), 0
     for each in [read_publication(row) async for row in rows_of(table, PUBLICATION)]:
         if await ledger.find(each.batch_id) is not None:

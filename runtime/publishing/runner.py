@@ -1,7 +1,6 @@
 """Publish the unsent slices of a batch concurrently, and redrive refused outputs.
 
-After a crash, a new runner resumes with the unsent slices. Several runners can share the slices, as processes or as
-Spark tasks (`runtime.spark.publishing`).
+Several runners can share the slices, as processes or as Spark tasks (`runtime.spark.publishing`).
 """
 
 from __future__ import annotations
@@ -143,8 +142,7 @@ async def find_unpublished(
 ) -> list[tuple[BatchRecord, bool]]:
     """Return the complete batches with unsent or refused outputs, in order, and whether outputs were refused.
 
-    One request per 1,000 batches, and three per batch with outputs. Raises `UsageError` if no batch that is published
-    for the first time has outputs of one of the types.
+    One request per 1,000 batches, and three per batch with outputs. Raises `UsageError` for an unknown type.
     """
     publications, new, unpublished = Publications(table, system_clock), [], []
     async for record in records(table):

@@ -35,10 +35,7 @@ def chosen(columns: Columns, names: Sequence[str] | None) -> dict[str, pa.DataTy
 
 
 class Buffer:
-    """Collects the rows of a record batch by columns. Times are in microseconds since 1970 UTC.
-
-    `ids`: the name of a column of `IdKey`.
-    """
+    """Collects a record batch by columns. Times are in microseconds since 1970 UTC. `ids` names a column of keys."""
 
     MAX_ROWS = 10_000
     MAX_BYTES = 8 * 2**20  # of states

@@ -56,11 +56,11 @@ LETTER_COLUMNS = {
     "sequence": pa.int64(),
     "enqueued_at": TIME,
     "headers": pa.map_(TEXT, TEXT),
-    "business_id": TEXT,
+    "business_id": TEXT,  # the sender's
     "handler": TEXT,
-    "stream": TEXT,
+    "stream": TEXT,  # the business id of the stream in which the letter waits
     "letter": TEXT,
-    "packed": pa.bool_(),
+    "packed": pa.bool_(),  # whether the body is msgpack, in hexadecimal
     "reason": TEXT,
     "error": TEXT,
     "version": pa.int64(),
@@ -70,10 +70,6 @@ LETTER_COLUMNS = {
     "parks": pa.bool_(),
     "behind": TEXT,
 }
-"""`business_id` is the sender's, `stream` that of the stream in which the letter waits.
-
-`packed` is True for a body of msgpack bytes, which is in hexadecimal.
-"""
 
 
 async def _letter_rows(table: Table, query: StreamQuery) -> AsyncIterator[tuple[Mapping[str, Any], int]]:
@@ -233,13 +229,8 @@ def read_state(
 ) -> pa.Table:
     """Read the newest state of each stream, or the states as of a time or the end of a batch.
 
-    `store`: a url.
-
-    `columns`: a selection of `STATE_COLUMNS`.
-
-    `app`: read `state` as a struct with the fields of the handler's model.
-
-    Raises `UsageError`, `TableNotFoundError`, and `StoredDataError` for a corrupt stream.
+    `store` is a url, `columns` a selection of `STATE_COLUMNS`. With `app` and `handler`, `state` is a struct with the
+    fields of the model. Raises `UsageError`, `TableNotFoundError`, and `StoredDataError` for a corrupt stream.
     """
     query = StreamQuery(handler, business_id, columns=columns)
     return read(store, table, Request(TableKind.STATE, query, moment(as_of), batch_id, app=app))
@@ -262,12 +253,9 @@ def read_versions(
 ) -> pa.Table:
     """Read all kept versions, those made between two times, or the change feed of batches.
 
-    `columns`: a selection of columns. A few that are in the index take a fraction of the time.
-
-    `with_outputs`: the messages of a log, which are kept in memory. With an app and a handler, adds a column `outputs`,
-    computed by replay, null if the message is missing or its replay differs from the version.
-
-    Raises the same errors as `read_state`.
+    Reading a few `columns` of the index takes a fraction of the time. `with_outputs`, the messages of a log, which are
+    kept in memory, adds a column `outputs`. It is computed by replay, and null if the message is missing or its replay
+    differs from the version. Raises the same errors as `read_state`.
     """
     query = StreamQuery(handler, business_id, moment(since), moment(until), columns)
     feed = (read_change_feed, change_start_batch_id, change_end_batch_id)

@@ -30,17 +30,14 @@ Read = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]  # reads columns of a
 
 
 class TableDataset(ds.Dataset):  # type: ignore[misc] # Arrow has no types
-    """A table as an Arrow dataset, of which only the columns of a statement are read. `failure` is the error of a scan.
-
-    Raises `UsageError` for names of fields that differ only in case.
-    """
+    """A table as an Arrow dataset, which reads only selected columns. Raises `UsageError` for ambiguous names."""
 
     def __init__(self, schema: pa.Schema, read: Read) -> None:
         for column in schema:
             _check_fields(column.name, column.type)
         self._schema = schema
         self._read = read
-        self.failure: Exception | None = None
+        self.failure: Exception | None = None  # of the last scan
 
     @property
     def schema(self) -> pa.Schema:
@@ -87,9 +84,8 @@ def query(
 ) -> Answer:
     """Run a statement, reading only the tables and columns that it names.
 
-    `more`: additional tables by name. With one called `outcomes` there is also a view `outputs`.
-
-    Raises `UsageError` for an invalid statement, `MissingExtraError` without DuckDB, and errors of reading.
+    `more` has additional tables by name. A table `outcomes` also gives a view `outputs`. Raises `UsageError` for an
+    invalid statement, `MissingExtraError` without DuckDB, and errors of reading.
     """
     try:
         import duckdb  # noqa: PLC0415 - an extra brings it

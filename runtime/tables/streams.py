@@ -1,7 +1,4 @@
-"""Read the streams of a table run by run, in bounded memory.
-
-The rest of a stream is read again if the stream was truncated or changed between two pages.
-"""
+"""Read the streams of a table run by run, in bounded memory."""
 
 from __future__ import annotations
 
@@ -137,6 +134,7 @@ async def _rest(table: Table, reading: _Reading, select: Sequence[str]) -> list[
     stream = reading.stream
     events: Sequence[RecordedEvent] = ()
     if reading.next_event <= reading.last_event:
+        # The stream was truncated or changed between two pages.
         partition = Partition.exact(table, stream.key)
         read = partial(
             Stream.try_read, partition, reading.next_event, None, select=select, header=HEAD_PROPERTIES
@@ -163,10 +161,7 @@ _IDS = [*INDEX_PROPERTIES, *ID_PROPERTIES]
 
 
 class Decoded:
-    """The versions of a part, of which each column is decoded on demand, once.
-
-    `whole`: the part has all properties, so ids are taken from the run.
-    """
+    """The versions of a part, decoded by columns on demand. A `whole` part has all properties of its run."""
 
     def __init__(self, part: Part, model: StateColumns, *, whole: bool) -> None:
         self.stream, self._event = part
@@ -273,15 +268,12 @@ ALL = KeyRange()
 
 @dataclass(frozen=True, slots=True)
 class StreamQuery:
-    """A filter of rows, and the columns to read, None for all. Raises `UsageError` for an invalid handler.
-
-    `since` and `until` are inclusive times of versions, in microseconds since 1970 UTC.
-    """
+    """A filter of rows, and the columns to read, None for all. Raises `UsageError` for an invalid handler."""
 
     handler: str | None = None
     business_id: str | None = None
-    since: int | None = None
-    until: int | None = None
+    since: int | None = None  # inclusive, in microseconds since 1970 UTC
+    until: int | None = None  # inclusive
     columns: Sequence[str] | None = None
 
     def __post_init__(self) -> None:

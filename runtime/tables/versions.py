@@ -63,10 +63,7 @@ class AsOfTime:
 
 @dataclass(frozen=True, slots=True)
 class AsOfBatch:
-    """A point in history: the versions of a batch and of batches that began before it.
-
-    Versions whose batch has no number are included if they were written up to the end of the batch.
-    """
+    """A point in history: the versions of a batch and of batches that began before it."""
 
     name: str
     number: int
@@ -76,6 +73,7 @@ class AsOfBatch:
         """Return whether a commit is included."""
         if commit.number is not None:
             return commit.number <= self.number
+        # Versions of single messages may have no batch number.
         return commit.batch == self.name or commit.written_at <= self.ended
 
     def has_newest(self, head: Head) -> bool:
@@ -215,21 +213,17 @@ def outputs_by(app: App | None, handler: str | None, messages: Iterable[Envelope
 STATE_COLUMNS = {
     "handler": TEXT,
     "business_id": TEXT,
-    "version": pa.int64(),
+    "version": pa.int64(),  # 0 if the stream was forgotten, or has only dead letters
     "state": TEXT,
     "now": TIME,
     "schema": pa.int32(),
     "kept_from": pa.int64(),
-    "known_from": TIME,
+    "known_from": TIME,  # of the first kept version, if that is after `as_of`: version and state are null then
     "horizon": TIME,
     "undated_cut": pa.bool_(),
     "letters": pa.int32(),
     "forgotten": TIME,
 }
-"""A stream that was forgotten, or has only dead letters, has version 0 and no state.
-
-As of a time before the first kept version, version and state are null, and `known_from` is the time of that version.
-"""
 
 
 def columns_of_states(model: StateColumns = as_json) -> Columns:
@@ -246,8 +240,7 @@ async def states(
 ) -> AsyncIterator[pa.RecordBatch]:
     """Yield the states of the streams in a range.
 
-    One request per 1,000 streams, and one per state that is too large for a header. With `as_of`, streams that were
-    changed since, beyond their tail, are read by `parts_of`.
+    One request per 1,000 streams, and one per large state. With `as_of`, `parts_of` reads streams changed since then.
     """
     columns = chosen(columns_of_states(model), query.columns)
 
@@ -394,8 +387,7 @@ async def versions(
 ) -> AsyncIterator[pa.RecordBatch]:
     """Yield the versions of the streams in a range.
 
-    One request per 1,000 rows or 4 MiB of the selected columns. With `query.since`, one per 1,000 headers, and streams
-    with changes since then, beyond their tail, are read by `parts_of`.
+    One request per 1,000 rows or 4 MiB. With `query.since`, `parts_of` reads streams with changes since then.
     """
     columns = chosen(columns_of_versions(model, feed, outputs), query.columns)
     reader = _Reader(columns, query, feed, model, outputs)

@@ -1,7 +1,4 @@
-"""A user's function as a target, called at most once or at least once for each output.
-
-A key for each customer and message de-duplicates across publications (`last_hop`). Each output is recorded.
-"""
+"""A user's function as a target, called at most once or at least once for each output (`last_hop`)."""
 
 from __future__ import annotations
 
@@ -24,11 +21,7 @@ _FAILURES = 5  # stop after this many failures in a row, before many outputs are
 
 
 class FunctionTarget(publisher.OneByOneTarget):
-    """A function, `async` or not, that returns when the receiver has accepted an `OutgoingMessage`.
-
-    A blocking function runs in a thread, which continues after the time-out. Messages that it then sends are not
-    recorded.
-    """
+    """A function, `async` or not, that returns when the receiver has accepted an `OutgoingMessage`."""
 
     chunk = 20
 
@@ -49,8 +42,7 @@ class FunctionTarget(publisher.OneByOneTarget):
             self.promise = Promise.AT_LEAST_ONCE
         super().__init__(name, f"{name} {options.customer or ''}", options)
         self.send = options.send
-        self.failures = 0
-        """The number of outputs in a row that failed without a permanent error."""
+        self.failures = 0  # in a row, without a permanent error
 
     def publisher(self) -> FunctionPublisher:
         return FunctionPublisher(self)
@@ -63,6 +55,7 @@ class FunctionTarget(publisher.OneByOneTarget):
         )
         try:
             async with asyncio.timeout(seconds):
+                # A thread continues after the time-out. A message that it then sends is not recorded.
                 answer = self.send(message) if is_async else await asyncio.to_thread(self.send, message)
                 if inspect.isawaitable(answer):
                     await answer

@@ -1,8 +1,4 @@
-"""HTTP as a target: each output is a request with its id as `Idempotency-Key`, retried until it is answered.
-
-Outputs of one business object are sent in order, different objects concurrently. A response with a 4xx status other
-than 408, 409, 425 and 429 makes the output a dead letter.
-"""
+"""HTTP as a target: each output is a request with its id as `Idempotency-Key`, retried until it is answered."""
 
 from __future__ import annotations
 
@@ -19,8 +15,8 @@ from runtime.errors import TargetError, TargetUnavailableError, UsageError
 from runtime.publishing import publisher
 from runtime.publishing.publisher import CommittedOutput, Promise, Record, TargetOptions
 
+# Retried, unlike other 4xx. 409 means that an earlier request with the same key is still under way.
 _TEMPORARY = {408, 409, 425, 429}
-"""Retried statuses: 409 means that the first request with the same key is still under way."""
 
 
 class HttpTarget(publisher.OneByOneTarget):

@@ -1,7 +1,6 @@
 """Kafka, or Event Hubs by its Kafka endpoint, as a target: exactly once for readers with `read_committed`.
 
-A transaction writes a slice's outputs, and its marker to another topic. A slice with a committed marker is not sent
-again.
+A slice is a transaction of its outputs and a marker in another topic, which shows that it is not to be sent again.
 """
 
 from __future__ import annotations
@@ -81,8 +80,7 @@ class Markers:
         self._committed.close()
 
 
-_LOOKS, _PAUSE_SECONDS = 20, 0.25
-"""Checks, and the pause between them, for a topic that the cluster may be creating."""
+_LOOKS, _PAUSE_SECONDS = 20, 0.25  # checks for a topic that the cluster may be creating
 
 _UNREACHABLE = {
     KafkaError._TIMED_OUT,  # noqa: SLF001 - that is its public name

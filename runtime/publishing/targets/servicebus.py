@@ -1,7 +1,6 @@
 """Azure Service Bus as a target: once within the window in which a queue or topic detects duplicates.
 
-The session id is the business id, so a queue with sessions keeps the order. Duplicate detection must be enabled, which
-the client cannot check. A slice is not resumed after the window, unless forced.
+Business ids are session ids, so a queue with sessions keeps the order. Duplicate detection must be enabled.
 """
 
 from __future__ import annotations

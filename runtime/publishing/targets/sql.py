@@ -1,7 +1,6 @@
 """SQL databases as targets: a table for each message type, and one for the markers of slices.
 
-A slice is one transaction, which inserts the slice's marker and upserts its outputs by id. The marker's primary key
-de-duplicates slices. A row that the database refuses becomes a dead letter; the others are committed.
+A slice is one transaction, which inserts its marker and upserts its outputs. A refused row becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ _COLUMNS = (
     "message_id", "type", "business_id", "handler", "body", "sequence", "enqueued_at", "headers", "batch_id",
 )  # fmt: skip
 HINT = " If the table has another purpose, choose another one with --map TYPE=NAME."
-_KEPT = ("message_id", "batch_id")
-"""Columns that an update does not change: `batch_id` is the first batch with the output."""
+_KEPT = ("message_id", "batch_id")  # not changed by an update: `batch_id` is the first batch with the output
 
 
 class SqlTarget(Target):

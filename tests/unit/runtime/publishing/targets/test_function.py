@@ -123,7 +123,7 @@ def test_at_least_once_a_receiver_that_does_not_answer_stops_the_work_which_can_
 def test_five_failures_in_a_row_stop_the_work_before_more_is_lost(make, settings):
     batch, mailbox = make(3, 4), Mailbox(*[ValueError("a mistake")] * 12)
 
-    with pytest.raises(TargetError, match="did not send 5 outputs in a row"):
+    with pytest.raises(TargetError, match="failed for 5 outputs in a row"):
         batch.publish(TO, send=mailbox.send, settings=settings, concurrency=1)
     mailbox.errors.clear()
 
