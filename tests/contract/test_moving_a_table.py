@@ -136,7 +136,7 @@ def test_a_broken_off_import_takes_no_other_export_in_its_place(run, table, othe
     with pytest.raises(KilledError):
         run(imported(dying(other, 4), export))
 
-    with pytest.raises(ArchiveError, match="another export into the table other was broken off"):
+    with pytest.raises(ArchiveError, match="another export into the table other was interrupted"):
         run(imported(other, tmp_path / "another"))
 
 
@@ -158,8 +158,8 @@ def damage(file, _other):
 @pytest.mark.parametrize(
     ("harm", "sentence"),
     [
-        (damage, "of the export is damaged"),
-        (lambda file, _: file.write_bytes(file.read_bytes()[:-100]), "of the export is damaged"),
+        (damage, "of the export is corrupt"),
+        (lambda file, _: file.write_bytes(file.read_bytes()[:-100]), "of the export is corrupt"),
         (lambda file, _: file.unlink(), "of the export is missing"),
         (lambda file, other: file.write_bytes(other.read_bytes()), "of .* damaged: its .* rows are not the"),
     ],
@@ -180,7 +180,7 @@ def test_a_damaged_export_is_named_before_anything_is_written(run, other, export
     [
         ({"format": 1}, "has the format 1, but this version reads only 2"),
         ({"rows": 3}, "do not match its files"),
-        ({"files": [{"name": "x"}]}, "manifest.json of the export is damaged"),
+        ({"files": [{"name": "x"}]}, "manifest.json of the export is corrupt"),
     ],
 )
 def test_a_format_of_the_future_and_a_manifest_that_does_not_fit_are_refused(

@@ -186,7 +186,7 @@ def test_a_damaged_part_is_named(table, tmp_path):
     (part,) = tmp_path.iterdir()
     part.write_bytes(part.read_bytes()[:-50])
 
-    with pytest.raises(ArchiveError, match=f"{part.name} of the export is damaged"):
+    with pytest.raises(ArchiveError, match=f"{part.name} of the export is corrupt"):
         ExportedVersions(tmp_path).of_stream("Diary", DIARY)
 
 

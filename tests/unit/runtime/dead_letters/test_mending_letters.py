@@ -119,7 +119,7 @@ def test_a_body_of_bytes_is_in_hexadecimal_digits_and_may_become_json():
     ],
 )
 def test_what_no_message_holds_is_refused(changes: dict[str, Any]):
-    with pytest.raises(UsageError, match="The edited letter of 'm-1' cannot be read"):
+    with pytest.raises(UsageError, match="The edited letter of 'm-1' is invalid"):
         mended(found(), **changes)
 
 
