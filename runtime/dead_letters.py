@@ -1,4 +1,4 @@
-"""Dead letters as operators see them: find, select, list, edit and discard them."""
+"""Find, select, list, edit and discard dead letters."""
 
 from __future__ import annotations
 
@@ -40,59 +40,59 @@ from runtime.versions.stream import StreamUpdate, append, find_versions, stream_
 
 @dataclass(frozen=True, slots=True)
 class FoundLetter:
-    """A letter and its stream. A letter of the table has a row, no stream, and a handler only if one takes its type."""
+    """A letter and its location: a stream, or for a letter of the table, its own row."""
 
     letter: Letter
-    handler: str | None
+    handler: str | None  # None if no handler takes the message type
     business_id: str | None
-    behind: Letter | None = None  # parks the stream before it
+    behind: Letter | None = None  # the earlier letter that parks the stream
     row: str | None = None
     etag: str | None = None
 
     @property
     def name(self) -> str:
-        """Its name within its stream, or among the letters of the table."""
+        """The letter's number in its stream, or its row key."""
         return self.row or str(self.letter.number)
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A filter of letters: all conditions that are given apply."""
+    """A filter of letters: the conjunction of all conditions that are not None."""
 
     message_id: str | None = None
     reason: str | Collection[str] | None = None  # one or several
     handler: str | None = None
-    stream: tuple[str, str] | None = None  # a handler and a business id
-    refused_until: int | None = None  # in microseconds since 1970 UTC: at least the last refusal
-    refused_since: int | None = None  # at most the first refusal
+    stream: tuple[str, str] | None = None  # handler and business id
+    refused_until: int | None = None  # upper bound of the last refusal, in microseconds since 1970 UTC
+    refused_since: int | None = None  # lower bound of the first refusal
 
     def __post_init__(self) -> None:
         for name in filter(None, (self.handler, self.stream and self.stream[0])):
             stream_key(name)
         for reason in self.reasons:
             if reason not in set(Reason):
-                raise UsageError(f"There is no reason {reason!r}: use one of {', '.join(Reason)}.")
+                raise UsageError(f"{reason!r} is not a reason. Use one of {', '.join(Reason)}.")
 
     @property
     def reasons(self) -> Collection[str]:
-        """The reasons that are meant, none for all."""
+        """The selected reasons, empty for all."""
         return (self.reason,) if isinstance(self.reason, str) else self.reason or ()
 
     @property
     def is_all(self) -> bool:
-        """Whether all letters are meant."""
+        """Whether all letters are selected."""
         return self == Selection()
 
     @property
     def keys(self) -> list[str] | None:
-        """The partition keys of the one stream that is meant, by the spellings of its business id; None for all."""
+        """The partition keys of the selected stream, one for each spelling of its business id, or None for all."""
         if self.stream is None:
             return None
         handler, business_id = self.stream
         return [stream_key(handler, each) for each in dict.fromkeys([business_id, canonical(business_id)])]
 
     def takes(self, handler: str | None, letter: Letter) -> bool:
-        """Return whether a letter of a selected stream, or of the table, is selected."""
+        """Return whether a letter is selected, given that its stream is."""
         return (
             letter.waits
             and (self.handler is None or handler == self.handler)
@@ -103,24 +103,18 @@ class Selection:
         )
 
 
-# Letters of the table: refused deliveries that reached no stream, one row for each.
-#
-# No handler takes their type, their envelope cannot be read, no business id is found, or the key would be
-# too long. The row is named after the handler and the delivery, so that a copy, or another attempt at the
-# same batch, adds none. A redelivery is looked at as if there were no letter: only a redrive, or `discard`,
-# takes it away.
+# Letters of the table are rejected deliveries that belong to no stream: their type has no handler, their envelope is
+# invalid, or their business id is missing or too long. Row keys are digests of handler and delivery, so neither copies
+# nor other attempts at a batch add rows. Only a redrive or `discard` removes a letter, not a redelivery.
 
-PARTITION = "_letters"  # no stream's key is like it, as theirs hold a hyphen after the handler
+PARTITION = "_letters"  # no stream's key, as these contain a hyphen
 
 _FIRST, _LAST = "!", "~"
 _AT_ONCE = 50
 
 
 class TableLetters:
-    """Stores the refused deliveries of a batch, or of single messages, that reached no stream.
-
-    At most `limits.MAX_TASK_LETTERS` of them, except in a redrive: a log that cannot be read must not fill the table.
-    """
+    """Stores rejected deliveries that belong to no stream, for a batch or for single messages."""
 
     def __init__(self, table: Table, batch: BatchContext, clock: Clock, retries: RetryPolicy) -> None:
         self._table = table
@@ -130,10 +124,11 @@ class TableLetters:
         self._added: set[str] = set()
 
     async def keep(self, outcomes: Sequence[Outcome]) -> None:
-        """Keep the dead letters among outcomes. One request for each 50, two for one that was kept before."""
+        """Store the dead letters among outcomes. One request per 50, and two per letter that is stored already."""
         rows: dict[str, Row] = {}
         for outcome in outcomes:
             key = row_key(outcome.handler, outcome.envelope)
+            # A corrupt log must not fill the table.
             has_room = self._batch.is_redrive or len(self._added) < limits.MAX_TASK_LETTERS
             if outcome.reason is None or key in self._added or not has_room:
                 continue
@@ -145,7 +140,7 @@ class TableLetters:
             await until_undisturbed(self._retries, partial(self._add, some))
 
     async def _add(self, rows: Sequence[Row]) -> None:
-        """Add some rows at once; when one of them is there already, one by one."""
+        """Insert rows in one transaction, or if one of them exists, one by one."""
         inserts = [Operation.insert(row.row_key, row.properties) for row in rows]
         try:
             await self._table.transact(PARTITION, inserts)
@@ -167,12 +162,12 @@ class TableLetters:
 
 
 def row_key(handler: str | None, envelope: Envelope) -> str:
-    """Return the row key of a letter of the table: a digest of handler and envelope."""
+    """Return the row key of a letter of the table."""
     return sha256(f"{handler or ''}-".encode() + pack_envelope(envelope)).hexdigest()[:32]
 
 
 def found_letter(row: Row) -> FoundLetter:
-    """Return the letter in a row. Raises `StoredDataError`."""
+    """Parse the row of a letter of the table. Raises `StoredDataError`."""
     with reading_row("The letter", row):
         (letter,) = read_letter_row(row)
         handler = expect(row.properties.get("Handler"), str, None)
@@ -180,17 +175,15 @@ def found_letter(row: Row) -> FoundLetter:
 
 
 def check_letter(row: Row) -> None:
-    """Raise `StoredDataError` for a letter that cannot be read, or is another one than its row is named after."""
+    """Raise `StoredDataError` if a letter is corrupt, or its row key is not its digest."""
     letter = found_letter(row)
     envelope = letter.letter.envelope
     if envelope is None or row_key(letter.handler, envelope) != row.row_key:
-        raise StoredDataError(
-            "The letter is not the one that its row is named after.", row.row_key, PARTITION
-        )
+        raise StoredDataError("The letter does not match its row key.", row.row_key, PARTITION)
 
 
 async def letters_of_table(table: Table, selection: Selection) -> AsyncIterator[FoundLetter]:
-    """Yield the letters without a stream that are meant. One request for each 1,000."""
+    """Yield the selected letters of the table. One request per 1,000."""
     if selection.stream is not None:
         return
     async for page in pages(partial(table.query, PARTITION, _FIRST, _LAST)):
@@ -203,9 +196,9 @@ async def letters_of_table(table: Table, selection: Selection) -> AsyncIterator[
 
 
 async def letters_of_message(table: Table, message: Envelope, handlers: Collection[str]) -> list[FoundLetter]:
-    """Return the letters without a stream that a message is: one for each handler that takes it, and of no handler.
+    """Return the letters of the table for a message, at most one for each handler and one without a handler.
 
-    Its body may have been mended: without an exact match, the first letter with its id is meant. One request for each
+    Without an exact match, returns the oldest letter with the id, as the body may have been edited. One request per
     1,000 letters.
     """
     id_, exact = id_key(message.message_id or ""), {row_key(name, message) for name in (None, *handlers)}
@@ -220,7 +213,7 @@ async def letters_of_message(table: Table, message: Envelope, handlers: Collecti
 
 
 async def remove(table: Table, row: str, etag: str) -> bool:
-    """Delete a row unless it was changed, and return whether that was so. One request."""
+    """Delete a letter of the table unless it has changed, and return whether it was deleted. One request."""
     try:
         await table.transact(PARTITION, [Operation.delete(row, etag)])
     except RowError:
@@ -250,36 +243,22 @@ def _in_transactions(rows: Sequence[Row]) -> list[Sequence[Row]]:
     return list(parts)
 
 
-# Reading the letters of a table: by pages of headers, so that memory does not grow with the table. The letters of one
-# stream are read at once, those of the next when they are asked for.
-
 _COUNTS = ("Letters", "LettersBeyondLimit")
 
 
 class StreamLetters(NamedTuple):
-    """How many letters wait in a stream or an entity, and how many in all were not kept there."""
+    """The numbers of letters that wait in a stream or entity, and that were dropped because of its limit."""
 
     key: str
     waiting: int
     beyond_limit: int
     is_entity: bool = False
 
-    @property
-    def handler(self) -> str:
-        """The handler of the stream."""
-        return self.key.partition("-")[0]
-
-    @property
-    def business_id(self) -> str:
-        """The business id of the stream."""
-        return self.key.partition("-")[2]
-
 
 async def find_letters(table: Table, selection: Selection) -> AsyncIterator[FoundLetter]:
-    """Yield the selected letters, stream by stream and in their order there, then those of the table.
+    """Yield the selected letters by stream, in order, then those of the table. Holds one stream's letters in memory.
 
-    Costs two requests for each 1,000 streams and entities, one for each stream with letters, and one for each 1,000
-    letters of the table.
+    Two requests per 1,000 streams and entities, one per stream with letters, one per 1,000 letters of the table.
     """
     async for stream in streams_with_letters(table, selection):
         letters: Sequence[FoundLetter] = ()
@@ -293,7 +272,7 @@ async def find_letters(table: Table, selection: Selection) -> AsyncIterator[Foun
 
 
 async def streams_with_letters(table: Table, selection: Selection) -> AsyncIterator[StreamLetters]:
-    """Yield the streams and entities of a selection in which letters wait, or were not kept."""
+    """Yield the selected streams and entities with waiting or dropped letters."""
     async for key, properties, is_entity in _holders(table, selection):
         waiting = beyond_limit = 0
         with (
@@ -324,31 +303,25 @@ async def _holders(table: Table, selection: Selection) -> AsyncIterator[tuple[st
 
 
 async def letters_of_stream(table: Table, stream: StreamLetters) -> Sequence[FoundLetter]:
-    """Return the letters that wait in a stream, in their order. One request, none when there are none."""
+    """Return the waiting letters of a stream, in order. At most one request."""
     if not stream.waiting:
         return []
     with error_location(table, stream.key):
         waiting = (await letters_of(Partition.exact(table, stream.key))).waiting
+    handler, _, business_id = stream.key.partition("-")
     parking: Letter | None = None
     letters = []
     for letter in waiting:
-        letters.append(FoundLetter(letter, stream.handler, stream.business_id, parking))
+        letters.append(FoundLetter(letter, handler, business_id, parking))
         if parking is None and letter.parks:
             parking = letter
     return letters
 
 
-# Discarding letters: they are given up, and their messages stay refused for ever.
-#
-# Of a letter that is given up the stream keeps what tells its redeliveries, and no longer the delivery.
-# What waited behind it is free when nothing else parks the stream.
-
-
 async def discard(table: Table, selection: Selection, retries: RetryPolicy) -> int:
-    """Give up the selected letters, and return how many. A letter of the table is deleted, and may come again.
+    """Discard the selected letters, and return their number. Redeliveries are rejected, except of letters of the table.
 
-    Costs what `find_letters` does, a query and a transaction for each stream, repeated after conflicts, and a request
-    for each letter of the table.
+    Costs two requests per stream and one per letter of the table, in addition to `find_letters`.
     """
     retries = retries.beside(table)
     count = 0
@@ -363,34 +336,33 @@ async def discard(table: Table, selection: Selection, retries: RetryPolicy) -> i
 
 
 async def _give_up(table: Table, stream: StreamLetters, selection: Selection) -> int:
-    is_meant = partial(selection.takes, stream.handler)
+    handler, _, business_id = stream.key.partition("-")
+    is_selected = partial(selection.takes, handler)
     if stream.is_entity:
         row = await table.get(stream.key, ENTITY)
         if row is None:
             return 0
         entity = await with_letters(table, read_entity(row))
-        letters, count = given_up(entity.letters.all, is_meant)
+        letters, count = given_up(entity.letters.all, is_selected)
         if count:
             entity = replace(entity, waiting=entity.waiting.after(letters, 0), refused=letters)
             await store_entity(table, entity)
         return count
-    history = await find_versions(table, stream.handler, stream.business_id, ())
+    history = await find_versions(table, handler, business_id, ())
     if history is None:
         return 0
-    letters, count = given_up(history.letters.all, is_meant)
+    letters, count = given_up(history.letters.all, is_selected)
     if count:
         head = history.head._replace(waiting=history.head.waiting.after(letters, 0))
         await append(history, StreamUpdate(head, letters=letters))
     return count
 
 
-# Letters as JSON lines: what is exported, mended by hand, and given to a redrive.
-
-Line = Mapping[str, Any]
+Line = Mapping[str, Any]  # a letter as JSON, for an export that is edited and redriven
 
 
 def describe_letter(found: FoundLetter) -> dict[str, Any]:
-    """Return a letter as columns of a log and of its refusal. A msgpack body is in hexadecimal digits, and `packed`."""
+    """Return a letter as the columns of a log and of its rejection. `packed` is True for a msgpack body in hex."""
     letter = found.letter
     envelope = letter.envelope or Envelope(letter.message_id, "", "")
     body, enqueued_at = envelope.body, envelope.enqueued_at
@@ -416,7 +388,7 @@ def describe_letter(found: FoundLetter) -> dict[str, Any]:
 
 
 def to_line(letter: FoundLetter) -> str:
-    """Return a letter as a line of JSON, its body as an object if that is lossless, half characters escaped."""
+    """Return a letter as a line of JSON, its body as an object if that is lossless. Escapes lone surrogates."""
     described = describe_letter(letter)
     if not described["packed"]:
         described["body"] = _editable(described["body"])
@@ -425,11 +397,7 @@ def to_line(letter: FoundLetter) -> str:
 
 
 class Edits:
-    """Messages that were mended: lines of an export, each of them for one letter.
-
-    A line names its letter by `handler`, `stream` and `letter`. Raises `UsageError` for a line that is no JSON object
-    or names no letter, and for two lines for one letter.
-    """
+    """Edited lines of an export, identified by `handler`, `stream` and `letter`. Raises `UsageError` if invalid."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines: dict[tuple[str, ...], Line] = {}
@@ -441,21 +409,21 @@ class Edits:
 
     @classmethod
     def of(cls, content: bytes) -> Edits:
-        """Return the edits in a file. Lines end with a line feed only; it may begin with a byte order mark."""
+        """Parse a UTF-8 file, with or without a byte order mark. Only a line feed ends a line."""
         try:
             return cls(content.decode("utf-8-sig").split("\n"))
         except UnicodeDecodeError as error:
-            raise UsageError(f"The edited letters are not UTF-8: {error}.") from error
+            raise UsageError(f"The edited letters are not UTF-8: {error}. Save the file as UTF-8.") from error
 
     def __len__(self) -> int:
         return len(self._lines)
 
     def has(self, letter: FoundLetter) -> bool:
-        """Return whether there is a line for a letter."""
+        """Return whether a letter has a line."""
         return _key_of(letter) in self._lines
 
     def mended(self, found: FoundLetter) -> Envelope | None:
-        """Return the delivery of a letter with its edit, None without a change."""
+        """Return the edited delivery of a letter, or None if it is unchanged."""
         key, envelope = _key_of(found), found.letter.envelope
         if key not in self._lines or envelope is None:
             return None
@@ -467,36 +435,39 @@ class Edits:
         return mended
 
     def check_used(self) -> None:
-        """Raise `UsageError` when there are lines whose letter was not found."""
+        """Raise `UsageError` if there are lines whose letter was not found."""
         unused = [line for key, line in self._lines.items() if key not in self._used]
         if unused:
             raise UsageError(
-                f"{len(unused)} of {len(self)} edited lines belong to no letter that is selected, the first to the "
-                f"message {unused[0].get('message_id')!r} of {unused[0].get('handler')}."
+                f"{len(unused)} of {len(self)} edited lines match no selected letter. The first is for the message "
+                f"{unused[0].get('message_id')!r} of {unused[0].get('handler')}: remove such lines, or change the "
+                f"selection."
             )
 
     def _add(self, number: int, line: str) -> None:
         try:
             fields = json.loads(line)
         except ValueError as error:
-            raise UsageError(f"Line {number} of the edited letters is no JSON: {error}") from error
+            raise UsageError(f"Line {number} of the edited letters is not valid JSON: {error}") from error
         if not isinstance(fields, dict) or not fields.get("letter"):
-            raise UsageError(f"Line {number} of the edited letters names no letter.")
+            raise UsageError(f"Line {number} of the edited letters is not an object with a field `letter`.")
         key = fields.get("handler") or "", fields.get("stream") or "", str(fields["letter"])
         if key in self._lines:
-            raise UsageError(f"Line {number} of the edited letters is the second one for its letter.")
+            raise UsageError(
+                f"Line {number} of the edited letters is the second one for its letter: remove one of them."
+            )
         self._lines[key] = fields
 
 
 class RedriveRequest(NamedTuple):
-    """The letters to be redriven, with edits of some; `only_edited` leaves out those without an edit."""
+    """The letters to redrive, and their edits. `only_edited` skips letters without an edit."""
 
     selection: Selection
     edits: Edits
     only_edited: bool = False
 
     def takes(self, letter: FoundLetter) -> bool:
-        """Return whether a letter that is selected is redriven."""
+        """Return whether a selected letter is redriven."""
         return not self.only_edited or self.edits.has(letter)
 
 
@@ -505,7 +476,7 @@ def _key_of(letter: FoundLetter) -> tuple[str, ...]:
 
 
 def _editable(body: str) -> Line | str:
-    """Return a body as an object, or as text where that would lose a digit or a field."""
+    """Return a body as an object, or as text if that would lose digits or repeated fields."""
 
     def exact(number: str) -> float:
         if repr(float(number)) != number:
@@ -525,13 +496,13 @@ def _editable(body: str) -> Line | str:
 
 
 def _mended(envelope: Envelope, shown: Line, line: Line) -> Envelope:
-    """Return a delivery with those fields of a line that are not as they were shown."""
+    """Return a delivery with the fields of a line that differ from the exported ones."""
     changed = {name: line[name] for name in Envelope._fields if name in line and line[name] != shown[name]}
     if isinstance(envelope.body, str) and isinstance(line.get("body"), dict):
-        given, before = (
+        edited, before = (
             json.dumps(each, sort_keys=True) for each in (line["body"], _editable(envelope.body))
         )
-        if given == before:
+        if edited == before:
             del changed["body"]
     is_packed = bool(line.get("packed"))
     try:
@@ -539,7 +510,7 @@ def _mended(envelope: Envelope, shown: Line, line: Line) -> Envelope:
             **{name: _read(name, value, is_packed=is_packed) for name, value in changed.items()}
         )
     except (TypeError, ValueError) as error:
-        raise UsageError(f"The edited letter of {shown['message_id']!r} cannot be read: {error}") from error
+        raise UsageError(f"The edited letter of {shown['message_id']!r} is invalid: {error}") from error
 
 
 def _read(name: str, value: Any, *, is_packed: bool) -> Any:  # noqa: ANN401 - a value of JSON
@@ -551,12 +522,12 @@ def _read(name: str, value: Any, *, is_packed: bool) -> Any:  # noqa: ANN401 - a
         return None
     expected: Any = {"sequence": int, "headers": dict}.get(name, str)
     if not isinstance(value, expected):
-        raise TypeError(f"{name} is {value!r}")
+        raise TypeError(f"{name} is {value!r}.")
     if name == "message_id":
         return canonical(value)
     if name == "enqueued_at":
         moment = datetime.fromisoformat(value)
         if moment.tzinfo is None:
-            raise ValueError(f"enqueued_at names no time zone: {value}")
+            raise ValueError(f"enqueued_at has no time zone: {value}")
         return to_microseconds(moment)
     return value

@@ -1,8 +1,8 @@
-"""The file systems that driver and workers write to, without the JVM.
+"""File systems of driver and workers, without the JVM.
 
-A path is on a disk of the machine, or on one that all machines share. Urls are opened by pyarrow, which knows `s3`,
-`abfs`, `gs` and `hdfs`, or by fsspec, if it is installed, with credentials of the environment, not of Hadoop. Options
-of pyarrow follow a `?`, such as `s3://bucket/folder?endpoint_override=HOST:PORT&scheme=http`.
+A path is on a local or mounted disk. Urls are opened by pyarrow (`s3`, `abfs`, `gs`, `hdfs`) or fsspec, if installed,
+with credentials of the environment, not of Hadoop. Options of pyarrow follow a `?`, such as
+`s3://bucket/folder?endpoint_override=HOST:PORT&scheme=http`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from runtime.errors import UsageError
 
 
 def path_and_options(url: str) -> tuple[str, str]:
-    """Cut a url into the name of the folder, and the options with their `?`, which a path lacks."""
+    """Split a url into the folder and the options, which begin with `?`. A path has no options."""
     path, mark, options = url.partition("?") if "://" in url else (url, "", "")
     return path, mark + options
 
@@ -33,7 +33,7 @@ def within(url: str, *names: str) -> str:
 
 _MOVE_FOLDERS = ("local", "hdfs")
 _EMULATED_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-"""The documented key of every Azurite."""
+"""The public key of every Azurite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Folder:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is on a disk of this machine, or mounted like one."""
+        """Whether it is on a local or mounted disk."""
         return bool(self.files.type_name == "local")
 
     @property
@@ -68,28 +68,28 @@ class Folder:
         return Folder(self.files, self.path_of(name))
 
     def names(self) -> list[str]:
-        """Return the names of its files and folders, none if it does not exist."""
-        return [found.base_name for found in self._list()]
+        """Return the names of its files and folders, empty if it does not exist."""
+        return [info.base_name for info in self._list()]
 
     def sizes(self) -> dict[str, int]:
-        """Return its files with their sizes in bytes, none if it does not exist."""
-        return {found.base_name: found.size for found in self._list() if found.is_file}
+        """Return its files with their sizes in bytes, empty if it does not exist."""
+        return {info.base_name: info.size for info in self._list() if info.is_file}
 
     def times(self, names: Sequence[str]) -> list[int | None]:
-        """Return the modification times of files in milliseconds; None for a missing one, -1 if unknown."""
-        found = self.files.get_file_info([self.path_of(name) for name in names])
-        return [None if _is_missing(each) else (each.mtime_ns or -1) // 10**6 for each in found]
+        """Return the modification times of files in milliseconds, -1 if unknown, None for a missing file."""
+        infos = self.files.get_file_info([self.path_of(name) for name in names])
+        return [None if _is_missing(info) else (info.mtime_ns or -1) // 10**6 for info in infos]
 
     def is_folder(self) -> bool:
-        """Return whether there is a folder of this name."""
+        """Return whether the path is a folder."""
         return bool(self.files.get_file_info(self.path).type.name == "Directory")
 
     def exists(self) -> bool:
-        """Return whether there is a file or folder of this name."""
+        """Return whether the path is a file or folder."""
         return not _is_missing(self.files.get_file_info(self.path))
 
     def create(self) -> None:
-        """Create the folder and its parents; on a disk for its owner only."""
+        """Create the folder and its parents, on a disk with access for the owner only."""
         if self.is_local:
             os.makedirs(self.path, 0o700, exist_ok=True)  # noqa: PTH103 - pyarrow's paths are texts
         else:
@@ -107,11 +107,11 @@ class Folder:
                 os.rmdir(self.path)  # noqa: PTH106 - pyarrow's paths are texts
 
     def move_to(self, target: Folder) -> None:
-        """Move the folder atomically. Raises `OSError` when the target is not empty."""
+        """Move the folder atomically. Raises `OSError` if the target is not empty."""
         self.files.move(self.path, target.path)
 
     def move_file(self, name: str, target: Folder) -> None:
-        """Move a file into another folder; on an object store by a copy."""
+        """Move a file into another folder, on an object store by copying."""
         if self.moves_whole:
             self.files.move(self.path_of(name), target.path_of(name))
             return
@@ -123,8 +123,8 @@ class Folder:
         self.files.copy_file(self.path_of(name), target.path_of(name))
 
     def delete_file(self, name: str) -> bool:
-        """Delete a file, and return whether it existed; on an object store, one more request looks first."""
-        # Azurite now and then cuts off its error for a missing file.
+        """Delete a file, and return whether it existed. Two requests on an object store."""
+        # Azurite sometimes truncates its response for a missing file, so check first.
         if not self.is_local and _is_missing(self.files.get_file_info(self.path_of(name))):
             return False
         try:
@@ -143,27 +143,27 @@ class Folder:
             file.write(content)
 
     def read(self, name: str) -> Any:  # noqa: ANN401 - pyarrow has no types
-        """Open a file to read it at any position."""
+        """Open a file for random access."""
         return self.files.open_input_file(self.path_of(name))
 
     def write(self, name: str, metadata: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401 - pyarrow has no types
-        """Open a new file, on an object store with metadata. On a disk, raises `FileNotFoundError` without a folder."""
+        """Open a new file. `metadata` is for object stores. Raises `FileNotFoundError` if a disk has no such folder."""
         return self.files.open_output_stream(self.path_of(name), metadata=metadata)
 
     def size(self, name: str) -> int:
         """Return the size of a file in bytes. Raises `FileNotFoundError`."""
-        found = self.files.get_file_info(self.path_of(name))
-        if _is_missing(found):
+        info = self.files.get_file_info(self.path_of(name))
+        if _is_missing(info):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path_of(name))
-        return int(found.size)
+        return int(info.size)
 
     def flush(self, name: str | None = None) -> None:
-        """Fsync a file, or the entries of the folder, on a disk."""
+        """Fsync a file, or the folder's entries. No-op on object stores."""
         if self.is_local:
             flush(self.path if name is None else self.path_of(name))
 
     def path_of(self, name: str) -> str:
-        """Return the path of a file or folder in it."""
+        """Return the path of a file or folder in this one."""
         return f"{self.path}/{name}"
 
     def _list(self) -> Any:  # noqa: ANN401 - pyarrow has no types
@@ -172,17 +172,17 @@ class Folder:
         selector = FileSelector(self.path, allow_not_found=True)
         try:
             return self.files.get_file_info(selector)
-        except FileNotFoundError:  # the folder was created while pyarrow looked for it
+        except FileNotFoundError:  # created during the call
             return self.files.get_file_info(selector)
 
 
-def _is_missing(found: Any) -> bool:  # noqa: ANN401 - pyarrow has no types
-    return bool(found.type.name == "NotFound")
+def _is_missing(info: Any) -> bool:  # noqa: ANN401 - pyarrow has no types
+    return bool(info.type.name == "NotFound")
 
 
 def open_folder(url: str) -> Folder:
     """Return the folder of a path or url. Raises `UsageError` for an unknown file system."""
-    # Most processes open no folder, such as a consumer of single messages.
+    # Many processes open no folder, such as consumers of single messages.
     import pyarrow as pa  # noqa: PLC0415 - see above
     from pyarrow.fs import FileSystem, LocalFileSystem  # noqa: PLC0415 - see above
 
@@ -206,7 +206,7 @@ def open_folder(url: str) -> Folder:
 
 
 def _emulator(url: str) -> Folder:
-    """Return a folder of Azurite's blobs: `azurite://HOST:PORT/CONTAINER/FOLDER`."""
+    """Return a folder of Azurite: `azurite://HOST:PORT/CONTAINER/FOLDER`."""
     from pyarrow.fs import AzureFileSystem  # noqa: PLC0415 - as in `open_folder`
 
     parts = urlsplit(url, allow_fragments=False)
@@ -217,12 +217,14 @@ def _emulator(url: str) -> Folder:
 
 
 def _azure(url: str, signature: Mapping[str, str]) -> Folder:
-    """Return a folder of an account whose key or signature is in the environment, as for Azure's command line."""
+    """Return a folder of an Azure account, given the account's key or SAS token."""
     from pyarrow.fs import AzureFileSystem  # noqa: PLC0415 - as in `open_folder`
 
     parts = urlsplit(url, allow_fragments=False)
     if not parts.username or not parts.hostname:
-        raise UsageError("A folder in Azure is named abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER.")
+        raise UsageError(
+            "The url of the folder in Azure is invalid. Write abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER."
+        )
     files = AzureFileSystem(parts.hostname.partition(".")[0], **signature)
     return Folder(files, f"{parts.username}/{parts.path.strip('/')}".strip("/"))
 
@@ -231,19 +233,19 @@ def _of_fsspec(url: str, scheme: str, unknown: Exception) -> tuple[Any, str]:
     from pyarrow.fs import FSSpecHandler, PyFileSystem  # noqa: PLC0415 - as in `open_folder`
 
     try:
-        from fsspec.core import url_to_fs  # noqa: PLC0415 - seldom needed, and seldom installed
+        from fsspec.core import url_to_fs  # noqa: PLC0415 - rarely installed
 
         files, path = url_to_fs(url)
     except (ImportError, ValueError) as error:
         raise UsageError(
-            f"The folder {url} cannot be opened: {unknown} Use a path, a url that pyarrow knows, or install fsspec "
-            f"with the package that brings {scheme}."
+            f"The folder {url} cannot be opened: {unknown} Use a path, a url that pyarrow supports, or install fsspec "
+            f"and its package for {scheme}."
         ) from error
     return PyFileSystem(FSSpecHandler(files)), path
 
 
 def flush(path: str | Path) -> None:
-    """Fsync a file, or the entries of a folder."""
+    """Fsync a file or a folder's entries."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,7 +1,7 @@
-"""Leases: rows that one holder has at a time, for slices that are published and for the clean-up of a table.
+"""Leases on slices that are published, and on the clean-up of a table.
 
-A holder has its row for as long as it renews it; whoever finds it expired may take it over. Each change is bound to the
-row's ETag, so of two only one succeeds; a holder that was too slow finds that out when it next changes the row.
+A holder keeps its lease by renewing it; anyone may take over an expired one. Changes are conditional on the row's ETag,
+so a holder that was too slow learns of it at its next change.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from runtime.versions.properties import reading_row, text, time
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A lease as it was read or written; times in microseconds since 1970 UTC."""
+    """The row of a lease. Times are in microseconds since 1970 UTC."""
 
     holder: str
-    token: str  # drawn when it is taken
+    token: str  # random, new whenever the lease is taken
     taken_at: int
     expires_at: int
     etag: str
-    values: Mapping[str, Value] = field(default_factory=dict)  # what else its row says
+    values: Mapping[str, Value] = field(default_factory=dict)  # other properties of the row
 
     def __str__(self) -> str:
         return f"{self.holder} until {shown_time(self.expires_at)}"
@@ -33,7 +33,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeaseRow:
-    """The row of a lease, which is taken for `length` microseconds at a time."""
+    """Reads and writes the row of a lease, which lasts `length` microseconds."""
 
     table: Table
     clock: Clock
@@ -42,14 +42,14 @@ class LeaseRow:
     length: int
 
     async def read(self) -> Lease | None:
-        """Return the lease, whether it has expired or not; None when nobody has ever taken it. One request."""
+        """Return the lease, even if it has expired, or None. One request."""
         row = await self.table.get(self.partition, self.row_key)
         return None if row is None else read_lease(row)
 
     async def take(
         self, holder: str, current: Lease | None, values: Mapping[str, Value] | None = None
     ) -> Lease | None:
-        """Take a lease whose row was found so; None when somebody else was faster. One request, two then."""
+        """Take a lease, or return None if its row is no longer `current`. One request, two after a conflict."""
         now = self.clock()
         lease = Lease(holder, uuid.uuid4().hex, now, now + self.length, "", values or {})
         operation = Operation.insert(self.row_key, _properties(lease))
@@ -58,7 +58,7 @@ class LeaseRow:
         try:
             (etag,) = await self.table.transact(self.partition, [operation])
         except RowError:
-            other = await self.read()  # may be this one, whose answer was lost
+            other = await self.read()  # may be this one, if the response was lost
             return other if other is not None and other.token == lease.token else None
         return replace(lease, etag=etag)
 
@@ -70,9 +70,9 @@ class LeaseRow:
         *,
         expires_at: int | None = None,
     ) -> Lease:
-        """Renew a lease, and change its values and other rows of its partition.
+        """Renew a lease, update its values, and apply other operations to its partition in the same transaction.
 
-        One request, two more after a lost answer. Raises `LeaseLostError` when somebody else has taken it over.
+        One request, three after a lost response. Raises `LeaseLostError` if another holder has taken it over.
         """
         until = self.clock() + self.length if expires_at is None else expires_at
         wanted = replace(lease, expires_at=until, values={**lease.values, **(values or {})})
@@ -80,7 +80,7 @@ class LeaseRow:
         try:
             etag, *_ = await self.table.transact(self.partition, [change, *also])
         except RowError:
-            # The answer to this change, or to one before it, may have been lost.
+            # The response to this change, or to an earlier one, may have been lost.
             current = await self.read()
             if current is None or current.token != lease.token:
                 why = "its lease has expired" if current is None else f"its lease was taken over by {current}"
@@ -90,7 +90,7 @@ class LeaseRow:
 
 
 def read_lease(row: Row) -> Lease:
-    """Return the lease that a row holds. Raises `StoredDataError`."""
+    """Parse the row of a lease. Raises `StoredDataError`."""
     values = dict(row.properties)
     with reading_row("A lease", row):
         taken_at, expires_at = (to_microseconds(time(values, name)) for name in ("TakenAt", "ExpiresAt"))
@@ -114,51 +114,47 @@ def _properties(lease: Lease) -> dict[str, Value]:
 PARTITION = "_lease"
 ROW_KEY = "cleanup"
 SECOND = 1_000_000
-LENGTH = 60 * SECOND  # for how long a lease is taken, in microseconds
-
-RENEW_SECONDS = 15  # after how many seconds its holder renews it, and its workers look at it again
+LENGTH = 60 * SECOND  # in microseconds
+RENEW_SECONDS = 15  # between renewals by the holder, and between checks by its workers
 
 
 class CleanUpLease:
-    """The lease of one table: one clean-up at a time. Its workers check it again and again, and stop when it is lost.
-
-    Two at once would do no damage, as streams are guarded by their ETags.
-    """
+    """The lease of a table's clean-up. It only avoids wasted work: streams are guarded by their ETags."""
 
     def __init__(self, table: Table, clock: Clock) -> None:
         self._row = LeaseRow(table, clock, PARTITION, ROW_KEY, LENGTH)
         self._clock = clock
 
     async def find(self) -> Lease | None:
-        """Return the lease that is held now, None when there is none or it has expired. One request."""
+        """Return the active lease, or None. One request."""
         lease = await self._row.read()
         return lease if lease is not None and lease.expires_at > self._clock() else None
 
     async def check_free(self) -> None:
-        """Raise `LeaseHeldError` when somebody holds the lease. One request."""
+        """Raise `LeaseHeldError` if the lease is held. One request."""
         held = await self.find()
         if held is not None:
             raise _refused(held)
 
     async def take(self, holder: str, *, take_over: bool = False) -> Lease:
-        """Take the lease, if it is not held or with `take_over`. Two requests. Raises `LeaseHeldError`."""
+        """Take the lease. `take_over` takes it even from an active holder. Two requests. Raises `LeaseHeldError`."""
         current = await self._row.read()
         if current is not None and current.expires_at > self._clock() and not take_over:
             raise _refused(current)
         lease = await self._row.take(holder, current)
         if lease is None:
-            raise LeaseHeldError("Somebody else has just begun to clean this table up: try again later.")
+            raise LeaseHeldError("Another clean-up of this table has just started. Try again later.")
         return lease
 
     async def renew(self, lease: Lease) -> Lease:
-        """Hold the lease for longer. One request. Raises `LeaseLostError` when somebody else has taken it over."""
+        """Renew the lease. One request. Raises `LeaseLostError` if another holder has taken it over."""
         try:
             return await self._row.renew(lease)
         except LeaseLostError as error:
             raise _lost(str(error)) from None
 
     async def release(self, lease: Lease) -> None:
-        """Delete the lease, unless somebody else has taken it over. One request, two more after a lost answer."""
+        """Delete the lease, unless another holder has taken it over. One request, three after a lost response."""
         try:
             await self._row.table.transact(PARTITION, [Operation.delete(ROW_KEY, lease.etag)])
         except RowError:
@@ -167,7 +163,7 @@ class CleanUpLease:
                 await self._row.table.transact(PARTITION, [Operation.delete(ROW_KEY, current.etag)])
 
     async def check(self, token: str) -> None:
-        """Raise `LeaseLostError` when the lease is not the one with this token, or has expired. One request."""
+        """Raise `LeaseLostError` if the lease has another token or has expired. One request."""
         current = await self._row.read()
         if current is not None and current.token != token:
             raise _lost(f"its lease was taken over by {current}")
@@ -177,13 +173,13 @@ class CleanUpLease:
 
 def _refused(held: Lease) -> LeaseHeldError:
     return LeaseHeldError(
-        f"This table is being cleaned up by {held}, unless that is renewed: wait, or if it is certain that it no "
-        f"longer runs, add --take-over."
+        f"This table is being cleaned up by {held}, or longer if it renews its lease. Wait, or add --take-over if you "
+        f"are certain that it no longer runs."
     )
 
 
 def _lost(why: str) -> LeaseLostError:
     return LeaseLostError(
-        f"This clean-up has stopped before its next streams, as {why}. What was cut is cut, and all streams can be "
-        f"read: run it again to finish."
+        f"This clean-up has stopped, as {why}. All streams are consistent, and some are truncated already: run it "
+        f"again to finish."
     )

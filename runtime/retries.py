@@ -1,4 +1,4 @@
-"""Retries and pace: how often and after what pauses an attempt is repeated, and how many requests a second are made."""
+"""Retries with exponential back-off, and rate limits."""
 
 from __future__ import annotations
 
@@ -18,11 +18,7 @@ T = TypeVar("T")
 
 
 class Pace:
-    """A bucket that holds one token, and gets so many a second: in any second at most one more is taken.
-
-    Whoever wants a token is told how long to wait for it, in the order of asking; so coroutines and blocking calls,
-    which have no event loop, can share one. Without a rate nobody waits.
-    """
+    """A token bucket of size one, for coroutines and blocking code. `per_second` is None for no limit."""
 
     def __init__(self, per_second: float | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._interval = 1 / per_second if per_second else 0.0
@@ -30,7 +26,7 @@ class Pace:
         self._next = clock()
 
     def take(self) -> float:
-        """Take the next token, and return in how many seconds it is there."""
+        """Reserve the next token, and return the seconds to wait for it."""
         now = self._clock()
         at = max(self._next, now)
         self._next = at + self._interval
@@ -38,7 +34,7 @@ class Pace:
 
 
 class RateLimitedTable(InterceptedTable):
-    """A table whose calls are counted, and wait for their turn if there is a pace."""
+    """A table that counts its calls, and limits their rate if it has a pace."""
 
     def __init__(self, table: Table, pace: Pace | None = None, sleep: Sleep | None = None) -> None:
         super().__init__(table)
@@ -55,35 +51,31 @@ class RateLimitedTable(InterceptedTable):
 _MISSING = 3
 
 Attempt = Callable[[], Awaitable[T]]
-"""One attempt at some work, which begins by reading what is stored."""
+"""One attempt at some work, which begins with a read."""
 
 READ_AGAIN = (ConcurrencyConflictError, StreamTruncatedError, StoreUnavailableError)
-"""What an attempt is repeated after: somebody else wrote since it read, or the store did not answer."""
+"""Errors that are retried: a conflict with another writer, or no response of the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """At most `attempts` in a row without progress, pauses doubling from `first` to `longest` seconds.
-
-    Each pause is drawn at random from its upper half, so that those who collided once do not collide again. Without a
-    `sleep` of its own, the policy takes that which suits the tables that the work is on.
-    """
+    """At most `attempts` in a row without progress. Pauses double from `first` to `longest` seconds, with jitter."""
 
     attempts: int = 12
     first: float = 0.005
     longest: float = 2.0
-    sleep: Sleep | None = None
+    sleep: Sleep | None = None  # None for the one that `beside` chooses
 
     def beside(self, *tables: Table) -> RetryPolicy:
-        """Return the policy for work on these tables: other tasks go on in its pauses if one is on the network."""
+        """Return the policy with a sleep for these tables, which suspends the task if one of them is on the network."""
         return self.sleeping(sleep_beside(*tables))
 
     def sleeping(self, sleep: Sleep) -> RetryPolicy:
-        """Return the policy with this sleep, unless it has one of its own."""
+        """Return the policy with this sleep, unless it has one."""
         return replace(self, sleep=sleep) if self.sleep is None else self
 
     def start(self) -> Retries:
-        """Begin to count."""
+        """Return a new counter of attempts."""
         return Retries(self)
 
 
@@ -98,17 +90,15 @@ class Retries:
         self._missing: dict[str, int] = {}
 
     async def pause(self, error: Exception) -> None:
-        """Wait before the next attempt. Raises `RetriesExhaustedError` when there is none left.
-
-        Raises `StoredDataError` when the same event is missing each time: whoever cuts it away moves the header first,
-        so that the next attempt does not look for it.
-        """
+        """Wait before the next attempt. Raises `RetriesExhaustedError`, or `StoredDataError` if an event is missing."""
         if isinstance(error, StreamTruncatedError):
+            # Truncation updates the header before it deletes events, so the next attempt does not look for them. An
+            # event that is missing repeatedly was lost.
             event = str(error)
             self._missing[event] = self._missing.get(event, 0) + 1
             if self._missing[event] >= _MISSING:
                 raise StoredDataError(
-                    f"The header promises an event that is gone: {error}",
+                    f"The header refers to an event that does not exist: {error}",
                     f"{EVENT}{error.version:010d}",
                     error.stream,
                 ) from error
@@ -118,21 +108,18 @@ class Retries:
                 f"Gave up after {self._failures} attempts in a row: {error}"
             ) from error
         if self._policy.sleep is None:
-            raise AssertionError("A policy chooses its sleep by the tables that it is `beside`.")
+            raise AssertionError("The policy has no sleep: call `beside` first.")
         await self._policy.sleep(pause_seconds(self._failures, self._policy.first, self._policy.longest))
 
     def progress(self) -> None:
-        """Count from the start again: something was stored."""
+        """Reset the counter, as something was stored."""
         self._failures = 0
 
 
 async def until_undisturbed(
     retries: RetryPolicy, attempt: Attempt[T], *, first: Attempt[T] | None = None
 ) -> T:
-    """Return the result of the first attempt that raises none of the errors in `READ_AGAIN`.
-
-    `first`, if given, is awaited in place of the first attempt. Raises `RetriesExhaustedError` after too many attempts.
-    """
+    """Retry after errors in `READ_AGAIN`. `first` replaces the first attempt. Raises `RetriesExhaustedError`."""
     tries = retries.start()
     work = first or attempt
     while True:
@@ -146,11 +133,11 @@ async def until_undisturbed(
 async def until_available(
     attempts: int, attempt: Attempt[T], *, roll_back: Callable[[], Awaitable[None]] | None = None
 ) -> T:
-    """Return what an attempt at a target gives; make another after `TargetUnavailableError`, up to `attempts`.
+    """Retry after `TargetUnavailableError`, up to `attempts` in total, and return the result.
 
-    Pauses double from 0.1 to 10 seconds, or last as long as the target asks. `roll_back` is awaited before each.
+    Pauses double from 0.1 to 10 seconds, unless the target asks for another. Each is preceded by `roll_back`.
     """
-    from asyncio import sleep  # noqa: PLC0415 - scripts without an event loop do without it
+    from asyncio import sleep  # noqa: PLC0415 - slow to import, and unused by blocking commands
 
     for failures in range(1, attempts):
         try:
@@ -165,7 +152,7 @@ async def until_available(
 
 @contextmanager
 def first_error() -> Iterator[None]:
-    """Raise the first error of an `asyncio.TaskGroup`, not the group of all."""
+    """Raise the first error of an `asyncio.TaskGroup`, not the exception group."""
     try:
         yield
     except BaseExceptionGroup as errors:

@@ -1,3 +1,3 @@
-"""Archives: rows and versions as Parquet files that can be verified, without Spark."""
+"""Export and import of tables and of truncated versions, as verified Parquet files, without Spark."""
 
-MARK = "_import"  # the partition of the one row that a table has while it is imported
+MARK = "_import"  # the partition of the row that marks a table during an import

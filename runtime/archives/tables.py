@@ -1,8 +1,4 @@
-"""Export and import of a whole table: rows as Parquet files, and a manifest with digests that verifies them.
-
-The digest of a set of rows is the same in whatever order they come, as stores order keys differently. It finds
-accidents, not forgeries.
-"""
+"""Export and import of a whole table as Parquet files, verified by a manifest with digests."""
 
 from __future__ import annotations
 
@@ -39,21 +35,20 @@ SCHEMA = pa.schema([("partition_key", pa.string()), ("row_key", pa.string()), ("
 
 GROUP_ROWS = 10_000
 GROUP_BYTES = 8 * 2**20
-FILE_BYTES = 64 * 2**20  # when a row group and a file are full, by the bytes of properties before compression
+FILE_BYTES = 64 * 2**20  # limits of a row group and a file, in bytes of properties before compression
 
 _READ_ROWS = 1000
 _ROW = "IMPORT"
 _INT64, _DATETIME, _UUID = 1, 2, 3
 
-Tell = Callable[[str, int], None]  # is told the present step, and how many rows it has done
-
-
-# Rows as bytes, and digests of sets of them.
+Tell = Callable[
+    [str, int], None
+]  # called with the present step, and the number of rows that it has processed
 
 
 @dataclass(slots=True)
 class SetDigest:
-    """Counts the members of a set, and adds up their digests."""
+    """The size of a set and the sum of its members' digests, in any order, as stores sort keys differently."""
 
     count: int = 0
     total: int = 0
@@ -64,18 +59,18 @@ class SetDigest:
         self.total += int.from_bytes(sha256(member).digest())
 
     def hexdigest(self) -> str:
-        """Return the digest as hexadecimal digits."""
+        """Return the digest in hexadecimal."""
         return f"{self.total % 2**256:064x}"
 
 
 def packed_row(row: Row) -> bytes:
-    """Return a row without its ETag: equal for equal keys and properties, types included, whatever their order."""
+    """Serialize a row without its ETag. Equal keys and properties give equal bytes."""
     packed: bytes = msgpack.packb((row.partition_key, row.row_key, packed_properties(row.properties)))
     return packed
 
 
 def packed_properties(properties: Mapping[str, Value]) -> bytes:
-    """Return properties with their types, sorted by name."""
+    """Serialize properties with their types, sorted by name."""
     parts = [part for item in sorted(properties.items()) for part in item]
     packed: bytes = msgpack.packb(parts, default=_to_extension, strict_types=True)
     return packed
@@ -88,7 +83,7 @@ def _to_extension(value: Value) -> msgpack.ExtType:
         return msgpack.ExtType(_DATETIME, to_microseconds(value).to_bytes(8, "big", signed=True))
     if isinstance(value, UUID):
         return msgpack.ExtType(_UUID, value.bytes)
-    raise TypeError(f"A {type(value).__name__} is no property of a row.")
+    raise TypeError(f"A {type(value).__name__} cannot be a property of a row.")
 
 
 def _of_extension(code: int, data: bytes) -> Value:
@@ -100,26 +95,26 @@ def _of_extension(code: int, data: bytes) -> Value:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Name the file in the error of whatever cannot be read."""
+    """Translate errors of reading to `ArchiveError`, which names the file."""
     try:
         yield
     except FileNotFoundError as error:
         raise ArchiveError(f"The file {path} of the export is missing.") from error
     except (OSError, pa.ArrowException, ArchiveError, ValueError, KeyError, TypeError) as error:
         line = str(error).partition("\n")[0].rstrip(".")
-        raise ArchiveError(f"The file {path} of the export is damaged: {line}.") from error
+        raise ArchiveError(f"The file {path} of the export is corrupt: {line}.") from error
 
 
 def read_batches(path: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the content of a Parquet file, 1,000 rows at a time. Raises `ArchiveError`."""
+    """Yield a Parquet file in batches of 1,000 rows. Raises `ArchiveError`."""
     with reading(path), parquet.ParquetFile(path, page_checksum_verification=True) as file:
-        # One row group at a time: asked for all, Arrow holds on to what it has read, up to the whole file.
+        # One row group at a time: asked for all, Arrow keeps the whole file in memory.
         for group in range(file.num_row_groups):
             yield from file.iter_batches(batch_size=_READ_ROWS, row_groups=[group])
 
 
 def read_rows(path: Path) -> Iterator[Sequence[Row]]:
-    """Yield the rows in a file, up to 1,000 at a time; they have no ETags. Raises `ArchiveError`."""
+    """Yield the rows of a file, without ETags, up to 1,000 at a time. Raises `ArchiveError`."""
     for batch in read_batches(path):
         with reading(path):
             columns = (batch[name].to_pylist() for name in SCHEMA.names)
@@ -132,7 +127,7 @@ def read_rows(path: Path) -> Iterator[Sequence[Row]]:
 
 @dataclass(frozen=True, slots=True)
 class PartFile:
-    """A file of an export: how many rows it has, their digest, and its size in bytes."""
+    """A file of an export: the number and digest of its rows, and its size in bytes."""
 
     name: str
     rows: int
@@ -142,14 +137,14 @@ class PartFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """An exported table, and the files that its rows are in."""
+    """An exported table and its files."""
 
     table: str
     files: tuple[PartFile, ...]
 
     @property
     def rows(self) -> int:
-        """How many rows there are in all."""
+        """The number of all rows."""
         return sum(file.rows for file in self.files)
 
     @property
@@ -173,45 +168,42 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / NAME
     if not path.exists():
         raise ArchiveError(
-            f"There is no export in {folder}: no {NAME}, which `consistent export` writes at its end."
+            f"There is no complete export in {folder}: {NAME} is missing, which `consistent export` writes last."
         )
     with reading(path):
         document = json.loads(path.read_text(encoding="utf-8"))
         if document["format"] != FORMAT:
-            raise ArchiveError(f"it has the format {document['format']}, and this version reads {FORMAT}")
+            raise ArchiveError(
+                f"it has the format {document['format']}, but this version reads only {FORMAT}"
+            )
         manifest = Manifest(document["table"], tuple(PartFile(**file) for file in document["files"]))
         if manifest.document() != document:
-            raise ArchiveError("it does not fit its own files")
+            raise ArchiveError("its totals do not match its files")
     return manifest
 
 
 def check_files(folder: Path, manifest: Manifest, tell: Tell) -> None:
-    """Read all files of an export. Raises `ArchiveError`, which names the first that is not as the manifest says."""
+    """Verify all files of an export. Raises `ArchiveError` for the first one that differs from the manifest."""
     checked = 0
     for file in manifest.files:
-        path, found = folder / file.name, SetDigest()
+        path, digest = folder / file.name, SetDigest()
         for rows in read_rows(path):
             for row in rows:
-                found.add(packed_row(row))
-            tell("Verifying the files", checked + found.count)
-        if (found.count, found.hexdigest()) != (file.rows, file.digest):
+                digest.add(packed_row(row))
+            tell("Verifying the files", checked + digest.count)
+        if (digest.count, digest.hexdigest()) != (file.rows, file.digest):
             raise ArchiveError(
-                f"The file {path} of the export is damaged: its {found.count} rows are not the {file.rows} that were "
+                f"The file {path} of the export is corrupt: its {digest.count} rows are not the {file.rows} that were "
                 "written."
             )
-        checked += found.count
-
-
-# The manifest of an export is written last: once the files were read back, and the table was found unchanged since its
-# rows were read, so that these are of one moment. An export that was broken off has no manifest, and starts over.
+        checked += digest.count
 
 
 async def export_table(table: Table, name: str, folder: Path, tell: Tell) -> Manifest:
     """Copy all rows of a table into a folder, verify the files, and write their manifest.
 
-    Reads the table twice, the second time keys and ETags only: one request for each 1,000 rows, each time. Holds some
-    ten thousand rows at a time. Raises `UsageError` for a folder that holds something else, and `ArchiveError` when
-    the table was written to meanwhile.
+    Reads the table twice, with one request per 1,000 rows. Holds about ten thousand rows in memory. Raises `UsageError`
+    if the folder has other content, and `ArchiveError` if the table was written to concurrently.
     """
     _prepare_folder(folder)
     files, read, now = RowFiles(folder), SetDigest(), SetDigest()
@@ -220,23 +212,26 @@ async def export_table(table: Table, name: str, folder: Path, tell: Tell) -> Man
             for row in page.rows:
                 if row.partition_key == MARK:
                     raise ArchiveError(
-                        f"The table {name} is not whole: the import into it was broken off. Finish that first."
+                        f"The table {name} is incomplete, as an import into it was interrupted. Finish the import "
+                        f"first."
                     )
                 read.add(_written(row))
                 files.add(row)
             tell("Reading", read.count)
     finally:
         files.end_file()
+    # An unchanged table shows that the rows are a consistent snapshot.
     async for page in all_pages(table, keys_only=True):
         for row in page.rows:
             now.add(_written(row))
-        tell("Looking whether the table has changed", now.count)
+        tell("Checking that the table has not changed", now.count)
     if now != read:
         raise ArchiveError(
-            f"The table {name} was written to while it was exported: export it again when nobody writes."
+            f"The table {name} was written to while it was exported. Stop all writers, and export it again."
         )
     manifest = Manifest(name, tuple(files.done))
     check_files(folder, manifest, tell)
+    # Written last: an interrupted export has no manifest, and starts over.
     unfinished = folder / f"_{NAME}-unfinished"
     unfinished.write_text(json.dumps(manifest.document(), indent=2), encoding="utf-8")
     flush(unfinished)
@@ -246,19 +241,19 @@ async def export_table(table: Table, name: str, folder: Path, tell: Tell) -> Man
 
 
 def _prepare_folder(folder: Path) -> None:
-    """Make an empty folder, or empty one that a broken-off export has left."""
+    """Create the folder, or delete the files of an interrupted export."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / NAME).exists():
-        raise UsageError(f"{folder} holds an export already: choose another folder.")
+        raise UsageError(f"{folder} contains an export already. Choose another folder.")
     left = [*folder.glob("rows-*.parquet"), *folder.glob(f"_{NAME}-unfinished")]
     if set(folder.iterdir()) - set(left):
-        raise UsageError(f"{folder} is not empty: choose another folder.")
+        raise UsageError(f"{folder} is not empty. Choose another folder.")
     for file in left:
         file.unlink()
 
 
 async def all_pages(table: Table, *, keys_only: bool = False) -> AsyncIterator[Page]:
-    """Yield all rows of a table, page by page, with retries."""
+    """Yield all rows of a table by pages, with retries."""
     retries = RetryPolicy().beside(table)
     scan = partial(table.scan, None, select=[] if keys_only else None)
 
@@ -270,13 +265,13 @@ async def all_pages(table: Table, *, keys_only: bool = False) -> AsyncIterator[P
 
 
 def _written(row: Row) -> bytes:
-    """Return bytes that are equal for two readings of a row unless it was written in between."""
+    """Return bytes that change whenever a row is written."""
     packed: bytes = msgpack.packb((row.partition_key, row.row_key, row.etag))
     return packed
 
 
 class RowGroups:
-    """Writes a Parquet file, compressed, in row groups of bounded size, pages with checksums."""
+    """Writes a compressed Parquet file with checksums, in groups of at most `rows` rows and about `size` bytes."""
 
     def __init__(self, file: Path | BinaryIO, schema: pa.Schema, rows: int, size: int) -> None:
         self.bytes = 0
@@ -289,7 +284,7 @@ class RowGroups:
         return parquet.ParquetWriter(self._file, self._schema, compression="zstd", write_page_checksum=True)
 
     def add(self, row: Mapping[str, Any], size: int) -> None:
-        """Add a row, with its bytes before compression."""
+        """Add a row of `size` bytes before compression."""
         self._rows.append(row)
         self.bytes += size
         self._bytes += size
@@ -297,7 +292,7 @@ class RowGroups:
             self._end_group()
 
     def close(self) -> None:
-        """Finish the file."""
+        """Write the last row group and close the file."""
         if self._rows:
             self._end_group()
         self._writer.close()
@@ -309,7 +304,7 @@ class RowGroups:
 
 
 class RowFiles:
-    """Writes rows to one file after another."""
+    """Writes rows to files of about `FILE_BYTES`."""
 
     def __init__(self, folder: Path) -> None:
         self.done: list[PartFile] = []
@@ -322,7 +317,7 @@ class RowFiles:
         return self._folder / f"rows-{len(self.done):05d}.parquet"
 
     def add(self, row: Row) -> None:
-        """Write a row, in the order in which rows are added."""
+        """Write a row."""
         self._rows.add(packed_row(row))
         self._groups = self._groups or RowGroups(self._path, SCHEMA, GROUP_ROWS, GROUP_BYTES)
         packed = packed_properties(row.properties)
@@ -332,7 +327,7 @@ class RowFiles:
             self.end_file()
 
     def end_file(self) -> None:
-        """Flush the file. The next row begins another."""
+        """Close and fsync the file. The next row begins another."""
         if self._groups is None:
             return
         self._groups.close()
@@ -342,15 +337,11 @@ class RowFiles:
         self._groups, self._rows = None, SetDigest()
 
 
-# An import verifies all files, writes into an empty table, and reads all rows back. Meanwhile the table has a row with
-# the digest of the export and the number of files that are done, from which an import that was broken off resumes.
-
-
 async def import_table(table: Table, name: str, folder: Path, manifest: Manifest, tell: Tell) -> None:
-    """Write the rows of an export, whose files were checked, into a table that is empty, and read them back.
+    """Write the rows of an export, after `check_files`, into an empty table, and verify them.
 
-    Costs a transaction for each 100 rows of a partition, and one request for each 1,000 rows. Raises `ArchiveError`
-    when the table holds other rows, or was written to meanwhile.
+    A marker row with the number of imported files lets an interrupted import resume. Costs a transaction per 100 rows
+    of a partition, and one request per 1,000 rows. Raises `ArchiveError` if the table has other rows.
     """
     done, written = await _begin(table, name, manifest), 0
     for index, file in enumerate(manifest.files):
@@ -363,44 +354,46 @@ async def import_table(table: Table, name: str, folder: Path, manifest: Manifest
             tell("Writing", written)
         await table.transact(MARK, [Operation.merge(_ROW, {"Files": index + 1})])
     await table.barrier()
-    found = SetDigest()
+    digest = SetDigest()
     async for page in all_pages(table):
         for row in page.rows:
             if row.partition_key != MARK:
-                found.add(packed_row(row))
-        tell("Reading back", found.count)
-    if (found.count, found.hexdigest()) != (manifest.rows, manifest.digest):
+                digest.add(packed_row(row))
+        tell("Reading back", digest.count)
+    if (digest.count, digest.hexdigest()) != (manifest.rows, manifest.digest):
         raise ArchiveError(
-            f"The table {name} holds {found.count} rows that are not the {manifest.rows} of the export: somebody "
-            "else has written to it. Import into another table."
+            f"The {digest.count} rows of the table {name} are not the {manifest.rows} of the export: another process "
+            "has written to it. Import into another table."
         )
     await table.transact(MARK, [Operation.delete(_ROW)])
     await table.barrier()
 
 
 async def _begin(table: Table, name: str, manifest: Manifest) -> int:
-    """Mark an empty table as one that is imported, and return how many files an earlier attempt has written."""
+    """Insert the marker into an empty table, and return the number of files that an interrupted import has written."""
     mark = await table.get(MARK, _ROW)
     if mark is not None:
         if mark.properties.get("Digest") != manifest.digest:
             raise ArchiveError(
-                f"The import of another export into the table {name} was broken off: finish that, or import into "
+                f"The import of another export into the table {name} was interrupted. Finish it, or import into "
                 "another table."
             )
         return number(mark.properties, "Files")
     async for page in all_pages(table, keys_only=True):
         if page.rows:
-            raise ArchiveError(f"The table {name} is not empty: import into another one.")
+            raise ArchiveError(f"The table {name} is not empty. Import into another one.")
     properties: dict[str, Value] = {"Digest": manifest.digest, "Rows": Int64(manifest.rows), "Files": 0}
     try:
         await table.transact(MARK, [Operation.insert(_ROW, properties)])
     except RowExistsError:
-        raise ArchiveError(f"Somebody else imports into the table {name} at this moment.") from None
+        raise ArchiveError(
+            f"Another process imports into the table {name}. Wait for it, or import into another table."
+        ) from None
     return 0
 
 
 def transactions(rows: Iterable[Row]) -> Iterator[Transaction]:
-    """Cut rows, in their order, into transactions that are surely within the limits."""
+    """Split rows, in order, into transactions within the limits of all stores."""
     partition, size = "", 0
     operations: list[Operation] = []
     for row in rows:
@@ -417,7 +410,7 @@ def transactions(rows: Iterable[Row]) -> Iterator[Transaction]:
 
 
 async def _write(table: Table, waiting: Sequence[Transaction]) -> None:
-    """Carry out transactions that may be repeated, in one commit if the table can do so, else 16 at a time."""
+    """Run idempotent transactions, in one commit if the table supports that, or else 16 at a time."""
     retries = RetryPolicy().beside(table)
     if isinstance(table, CommitsTogether):
         for result in await until_undisturbed(retries, partial(table.transact_each, waiting)):
@@ -426,11 +419,11 @@ async def _write(table: Table, waiting: Sequence[Transaction]) -> None:
         return
     slots = asyncio.Semaphore(16)
 
-    async def carry_out(transaction: Transaction) -> None:
+    async def transact(transaction: Transaction) -> None:
         async with slots:
             await until_undisturbed(retries, partial(table.transact, *transaction))
 
     with first_error():
         async with asyncio.TaskGroup() as group:
             for transaction in waiting:
-                group.create_task(carry_out(transaction))
+                group.create_task(transact(transaction))

@@ -1,8 +1,4 @@
-"""Versions and letters that truncation has cut, as files that are read without the table.
-
-A file is renamed to the name of a part once it was flushed and read back; only then its versions are cut. A version may
-be in several parts: one that was written before a worker died stays.
-"""
+"""Exports of truncated versions and letters, as files that are read without the table."""
 
 from __future__ import annotations
 
@@ -38,17 +34,17 @@ _ENCODED = {"captured": pa.map_(TEXT, pa.binary()), "before": pa.binary(), "afte
 SCHEMA = pa.schema(
     [(name, _ENCODED.get(name, column.type)) for name, column in COLUMNS.items() if name != "changed"]
 )
-"""The columns of a version, those of `runtime.tables`: states are encoded, as JSON of the schema version `schema`."""
+"""The columns of `runtime.tables` for versions. States are encoded JSON of the schema version `schema`."""
 
 _OF_VERSION = ("schema", "batch", "written_at", "batch_number")
 
-# Small row groups: a stream is looked up by decoding those that may hold it.
+# Small, as looking up a stream decodes all row groups that may contain it.
 _GROUP_ROWS = 1000
 _GROUP_BYTES = 2**20
 
 
 class Part(ABC):
-    """A file of an export in the making: add to it, then `close`. Without content there is no file."""
+    """A file that is being written: add to it, then `close`. No file is created without content."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -63,16 +59,18 @@ class Part(ABC):
         self._unfinished.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Finish the file. Raises `ArchiveError` when it holds anything else than was written."""
+        """Fsync, verify and rename the file. Raises `ArchiveError` if its content is not as written."""
         self._stream.close()
         if self._written.digest() == sha256().digest():
             return
         flush(self._unfinished)
-        found = sha256()
+        read = sha256()
         for each in self._read_back(self._unfinished):
-            found.update(each)
-        if found.digest() != self._written.digest():
-            raise ArchiveError(f"The file {self._unfinished} does not hold what was written to it.")
+            read.update(each)
+        if read.digest() != self._written.digest():
+            raise ArchiveError(
+                f"The file {self._unfinished} was corrupted while it was written: check the disk."
+            )
         self._unfinished.rename(self._path)
         flush(self._path.parent)
 
@@ -82,17 +80,17 @@ class Part(ABC):
 
     @abstractmethod
     def _read_back(self, path: Path) -> Iterator[bytes]:
-        """Yield what a file holds, as it was added to `_written`."""
+        """Yield the content of a file as bytes, like those added to `_written`."""
 
 
 class LetterPart(Part):
-    """A file of letters that truncation gives up, as lines of JSON."""
+    """A file of letters as lines of JSON."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder / f"letters-{uuid.uuid4().hex}.jsonl")
 
     def add(self, line: str) -> None:
-        """Add a letter, which is a line of JSON."""
+        """Add a letter."""
         encoded = f"{line}\n".encode()
         self._stream.write(encoded)
         self._written.update(encoded)
@@ -130,7 +128,7 @@ class VersionPart(Part):
         self._groups.add(row, len(version.before) + len(version.after))
 
     def close(self) -> None:
-        """Write the last row group, and finish the file."""
+        """Write the last row group, then close as the base class does."""
         if self._groups is not None:
             self._groups.close()
         super().close()
@@ -143,7 +141,7 @@ class VersionPart(Part):
 
 
 def _rows_in(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Return rows with times in microseconds, and maps as lists of pairs."""
+    """Convert rows, with times in microseconds and maps as lists of pairs."""
     plain = pa.schema([(field.name, pa.int64() if field.type == TIME else field.type) for field in SCHEMA])
     rows: list[dict[str, Any]] = batch.cast(plain).to_pylist()
     return rows
@@ -164,27 +162,23 @@ def _version_of(row: Mapping[str, Any]) -> Version:
 
 
 def prepare_parts(folder: Path) -> None:
-    """Make a folder for parts, and delete unfinished files. Raises `UsageError` when it holds the export of a table."""
+    """Create a folder, and delete unfinished files. Raises `UsageError` if it contains the export of a table."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / MANIFEST).exists():
-        raise UsageError(f"{folder} holds the export of a table: choose another folder.")
+        raise UsageError(f"{folder} contains the export of a table. Choose another folder.")
     for parts in (PARTS, LETTER_PARTS):
         for file in folder.glob(f"{parts}{_UNFINISHED}"):
             file.unlink()
 
 
 class ExportedVersions:
-    """The versions in the parts of a folder, found by their stream and the ids of their messages.
-
-    Arrow reads only row groups that may hold the stream, which are few, as truncation goes by keys. Raises
-    `ArchiveError`.
-    """
+    """Looks up exported versions by stream and message id. Raises `ArchiveError`."""
 
     def __init__(self, folder: Path) -> None:
         parts = sorted(folder.glob(PARTS))
         if not parts:
             raise ArchiveError(
-                f"There are no versions in {folder}: `consistent truncate --export` writes them."
+                f"There are no exported versions in {folder}. `consistent truncate --export` writes them."
             )
         checked = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
         format_ = ds.ParquetFileFormat(default_fragment_scan_options=checked)
@@ -192,17 +186,15 @@ class ExportedVersions:
         self._files: list[ds.Fragment] = list(files.get_fragments())
 
     def of_stream(self, handler: str, business_id: str) -> list[Version]:
-        """Return the versions of a stream, each once, the oldest first."""
-        found = {version.number: version for version in self._versions(handler, business_id)}
-        return [found[number] for number in sorted(found)]
+        """Return the distinct versions of a stream, the oldest first."""
+        # A version may be in several files, as a crashed worker leaves one.
+        by_number = {version.number: version for version in self._versions(handler, business_id)}
+        return [by_number[number] for number in sorted(by_number)]
 
     def find(
         self, handler: str, business_id: str, ids: Collection[IdKey], since: int = 0
     ) -> Mapping[IdKey, Version]:
-        """Return the versions of a stream that some messages made, by their ids.
-
-        Left out are those written by `since`, in microseconds since 1970 UTC: the object was forgotten then.
-        """
+        """Return the versions that these messages made after `since` (microseconds since 1970 UTC), by message id."""
         texts = pa.array(filter(is_text, map(id_text, ids)), pa.string())
         return {
             version.record.message_id: version
@@ -218,18 +210,13 @@ class ExportedVersions:
             wanted &= condition
         for file in self._files:
             with reading(Path(file.path)):
-                found = file.to_table(schema=SCHEMA, filter=wanted).to_batches()
-                versions = [_version_of(row) for batch in found for row in _rows_in(batch)]
+                batches = file.to_table(schema=SCHEMA, filter=wanted).to_batches()
+                versions = [_version_of(row) for batch in batches for row in _rows_in(batch)]
             yield from versions
 
 
 def files_that_name(folder: Path, handler: str, business_ids: Collection[str]) -> Mapping[Path, int]:
-    """Return the files with rows of one of these objects, with how many. Raises `ArchiveError`.
-
-    They are outcomes of batches, exports of tables and of versions. A row of a Parquet file names an object by its
-    columns `handler` and `business_id`, or by its `partition_key`, an exported letter by its stream. Bodies and states
-    are not searched.
-    """
+    """Count the rows and letters of these objects in outcome and export files. Raises `ArchiveError`."""
     ids, keys = list(business_ids), [f"{handler}-{business_id}" for business_id in business_ids]
     counts = {}
     for path in sorted(filter(Path.is_file, folder.rglob("*.parquet"))):

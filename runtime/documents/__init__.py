@@ -1,1 +1,1 @@
-"""Documents that a version refers to: stored before it, under names of the attempt, and deleted when that one lost."""
+"""Documents that versions refer to. Each attempt stores its own before it commits, and deletes them if it fails."""

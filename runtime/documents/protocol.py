@@ -1,4 +1,4 @@
-"""Documents of handlers: register, prepare, commit, publish, clean up."""
+"""Store documents exactly once, with a version: register, prepare, commit, clean up."""
 
 from __future__ import annotations
 
@@ -22,20 +22,18 @@ from runtime.retries import READ_AGAIN, RetryPolicy, until_undisturbed
 from runtime.versions import properties as stored
 from runtime.versions.columns import compress, decompress
 
-# A document cannot be written in the transaction that changes the state. So each attempt prepares its documents under
-# names of its own, and the transaction decides whose count. An attempt registers before it prepares anything, in a row
-# of the object's partition, and the transaction that commits it takes the registration out, on the condition that
-# nobody has written it since. So a document whose attempt is registered may be garbage, and all others count.
+# A document cannot be written in the transaction that changes the state. So each attempt first registers, in a row of
+# the object's partition, then stores its documents under unique names. The transaction that commits the version deletes
+# the registration, if its ETag is unchanged. Documents of registered attempts may be orphans; all others are committed.
 #
-# That a commit was refused, or not answered, does not prove that the attempt lost. Before its documents are deleted the
-# attempt is given up: its registration is written, and from then on its commit is refused, however late it takes
-# effect. It stays registered: a sweep that is at least a day later deletes its documents again, as a request of the
-# attempt may have taken effect meanwhile, and then forgets it. An attempt that was only slow is handled again, so a
-# sweep does no harm beside batches and consumers.
+# A commit that was refused or not answered may still take effect. So before its documents are deleted, the attempt is
+# given up by changing its registration, which makes any later commit fail. A sweep at least a day later deletes the
+# documents once more, in case a late request stored one, and then the registration. An attempt that was only slow is
+# retried, so a sweep is safe while batches and consumers run.
 #
 # After Masternak and Pobiega, "Exactly-once intuition" (exactly-once.github.io).
 
-MARKER = "DOCUMENTS"  # the row key of a marker: there may be registrations in its partition
+MARKER = "DOCUMENTS"  # the row key of a marker in each partition that may have registrations
 
 PREFIX = f"{MARKER}-"
 LAST = f"{PREFIX}~"
@@ -45,22 +43,22 @@ _NAMES = stored.chunk_names("Names", 4)
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """An attempt at a version in its object's partition, with the names of its documents. Times are in microseconds."""
+    """An attempt at a version, with the names of its documents. Times are in microseconds since 1970 UTC."""
 
     key: str
     attempt: str
     names: Sequence[str]
     registered_at: int
     batch: BatchKey | None = None  # None for a single message
-    given_up_at: int | None = None  # when it was kept from committing; None while it may still commit
+    given_up_at: int | None = None  # None while it may still commit
     etag: str = ""
 
     def taken_out(self) -> Include:
-        """Return the change that a commit makes of the row: it counts only if nobody wrote the row since."""
+        """Return the conditional deletion of the row, part of the commit."""
         return Include.delete(PREFIX + self.attempt, self.etag)
 
     def properties(self) -> dict[str, Value]:
-        """Return the properties of the row."""
+        """Return the row's properties."""
         properties: dict[str, Value] = {"RegisteredAt": to_datetime(self.registered_at)}
         stored.split(properties, _NAMES, compress(msgpack.packb(self.names)))
         if self.batch is not None:
@@ -73,18 +71,18 @@ class Registration:
 
 
 def is_registration(row_key: str) -> bool:
-    """Return whether a row is a registration, or the marker."""
+    """Return whether a row is a registration or the marker."""
     return row_key == MARKER or row_key.startswith(PREFIX)
 
 
 async def registrations_of(table: Table, key: str) -> list[Registration]:
-    """Read all registrations of an object. Costs a request for each 1,000."""
+    """Read all registrations of an object. One request per 1,000."""
     found = pages(partial(table.query, key, PREFIX, LAST))
     return [read_registration(row) async for page in found for row in page.rows]
 
 
 async def give_up(table: Table, registration: Registration, now: int) -> Registration:
-    """Keep an attempt from committing, durably. One request. Raises `ConcurrencyConflictError` if its row changed."""
+    """Prevent an attempt from committing, durably. One request. Raises `ConcurrencyConflictError`."""
     given_up = replace(registration, given_up_at=now)
     change = Operation.replace(PREFIX + registration.attempt, given_up.properties(), registration.etag)
     (etag,) = await _write(table, registration.key, change)
@@ -93,7 +91,7 @@ async def give_up(table: Table, registration: Registration, now: int) -> Registr
 
 
 async def take_out(table: Table, registration: Registration) -> None:
-    """Delete the row of an attempt of which nothing is left. Raises `ConcurrencyConflictError`. Costs one request."""
+    """Delete the row of an attempt without documents. One request. Raises `ConcurrencyConflictError`."""
     await _write(table, registration.key, registration.taken_out().operation())
 
 
@@ -105,7 +103,7 @@ async def _write(table: Table, key: str, change: Operation) -> tuple[str, ...]:
 
 
 def read_registration(row: Row) -> Registration:
-    """Return the registration that a row holds. Raises `StoredDataError`."""
+    """Parse the row of a registration. Raises `StoredDataError`."""
     properties = row.properties
     with stored.reading_row("The registration of documents", row):
         names = unpack(decompress(stored.join(properties, _NAMES)))
@@ -128,11 +126,11 @@ def read_registration(row: Row) -> Registration:
 T = TypeVar("T")
 
 Commit = Callable[[Sequence[Include]], Awaitable[T]]
-"""Commits a version together with changes of rows in the partition of its object."""
+"""Commits a version, with other operations on its partition."""
 
 
 class Drafts(NamedTuple):
-    """The documents of an attempt, which stand for nothing until it is committed. `key` is its object's partition."""
+    """The documents of an attempt that has not committed. `key` is the object's partition key."""
 
     key: str
     attempt: str
@@ -142,7 +140,7 @@ class Drafts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """Stores the documents of attempts. `new_id` draws an id for each attempt that no other has."""
+    """Stores the documents of attempts. `new_id` returns unique ids of attempts."""
 
     store: DocumentStore
     table: Table
@@ -151,10 +149,7 @@ class Documents:
     retries: RetryPolicy
 
     async def commit(self, drafts: Drafts, commit: Commit[T]) -> T:
-        """Register, prepare, commit, and return what `commit` does; clean up if the attempt lost.
-
-        Costs one request, and one for each document, beside those of `commit`. Raises what `commit` raises.
-        """
+        """Register, prepare and commit, or clean up. One request and one per document, in addition to `commit`."""
         registered = await self.register(drafts)
         are_prepared = False
         try:
@@ -167,7 +162,7 @@ class Documents:
             raise
 
     async def register(self, drafts: Drafts) -> Registration:
-        """Note, durably, which documents this attempt is going to prepare. One request."""
+        """Register an attempt and its documents durably. One request."""
         names = [document.reference.name for document in drafts.documents]
         registration = Registration(drafts.key, drafts.attempt, names, self.clock(), drafts.batch)
         row = Operation.insert(PREFIX + drafts.attempt, registration.properties())
@@ -177,53 +172,50 @@ class Documents:
         return replace(registration, etag=etag)
 
     async def prepare(self, drafts: Drafts) -> None:
-        """Store the documents, of which nobody knows yet."""
+        """Store the documents, which no version refers to yet. One request each."""
         for document in drafts.documents:
             await self.store.prepare(document.reference, document.content)
 
     async def commit_registered(self, registered: Registration, commit: Commit[T]) -> T:
-        """Commit the version and take the registration out, if nobody has given the attempt up."""
+        """Commit the version and delete the registration. Raises `ConcurrencyConflictError` if it was given up."""
         try:
             return await commit([registered.taken_out()])
         except IncludeConflictError as error:
             raise ConcurrencyConflictError(registered.key, str(error)) from error
 
     async def withdraw(self, registered: Registration, *, are_prepared: bool) -> None:
-        """Give this attempt up and delete its documents, unless it was committed after all.
-
-        If one may still be stored by a late request, the registration stays, and a sweep deletes the document.
-        """
+        """Give this attempt up and delete its documents, unless it has committed."""
         row = await self.table.get(registered.key, PREFIX + registered.attempt)
         if row is None:
             return
         given_up = await give_up(self.table, read_registration(row), self.clock())
         await delete(self.store, given_up)
-        if are_prepared:
+        if are_prepared:  # or else a late request may store a document, which is left to a sweep
             await take_out(self.table, given_up)
 
 
 async def delete(store: DocumentStore, given_up: Registration) -> int:
-    """Delete the documents of an attempt that was given up, and return how many are known to have been there."""
+    """Delete the documents of an attempt that was given up, and return how many are known to have existed."""
     return sum([bool(await store.delete(name)) for name in given_up.names])
 
 
 FORGET_AFTER = timedelta(days=1)
-"""How long an attempt stays registered after it was given up: no request takes that long."""
+"""How long an attempt stays registered after it was given up, longer than any request takes."""
 
 
 class Swept(NamedTuple):
-    """The numbers of attempts given up, of documents deleted, and of attempts left alone."""
+    """Numbers of attempts given up, documents deleted, and attempts skipped for a reason."""
 
-    attempts: int = 0  # given up
-    documents: int = 0  # deleted
-    young: int = 0
-    open: int = 0  # of batches that are open
-    given_up: int = 0  # so recently that a late request may take effect
+    attempts: int = 0
+    documents: int = 0
+    young: int = 0  # skipped: a message that may still be handled
+    open: int = 0  # skipped: of an open batch
+    given_up: int = 0  # skipped: a late request may still take effect
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentSweep:
-    """Sweeps the documents of one table, but for attempts of `open_batches`. With `only_look` it only counts."""
+    """Deletes orphaned documents of one table, except those of `open_batches`. `only_look` makes it a dry run."""
 
     table: Table
     store: DocumentStore
@@ -233,10 +225,9 @@ class DocumentSweep:
     only_look: bool = False
 
     async def sweep(self, older_than: timedelta) -> Swept:
-        """Delete the documents of attempts that never commit: of ended batches, and of messages since `older_than`.
+        """Delete documents of uncommitted attempts of ended batches, and of messages that are `older_than` this.
 
-        Costs one request for each 1,000 objects for which documents were stored since the last sweep, two for each of
-        them, and one for each document that is deleted.
+        One request per 1,000 objects with documents since the last sweep, two per object, and one per deleted document.
         """
         latest, past = cut_off(self.clock, older_than), cut_off(self.clock, FORGET_AFTER)
         retries, done, left = self.retries.beside(self.table), Counter[str](), Counter[str]()
@@ -248,10 +239,10 @@ class DocumentSweep:
         return Swept(**done, **left)
 
     async def sweep_object(self, key: str, latest: int, past: int, done: Counter[str]) -> Counter[str]:
-        """Sweep the attempts at one object, and remove the marker if none is left. Count those that are left alone.
+        """Sweep one object, delete its marker if no attempt is left, and return the numbers of skipped attempts.
 
-        Gives up those registered at `latest` or before, and forgets those given up at `past` or before, in
-        microseconds. `done` counts across retries, as a conflict undoes nothing.
+        Gives up attempts registered up to `latest`, and deletes those given up by `past`. `done` accumulates across
+        retries.
         """
         marker = await self.table.get(key, MARKER)
         left, is_left = Counter[str](), False
@@ -271,12 +262,12 @@ class DocumentSweep:
                 why = "open" if is_open else "young"
                 left[why if registration.given_up_at is None else "given_up"] += 1
         if marker is not None and not is_left and not left and not self.only_look:
-            # Unless somebody has registered since it was read.
+            # Conditional: an attempt may have registered since the read.
             await _write(self.table, key, Operation.delete(MARKER, marker.etag))
         return left
 
     async def clean_up(self, registration: Registration) -> int:
-        """Give an attempt up, delete its documents, and return how many were there."""
+        """Give an attempt up, delete its documents, and return how many existed."""
         if self.only_look:
             return len(registration.names)
         return await delete(self.store, await give_up(self.table, registration, self.clock()))

@@ -1,4 +1,4 @@
-"""Stores of documents: the interface, and folders on disks and object stores."""
+"""Stores of documents: the interface, and folders on disks or object stores."""
 
 from __future__ import annotations
 
@@ -18,27 +18,26 @@ from runtime.options import resolved
 
 
 class DocumentStore(Protocol):
-    """Stores the documents of attempts, under names that no two attempts share.
+    """Stores documents under names that are unique to an attempt.
 
-    Raise `StoreUnavailableError` when a call may succeed if it is repeated: the message is then handled again, under
-    other names. Any other error ends the attempt, and fails a batch.
+    After `StoreUnavailableError` the message is handled again, with other names. Any other error fails the batch.
     """
 
     async def prepare(self, reference: DocumentReference, content: bytes) -> None:
-        """Return when the document is durable under the reference's name."""
+        """Store a document durably under the reference's name."""
 
     async def delete(self, name: str) -> bool | None:
-        """Delete a document, even an incomplete one. Return whether it was there, None if that is unknown."""
+        """Delete a document, even an incomplete one. Return whether it existed, or None if unknown."""
 
 
 class ListedDocuments(DocumentStore, Protocol):
-    """A store that lists the documents of an object, so that they can be erased."""
+    """A store that lists the documents of an object, so that `forget` can erase them."""
 
     async def names(self, folder: str) -> Sequence[str]:
-        """Return the names of all documents in an object's folder, whether they count or not."""
+        """Return the names of all documents in an object's folder, orphans included."""
 
     async def remove(self, folder: str) -> None:
-        """Remove the folder itself, whose name tells of the object, unless a document is in it."""
+        """Delete the object's folder if it is empty."""
 
 
 P = ParamSpec("P")
@@ -46,7 +45,7 @@ T = TypeVar("T")
 
 
 def open_place(url: str) -> Folder:
-    """Return the folder that a url names, even if it is missing. Raises `UsageError`, without secrets of the url."""
+    """Return the folder of a url, which need not exist. Raises `UsageError`, without secrets of the url."""
     scheme, separator, _ = url.partition("://")
     if not separator or scheme == "file":
         return open_folder(url)
@@ -55,17 +54,17 @@ def open_place(url: str) -> Folder:
         return open_folder(f"{unquote(path)}{options}")
     except (UsageError, ValueError):
         raise UsageError(
-            f"The store of documents, a url with {scheme}://, cannot be opened: use a path, s3://BUCKET/FOLDER, "
+            f"The store of documents, a url with {scheme}://, cannot be opened. Use a path, s3://BUCKET/FOLDER, "
             f"abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER, or azurite://HOST:PORT/CONTAINER/FOLDER."
         ) from None
 
 
 def _blocking(work: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Do work that blocks: in a thread where an event loop runs, or else at once."""
+    """Run blocking work in a thread if an event loop is running, or else directly."""
 
     @wraps(work)
     async def call(*args: P.args, **named: P.kwargs) -> T:
-        import asyncio  # noqa: PLC0415 - workers on a store of their machine do without it
+        import asyncio  # noqa: PLC0415 - slow to import, and unused by workers on a local store
 
         try:
             try:
@@ -82,7 +81,7 @@ def _blocking(work: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
 
 
 class FolderDocuments(ListedDocuments):
-    """A file for each document, under the folder that a url names. Costs one request for each call."""
+    """Documents as files below a folder. One request per call."""
 
     def __init__(self, url: str) -> None:
         self._folder = open_place(url)
@@ -98,11 +97,11 @@ class FolderDocuments(ListedDocuments):
         except FileNotFoundError as error:
             if not folder.is_local:
                 raise
-            # Removed just now, as its object was forgotten: the message is handled again.
+            # `forget` removed the folder concurrently.
             raise StoreUnavailableError(f"The folder of a document was removed: {error}") from error
         folder.flush(file)
         folder.flush()
-        if folder.is_local:  # the names of the folders that hold it
+        if folder.is_local:  # the entries of new folders too
             self._folder.flush()
             for above in accumulate(reference.name.split("/")[:-2], "{}/{}".format):
                 self._folder.sub(above).flush()
@@ -140,7 +139,7 @@ _HOLDS = " that names the store of documents"
 
 
 def object_folder(handler: str, business_id: str) -> str:
-    """Return the folder of an object's documents: by its id, or by the SHA-256 of one that is long."""
+    """Return the folder of an object's documents: the business id, or its SHA-256 if it is long."""
     name = quote(business_id, safe=" ()+,;=@_-.~")
     if len(name) > _MAX_FOLDER or name.strip(". ") != name:
         name = sha256(business_id.encode()).hexdigest()
@@ -148,17 +147,17 @@ def object_folder(handler: str, business_id: str) -> str:
 
 
 def open_documents(url: str) -> ListedDocuments:
-    """Return the store of documents behind a url, without looking whether it is there.
+    """Return the store of documents of a url, without checking that it exists.
 
     | url | store |
     |---|---|
-    | a path, `file:///absolute/path` | a folder of a disk |
-    | `s3://bucket/folder` | Amazon S3, or a service that speaks its protocol, with `?endpoint_override=host:port` |
+    | a path, `file:///absolute/path` | a folder on disk |
+    | `s3://bucket/folder` | Amazon S3, or a compatible service with `?endpoint_override=host:port` |
     | `abfss://container@account.dfs.core.windows.net/folder` | Azure Blob Storage |
-    | `azurite://host:port/container/folder` | the blobs of Azure's emulator |
-    | `env:NAME`, `file:PATH` | what the environment variable says: for a url with a secret in it |
+    | `azurite://host:port/container/folder` | Azurite, the emulator |
+    | `env:NAME`, `file:PATH` | the url in an environment variable or file, to hide a secret |
 
-    Raises `UsageError` for what is none of these, and `MissingExtraError` without pyarrow.
+    Raises `UsageError` for another url, and `MissingExtraError` without pyarrow.
     """
     named = resolved(url, _HOLDS)
     try:
@@ -170,15 +169,15 @@ def open_documents(url: str) -> ListedDocuments:
 
 
 def existing_documents(url: str) -> ListedDocuments:
-    """Return the store behind a url as `open_documents` does. Raises `UsageError` for a folder that is not there."""
+    """Return the store of documents of a url. Raises `UsageError` for a missing folder on disk."""
     named = resolved(url, _HOLDS)
     place = Path(unquote(named.removeprefix("file://")) if named.startswith("file://") else named)
     if (":" not in named or named.startswith("file://")) and not place.is_dir():
-        raise UsageError(f"There is no folder of documents at {place}: say with --documents where they are.")
+        raise UsageError(f"There is no folder of documents at {place}. Use --documents to name it.")
     return open_documents(url)
 
 
 def portable_url(url: str) -> str:
-    """Return a url that means the same store in every process of this machine. It may hold a secret."""
+    """Return a url that is valid in every process of this machine. It may contain a secret."""
     named = resolved(url, _HOLDS)
     return named if ":" in named else str(Path(named).absolute())

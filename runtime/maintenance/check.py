@@ -1,8 +1,7 @@
-"""Check a table: every row is read, and rows that belong together are compared.
+"""Check the consistency of all rows of a table, and repair derived rows.
 
-A partition that seems to be damaged is read again by itself, as it may be written to meanwhile. It is repaired as a
-whole, when all of its faults are in rows that are derived from others: the index of message ids, counts, and markers.
-Otherwise nothing of it is changed, and it is to be restored from an export.
+A partition is repaired only if all of its faults are in rows that are derived from others: the index of message ids,
+counts and markers. Otherwise it must be restored from an export.
 """
 
 from __future__ import annotations
@@ -44,23 +43,20 @@ from runtime.versions.head import is_of_state
 from runtime.versions.properties import number, reading_row, shown, text
 
 ISSUED = "_issued"
-"""The partition of the logs that have their tokens."""
+"""The partition of logs whose tokens were issued."""
 MOST_FAULTS = 1000
-"""How many faults of a range are kept, to be shown."""
+"""The maximum number of faults of a range that are kept to be shown."""
 _ALL = KeyRange()
 
 
 @dataclass(slots=True)
 class Checked:
-    """How many rows and streams were read, the faults that are left, and those that are repaired.
-
-    Of a range with very many faults the first are kept, and all are counted.
-    """
+    """The result of a check: numbers of rows, streams and faults, and up to `MOST_FAULTS` faults of each kind."""
 
     rows: int = 0
     streams: int = 0
-    damaged: int = 0
-    mended: int = 0
+    damaged: int = 0  # the number of faults that are left
+    mended: int = 0  # the number of repaired faults
     faults: list[Fault] = field(default_factory=list)
     repaired: list[Fault] = field(default_factory=list)
 
@@ -74,26 +70,23 @@ class Checked:
             self.damaged += len(faults)
 
     def update(self, other: Checked) -> None:
-        """Add what was found in another range."""
+        """Add the result of another range."""
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def document(self) -> dict[str, Any]:
-        """Return it as a JSON document."""
+        """Return the result as JSON."""
         return asdict(self)
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> Checked:
-        """Return what a document holds."""
+        """Parse the JSON of `document`."""
         faults, repaired = ([Fault(**each) for each in document[name]] for name in ("faults", "repaired"))
         return cls(**{**document, "faults": faults, "repaired": repaired})
 
 
 async def check_table(table: Table, keys: KeyRange = _ALL, *, repair: bool = False) -> Checked:
-    """Check all rows of a range of partitions.
-
-    Costs one request for each 1,000 rows or 4 MiB, and three or more for each partition that seems to be damaged.
-    """
+    """Check a range of partitions. One request per 1,000 rows or 4 MiB, and three or more per corrupt partition."""
     checked, used = Checked(), []
     check: PartitionCheck | None = None
     async for row in read_range(table, None, keys, substitute=DamagedRow.of):
@@ -112,7 +105,7 @@ async def check_table(table: Table, keys: KeyRange = _ALL, *, repair: bool = Fal
 
 
 async def _finish(table: Table, check: PartitionCheck, checked: Checked, *, repair: bool) -> None:
-    """Add the faults of a partition, if reading it again by itself shows them too: it may be written to."""
+    """Add the faults of a partition that a second read confirms, as it may have been written to during the first."""
     faults = check.compared()
     checked.streams += isinstance(check.of_object, StreamCheck)
     if not faults:
@@ -123,7 +116,7 @@ async def _finish(table: Table, check: PartitionCheck, checked: Checked, *, repa
             again.add(row)
     found, guard = again.compared(), again.guard
     if guard is None or isinstance(again.of_object, LedgerCheck):
-        # Not all who write it change one row: the two readings may show it at two moments.
+        # No row changes with every write, so a read may be inconsistent: keep only faults of both.
         found = [fault for fault in found if fault in faults]
     else:
         after = await table.get(check.key, guard.row_key)
@@ -135,12 +128,12 @@ async def _finish(table: Table, check: PartitionCheck, checked: Checked, *, repa
 
 
 async def _rebuild(table: Table, check: PartitionCheck) -> bool:
-    """Write rebuilt rows, unless the partition was written to meanwhile; return whether that succeeded."""
+    """Write rebuilt rows, and return False if the partition was written to concurrently."""
     rebuilt, guard = check.rebuilt, check.guard
     kept: Properties = {}
     if guard is not None:
         kept = rebuilt.pop(guard.row_key, guard.properties) or guard.properties
-    # Deletions are last: the changes may take several transactions.
+    # Deletions last, as the changes may take several transactions.
     changes = [Operation.insert_or_replace(key, row) for key, row in rebuilt.items() if row is not None]
     changes += [Operation.delete(key, ANY_ETAG) for key, row in rebuilt.items() if row is None]
     etag, most = "" if guard is None else guard.etag, MAX_OPERATIONS - 1
@@ -154,7 +147,7 @@ async def _rebuild(table: Table, check: PartitionCheck) -> bool:
 
 
 class PartitionCheck(RowsCheck):
-    """Checks one partition: the rows of the object that it belongs to, and those that stand for themselves."""
+    """Checks one partition: the rows of its stream or entity, and independent rows."""
 
     def __init__(self, key: str) -> None:
         super().__init__(key)
@@ -167,7 +160,7 @@ class PartitionCheck(RowsCheck):
         self._is_marked = False
 
     def add(self, row: Row) -> None:
-        """Read a row, and report it when that fails."""
+        """Check a row, and report it if it is corrupt."""
         if self.of_object is None and not isinstance(row, DamagedRow):
             if row.row_key == HEADER and is_of_state(row.properties):
                 self.of_object = StreamCheck(row)
@@ -184,11 +177,11 @@ class PartitionCheck(RowsCheck):
             self._find_owner(row, is_separate=is_separate)
 
     def take(self, row: Row) -> None:
-        """Read a row that stands for itself. Raises `StoredDataError`."""
+        """Check an independent row. Raises `StoredDataError`."""
         check_row(row)
 
     def compared(self) -> list[Fault]:
-        """Return all faults, once all rows were added."""
+        """Return all faults, after all rows were added."""
         if self.of_object is None:
             return self.faults
         self.of_object.compare()
@@ -197,35 +190,30 @@ class PartitionCheck(RowsCheck):
         return [*self.faults, *self.of_object.faults]
 
     def _find_owner(self, row: Row, *, is_separate: bool) -> None:
-        """Report a row that belongs to one that is not there."""
+        """Report a row whose header or entity is missing."""
         key = row.row_key
-        # Streams of other events, and streams that were deleted, are none of ours.
+        # Other programs may have streams in the table.
         self._is_foreign = self._is_foreign or (key == HEADER and (is_header(row) or is_tombstone(row)))
         if key == MARKER:
             self._is_marked = True
         elif key.startswith(REGISTRATION):
             if not self._is_marked:
                 self._is_marked = True
-                self.report(
-                    MARKER, "is missing: a sweep does not find the documents of the object", repair=True
-                )
+                self.report(MARKER, "is missing, so a sweep ignores the object's documents", repair=True)
                 self.rebuilt[MARKER] = {}
         elif key == HEADER:
             if not self._is_foreign:
-                self.report(HEADER, "is no header of a stream")
+                self.report(HEADER, "is not the header of a stream")
         elif key.startswith((index.PREFIX, dead_letters_storage.PREFIX)) or (
             key.startswith(EVENT) and not self._is_foreign
         ):
             self.report(key, "belongs to a stream that has no header")
         elif key.startswith((ENTITY, MARKER)) and not is_separate:
-            self.report(key, "is named like a row of an object, and is none")
+            self.report(key, "has the row key of an entity or marker, but is neither")
 
 
 class EntityCheck(RowsCheck):
-    """Checks one entity: its row and its letters decode, and it counts what there is.
-
-    Where fewer entries or letters are there than it counts, some may be lost, and the counts are not rebuilt.
-    """
+    """Checks that an entity and its letters decode, and that its counts are right."""
 
     def __init__(self, row: Row) -> None:
         super().__init__(row.partition_key, row)
@@ -233,14 +221,14 @@ class EntityCheck(RowsCheck):
         self._letters = LettersCheck()
 
     def take(self, row: Row) -> None:
-        """Read a row beside that of the entity. Raises `StoredDataError`."""
+        """Check another row of the entity's partition. Raises `StoredDataError`."""
         if row.row_key.startswith(dead_letters_storage.PREFIX):
             self._letters.take(row)
         else:
-            self.report(row.row_key, "is no row of an entity")
+            self.report(row.row_key, "is not a row of an entity")
 
     def compare(self) -> None:
-        """Report what only all rows together show."""
+        """Compare the entity with its letters and entries."""
         stored = self._row.properties
         wrong, is_certain = self._letters.recounted(stored)
         if stored.get("LetterRows", 0) != self._letters.rows:
@@ -254,31 +242,32 @@ class EntityCheck(RowsCheck):
         self._compare_entries(entity)
         pending, counted = entity.pending, stored.get("Pending")
         if counted != pending or isinstance(counted, bool):
+            # A count that is too high is not repaired, as entries may be lost.
             wrong["Pending"] = pending
             is_certain = is_certain and not (isinstance(counted, int) and counted > pending)
         if wrong:
-            self.report(ENTITY, f"counts otherwise than its rows: {', '.join(wrong)}", repair=is_certain)
+            self.report(ENTITY, f"has wrong counts: {', '.join(wrong)}", repair=is_certain)
             self.rebuilt[ENTITY] = {**recounted, "Pending": pending}
 
     def _compare_entries(self, entity: Entity) -> None:
         if entity.algorithm not in {"outbox", "deduplication-store", "tokens"}:
-            self.report(ENTITY, f"is of an unknown algorithm, {shown(entity.algorithm)}")
+            self.report(ENTITY, f"has an unknown algorithm, {shown(entity.algorithm)}")
         if entity.schema < 1:
-            self.report(ENTITY, f"has the schema version {entity.schema}")
+            self.report(ENTITY, f"has an invalid schema version, {entity.schema}")
         newest = max(entity.outbox.values(), key=lambda entry: entry.version, default=None)
         if newest is None:
             return
         versions = {entry.version for entry in entity.outbox.values()}
         if newest.version > entity.version:
-            self.report(ENTITY, f"counts {entity.version} versions, and an entry is of {newest.version}")
+            self.report(ENTITY, f"has {entity.version} versions, but an entry of version {newest.version}")
         elif newest.version == entity.version and newest.now != entity.last_now:
-            self.report(ENTITY, f"was written last at another time than its version {newest.version}")
+            self.report(ENTITY, f"has another time than its version {newest.version}")
         if len(versions) < len(entity.outbox) or min(versions) < 1:
-            self.report(ENTITY, "has entries whose versions cannot be those of one object")
+            self.report(ENTITY, "has entries with duplicate or invalid versions")
 
 
 class _Batch(NamedTuple):
-    """What the ledger should say elsewhere of a batch: its marker, with the number."""
+    """The marker, number and algorithm of a batch."""
 
     marker: str
     properties: Properties
@@ -287,11 +276,7 @@ class _Batch(NamedTuple):
 
 
 class LedgerCheck(RowsCheck):
-    """Checks the ledger: counter, markers and batches agree. Takes some hundred bytes of memory for each batch.
-
-    A marker is rebuilt from its batch. The marker of an open batch whose row is gone stays: versions of the batch may
-    be unpublished.
-    """
+    """Checks that counter, markers and batches of the ledger agree. Needs some hundred bytes of memory per batch."""
 
     def __init__(self) -> None:
         super().__init__(ledger.PARTITION)
@@ -300,7 +285,7 @@ class LedgerCheck(RowsCheck):
         self._batches: dict[str, _Batch] = {}
 
     def take(self, row: Row) -> None:
-        """Read a row. Raises `StoredDataError`."""
+        """Check a row. Raises `StoredDataError`."""
         if row.row_key == ledger.COUNTER:
             self.guard = row
             self._counter = ledger.read_counter(row)
@@ -316,12 +301,12 @@ class LedgerCheck(RowsCheck):
             )
 
     def compare(self) -> None:
-        """Report what only all rows together show."""
+        """Compare the rows with each other."""
         if self._counter is not None:
             self._compare_counter(self._counter)
             self._compare_markers()
         elif ledger.COUNTER not in self.unreadable and (self._markers or self._batches):
-            self.report(ledger.COUNTER, "is missing, and there are batches")
+            self.report(ledger.COUNTER, "is missing, although there are batches")
 
     def _compare_counter(self, counter: ledger.Counter) -> None:
         by_number: dict[int, list[str]] = {}
@@ -329,14 +314,14 @@ class LedgerCheck(RowsCheck):
             by_number.setdefault(batch.number, []).append(batch_id)
             if batch.algorithm != counter.algorithm:
                 self.report(
-                    batch_id, f"has the algorithm {batch.algorithm}, and the table {counter.algorithm}"
+                    batch_id, f"has the algorithm {batch.algorithm}, but the table has {counter.algorithm}"
                 )
         last = max(by_number, default=0)
         if counter.next <= last:
-            self.report(ledger.COUNTER, f"gives the number {counter.next} next, and a batch has {last}")
+            self.report(ledger.COUNTER, f"has the next number {counter.next}, but a batch has {last}")
         for number_, (first, *others) in by_number.items():
             if others:
-                self.report(others[-1], f"has the number {number_}, as {first} has")
+                self.report(others[-1], f"has the same number as {first}, {number_}")
 
     def _compare_markers(self) -> None:
         left = dict(self._markers)
@@ -358,8 +343,9 @@ class LedgerCheck(RowsCheck):
             if batch_id in self._batches:
                 self.report(row_key, f"is not the marker of the batch {batch_id}")
             elif batch_id not in self.unreadable:
+                # The marker of an open batch is kept, as the batch may have unpublished versions.
                 is_past = row_key.startswith(ledger.PAST)
-                self.report(row_key, f"is the marker of no batch, {batch_id!r}", repair=is_past)
+                self.report(row_key, f"is the marker of a missing batch, {batch_id!r}", repair=is_past)
                 self.rebuilt[row_key] = None
 
 
@@ -368,7 +354,7 @@ def _typed(properties: Properties) -> dict[str, tuple[type, Value]]:
 
 
 class PublishingCheck(RowsCheck):
-    """Checks publications: each slice, and each record of an output, belongs to one. Nothing can be rebuilt."""
+    """Checks that each slice and record belongs to a publication. Nothing can be rebuilt."""
 
     def __init__(self) -> None:
         super().__init__(records.PARTITION)
@@ -376,7 +362,7 @@ class PublishingCheck(RowsCheck):
         self._parts: list[tuple[str, str, int]] = []
 
     def take(self, row: Row) -> None:
-        """Read a row. Raises `StoredDataError`."""
+        """Check a row. Raises `StoredDataError`."""
         kind, key = row.row_key[:2], row.row_key[2:]
         if kind == records.PUBLICATION:
             self._slices[key] = records.read_publication(row).slices
@@ -387,23 +373,20 @@ class PublishingCheck(RowsCheck):
             records.read_record(row)
             self._parts.append((row.row_key, key.partition(":")[0], 0))
         else:
-            self.report(row.row_key, "is no row of a publication")
+            self.report(row.row_key, "is not a row of a publication")
 
     def compare(self) -> None:
-        """Report what only all rows together show."""
+        """Compare the rows with each other."""
         for row_key, key, slice_ in self._parts:
             slices = self._slices.get(key)
             if slices is None and records.PUBLICATION + key not in self.unreadable:
-                self.report(row_key, f"belongs to a publication that is not there, {key!r}")
+                self.report(row_key, f"belongs to a missing publication, {key!r}")
             elif slices is not None and slice_ >= slices:
-                self.report(row_key, f"is a slice of a publication that has {slices}")
+                self.report(row_key, f"is beyond the {slices} slices of its publication")
 
 
 def check_row(row: Row) -> None:
-    """Raise `StoredDataError` for a row that cannot be read by itself, or that cannot stand where it does.
-
-    Partitions and rows of others are ignored.
-    """
+    """Raise `StoredDataError` for a row that is corrupt or has an invalid key. Ignores rows of other programs."""
     key, problem = row.partition_key, None
     for kind, check in _SEPARATE.items():
         if key == kind or (kind[-1] == "." and key.startswith(kind)):
@@ -424,23 +407,25 @@ def _policy_problem(row: Row) -> str | None:
         if policy.rules is not None:
             policy.rules.as_of(policy.set_at, OpenBatches())
     except UsageError as error:
-        return f"holds rules that make no sense: {error}"
+        return f"has invalid rules: {error}"
     return None
 
 
 def _lease_problem(row: Row) -> str | None:
     read_lease(row)
-    return None if row.row_key == leases.ROW_KEY else "is no lease"
+    return None if row.row_key == leases.ROW_KEY else "is not a lease"
 
 
 def _issued_problem(row: Row) -> str | None:
-    with reading_row("The log that has its tokens", row):
+    with reading_row("The log whose tokens were issued", row):
         text(row.properties, "Out")
-    return None if re.fullmatch("[0-9a-f]{32}", row.row_key) else "is named after no log"
+    return (
+        None if re.fullmatch("[0-9a-f]{32}", row.row_key) else "has a row key that is not a digest of a log"
+    )
 
 
 def _import_problem(row: Row) -> None:
-    with reading_row("The mark of an import", row):
+    with reading_row("The marker of an import", row):
         text(row.properties, "Digest"), number(row.properties, "Rows"), number(row.properties, "Files")
 
 
@@ -448,9 +433,9 @@ def _token_problem(row: Row) -> str | None:
     chain, token = row.partition_key.removeprefix(stores.PARTITION), row.row_key
     pattern = "[A-Za-z0-9-]{1,64}"
     if not re.fullmatch(pattern, chain) or not re.fullmatch(f"{pattern}-[A-Za-z_][A-Za-z0-9_]*", token):
-        return "is no token of a handler"
+        return "is not a token of a handler"
     if row.properties.get(stores.USED, True) is not True or not row.properties.keys() <= {stores.USED}:
-        return "says of a token what none says"
+        return "has properties that no token has"
     return None
 
 
@@ -468,14 +453,11 @@ _SEPARATE: Mapping[str, Callable[[Row], str | None]] = {
     stores.PARTITION: _token_problem,
     deliveries.PARTITION: _delivery_problem,
 }
-"""Checks of rows by their partition, or by the beginning of its key, which ends with a dot: each returns a problem."""
+"""Checks of rows by partition key, or by its prefix if that ends with a dot. Each returns a problem or None."""
 
 
 async def _orphaned_tokens(table: Table, used: Sequence[Row]) -> list[Fault]:
-    """Return the used tokens that no entity waits to delete. They stay: a lost outbox may need them.
-
-    Costs one request for each 1,000 entities, and one for each token that is found; nothing where none is used.
-    """
+    """Report used tokens that no entity will delete. One request per 1,000 entities and one per reported token."""
     if not used:
         return []
     incoming, handlers, unknown = set[Token](), set[str](), set[str]()
@@ -490,12 +472,13 @@ async def _orphaned_tokens(table: Table, used: Sequence[Row]) -> list[Fault]:
             handlers.add(handler)
         incoming.update(entry.tokens.incoming for entry in entity.outbox.values() if entry.tokens)
     faults = []
-    problem = "was used for a message that its entity has finished: if it is redelivered, it is handled again"
+    problem = "is used, but its entity has finished the message: a redelivery would be handled again"
     for row in used:
         token = Token(row.partition_key.removeprefix(stores.PARTITION), *row.row_key.rsplit("-", 1))
         if token in incoming or token.handler not in handlers - unknown:
             continue
-        # Read after the entities: an entity is written before its token is deleted.
+        # Read again after the entities, as a token is deleted after its entity is written. It is kept, as a lost
+        # outbox may need it.
         if await table.get(row.partition_key, row.row_key) is not None:
             faults.append(Fault(row.partition_key, row.row_key, problem))
     return faults

@@ -1,17 +1,7 @@
-"""Forgetting a business object: all that its tables hold of it goes, and a tombstone stays in its place.
+"""Erase a business object: delete its rows and documents, and leave a tombstone.
 
-First the tombstone is put, on the condition that nobody wrote since the object was read: from then on no message
-changes the object, and a worker that handled one meanwhile has its write refused and finds the tombstone. Then rows are
-deleted, and last the tombstone is stripped of all that it still tells. Until then it refuses all messages, also when a
-new history is to begin. A crash at any step leaves an object that refuses; forgetting it again finishes the work.
-
-Somebody else may have finished it meanwhile, and a new history may have begun. No deletion reaches that: rows of the
-object itself go in the same transaction as a touch of the tombstone, and whatever is elsewhere is read before such a
-touch, and deleted only as it was read.
-
-Documents are deleted once the tombstone refuses messages. An attempt that began before has its commit refused then, but
-may prepare a document all the same, and die: so attempts stay registered, given up, until a sweep that is at least a
-day later has deleted their documents again.
+The steps are ordered so that a crash leaves an object that rejects messages, and forgetting it again resumes: write a
+tombstone that rejects messages, delete rows, then reduce the tombstone to a minimum.
 """
 
 from __future__ import annotations
@@ -43,7 +33,7 @@ from runtime.versions.stream import stream_partition, versions
 
 
 class Tables(NamedTuple):
-    """The tables that may hold something of an object: of the states, of the ids of messages, of the tokens."""
+    """The tables that may have rows of an object."""
 
     states: Table
     deduplication_store: Table
@@ -51,38 +41,35 @@ class Tables(NamedTuple):
 
     @property
     def each(self) -> list[Table]:
-        """Each table once."""
+        """The distinct tables."""
         return list({id(table): table for table in self}.values())
 
 
 @dataclass(frozen=True, slots=True)
 class BusinessObject:
-    """An object as its table holds it: its stream, its entity, or both.
-
-    `newest` is when its newest message was enqueued, as far as that is known.
-    """
+    """A business object's stream, entity, or both."""
 
     key: str
     stream: Stream | None
     head: Head | None
     entity: Entity | None
-    newest: int | None
+    newest: int | None  # when its newest message was enqueued, if known
 
     @property
     def tokens(self) -> list[Token]:
-        """The tokens of its unfinished messages, and of attempts that lost; first those that let others be created."""
+        """The tokens of its unfinished messages, then those of failed attempts."""
         known = [entry.tokens for entry in self.entity.outbox.values() if entry.tokens] if self.entity else []
         return [tokens.incoming for tokens in known] + [token for each in known for token in each.garbage()]
 
     @property
     def tombstone(self) -> Tombstone | None:
-        """The tombstone that it has."""
+        """The tombstone, if any."""
         holder = self.head or self.entity
         return holder.tombstone if holder else None
 
 
 async def read_object(table: Table, handler: str, business_id: str) -> BusinessObject | None:
-    """Return what the table of the states holds of an object, None when there is nothing. Two requests."""
+    """Read an object from the table of states, or return None. Two requests."""
     partition = stream_partition(table, handler, business_id)
     with error_location(table, partition.key):
         slice_ = await Stream.try_read(
@@ -99,10 +86,7 @@ async def read_object(table: Table, handler: str, business_id: str) -> BusinessO
 
 
 async def rows_of(table: Table, key: str) -> AsyncIterator[Sequence[Row]]:
-    """Yield the rows of an object without properties, but for its tombstones, and attempts that a sweep has to forget.
-
-    One request for each 1,000.
-    """
+    """Yield an object's rows, without properties, tombstones and registrations. One request per 1,000."""
     kept = {HEADER, ENTITY}
     async for page in pages(partial(table.query, key, "", "\uffff", select=[])):
         yield [row for row in page.rows if row.row_key not in kept and not is_registration(row.row_key)]
@@ -118,13 +102,11 @@ async def forget(
     retries: RetryPolicy,
     documents: ListedDocuments | None = None,
 ) -> bool:
-    """Erase an object and put a tombstone in its place; return whether there was anything.
+    """Erase an object, leave a tombstone, and return whether the object existed.
 
-    The tombstone refuses all messages or, with `restart`, begins a new history: a message that was enqueued `now` or
-    before, or at a time that is not known, is too late for it. Costs a request for each 1,000 rows and one for each
-    99, and ten more; one more for each 1,000 ids in a store of their own, and two for each token. With the store of
-    `documents` all those of the object are deleted, which costs one request for each and four more. Raises
-    `UsageError` when a policy holds the object, and `RetriesExhaustedError` after too many lost races in a row.
+    `restart` begins a new history, for which messages enqueued up to `now`, or at an unknown time, are too late.
+    Otherwise the tombstone rejects all messages. Costs one request per 99 rows and ten more, two per token, and one per
+    document. Raises `UsageError` if a policy holds the object, and `RetriesExhaustedError`.
     """
     scope = Scope(handler, business_id)
     attempt = partial(_forget_once, tables, scope, now, restart=restart, documents=documents)
@@ -132,7 +114,7 @@ async def forget(
 
 
 async def scrub(tables: Tables) -> None:
-    """Return when no file of a store holds what was deleted. Raises `StoreUnavailableError`."""
+    """Remove deleted data from the files of the stores. Raises `StoreUnavailableError`."""
     for table in tables.each:
         if isinstance(table, LeavesTraces):
             await table.scrub()
@@ -146,12 +128,12 @@ async def _forget_once(
         return False
     if await is_held(tables.states, found.key):
         raise UsageError(
-            f"{found.key} is held by a policy: lift it (`truncate --policy remove --hold`) before."
+            f"{found.key} is held by a policy. Lift the hold first (`truncate --policy remove --hold`)."
         )
     try:
         tombstones = _Tombstones(tables.states, found)
         await tombstones.refuse(now)
-        await _delete_what_is_elsewhere(tables, scope, tombstones, now)
+        await _delete_elsewhere(tables, scope, tombstones, now)
         if tables.deduplication_store is not tables.states:
             await _delete_ids(tables.deduplication_store, found.key, tombstones)
         if documents is not None:
@@ -168,10 +150,7 @@ async def _forget_once(
 
 
 async def _delete_ids(store: Table, key: str, tombstones: _Tombstones) -> None:
-    """Delete the ids in a store of their own: no transaction spans both tables.
-
-    One request for each 1,000 ids, one for a touch, one for each 100 ids.
-    """
+    """Delete the ids in a table of their own, conditionally, as no transaction spans both tables."""
     async for ids in rows_of(store, key):
         if ids:
             await tombstones.touch()
@@ -181,9 +160,11 @@ async def _delete_ids(store: Table, key: str, tombstones: _Tombstones) -> None:
 
 
 class _Tombstones:
-    """What stands in the place of an object that is being forgotten: the header of its stream, its entity, or both.
+    """The tombstones of an object that is being forgotten: its header, its entity, or both.
 
-    Each is written as it was read, or written before. Raises `RowError` when somebody else has written one since.
+    Writes are conditional, and raise `RowError` after a conflict. Another process may finish the erasure, and a new
+    history begin. So rows of the object are deleted in a transaction with `touch`, and rows elsewhere are read before a
+    `touch` and deleted by ETag: both fail if they belong to the new history.
     """
 
     def __init__(self, table: Table, found: BusinessObject) -> None:
@@ -194,10 +175,10 @@ class _Tombstones:
         self._entity_etag = (found.entity.etag if found.entity else None) or ""
 
     async def refuse(self, now: int) -> None:
-        """Put tombstones that refuse, and keep in them what is needed to finish. One request for each."""
+        """Write tombstones that reject messages and record how to resume the erasure. One request each."""
         stream, head, entity = self.found.stream, self._head, self.found.entity
         if stream is not None and head is not None:
-            # A clock that is ahead may have stamped messages later than now.
+            # Senders' clocks may be ahead.
             horizon = max(filter(None, (now, self.found.newest, head.horizon)))
             self._head = _bare(head, Tombstone(now), horizon)
             numbers = {"Version": stream.version, "FirstVersion": stream.version + 1}
@@ -208,14 +189,14 @@ class _Tombstones:
             await self._write(Operation.replace(ENTITY, refusing.properties(), self._entity_etag))
 
     async def touch(self, changes: Sequence[Operation] = ()) -> None:
-        """Write one of them with other changes. One request."""
+        """Write a tombstone, and other operations on the partition in the same transaction. One request."""
         row_key, etag = HEADER, self._stream_etag
         if self.found.stream is None:
             row_key, etag = ENTITY, self._entity_etag
         await self._write(Operation.merge(row_key, {"Refuses": True}, etag), *changes)
 
     async def strip(self, tombstone: Tombstone) -> None:
-        """Replace them by ones that tell nothing of what there was. One request."""
+        """Replace the tombstones by minimal ones. One request."""
         changes, entity = [], self.found.entity
         if self._head is not None:
             head = _bare(self._head, tombstone, self._head.horizon or tombstone.at)
@@ -239,12 +220,8 @@ def _bare(head: Head, tombstone: Tombstone, horizon: int) -> Head:
     )
 
 
-async def _delete_what_is_elsewhere(tables: Tables, scope: Scope, tombstones: _Tombstones, now: int) -> None:
-    """Delete tokens, rules and dead letters of publications, as they were read; a hold stays.
-
-    A request for each token, one for its policy, one for each 1,000 letters of all objects, and as many again for what
-    there is. Raises `RowError` when somebody has written some of it since.
-    """
+async def _delete_elsewhere(tables: Tables, scope: Scope, tombstones: _Tombstones, now: int) -> None:
+    """Delete an object's tokens, rules and records of publications. Raises `RowError` on a conflict."""
     token_store, policies = TokenStore(tables.token_store), Policies(tables.states, lambda: now)
     tokens, policy = await token_store.find(tombstones.found.tokens), await policies.get(scope)
     letters = await letters_of(tables.states, scope.handler or "", scope.business_id or "")
@@ -262,10 +239,11 @@ async def _delete_what_is_elsewhere(tables: Tables, scope: Scope, tombstones: _T
 async def _delete_documents(
     table: Table, documents: ListedDocuments, scope: Scope, tombstones: _Tombstones, now: int
 ) -> None:
-    """Delete the documents that are there. A new history stores documents under other names."""
+    """Delete all documents of an object."""
     folder = object_folder(scope.handler or "", scope.business_id or "")
     attempts = await registrations_of(table, tombstones.found.key)
     await tombstones.touch()
+    # An attempt cannot commit any longer, but may still store a document, which a sweep deletes.
     for registration in attempts:
         if registration.given_up_at is None:
             await give_up(table, registration, now)
@@ -277,10 +255,7 @@ async def _delete_documents(
 
 
 async def referenced_documents(table: Table, handler: str, business_id: str) -> list[str]:
-    """Return the names of the documents that the versions of an object refer to, as far as these can be read.
-
-    Costs one request for each 1,000 runs. Versions that were cut are not known any more.
-    """
+    """Return the documents that an object's versions refer to, none if they are corrupt. One request per 1,000 runs."""
     try:
         stream_versions = await versions(table, handler, business_id) or []
     except StoredDataError:
@@ -293,30 +268,21 @@ async def referenced_documents(table: Table, handler: str, business_id: str) -> 
     ]
 
 
-# What there is of a business object, before it is forgotten.
-
-
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What tables hold of an object: versions and messages, rows by kind, and when it was forgotten before.
-
-    `messages` are those that its entity, of an algorithm with an outbox, remembers or has unfinished.
-    """
+    """A summary of an object's stored data, for display before it is forgotten."""
 
     key: str
     algorithm: str | None
     versions: int
-    messages: int
-    rows: dict[str, int]
+    messages: int  # entries of its outbox
+    rows: dict[str, int]  # by kind
     forgotten_at: int | None = None
     held: bool = False
 
 
 async def find_trace(tables: Tables, handler: str, business_id: str) -> Trace | None:
-    """Return what there is of an object, None when there is nothing.
-
-    Reads its keys, its header, and the records of publications.
-    """
+    """Summarize an object, or return None. Reads its keys, its header, and all records of publications."""
     found = await read_object(tables.states, handler, business_id)
     if found is None:
         return None

@@ -1,8 +1,4 @@
-"""Policies: what may be cut of the streams of a table, kept in its rows, and holds, under which nothing is.
-
-There are rules and holds for the whole table, for a handler, and for one stream. Of the rules the most specific count;
-a hold counts whatever stands beside it. Both are set and removed apart.
-"""
+"""Policies of a table: retention rules, of which the most specific apply, and holds, which prevent truncation."""
 
 from __future__ import annotations
 
@@ -24,22 +20,22 @@ from runtime.versions.properties import INT32, INT64, expect, number, reading_ro
 from runtime.versions.stream import stream_key
 
 PARTITION = "_policies"
-"""The partition of the policies: no stream's key is like it, as theirs hold a hyphen after the handler."""
+"""The partition of the policies. No stream's key, as these contain a hyphen."""
 
 NO_RULES = (
-    "Say what may be cut: --older-than AGE, --keep-last N, or both. Without rules the policies of the table are "
-    "applied, and it has none: `consistent truncate --policy set` keeps some."
+    "There are no retention rules: add --older-than AGE, --keep-last N or both, or set policies of the table with "
+    "`consistent truncate --policy set`."
 )
 
 _GENERAL = "!"
-"""Row keys of what is not of one stream begin so, and those of streams are their keys: a range has both apart."""
+"""The prefix of row keys of policies of the table and of handlers. A policy of a stream has the stream's key."""
 
 _LAST = "~"
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a policy is for: the table, a handler, or one stream of it."""
+    """The scope of a policy: the table, a handler, or a stream."""
 
     handler: str | None = None
     business_id: str | None = None
@@ -60,7 +56,7 @@ class Scope:
 
     @classmethod
     def of(cls, row_key: str) -> Scope:
-        """Return the scope of the policy with a row key."""
+        """Parse the row key of a policy."""
         if row_key.startswith(_GENERAL):
             return cls(row_key.removeprefix(_GENERAL) or None)
         handler, _, business_id = row_key.partition("-")
@@ -74,28 +70,25 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The rules, the hold, or both, for one scope; `set_at` in microseconds since 1970 UTC."""
+    """The rules and hold of a scope."""
 
     scope: Scope
     rules: RetentionRules | None = None
     hold: bool = False
-    set_at: int = 0
+    set_at: int = 0  # in microseconds since 1970 UTC
     etag: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the policies say of a stream: the rules that count, if any, and whether it is held."""
+    """The policy whose rules apply to a stream, if any, and whether the stream is held."""
 
     rules: Policy | None
     is_held: bool
 
 
 async def existing(table: Table, scope: Scope) -> Scope:
-    """Return a scope with the business id as it is stored. One or two requests, or one for each spelling of the id.
-
-    Raises `UsageError` when nothing of the table is in it, for which a policy would count.
-    """
+    """Return a scope with the stored spelling of its business id. Up to three requests. Raises `UsageError`."""
     if scope.handler is None:
         return scope
     owner = (await TableSettings.of(table)).owner
@@ -112,11 +105,11 @@ async def existing(table: Table, scope: Scope) -> Scope:
                 if page.rows:
                     return scope
             hint = f"it has {', '.join(sorted(owner.handlers))}" if owner else hint
-    raise UsageError(f"Nothing in the table is of {scope}, so no policy for it would count: {hint}.")
+    raise UsageError(f"The table has nothing of {scope}, so a policy would have no effect: {hint}.")
 
 
 class Policies:
-    """The policies of one table, as they are set, removed and listed."""
+    """Reads and changes the policies of one table."""
 
     def __init__(self, table: Table, clock: Clock, retries: RetryPolicy | None = None) -> None:
         self._table = table
@@ -124,46 +117,40 @@ class Policies:
         self._retries = (retries or RetryPolicy()).beside(table)
 
     async def all(self) -> list[Policy]:
-        """Return all policies: of the table, of handlers, of streams. One request for each 1,000."""
+        """Return all policies: of the table, then of handlers, then of streams. One request per 1,000."""
         return await _read(self._table, _GENERAL, _LAST)
 
     async def has_rules(self) -> bool:
-        """Return whether there are any rules. One request, one more for each 1,000 holds before the first of them."""
+        """Return whether there are any rules. One request per 1,000 holds before the first rules."""
         async for page in pages(partial(self._table.query, PARTITION, _GENERAL, _LAST)):
             if any(read_policy(row).rules for row in page.rows):
                 return True
         return False
 
     async def set_rules(self, scope: Scope, rules: RetentionRules) -> Policy:
-        """Set the rules of a scope in place of those it had; a hold stays. Two requests.
-
-        Raises `UsageError` for rules that make no sense.
-        """
+        """Set or replace the rules of a scope. Two requests. Raises `UsageError` for invalid rules."""
         rules.as_of(self._clock(), OpenBatches())
         return await self._change(scope, rules=rules)
 
     async def hold(self, scope: Scope) -> Policy:
-        """Hold what is in a scope; its rules stay, and count again when the hold is lifted. Two requests."""
+        """Hold a scope. Two requests."""
         return await self._change(scope, hold=True)
 
     async def remove_rules(self, scope: Scope) -> Policy:
-        """Remove the rules of a scope; a hold stays. Two requests."""
+        """Remove the rules of a scope. Two requests."""
         return await self._change(scope, rules=None)
 
     async def remove_rules_of(self, policy: Policy) -> None:
-        """Remove the rules of a policy as it was read; a hold stays. One request if there are any.
-
-        Raises `RowError` when somebody has written it since.
-        """
+        """Remove the rules of a policy, if any. One request. Raises `RowError` if the policy has changed."""
         if policy.rules is not None:
             await self._write(policy, {"rules": None})
 
     async def lift_hold(self, scope: Scope) -> Policy:
-        """Lift the hold of a scope; its rules stay. Two requests."""
+        """Lift the hold of a scope. Two requests."""
         return await self._change(scope, hold=False)
 
     async def get(self, scope: Scope) -> Policy:
-        """Return the policy of a scope, an empty one when there is none. One request. Raises `UsageError`."""
+        """Return the policy of a scope, or an empty one. One request. Raises `UsageError`."""
         if scope.business_id is not None:
             stream_key(scope.handler or "")
         row = await self._table.get(PARTITION, scope.row_key)
@@ -195,18 +182,18 @@ class Policies:
 
 
 class PolicyReader:
-    """Decides by the policies, many streams at a time: those of table and handlers are read once."""
+    """Finds the policies of many streams. Those of the table and of handlers are read once."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
         self._general: Mapping[Scope, Policy] | None = None
 
     async def decide(self, keys: Sequence[str]) -> list[Decision]:
-        """Return for each stream, given by its key, what the policies say. One request for streams near each other."""
+        """Return the decisions for streams, given by key. One request if the keys are ASCII and close to each other."""
         if self._general is None:
             general = await _read(self._table, _GENERAL, f"{_GENERAL}{_LAST}")
             self._general = {policy.scope: policy for policy in general}
-        # Only ASCII keys have an order that all stores share.
+        # Stores agree only on the order of ASCII keys.
         plain = sorted([key for key in keys if key.isascii()], key=escape)
         found = await _read(self._table, plain[0], plain[-1]) if plain else []
         others = [await self._table.get(PARTITION, key) for key in keys if not key.isascii()]
@@ -222,7 +209,7 @@ class PolicyReader:
 
 
 async def is_held(table: Table, key: str) -> bool:
-    """Return whether a policy holds a stream, given by its key. Two requests."""
+    """Return whether a policy holds the stream with this key. Two requests."""
     (decision,) = await PolicyReader(table).decide([key])
     return decision.is_held
 
@@ -248,7 +235,7 @@ def _properties(policy: Policy) -> dict[str, Value]:
 
 
 def read_policy(row: Row) -> Policy:
-    """Return the policy that a row holds. Raises `StoredDataError`."""
+    """Parse the row of a policy. Raises `StoredDataError`."""
     values, rules = row.properties, None
 
     def given(name: str, most: int = INT64) -> int | None:
@@ -266,5 +253,5 @@ def read_policy(row: Row) -> Policy:
             )
         scope, is_held = Scope.of(row.row_key), expect(values["Hold"], bool)
         if scope.row_key != row.row_key or not (rules or is_held):
-            raise ValueError("it is for nothing, or says nothing")
+            raise ValueError("its row key is invalid, or it has neither rules nor a hold")
         return Policy(scope, rules, is_held, to_microseconds(time(values, "SetAt")), row.etag)

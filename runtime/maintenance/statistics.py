@@ -1,4 +1,4 @@
-"""What a table holds, by handler."""
+"""Count the rows, streams and versions of a table by handler."""
 
 from __future__ import annotations
 
@@ -18,33 +18,24 @@ from runtime.versions.run import read_index
 
 ALL = KeyRange()
 
-# Counting what a table holds, by handler. Sums over ranges of a table add up to those of the whole.
-
 
 class HandlerCount(NamedTuple):
-    """What one handler has in a table. Times are microseconds since 1970 UTC, None when there is none."""
+    """The numbers of one handler. Times are in microseconds since 1970 UTC."""
 
     handler: str
     algorithm: str
-    objects: int = 0
-    """Streams or entities."""
-    versions: int = 0
-    """Processed messages."""
-    kept: int = 0
-    """Versions that are still stored; an entity keeps its newest only."""
-    unfinished: int = 0
-    """Messages whose outputs may be unpublished."""
+    objects: int = 0  # streams or entities
+    versions: int = 0  # processed messages
+    kept: int = 0  # versions that are still stored: only the newest of an entity
+    unfinished: int = 0  # messages with possibly unpublished outputs
     letters: int = 0
-    horizon: int | None = None
-    """The newest of all streams."""
-    oldest: int | None = None
-    """When the oldest version that is kept was written; None in a quick count."""
-    rows: int = 0
-    """All that stand in the handler's partitions, as are `bytes`; 0 in a quick count."""
+    horizon: int | None = None  # the newest of all streams
+    oldest: int | None = None  # when the oldest kept version was written, None from `count_objects`
+    rows: int = 0  # all in the handler's partitions, 0 from `count_objects`
     bytes: int = 0
 
     def plus(self, other: HandlerCount) -> HandlerCount:
-        """Return what both have together."""
+        """Return the sum of two counts."""
         summed = ("objects", "versions", "kept", "unfinished", "letters", "rows", "bytes")
         sums = {name: getattr(self, name) + getattr(other, name) for name in summed}
         horizons = filter(None, (self.horizon, other.horizon))
@@ -52,28 +43,27 @@ class HandlerCount(NamedTuple):
         return self._replace(horizon=max(horizons, default=None), oldest=min(oldest, default=None), **sums)
 
 
-_OTHERS = HandlerCount("", "")
-"""Rows that belong to no handler."""
+_OTHERS = HandlerCount("", "")  # rows that belong to no handler
 
 
 class TableCount:
-    """The sums over a table or a part of it: of each handler, and of the rows that belong to none."""
+    """The sums for a table or part of it, for each handler and for rows of no handler."""
 
     def __init__(self) -> None:
         self._counts = {("", ""): _OTHERS}
 
     @property
     def handlers(self) -> list[HandlerCount]:
-        """What each handler has, in the order of their names."""
+        """The counts of handlers, sorted by name."""
         return [self._counts[key] for key in sorted(self._counts) if key[0]]
 
     @property
     def others(self) -> HandlerCount:
-        """The rows and bytes that belong to no handler."""
+        """The count of rows of no handler."""
         return self._counts["", ""]
 
     def add(self, count: HandlerCount) -> None:
-        """Add what a handler has elsewhere."""
+        """Add a count to its handler's."""
         key = (count.handler, count.algorithm)
         self._counts[key] = self._counts[key].plus(count) if key in self._counts else count
 
@@ -88,10 +78,7 @@ class TableCount:
 
 
 async def count_rows(table: Table, keys: KeyRange = ALL) -> TableCount:
-    """Count all rows of a range of partitions.
-
-    Reads everything: one request for each 1,000 rows, or for each 4 MiB.
-    """
+    """Count all rows of a range of partitions. One request per 1,000 rows or 4 MiB."""
     counts = TableCount()
     stream, first_event = "", 0
     async for row in read_range(table, None, keys, substitute=damaged_row(table)):
@@ -106,7 +93,7 @@ async def count_rows(table: Table, keys: KeyRange = ALL) -> TableCount:
 
 
 async def count_objects(table: Table, keys: KeyRange = ALL) -> TableCount:
-    """Count the streams and entities of a range of partitions. Costs two requests for each 1,000 of them."""
+    """Count the streams and entities of a range of partitions. Two requests per 1,000 of them."""
     counts = TableCount()
     of_header = [*HEADER_NAMES, "StateVersions", "StateSchema", "KeptFrom", "Horizon", "Letters"]
     of_entity = ["Algorithm", "Version", "Pending"]
@@ -121,17 +108,14 @@ async def count_objects(table: Table, keys: KeyRange = ALL) -> TableCount:
 
 
 async def object_keys(table: Table, prefix: str = "") -> AsyncIterator[str]:
-    """Yield the partition keys of all streams and entities. Costs two requests for each 1,000 of them."""
+    """Yield the partition keys of all streams and entities. Two requests per 1,000 of them."""
     for row_key in (HEADER, ENTITY):
         async for row in read_range(table, row_key, KeyRange(prefix), ()):
             yield row.partition_key
 
 
 def _of_row(row: Row, first_event: int | None) -> HandlerCount | None:
-    """Return what a row says of its handler, None when it belongs to none.
-
-    `first_event` is the first event of the stream to which the row belongs, None for a row of no stream.
-    """
+    """Count a row, or return None if it has no handler. `first_event` is its stream's, None without a stream."""
     if not _may_be_of_handler(row):
         return None
     if row.row_key == ENTITY:
@@ -144,7 +128,7 @@ def _of_row(row: Row, first_event: int | None) -> HandlerCount | None:
     if row.row_key.startswith(EVENT):
         with reading_row("The run", row):
             event = RecordedEvent(int(row.row_key.removeprefix(EVENT)), row.properties)
-            if event.version >= first_event:  # else the run was cut
+            if event.version >= first_event:  # or else the run was truncated
                 oldest = read_index(event).commits[0].written_at
     return HandlerCount(_handler(row), STATE_BASED, oldest=oldest)
 
@@ -174,7 +158,7 @@ def _of_entity(row: Row) -> HandlerCount:
 
 
 def _may_be_of_handler(row: Row) -> bool:
-    """Return whether a partition key is like that of a stream or entity: the names of handlers have no full stop."""
+    """Return whether a partition key may be that of a stream or entity. Names of handlers have no full stop."""
     handler, hyphen, _ = row.partition_key.partition("-")
     return bool(hyphen) and "." not in handler
 

@@ -1,4 +1,4 @@
-"""Publishing: the outputs of a batch sent to a target outside, as often as the target can promise."""
+"""Send the outputs of a batch to a target, with the strongest guarantee that the target supports."""
 
 from runtime.errors import PermanentError, SendError, TransientError
 from runtime.publishing.last_hop import DeliverySettings, OutgoingMessage

@@ -1,16 +1,10 @@
-"""The last hop, to a sender that takes part in no transaction: push, mail, text messages, a partner's web service.
+"""Idempotent delivery through senders without transactions: push, mail, text messages, a partner's web service.
 
-After a crash a message was sent once too often or not at all. Each customer has one of two promises:
+- *At most once* seals the key, then sends. A crash in between loses the message and leaves a sealed key without an end.
+- *At least once* locks the key, sends, then seals it. After a crash the lock expires, and the next copy sends again.
 
-- *at most once*: the key is sealed, then the message is sent. A crash in between loses the message, and leaves a sealed
-  key that says no end.
-- *at least once*: the key is locked, the message sent, the key sealed. A crash in between leaves a lock that expires,
-  and the next copy sends again. A copy that finds the lock of another delivery is not acknowledged, but tried again
-  after its expiry: acknowledged, it would be lost if the other one crashed.
-
-A key of a customer and message is *unlocked* when it is absent or has expired, *locked* (0) while a delivery sends, or
-*sealed* (1). It names the delivery that holds it, and once sealed says how that one ended. Every change is bound to the
-key as it was read, so only the holder of a lock seals or unlocks it. Keys are in a table, or in Redis.
+A key is *unlocked* (absent or expired), *locked* (0) while a delivery sends, or *sealed* (1). Writes are conditional on
+the key that was read, so only the holder of a lock seals or unlocks it. Keys are in a table or in Redis.
 """
 
 from __future__ import annotations
@@ -59,47 +53,44 @@ class DeliveryKey(NamedTuple):
 
     @classmethod
     def of(cls, customer: str, message_id: str) -> DeliveryKey:
-        """Return the key for a message id in any spelling. Raises `InvalidKeyError` when no store can hold it."""
+        """Return the key for a message id in any spelling. Raises `InvalidKeyError` if it cannot be stored."""
         escape(PARTITION + customer)
         return cls(customer, id_key(canonical(message_id)))
 
 
 class Key(NamedTuple):
-    """A key as it is stored."""
+    """A stored key."""
 
     state: KeyState
     holder: str  # the delivery that locked or sealed it
     expires_at: int  # in microseconds since 1970 UTC
-    end: str | None = None  # how the delivery that sealed it ended; None while it sends, or if it died
+    end: str | None = None  # the `End` of the delivery that sealed it; None while it sends, or if it died
     why: str | None = None
     etag: str = ""
 
 
 class Keys(Protocol):
-    """A store of keys. Each call is atomic, and reads see all earlier writes.
-
-    A store that did not answer raises `StoreUnavailableError`; the call may have taken effect.
-    """
+    """A store of keys with atomic calls. After `StoreUnavailableError`, a call may have taken effect."""
 
     @property
     def sleep(self) -> Sleep:
-        """Waits before a call is repeated."""
+        """Wait before a retry."""
 
     async def get(self, key: DeliveryKey) -> Key | None:
-        """Read a key. One that has expired may still be there."""
+        """Read a key, which may have expired."""
 
     async def put(self, key: DeliveryKey, new: Key, over: Key | None = None) -> Key | None:
-        """Store a key if there is none, or over the one that was read, durably. None when another is there."""
+        """Insert a key durably, or replace `over`. Return None after a conflict."""
 
     async def delete(self, key: DeliveryKey, found: Key) -> None:
-        """Delete a key, unless it was changed since it was read."""
+        """Delete a key, unless it has changed since it was read."""
 
     def unended(self) -> AsyncIterator[tuple[str, str]]:
-        """Yield customer and message of each sealed key without an end: its process sends now, or died."""
+        """Yield customer and message id of sealed keys without an end: their process is still sending, or died."""
 
 
 class TableKeys:
-    """Keys in a table, a partition for each customer. Each call is one request; `unended` one for each 1,000 keys."""
+    """Keys in a table, with a partition for each customer. One request per call, or per 1,000 keys in `unended`."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -117,7 +108,7 @@ class TableKeys:
         try:
             (etag,) = await self.table.transact(PARTITION + key.customer, [change])
         except RowError:
-            # The key that is there may be this delivery's own, from a call that was not answered.
+            # This delivery's own key may be there, from a request without a response: make it durable.
             await self.table.barrier()
             return None
         await self.table.barrier()
@@ -130,7 +121,7 @@ class TableKeys:
         await self.table.barrier()
 
     async def unended(self) -> AsyncIterator[tuple[str, str]]:
-        # "/" follows ".".
+        # "/" is the successor of ".", so the range holds exactly the keys with the prefix.
         async for page in pages(partial(self.table.scan, None, PARTITION, "deliveries/")):
             for row in page.rows:
                 key = read_key(row)
@@ -138,10 +129,7 @@ class TableKeys:
                     yield row.partition_key.removeprefix(PARTITION), row.row_key.removeprefix("ID-T-")
 
     async def forget_expired(self, customer: str, now: int) -> int:
-        """Delete the keys of a customer that expired by `now`, and return how many.
-
-        A request for each 1,000 keys, and one for each that is deleted.
-        """
+        """Delete a customer's expired keys and return their number. One request per 1,000 keys and per deletion."""
         forgotten = 0
         async for page in pages(partial(self.table.query, PARTITION + customer, FIRST, LAST)):
             for row in page.rows:
@@ -155,7 +143,7 @@ class TableKeys:
 
 
 def read_key(row: Row) -> Key:
-    """Return the key that a row holds. Raises `StoredDataError`."""
+    """Parse the row of a key. Raises `StoredDataError`."""
     values = row.properties
     with reading_row("The key of a delivery", row):
         key = Key(
@@ -167,16 +155,12 @@ def read_key(row: Row) -> Key:
             row.etag,
         )
         if key.why is not None and key.end is None:
-            raise ValueError("it says why, but not how the delivery ended")
+            raise ValueError("it has a reason (Why) without an end (End)")
         return key
 
 
 class RedisKeys:
-    """Keys in a Redis database, under names that begin with a prefix. Redis drops them when they expire.
-
-    A value is the JSON array of the fields of a key, written if there is none (`SET NX`) or it is unchanged (`WATCH`,
-    `MULTI`).
-    """
+    """Keys in Redis, as JSON arrays under names with a prefix. Redis deletes them when they expire."""
 
     def __init__(self, redis: Redis, prefix: str) -> None:
         self._redis = redis
@@ -184,7 +168,7 @@ class RedisKeys:
         self.sleep: Sleep = asyncio.sleep
 
     async def get(self, key: DeliveryKey) -> Key | None:
-        with _explained():
+        with _translated_errors():
             value = await self._redis.get(self._name(key))
         return None if value is None else _read(value, self._name(key))
 
@@ -192,7 +176,7 @@ class RedisKeys:
         value = json.dumps([int(new.state), new.holder, new.expires_at, new.end, new.why])
         until = -(-new.expires_at // 1000)
         if over is None:
-            with _explained():
+            with _translated_errors():
                 put = await self._redis.set(self._name(key), value, nx=True, pxat=until)
         else:
             put = await self._change(key, over, value, until)
@@ -202,8 +186,8 @@ class RedisKeys:
         await self._change(key, found)
 
     async def unended(self) -> AsyncIterator[tuple[str, str]]:
-        """Yield customer and message of each sealed key that says no end. Costs a request for each, and for each 10."""
-        with _explained():
+        """Yield customer and message id of sealed keys without an end. One request per key, and one per 10 keys."""
+        with _translated_errors():
             async for name in self._redis.scan_iter(match=f"{self._prefix}:*"):
                 value = await self._redis.get(name)
                 found = None if value is None else _read(value, name)
@@ -212,29 +196,29 @@ class RedisKeys:
                     yield unquote(customer), message
 
     async def weaknesses(self) -> list[str]:
-        """Return sentences on how this Redis may lose keys, by its own settings."""
-        with _explained():
+        """Return warnings about settings of this Redis with which it may lose keys."""
+        with _translated_errors():
             said: dict[str, Any] = await self._redis.info("persistence") | await self._redis.info("memory")
         found = []
         if not said.get("aof_enabled"):
             found.append(
-                "This Redis keeps keys in memory (appendonly is off): when it dies, what it had sealed may be sent "
-                "again, also at most once."
+                "This Redis keeps keys only in memory (appendonly is off): if it crashes, messages may be sent again, "
+                "even with at most once. Set appendonly to yes."
             )
         policy = said.get("maxmemory_policy", "noeviction")
         if said.get("maxmemory") and policy != "noeviction":
             found.append(
-                f"This Redis drops keys when its memory is full (maxmemory-policy is {policy}): what they sealed may "
-                f"be sent again. Set it to noeviction."
+                f"This Redis evicts keys when its memory is full (maxmemory-policy is {policy}): their messages may be "
+                f"sent again. Set it to noeviction."
             )
         return found
 
     async def _change(self, key: DeliveryKey, found: Key, value: str | None = None, until: int = 0) -> bool:
-        """Put a value over the one that was read, or delete that without one; False when another is there by now."""
+        """Replace the value that was read, or delete it if `value` is None. Return False after a conflict."""
         from redis.exceptions import WatchError  # noqa: PLC0415 - its extra
 
         name = self._name(key)
-        with _explained():
+        with _translated_errors():
             async with self._redis.pipeline() as pipe:
                 await pipe.watch(name)
                 if await pipe.get(name) != found.etag:
@@ -248,14 +232,14 @@ class RedisKeys:
         return True
 
     def _name(self, key: DeliveryKey) -> str:
-        # Escaped, as "a:b" and "c" would have the name of "a" and "b:c".
+        # Escaped, or "a:b" with "c" would collide with "a" and "b:c".
         customer = key.customer.replace("%", "%25").replace(":", "%3A")
         return f"{self._prefix}:{customer}:{id_text(key.message)}"
 
 
 @asynccontextmanager
 async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
-    """Connect to the Redis of a url and yield its keys. Raises `UsageError` when it does not answer, or refuses."""
+    """Connect to Redis and yield its keys. Raises `UsageError` if it does not answer or refuses the url."""
     try:
         from redis.asyncio import Redis  # noqa: PLC0415 - its extra
         from redis.asyncio.retry import Retry  # noqa: PLC0415 - its extra
@@ -270,8 +254,8 @@ async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
         redis = Redis.from_url(url, decode_responses=True, retry=Retry(NoBackoff(), 0), **limits)
     except ValueError:  # whose text may hold the password
         raise UsageError(
-            "--keys is no url of a Redis: it is written redis://USER:PASSWORD@HOST:PORT/0, with %25 for %, %40 for @, "
-            "%2F for / and %20 for a blank in a user or password."
+            "--keys is not a valid Redis url. Write redis://USER:PASSWORD@HOST:PORT/0, with %25 for %, %40 for @, "
+            "%2F for / and %20 for a blank in the user or password."
         ) from None
     async with redis:
         try:
@@ -283,8 +267,8 @@ async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
             at = redis.connection_pool.connection_kwargs
             address = at.get("path") or f"{at.get('host', 'localhost')}:{at.get('port', 6379)}"
             raise UsageError(
-                f"No Redis answers at {address}: start one (redis-server --appendonly yes --appendfsync always), "
-                f"correct --keys, or leave it out to keep the keys in the table."
+                f"Redis does not answer at {address}. Start it (redis-server --appendonly yes --appendfsync always), "
+                f"correct --keys, or omit it to keep the keys in the table."
             ) from error
         except RedisError as error:
             raise UsageError(f"Redis refuses the url of --keys: {error}.") from error
@@ -292,8 +276,8 @@ async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
-    """Raise `StoreUnavailableError` when the outcome of a command is unknown, `TargetError` when it was refused."""
+def _translated_errors() -> Iterator[None]:
+    """Raise `StoreUnavailableError` if Redis does not answer, `TargetError` if it refuses a command."""
     from redis.exceptions import ConnectionError, RedisError, TimeoutError  # noqa: A004, PLC0415 - its extra
 
     try:
@@ -317,7 +301,7 @@ _REDIS = ("redis://", "rediss://", "unix://")
 
 @asynccontextmanager
 async def open_keys(url: str, table: str) -> AsyncIterator[Keys]:
-    """Open the keys of a store: in a table of this name, or in Redis under names that begin so. Raises `UsageError`."""
+    """Open the keys in a store. `table` is their table, or their prefix in Redis. Raises `UsageError`."""
     if url.startswith(_REDIS):
         async with open_redis(url, table) as keys:
             yield keys
@@ -329,7 +313,7 @@ async def open_keys(url: str, table: str) -> AsyncIterator[Keys]:
 
 
 async def weaknesses(url: str, table: str) -> list[str]:
-    """Return sentences on how the store of keys may lose some: none for a table."""
+    """Return warnings about a Redis that may lose keys; empty for a table."""
     if not url.startswith(_REDIS):
         return []
     async with open_redis(url, table) as keys:
@@ -337,7 +321,7 @@ async def weaknesses(url: str, table: str) -> list[str]:
 
 
 async def unended(url: str, table: str) -> list[tuple[str, str]]:
-    """Return customer and message of each sealed key that says no end; see `Keys.unended`."""
+    """Return the result of `Keys.unended` for a store."""
     async with open_keys(url, table) as keys:
         return [each async for each in keys.unended()]
 
@@ -346,9 +330,9 @@ AT_LEAST_ONCE = "AT_LEAST_ONCE_SENDING_CUSTOMERS"
 LOCK_LIMIT = ("TTL_LOCK_TIME_LIMIT_MS", "TTL_LOCK_TIME_LIMIT_MILLIS")
 TTL = "TTL_IDEMPOTENCY_PER_CUSTOMER_SEC"
 
-DEFAULT_CUSTOMER = "default"  # the customer of all messages when no field names one
+DEFAULT_CUSTOMER = "default"  # if no field names the customer
 
-Send = Callable[[], Awaitable[None]]  # sends the message. Raises when it could not.
+Send = Callable[[], Awaitable[None]]  # sends the message, or raises
 
 _TTL = TypeAdapter(dict[str, PositiveInt])
 _MICROSECOND = timedelta(microseconds=1)
@@ -357,35 +341,35 @@ _LONGEST_REASON = 1000
 
 @dataclass(frozen=True, slots=True)
 class DeliverySettings:
-    """To whom messages are sent at least once, and how long keys are kept."""
+    """The guarantee for each customer, and the lifetime of keys."""
 
     at_least_once: frozenset[str] = frozenset()
-    """Customers, or "*" for all. The others are sent to at most once."""
+    """Customers with at least once, or "*" for all. Others have at most once."""
     lock_limit: timedelta = timedelta(minutes=2)
-    """After which time a lock expires."""
+    """The lifetime of a lock."""
     ttl: Mapping[str, timedelta] = field(default_factory=dict)
-    """How long sealed keys are kept, by customer."""
+    """The lifetime of sealed keys by customer."""
     default_ttl: timedelta = timedelta(hours=6)
 
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> DeliverySettings:
-        """Return the settings in environment variables; what is not set has its default. Raises `UsageError`."""
+        """Parse environment variables. Raises `UsageError`."""
         named = variables.get(AT_LEAST_ONCE, "").split(",")
         limits = {name: variables[name] for name in LOCK_LIMIT if variables.get(name)}
         if len(set(limits.values())) > 1:
-            raise UsageError(f"{' and '.join(limits)} say different things: set one of them.")
+            raise UsageError(f"{' and '.join(limits)} contradict each other. Set only one of them.")
         lock_limit = cls().lock_limit
         for name, value in limits.items():
             if not value.strip().isdecimal() or not int(value):
                 raise UsageError(
-                    f"{name} is {value!r}: give it a whole number of milliseconds, 120000 for two minutes."
+                    f"{name} is {value!r}. Set it to a whole number of milliseconds, such as 120000 for two minutes."
                 )
             lock_limit = timedelta(milliseconds=int(value))
         try:
             seconds = _TTL.validate_json(variables.get(TTL) or "{}", strict=True)
         except ValidationError as error:
             raise UsageError(
-                f"{TTL} is {variables[TTL]!r}: give it an object of customer ids and seconds, such as "
+                f"{TTL} is {variables[TTL]!r}. Set it to a JSON object of customer ids and seconds, such as "
                 f'{{"17": 3600, "default": 21600}}.'
             ) from error
         ttl = {customer: timedelta(seconds=each) for customer, each in seconds.items()}
@@ -394,7 +378,7 @@ class DeliverySettings:
         return cls(at_least_once, lock_limit, ttl, default_ttl)
 
     def is_at_least_once(self, customer: str) -> bool:
-        """Return whether messages are sent to a customer at least once."""
+        """Return whether a customer has at least once."""
         return "*" in self.at_least_once or customer in self.at_least_once
 
     def ttl_of(self, customer: str) -> timedelta:
@@ -403,10 +387,10 @@ class DeliverySettings:
 
 @dataclass(frozen=True, slots=True)
 class OutgoingMessage:
-    """A message for a customer, as a function is given it."""
+    """The argument of a function that sends to a customer."""
 
     message_id: str
-    """The same whenever the message is sent: a receiver that de-duplicates takes it for a key."""
+    """The same in each attempt, so a receiver can use it to de-duplicate."""
     type: str
     body: Mapping[str, Any]
     customer: str = DEFAULT_CUSTOMER
@@ -419,25 +403,25 @@ class End(StrEnum):
 
     SENT = "sent"
     NOT_SENT = "not_sent"
-    UNKNOWN = "unknown"  # it timed out, or the process died: it may have been sent
-    FILTERED = "filtered"  # it was sent before, by another delivery or publication
+    UNKNOWN = "unknown"  # in doubt: it timed out, or the process died
+    FILTERED = "filtered"  # sent before, by another delivery or publication
     LOCKED = "locked"  # another delivery is sending it
 
     @property
     def is_letter(self) -> bool:
-        """Whether it makes an output a dead letter."""
+        """Whether the output becomes a dead letter."""
         return self in {End.NOT_SENT, End.UNKNOWN}
 
 
 class Delivered(NamedTuple):
-    """What became of a delivery."""
+    """The result of a delivery."""
 
     end: End
     why: str | None = None
     try_again_at: int | None = None
-    """In microseconds since 1970: the message must not be acknowledged, but redelivered then or later."""
+    """If set, do not acknowledge the message; redeliver it at this time (microseconds since 1970 UTC) or later."""
 
-    found: Key | None = None  # the key of another delivery, which kept this one from sending
+    found: Key | None = None  # the key of another delivery that prevented this one
     error: Exception | None = None  # raised by the sender
 
     @property
@@ -447,13 +431,13 @@ class Delivered(NamedTuple):
 
 
 def is_transient(error: Exception) -> bool:
-    """Return whether another attempt may succeed after an error of a sender."""
+    """Return whether to retry after this error of a sender."""
     return isinstance(error, TransientError | TimeoutError | ConnectionError)
 
 
 @dataclass(eq=False)
 class IdempotentDelivery:
-    """Sends messages to customers, each at most once or at least once. Costs two requests, also for a filtered one."""
+    """Sends messages to customers at most once or at least once. Two requests per delivery, even a filtered one."""
 
     keys: Keys
     settings: DeliverySettings = field(default_factory=DeliverySettings)
@@ -469,10 +453,9 @@ class IdempotentDelivery:
     async def deliver(
         self, customer: str, message_id: str, send: Send, *, is_redrive: bool = False
     ) -> Delivered:
-        """Send a message to a customer, unless that was done before, and return how it ended.
+        """Send a message to a customer, unless its key says that it was sent.
 
-        `is_redrive` sends again although another delivery has ended without sending, or said no end. Raises
-        `RetriesExhaustedError` after too many attempts in a row that lost a race or got no answer.
+        `is_redrive`: send again if an earlier delivery failed or recorded no end. Raises `RetriesExhaustedError`.
         """
         deliver = self.at_least_once if self.settings.is_at_least_once(customer) else self.at_most_once
         return await deliver(DeliveryKey.of(customer, message_id), self.new_id(), send, is_redrive=is_redrive)
@@ -480,7 +463,7 @@ class IdempotentDelivery:
     async def at_most_once(
         self, key: DeliveryKey, name: str, send: Send, *, is_redrive: bool = False
     ) -> Delivered:
-        """Seal the key, then send, then write to the key how that ended."""
+        """Seal the key, send, then record the end in the key."""
         ttl = self.settings.ttl_of(key.customer)
         sealed = await self.take(key, name, KeyState.SEALED, ttl, is_redrive=is_redrive)
         if sealed.holder != name:
@@ -493,7 +476,7 @@ class IdempotentDelivery:
     async def at_least_once(
         self, key: DeliveryKey, name: str, send: Send, *, is_redrive: bool = False
     ) -> Delivered:
-        """Lock the key, send, and seal the key; unlock it when sending failed with a transient error."""
+        """Lock the key, send, then seal the key, or unlock it after a transient error."""
         lock = await self.take(key, name, KeyState.LOCKED, self.settings.lock_limit, is_redrive=is_redrive)
         if lock.holder != name:
             return self.found(lock)
@@ -509,10 +492,7 @@ class IdempotentDelivery:
     async def take(
         self, key: DeliveryKey, name: str, state: KeyState, period: timedelta, *, is_redrive: bool
     ) -> Key:
-        """Store a key for a period, unless one is valid, and return the one that is stored.
-
-        That may be this delivery's own, from a call whose answer was lost.
-        """
+        """Store a key unless a valid one exists, and return the stored key. Its `holder` is `name` on success."""
 
         async def attempt() -> Key:
             there = None
@@ -530,18 +510,19 @@ class IdempotentDelivery:
         return await until_undisturbed(self.retries, attempt)
 
     async def send(self, send: Send) -> Delivered:
-        """Send, and return how that ended."""
+        """Send, and turn errors of the sender into a result."""
         try:
             await send()
         except Exception as error:  # noqa: BLE001 - it is the sender's, and may raise anything
-            # What timed out may have arrived.
+            # A message that timed out may have arrived.
             end = End.UNKNOWN if isinstance(error, TimeoutError) else End.NOT_SENT
             why = f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
             return Delivered(end, why, self.clock() if self.is_transient(error) else None, error=error)
         return Delivered(End.SENT)
 
     def found(self, other: Key) -> Delivered:
-        """Return the outcome of a delivery that finds another one's key."""
+        """Return the result of a delivery that finds another one's key."""
         if other.state is KeyState.SEALED:
             return Delivered(End.FILTERED, "filtered by idempotency", found=other)
+        # Not acknowledged: it would be lost if the holder of the lock crashed.
         return Delivered(End.LOCKED, "Another delivery of it is under way.", other.expires_at, other)

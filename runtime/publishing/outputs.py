@@ -1,8 +1,7 @@
-"""The committed outputs of a batch, read from the files of its outcomes, and cut into slices.
+"""The committed outputs of a batch, read from its outcome files and cut into slices.
 
-All outputs of a business object are in one slice, sorted by business id, handler and sequence: those of one stream come
-in the order of its versions. A batch that is published is immutable, so a slice has the same outputs in the same order
-whenever it is read, for the same number of slices: whoever resumes must use that one.
+All outputs of a business object are in one slice, sorted by business id, handler and sequence, that is, in the order of
+versions. A published batch is immutable, so its slices are reproducible as long as their number stays the same.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from runtime.ledger.ledger import HIDDEN_EPOCHS, BatchRecord, BatchStatus, mark_
 from runtime.publishing.publisher import CommittedOutput
 
 _NO_JSON = re.compile(r'("(?:[^"\\]|\\.)*")|NaN|-?Infinity')
-"""Floats in bodies that JSON has no form for, and all strings, which may hold these words."""
+"""Matches floats that JSON cannot represent, and strings, so that these words within strings are left alone."""
 
 
 @contextmanager
 def cut(tables: Iterable[pa.Table], count: int) -> Iterator[Slices]:
-    """Cut tables of outputs into slices, in temporary files. Tables may lack slices, but have each as a whole."""
+    """Cut tables of outputs into slices in temporary files. `tables` must contain each of their slices completely."""
     with TemporaryDirectory(prefix="consistent-slices-") as folder:
         counts: Counter[int] = Counter()
         types: set[str] = set()
@@ -52,7 +51,7 @@ def cut(tables: Iterable[pa.Table], count: int) -> Iterator[Slices]:
 
 @dataclass(frozen=True)
 class Slices:
-    """Slices of a batch, by number; `types` are those of their outputs, and `counts` how many each has."""
+    """Slices of a batch by number, with the types of their outputs and the number of outputs in each."""
 
     folder: Path
     numbers: Collection[int]
@@ -60,7 +59,7 @@ class Slices:
     counts: Mapping[int, int]
 
     def outputs(self, number: int) -> Iterator[CommittedOutput]:
-        """Yield the outputs of a slice, each once, in order. The slice is sorted in memory."""
+        """Yield the distinct outputs of a slice in order. Sorts the slice in memory."""
         path = self.folder / f"{number}.arrow"
         if not path.exists():
             return
@@ -77,40 +76,40 @@ class Slices:
                         known.add(row["message_id"])
                         body = row["body"]
                         if "NaN" in body or "Infinity" in body:
-                            # protobuf and pydantic know floats that are not finite as strings
+                            # protobuf and pydantic write non-finite floats as strings
                             body = _NO_JSON.sub(lambda found: found[1] or f'"{found[0]}"', body)
                         yield CommittedOutput(**{**row, "body": body, "headers": dict(row["headers"] or ())})
 
 
 def slice_of(business_id: str, count: int) -> int:
-    """Return the number of the slice that has the outputs of a business object."""
+    """Return the slice of a business object."""
     return int.from_bytes(blake2b(business_id.encode(), digest_size=8).digest()) % count
 
 
 def slice_numbers(table: pa.Table, count: int) -> pa.Array:
-    """Return the number of the slice that each output of a table is in."""
+    """Return the slice of each row of a table."""
     ids = table["business_id"].combine_chunks().dictionary_encode()
-    places = pa.array([slice_of(each, count) for each in ids.dictionary.to_pylist()], pa.int32())
-    return places.take(ids.indices)
+    numbers = pa.array([slice_of(each, count) for each in ids.dictionary.to_pylist()], pa.int32())
+    return numbers.take(ids.indices)
 
 
 _SUFFIX = ".parquet"
 _OF_OUTCOME = ("business_id", "handler")
 
 
-FileLocation = tuple[Folder, str]  # the folder of a round, and the name of a file with outcomes in it
+FileLocation = tuple[Folder, str]  # the folder of a round, and the name of an outcome file in it
 
 
 @dataclass(frozen=True)
 class BatchOutputs:
-    """The outputs of all rounds of a batch, or of those of some types."""
+    """The outputs of all rounds of a batch, optionally of some types only."""
 
     rounds: Sequence[Folder]
     types: Sequence[str] = ()
 
     @classmethod
     def of(cls, record: BatchRecord, out: str, types: Sequence[str] = ()) -> BatchOutputs:
-        """Return the outputs of a batch in a folder. Raises `BatchRefusedError` and `OutcomesMissingError`."""
+        """Find the outputs of a batch in the folder `out`. Raises `BatchRefusedError` and `OutcomesMissingError`."""
         check_ended(record)
         batch = _folder(record, out)
         rounds = [batch.sub(f"round={number}") for number in range(record.rounds)]
@@ -119,13 +118,13 @@ class BatchOutputs:
             written = {name: size for name, size in sizes.items() if name.endswith(_SUFFIX)}
             if mark_of(record.token, written) not in sizes:
                 raise OutcomesMissingError(
-                    f"{folder.path} does not hold the outcomes that were committed: files are missing or were changed, "
-                    f"or they are another batch's. Name the folder that the batch wrote to with --out."
+                    f"{folder.path} does not contain the committed outcomes: files are missing or changed, or belong "
+                    f"to another batch. Use --out to name the folder that the batch wrote to."
                 )
         return cls(rounds, types)
 
     def default_slices(self) -> int:
-        """Return into how many slices the outputs are cut by default: one for each 1,000 deliveries, at most 256."""
+        """Return the default number of slices: one for each 1,000 deliveries, at most 256."""
         rows = 0
         for folder, name in self.files():
             with folder.read(name) as opened, pq.ParquetFile(opened) as file:
@@ -133,7 +132,7 @@ class BatchOutputs:
         return min(max(-(-rows // 1_000), 1), 256)
 
     def tables(self, files: Iterable[FileLocation] | None = None) -> Iterator[pa.Table]:
-        """Yield the outputs in some files, by default all, as tables with the columns of `CommittedOutput`."""
+        """Yield the outputs in these files, by default all, as tables with the columns of `CommittedOutput`."""
         for folder, file_name in self.files() if files is None else files:
             with folder.read(file_name) as opened, pq.ParquetFile(opened) as file:
                 for batch in file.iter_batches(columns=[*_OF_OUTCOME, "outputs"]):
@@ -151,7 +150,7 @@ class BatchOutputs:
                         yield found
 
     def with_ids(self, message_ids: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield the outputs with some ids, as `tables` does."""
+        """Yield the outputs with these ids as tables."""
         wanted = pa.array(message_ids, pa.string())
         for table in self.tables():
             found = table.filter(pc.is_in(table["message_id"], value_set=wanted))
@@ -159,7 +158,7 @@ class BatchOutputs:
                 yield found
 
     def files(self) -> list[FileLocation]:
-        """Return all files with outcomes, in an order that never changes."""
+        """Return all outcome files in a stable order."""
         return [
             (folder, name)
             for folder in self.rounds
@@ -168,7 +167,7 @@ class BatchOutputs:
 
 
 def check_types(batches: Iterable[BatchOutputs], types: Collection[str]) -> None:
-    """Raise `UsageError` when one of some types is that of no output, but there are outputs. Reads all."""
+    """Raise `UsageError` if there are outputs, but none of one of these types. Reads all outputs."""
     there: set[str] = set()
     for batch in batches:
         for table in replace(batch, types=()).tables():
@@ -176,12 +175,12 @@ def check_types(batches: Iterable[BatchOutputs], types: Collection[str]) -> None
     unknown = sorted({*types} - there) if there else []
     if unknown:
         raise UsageError(
-            f"No output is of the type {', '.join(unknown)}: --types takes some of {', '.join(sorted(there))}."
+            f"No output has the type {', '.join(unknown)}. Choose --types from {', '.join(sorted(there))}."
         )
 
 
 def _folder(record: BatchRecord, out: str) -> Folder:
-    """Return the folder of a batch: that of an epoch is moved from a hidden folder into OUT, alone or with others."""
+    """Return the folder of a batch. An epoch's is moved from a hidden folder into OUT, where epochs may be merged."""
     name = f"batch_id={record.batch_id}"
     if not record.is_epoch:
         return open_folder(out).sub(name)
@@ -192,17 +191,17 @@ def _folder(record: BatchRecord, out: str) -> Folder:
         span = re.fullmatch(rf"batch_id={re.escape(query)}-(\d+)\.\.(\d+)", merged)
         if span and int(span[1]) <= int(epoch) <= int(span[2]):
             raise BatchRefusedError(
-                f"The outcomes of epoch {epoch} were merged with those of others, in {shown.path}/{merged}: which of "
-                f"them are its own is not known any more. `consistent stream --publish` publishes each epoch before it "
-                f"is merged."
+                f"The outcomes of epoch {epoch} were merged with those of other epochs in {shown.path}/{merged} and "
+                f"can no longer be told apart. Use `consistent stream --publish` to publish epochs before they are "
+                f"merged."
             )
     return folders[0] if folders else shown.sub(name)
 
 
 def check_ended(record: BatchRecord) -> None:
-    """Raise `BatchRefusedError` for a batch that has not ended."""
+    """Raise `BatchRefusedError` unless the batch is complete."""
     if record.status is not BatchStatus.PUBLISHED:
         raise BatchRefusedError(
-            f"Batch {record.batch_id} is {record.status}, and nothing leaves a batch that is not done: "
-            f"run it to its end first."
+            f"Batch {record.batch_id} is {record.status}: only a complete batch can be published. Run it to its end "
+            f"first."
         )

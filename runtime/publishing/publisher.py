@@ -1,4 +1,4 @@
-"""What a target is to the runner, and the targets that send one output at a time."""
+"""The interface of targets, and the base class of targets that take one output per request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from runtime.retries import Pace, first_error, until_available
 
 
 class Promise(StrEnum):
-    """How often an output takes effect at a target, whatever is killed, and however often the runner is restarted."""
+    """How often an output takes effect at a target, despite crashes and restarts of the runner."""
 
     EXACTLY_ONCE = "exactly once"
     ONCE_BY_KEY = "once at receivers that honour the key"
@@ -33,7 +33,7 @@ class Promise(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CommittedOutput:
-    """An output, with the handler and the business object that published it. `body` is JSON."""
+    """An output, with the handler and business object that published it. `body` is JSON."""
 
     message_id: str
     type: str
@@ -46,11 +46,11 @@ class CommittedOutput:
 
 
 class SliceName(NamedTuple):
-    """The name of a slice, which depends on the batch, the target and the options of the publication alone."""
+    """The name of a slice, the same in every attempt of a publication."""
 
     publication: str
     number: int
-    is_redrive: bool = False  # whether it is one output that was refused before
+    is_redrive: bool = False  # whether the slice is a single output that was refused before
 
     def __str__(self) -> str:
         return f"{self.publication}-{self.number:06}"
@@ -60,10 +60,7 @@ Result = End  # of an output: never `LOCKED`
 
 
 class Record(NamedTuple):
-    """The end of an output: a dead letter, unless it was sent.
-
-    A function records all outputs, other targets those that they refuse.
-    """
+    """The recorded end of an output. Functions record all outputs, other targets only dead letters."""
 
     message_id: str
     type: str
@@ -82,47 +79,45 @@ class Record(NamedTuple):
 
 
 class Publisher(ABC):
-    """Sends slices, one after another. What is not overridden is for targets whose messages cannot be taken back."""
+    """Sends slices one after another. The defaults suit targets without transactions."""
 
     async def open(self, name: SliceName) -> bool:
-        """Begin a slice. False when its marker is in the target: then it was sent, and is not sent again."""
+        """Begin a slice. Return False if it is committed already, as its marker in the target shows."""
         del name
         return True
 
     @abstractmethod
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
-        """Send outputs in order for each business id, and return records.
+        """Send outputs, in order for each business id. Raises `TargetUnavailableError` if a retry may succeed."""
 
-        Raises `TargetUnavailableError` when another attempt may succeed.
-        """
+    async def commit(self) -> None:  # noqa: B027 - optional
+        """Commit the slice and its marker, if the target has transactions."""
 
-    async def commit(self) -> None:  # noqa: B027 - as the class says
-        """End the slice: in a target with transactions all of it is visible now, with its marker."""
+    async def roll_back(self) -> None:  # noqa: B027 - optional
+        """Roll back the uncommitted part of the slice, if the target has transactions."""
 
-    async def roll_back(self) -> None:  # noqa: B027 - as the class says
-        """Drop the uncommitted part of the slice, where the target can."""
-
-    async def close(self) -> None:  # noqa: B027 - as the class says
-        """Give back connections. What is not committed is dropped."""
+    async def close(self) -> None:  # noqa: B027 - optional
+        """Close connections. Uncommitted outputs are dropped."""
 
 
 class Target(ABC):
-    """Where outputs are published to."""
+    """A receiver of outputs."""
 
     name: str  # its url without secrets
-    identity: str  # what tells it from other targets, and from the same one with other names for types
+    identity: (
+        str  # part of a publication's key: the name, and other options that change where outputs are sent
+    )
     promise: Promise
-    chunk: int = 1_000  # how many outputs are sent, and noted as sent, at once
-    publishers: int | None = None  # how many publishers may work at once, None for as many as are asked for
-    window: timedelta | None = None
-    """For how long the target recognises what it has received; a slice is not resumed later than that."""
+    chunk: int = 1_000  # the number of outputs that are sent, and recorded as sent, at once
+    publishers: int | None = None  # the maximum number of concurrent publishers
+    window: timedelta | None = None  # how long it recognises duplicates: a slice is not resumed later
 
-    async def prepare(self, types: Collection[str]) -> None:  # noqa: B027 - most receivers are there or not
-        """Make tables and the like for outputs of these types. Raises `UsageError` when they cannot be sent."""
+    async def prepare(self, types: Collection[str]) -> None:  # noqa: B027 - optional
+        """Create tables for outputs of these types, or check topics. Raises `UsageError` if they cannot be sent."""
 
     @abstractmethod
     def publisher(self) -> Publisher:
-        """Return a publisher, which is closed after use."""
+        """Return a publisher, which the caller closes."""
 
 
 P = ParamSpec("P")
@@ -131,18 +126,18 @@ T = TypeVar("T")
 
 
 class ThreadedPublisher(Publisher):
-    """Calls a library that blocks, in a thread of its own."""
+    """Calls a blocking library in its own thread."""
 
     def __init__(self) -> None:
         self.thread = ThreadPoolExecutor(1)
 
     async def close(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self.thread.shutdown()
 
 
 def in_thread(work: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
-    """Run a method in the thread, after earlier calls, even cancelled ones."""
+    """Run a method in the publisher's thread, after all earlier calls, even cancelled ones."""
 
     @wraps(work)
     async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -154,15 +149,15 @@ def in_thread(work: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P
 
 @dataclass(frozen=True, kw_only=True)
 class PublishOptions:
-    """How a batch is published."""
+    """Options of a publication."""
 
     GROUP: ClassVar = "publish"
 
     types: Sequence[str] = option(
         "Publish only these message types; may be repeated.", default=(), metavar="TYPE,..."
     )
-    """By default all; part of what a publication is."""
-    any_types: bool = False  # whether outputs may be of none of these types, as those of an epoch
+    """Empty for all types. Part of the publication's key."""
+    any_types: bool = False  # do not check that the types exist: an epoch may lack some
     slices: int | None = option(
         "Cut the batch into so many slices, by business id; by default one for each 1,000 deliveries, at most 256.",
         default=None,
@@ -204,7 +199,7 @@ class PublishOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TargetOptions:
-    """Options of all targets; each uses those that apply to it."""
+    """Options of all targets. Each uses those that apply to it."""
 
     GROUP: ClassVar = "publish"
 
@@ -216,7 +211,7 @@ class TargetOptions:
         metavar="TYPE=NAME",
     )
     batch_id: str = ""
-    concurrency: int = 4  # how many requests or calls all publishers together make at once
+    concurrency: int = 4  # the maximum number of concurrent requests of all publishers
     rate: float | None = option(
         "Make at most so many requests or calls a second.", default=None, metavar="N", min=0.001
     )
@@ -236,9 +231,8 @@ class TargetOptions:
         metavar="TIME",
     )
     send: Callable[..., object] | None = None
-    """The function of a target `module:function`: it takes an `OutgoingMessage`."""
+    """The function of a target `module:function`. Takes an `OutgoingMessage`."""
     settings: DeliverySettings = field(default_factory=DeliverySettings)
-    """To which customers the function sends at least once, and how long keys are kept."""
     customer: str | None = option(
         "For a MODULE:FUNCTION: the field of a body that names the customer.", default=None, metavar="FIELD"
     )
@@ -249,14 +243,14 @@ class TargetOptions:
         is_secret=True,
         metavar="URL",
     )
-    keys_table: str = "deliveries"  # their table, or how their names in Redis begin
+    keys_table: str = "deliveries"  # their table, or their prefix in Redis
 
     def __post_init__(self) -> None:
         check_fields(self)
 
 
 class OneByOneTarget(Target):
-    """A target that takes one output at a time, without markers. A sent output cannot be taken back."""
+    """A target without transactions that takes one output per request."""
 
     def __init__(self, name: str, identity: str, options: TargetOptions) -> None:
         self.name = name
@@ -266,7 +260,7 @@ class OneByOneTarget(Target):
         self._places = asyncio.Semaphore(options.concurrency)
 
     async def in_turn(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Make a request when there is room for it, at the pace of all publishers together."""
+        """Make a request within the concurrency and rate that all publishers share."""
         async with self._places:
             await asyncio.sleep(self.pace.take())
             return await work()
@@ -276,29 +270,29 @@ To = TypeVar("To", bound=OneByOneTarget)
 
 
 class OneByOnePublisher(Publisher, Generic[To]):
-    """Sends the outputs of a business object one after another, and those of others meanwhile."""
+    """Sends the outputs of each business object in order, and different objects concurrently."""
 
     def __init__(self, target: To) -> None:
         self.target = target
 
     @abstractmethod
     async def attempt(self, output: CommittedOutput) -> Record | None:
-        """Try once to send an output, and return its record if it needs one. Raises as `send` does."""
+        """Try once to send an output, and return its record, if any. Raises `TargetUnavailableError`."""
 
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
-        """Send outputs. Raises `TargetError` after too many attempts at one of them."""
+        """Send outputs. Raises `TargetError` after too many attempts."""
         attempts = self.target.options.attempts
 
         async def in_order(outputs: Sequence[CommittedOutput]) -> list[Record | None]:
-            found = []
+            records = []
             for output in outputs:
                 try:
-                    found.append(await until_available(attempts, partial(self.attempt, output)))
+                    records.append(await until_available(attempts, partial(self.attempt, output)))
                 except TargetUnavailableError as error:
                     raise TargetError(
-                        f"{self.target.name} did not take {output.message_id} in {attempts} attempts: {error}"
+                        f"{self.target.name} did not accept {output.message_id} in {attempts} attempts: {error}"
                     ) from error
-            return found
+            return records
 
         with first_error():
             async with asyncio.TaskGroup() as group:

@@ -1,8 +1,7 @@
-"""The rows of publications in the table of a batch, all in one partition.
+"""The rows of publications, in one partition of the batch's table.
 
-A publication is one batch, sent to one target in a fixed number of slices. A slice that was begun has a row: its lease,
-how many of its outputs are noted as sent, and whether all are. An output that a target refused, or that was given to a
-function, has a record of its own.
+A publication is a batch sent to a target in a fixed number of slices. A slice that was begun has a row with its lease
+and position. An output that a target refused, or that was given to a function, has a record.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ PUBLICATION, SLICE, RECORD = "p:", "s:", "r:"
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A batch that is published to a target. `key` names its rows, and its markers in the target."""
+    """A batch that is published to a target. `key` identifies its rows, and its markers in the target."""
 
     key: str
     target: str
@@ -42,27 +41,27 @@ class Publication:
 
     @property
     def marker(self) -> str:
-        """The name of its slices in the target. Cut otherwise, they are other slices."""
+        """The prefix of its slices' names in the target, different for another number of slices."""
         return f"{self.key}-{self.slices}"
 
     @property
     def batch_id(self) -> str:
-        """The batch that is published."""
+        """The published batch."""
         return self.key.rpartition("-")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class SliceRecord:
-    """A slice that was begun: the lease of its runner, and the progress that the same row records."""
+    """The row of a slice that was begun: its lease and progress."""
 
     lease: Lease
     first_at: int  # when it was first begun, in microseconds since 1970 UTC
-    position: int = 0  # how many of its outputs are noted as sent
+    position: int = 0  # the number of outputs that are recorded as sent
     is_sent: bool = False
 
 
 def key_of(record: BatchRecord, target: Target, types: Collection[str]) -> str:
-    """Return the key of a publication: the same for the same batch, target, and types that are published."""
+    """Return the key of a publication, which identifies batch, target and types."""
     described = json.dumps([record.token, target.identity, sorted(types)])
     return f"{record.batch_id}-{sha256(described.encode()).hexdigest()[:12]}"
 
@@ -76,18 +75,18 @@ class Publications:
         self._retries = (retries or RetryPolicy()).beside(table)
 
     async def find(self, key: str, slices: int | None = None) -> Publication | None:
-        """Return the publication of a key, or None. One request. Raises `UsageError` if it has other `slices`."""
+        """Return a publication, or None. One request. Raises `UsageError` if its number of slices differs."""
         row = await self.table.get(PARTITION, f"{PUBLICATION}{key}")
         publication = None if row is None else read_publication(row)
         if publication is not None and slices not in (None, publication.slices):
             raise UsageError(
-                f"This publication was begun with {publication.slices} slices and keeps them: leave out --slices, "
-                f"or write --slices {publication.slices}."
+                f"This publication was begun with {publication.slices} slices, which cannot change. Omit --slices, or "
+                f"use --slices {publication.slices}."
             )
         return publication
 
     async def begin(self, key: str, target: str, slices: int | None, default_slices: int) -> Publication:
-        """Begin a publication, or return the one that was begun. One or two requests; raises what `find` does."""
+        """Begin a publication, or return the existing one. One or two requests. Raises like `find`."""
 
         async def attempt() -> Publication:
             existing = await self.find(key, slices)
@@ -104,21 +103,21 @@ class Publications:
         return await until_undisturbed(self._retries, attempt)
 
     async def slices(self, publication: Publication) -> dict[int, SliceRecord]:
-        """Return the slices that were begun, by number. A request for each 1,000."""
+        """Return the slices that were begun, by number. One request per 1,000."""
         rows = rows_of(self.table, f"{SLICE}{publication.key}:")
         return {number_of_slice(row): read_slice(row) async for row in rows}
 
     async def records(self, publication: Publication) -> list[Record]:
-        """Return the records of outputs. A request for each 1,000."""
+        """Return the records of outputs. One request per 1,000."""
         return list(await self.records_with_etags(publication))
 
     async def records_with_etags(self, publication: Publication) -> dict[Record, str]:
-        """Return the records of outputs with their ETags. A request for each 1,000."""
+        """Return the records of outputs with their ETags. One request per 1,000."""
         rows = rows_of(self.table, f"{RECORD}{publication.key}:")
         return {read_record(row): row.etag async for row in rows}
 
     async def change(self, publication: Publication, record: Record, etag: str) -> str | None:
-        """Replace a record, and return its new ETag; None after a conflict. One request."""
+        """Replace a record and return its new ETag, or None after a conflict. One request."""
         change = Operation.replace(_record_key(publication, record), _properties(record), etag)
         try:
             return (await self.table.transact(PARTITION, [change]))[0]
@@ -126,14 +125,14 @@ class Publications:
             return None
 
     async def drop(self, publication: Publication, record: Record) -> None:
-        """Delete the record of a dead letter that is sent now, if it is there. One request."""
+        """Delete the record of an output, if it exists. One request."""
         with suppress(RowNotFoundError):
             await self.table.transact(PARTITION, [Operation.delete(_record_key(publication, record))])
 
     async def claim(
         self, publication: Publication, number: int, found: SliceRecord | None, holder: str, length: timedelta
     ) -> SliceClaim | None:
-        """Claim a slice, unless its row has changed since it was `found`. One request, two after a conflict."""
+        """Claim a slice, unless its row has changed since `found` was read. One request, two after a conflict."""
         row_key = f"{SLICE}{publication.key}:{number:06}"
         row = LeaseRow(self.table, self.clock, PARTITION, row_key, length // timedelta(microseconds=1))
         first_at, position = (self.clock(), 0) if found is None else (found.first_at, found.position)
@@ -148,10 +147,9 @@ class Publications:
 
 @dataclass
 class SliceClaim:
-    """A slice that this runner alone sends, as long as the lease in the row of the slice is renewed.
+    """A slice that this runner may send while it renews the lease.
 
-    A runner that has lost it is told when it next notes its position. Until then two may send the same slice: a target
-    with transactions commits one, an HTTP receiver tells them by the key, and a function is guarded by its own keys.
+    A runner that lost its lease learns of it at its next write. Until then, two may send the slice.
     """
 
     number: int
@@ -163,11 +161,11 @@ class SliceClaim:
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def renew(self) -> None:
-        """Renew the lease. One request. Raises `LeaseLostError` when another runner has claimed the slice."""
+        """Renew the lease. One request. Raises `LeaseLostError` if another runner has claimed the slice."""
         await self._change({})
 
     async def note(self, position: int, records: Sequence[Record] = ()) -> None:
-        """Note how many outputs are sent, with records. A request for each 99 of these; otherwise as `renew`."""
+        """Save the number of sent outputs, and records, and renew the lease. One request per 99 records."""
         keys = (_record_key(self.publication, each) for each in records)
         also = list(map(Operation.insert_or_replace, keys, map(_properties, records)))
         while len(also) >= MAX_OPERATIONS:
@@ -177,37 +175,37 @@ class SliceClaim:
         self.position = position
 
     async def finish(self, position: int) -> None:
-        """Note that the slice is sent. As `renew`."""
+        """Save that the slice is sent. One request. Raises like `renew`."""
         await self._change({"Position": Int64(position), "IsSent": True})
 
     async def release(self) -> None:
-        """End the lease, unless another runner has it. One request."""
+        """End the lease, unless another runner has claimed the slice. One request."""
         with suppress(LeaseLostError):
             await self._change({}, expires_at=0)
 
     async def _change(
         self, values: dict[str, Value], also: Sequence[Operation] = (), expires_at: int | None = None
     ) -> None:
-        async with self._lock:  # the renewal is concurrent with the work
+        async with self._lock:  # renewals are concurrent with the sending
             change = partial(self.row.renew, self.lease, values, also, expires_at=expires_at)
             self.lease = await until_undisturbed(self.retries, change)
 
 
 async def rows_of(table: Table, prefix: str, select: Sequence[str] | None = None) -> AsyncIterator[Row]:
-    """Yield the rows whose keys begin so. A request for each 1,000."""
+    """Yield the rows whose keys have a prefix. One request per 1,000."""
     async for page in pages(partial(table.query, PARTITION, prefix, prefix + "\U0010ffff", select=select)):
         for row in page.rows:
             yield row
 
 
 def number_of_slice(row: Row) -> int:
-    """Return the number in the key of the row of a slice. Raises `StoredDataError`."""
+    """Parse the number in the key of a slice's row. Raises `StoredDataError`."""
     with reading_row("The key of a slice", row):
         return int(row.row_key.rpartition(":")[2])
 
 
 def read_publication(row: Row) -> Publication:
-    """Return the publication that a row holds. Raises `StoredDataError`."""
+    """Parse the row of a publication. Raises `StoredDataError`."""
     values = row.properties
     with reading_row("A publication", row):
         key, target = row.row_key.removeprefix(PUBLICATION), text(values, "Target")
@@ -215,7 +213,7 @@ def read_publication(row: Row) -> Publication:
 
 
 def read_slice(row: Row) -> SliceRecord:
-    """Return the slice that a row holds. Raises `StoredDataError`."""
+    """Parse the row of a slice. Raises `StoredDataError`."""
     lease, values = read_lease(row), row.properties
     with reading_row("The slice of a publication", row):
         first_at, is_sent = to_microseconds(time(values, "FirstAt")), expect(values["IsSent"], bool)
@@ -223,7 +221,7 @@ def read_slice(row: Row) -> SliceRecord:
 
 
 def read_record(row: Row) -> Record:
-    """Return the record of an output. Raises `StoredDataError`."""
+    """Parse the row of a record. Raises `StoredDataError`."""
     with reading_row("The record of an output", row):
         values: list[Any] = [text(row.properties, name) for name in _OF_RECORD]
         record = Record(row.row_key.split(":", 2)[2], *values)
@@ -242,10 +240,7 @@ def _properties(record: Record) -> dict[str, Value]:
 
 
 async def publications_of(table: Table, batch_ids: Collection[str]) -> dict[str, list[dict[str, Any]]]:
-    """Return for some batches the target of each publication, its number of slices, and how many are sent.
-
-    A request for each 1,000 publications of the table, and one for each of these batches.
-    """
+    """Summarize publications by batch. One request per 1,000 of the table, and one per publication of the batches."""
     found: dict[str, list[dict[str, Any]]] = {batch_id: [] for batch_id in batch_ids}
     async for row in rows_of(table, PUBLICATION):
         each = read_publication(row)
@@ -257,10 +252,7 @@ async def publications_of(table: Table, batch_ids: Collection[str]) -> dict[str,
 
 
 async def prune_publications(table: Table, clock: Clock) -> int:
-    """Delete the publications of batches that the ledger has forgotten, and return how many.
-
-    One of which a runner sends a slice stays. Costs two requests for each publication, and those that delete.
-    """
+    """Delete idle publications of batches that left the ledger. Return their number. Two requests per publication."""
     publications, ledger, count = Publications(table, clock), Ledger(table, clock), 0
     for each in [read_publication(row) async for row in rows_of(table, PUBLICATION)]:
         if await ledger.find(each.batch_id) is not None:
@@ -271,14 +263,14 @@ async def prune_publications(table: Table, clock: Clock) -> int:
         keys = [
             row.row_key for kind in (SLICE, RECORD) async for row in rows_of(table, f"{kind}{each.key}:", [])
         ]
-        # Its own row is last: it is found as long as others are there.
+        # The publication's own row is last, so that an interrupted deletion is found and resumed.
         await _delete(table, [Operation.delete(key) for key in (*keys, f"{PUBLICATION}{each.key}")])
         count += 1
     return count
 
 
 async def letters_of(table: Table, handler: str, business_id: str) -> list[Row]:
-    """Return the records of publications that name a business object. A request for each 1,000 of all."""
+    """Return the records that name a business object. One request per 1,000 records of the table."""
     letters = []
     async for row in rows_of(table, RECORD, ["BusinessId", "Handler"]):
         with reading_row("The record of an output", row):
@@ -289,7 +281,7 @@ async def letters_of(table: Table, handler: str, business_id: str) -> list[Row]:
 
 
 async def delete_letters(table: Table, letters: Sequence[Row]) -> None:
-    """Delete records, one request for each 100. Raises `RowChangedError` when one was changed since it was read."""
+    """Delete records. One request per 100. Raises `RowChangedError` if one has changed since it was read."""
     await _delete(table, [Operation.delete(row.row_key, row.etag) for row in letters])
 
 
@@ -298,7 +290,7 @@ async def _delete(table: Table, deletions: Sequence[Operation]) -> None:
         some = deletions[start : start + MAX_OPERATIONS]
         try:
             await table.transact(PARTITION, some)
-        except RowNotFoundError:  # somebody else deletes them too
+        except RowNotFoundError:  # deleted concurrently, which failed the whole transaction: go row by row
             for deletion in some:
                 with suppress(RowNotFoundError):
                     await table.transact(PARTITION, [deletion])

@@ -1,7 +1,6 @@
-"""The runner: publishes the slices of a batch that are not sent yet, several at a time.
+"""Publish the unsent slices of a batch concurrently, and redrive refused outputs.
 
-Killed at any point, it resumes with the slices that are not sent. Two runners share the slices: as processes, or as
-tasks of Spark (`runtime.spark.publishing`). `docs/publishing.md` says what each target promises meanwhile.
+Several runners can share the slices, as processes or as Spark tasks (`runtime.spark.publishing`).
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ from runtime.publishing.publisher import (
 from runtime.publishing.records import Publication, Publications, SliceClaim, SliceRecord, key_of
 from runtime.retries import first_error, until_available
 
-Show = Callable[[int, int | None], None]  # is told how many outputs are sent, of how many
+Show = Callable[[int, int | None], None]  # called with the number of sent outputs, and of all
 
 
 async def _with_publishers(
     target: Target, most: int, work: Callable[[Publisher], Coroutine[Any, Any, None]]
 ) -> None:
-    """Let publishers work, as many at once as the target allows; the first error cancels the others."""
+    """Run up to `most` publishers, as many as the target allows. The first error cancels the others."""
 
     async def with_publisher() -> None:
         publisher = target.publisher()
@@ -61,7 +60,7 @@ async def _with_publishers(
 
 @dataclass(frozen=True, slots=True)
 class PublishResult:
-    """The slices and outputs that a runner or a redrive sent, and all that is recorded by now."""
+    """The numbers of slices and outputs that this call sent, and all records of the publication."""
 
     publication: Publication
     slices: int
@@ -70,13 +69,13 @@ class PublishResult:
 
     @property
     def refused(self) -> list[Record]:
-        """The dead letters: outputs that the target has refused for good."""
+        """The dead letters."""
         return [each for each in self.records if each.result.is_letter]
 
 
 @dataclass(frozen=True, slots=True)
 class PublicationProgress:
-    """A publication under way: its slices that were begun, and its outputs, None when all slices are sent."""
+    """A publication, the slices that were begun, and the outputs, None if all slices are sent."""
 
     publication: Publication
     found: Mapping[int, SliceRecord]
@@ -84,12 +83,12 @@ class PublicationProgress:
 
     @property
     def waiting(self) -> list[int]:
-        """The numbers of the slices that are not sent."""
+        """The numbers of the unsent slices."""
         sent = {number for number, each in self.found.items() if each.is_sent}
         return [number for number in range(self.publication.slices) if number not in sent]
 
     def taken_over(self, options: PublishOptions) -> frozenset[str]:
-        """Return the tokens of the claims that nobody needs to wait for."""
+        """Return the tokens of claims that are taken over at once, because of `--take-over`."""
         return frozenset(each.lease.token for each in self.found.values() if options.take_over)
 
 
@@ -103,11 +102,10 @@ async def publish(
     clock: Clock = system_clock,
     show: Show | None = None,
 ) -> PublishResult:
-    """Publish what is unpublished of a batch; return when all of it is.
+    """Publish the unsent outputs of a batch. Resumes when it is called again after an error.
 
-    Reads the outcomes once, unless all is sent. Costs two requests for each slice, and one more for each chunk that a
-    target without transactions takes. Raises `BatchRefusedError` for a batch that has not ended, `TargetError` when the
-    target refuses or does not answer: the rest can be resumed.
+    Reads the outcomes once. Costs two requests per slice, and one per chunk if the target has no transactions. Raises
+    `BatchRefusedError` for an incomplete batch, and `TargetError` if the target refuses or does not answer.
     """
     options = options or PublishOptions()
     progress = await begin(table, record, out, target, options=options, clock=clock)
@@ -123,7 +121,7 @@ async def publish(
 async def begin(
     table: Table, record: BatchRecord, out: str, target: Target, *, options: PublishOptions, clock: Clock
 ) -> PublicationProgress:
-    """Begin to publish a batch, or find its publication. Two to four requests. Raises as `publish` does."""
+    """Begin or find the publication of a batch. Two to four requests. Raises `BatchRefusedError` and `UsageError`."""
     check_ended(record)
     publications = Publications(table, clock)
     key = key_of(record, target, options.types)
@@ -142,10 +140,9 @@ async def begin(
 async def find_unpublished(
     table: Table, target: Target, types: Sequence[str], out: str | None
 ) -> list[tuple[BatchRecord, bool]]:
-    """Return the batches that a target has not taken all outputs of, in their order, and whether it refused some.
+    """Return the complete batches with unsent or refused outputs, in order, and whether outputs were refused.
 
-    Left out are batches that have not ended, or have no outputs. A request for each 1,000 batches, and three for each
-    with outputs. Raises `UsageError` for a type that is that of no output which is to be published for the first time.
+    One request per 1,000 batches, and three per batch with outputs. Raises `UsageError` for an unknown type.
     """
     publications, new, unpublished = Publications(table, system_clock), [], []
     async for record in records(table):
@@ -155,7 +152,7 @@ async def find_unpublished(
         if publication is None:
             unpublished.append((record, False))
             if types:
-                with suppress(OutcomesMissingError, BatchRefusedError):  # raised again when it is published
+                with suppress(OutcomesMissingError, BatchRefusedError):  # raised again by `publish`
                     new.append(BatchOutputs.of(record, out or record.out))
             continue
         is_refused = any(each.result.is_letter for each in await publications.records(publication))
@@ -168,7 +165,7 @@ async def find_unpublished(
 
 @dataclass(eq=False)
 class Runner:
-    """Sends those slices of a publication that are cut and not sent, and counts the `slices` and `outputs` it sent."""
+    """Sends the unsent slices of `cut`, and counts the `slices` and `outputs` that it sent."""
 
     table: Table
     publication: Publication
@@ -183,7 +180,7 @@ class Runner:
     _positions: dict[int, int] = field(default_factory=dict)
 
     async def run(self, dead: Collection[str] = ()) -> None:
-        """Send until the slices are sent. Claims with the tokens `dead` are those of runners that run no more."""
+        """Send until all slices are sent. `dead` holds the tokens of claims to take over at once."""
         await until_available(self.options.attempts, partial(self.target.prepare, self.cut.types))
         one_at_a_time = asyncio.Lock()
         async with aclosing(self._claimed(dead)) as claimed:
@@ -199,7 +196,7 @@ class Runner:
             await _with_publishers(self.target, self.options.concurrency, work)
 
     def _progress(self, positions: Mapping[int, int]) -> None:
-        """Show how many outputs are sent, by this runner and others."""
+        """Report the number of outputs sent by all runners."""
         self._positions |= positions
         if self.show is not None:
             self.show(sum(self._positions.values()), sum(self.cut.counts.values()))
@@ -228,18 +225,18 @@ class Runner:
             await asyncio.sleep(pause_seconds(waits, 0.05, 2.0))
 
     def _check_window(self, seen: SliceRecord) -> None:
-        """Raise `UsageError` when the target may no longer recognise duplicates of a slice."""
+        """Raise `UsageError` if the target may no longer recognise duplicates of a slice."""
         window = self.target.window
         age = timedelta(microseconds=self.clock() - seen.first_at)
         if window is not None and age > window and not self.options.force:
             raise UsageError(
-                f"A slice that was begun at {to_datetime(seen.first_at):%Y-%m-%d %H:%M:%S} UTC is not sent, and "
-                f"{self.target.name} recognises duplicates for {window} only: what was sent of it would arrive "
-                f"twice. If the receiver can take that, add --force."
+                f"A slice that was begun at {to_datetime(seen.first_at):%Y-%m-%d %H:%M:%S} UTC is incomplete, and "
+                f"{self.target.name} recognises duplicates for only {window}: resuming could send outputs twice. If "
+                f"the receiver tolerates duplicates, add --force."
             )
 
     async def _send(self, publisher: Publisher, claim: SliceClaim) -> None:
-        """Send a slice while the claim on it is renewed; leave it to whoever has claimed it since."""
+        """Send a slice while renewing its claim. Stop without an error if another runner has claimed it."""
 
         async def renewed() -> None:
             while True:
@@ -256,13 +253,13 @@ class Runner:
         except LeaseLostError:
             await publisher.roll_back()
         except BaseException:
-            with suppress(Exception):  # the first error is the one to tell of
+            with suppress(Exception):  # keep the first error
                 await publisher.roll_back()
                 await claim.release()
             raise
 
     async def _attempt(self, publisher: Publisher, claim: SliceClaim) -> None:
-        """Send the unsent part of a slice, chunk by chunk, and end it."""
+        """Send the unsent part of a slice in chunks, and commit it."""
         is_transactional = self.target.promise is Promise.EXACTLY_ONCE
         position, sent = 0 if is_transactional else claim.position, 0
         if await publisher.open(SliceName(self.publication.marker, claim.number)):
@@ -283,15 +280,8 @@ class Runner:
         self._progress({claim.number: position})
 
 
-# Redrive: each refused output is sent again by itself, once its cause is mended.
-#
-# An output that the target takes is a dead letter no more; one that it refuses again stays, with the new reason. Each
-# is noted as in doubt before it is sent, so of two redrives one sends it. A redrive that was killed is started again:
-# in a target with transactions each output has a marker of its own, and a receiver of HTTP knows the key.
-
-
 async def letters(table: Table, of: BatchRecord, target: Target, types: Sequence[str] = ()) -> PublishResult:
-    """Return the dead letters of a batch at a target. Raises `UsageError` when it was not published there."""
+    """Return the records of a batch at a target. Raises `UsageError` if it was not published there."""
     publications = Publications(table, system_clock)
     publication = await _find(publications, of, target, types)
     return PublishResult(publication, 0, 0, await publications.records(publication))
@@ -307,10 +297,10 @@ async def redrive(
     clock: Clock = system_clock,
     show: Show | None = None,
 ) -> PublishResult:
-    """Send again what a target has refused of a batch, in order for each business object.
+    """Send the refused outputs of a batch again, in order for each business object.
 
-    Reads the outcomes once. Costs two requests for each output, beside those of the target. Raises `UsageError` when
-    the batch was not published to the target, and `TargetError` as `publish` does.
+    May run concurrently, and again after a crash. Reads the outcomes once, and costs two requests per output. Raises
+    `UsageError` if the batch was not published to the target, and `TargetError` like `publish`.
     """
     options, publications = options or PublishOptions(), Publications(table, clock)
     publication = await _find(publications, record, target, options.types)
@@ -325,7 +315,7 @@ async def redrive(
 
             async def work(publisher: Publisher) -> None:
                 nonlocal sent
-                for output in chain.from_iterable(by_object):  # the publishers share `by_object`
+                for output in chain.from_iterable(by_object):  # all publishers draw from one iterator
                     letter = letters_by_id[output.message_id]
                     again = partial(_send_again, publications, publication, publisher, output)
                     is_sent = await again(letter, etags[letter], attempts=options.attempts)
@@ -337,7 +327,7 @@ async def redrive(
     return PublishResult(publication, 0, sent, await publications.records(publication))
 
 
-async def _send_again(  # noqa: PLR0917 - `redrive` gives those of one publication first
+async def _send_again(  # noqa: PLR0917 - `redrive` binds most of them
     publications: Publications,
     publication: Publication,
     publisher: Publisher,
@@ -347,12 +337,13 @@ async def _send_again(  # noqa: PLR0917 - `redrive` gives those of one publicati
     *,
     attempts: int,
 ) -> bool:
-    """Send a letter again as a slice of its own, and return whether the target has taken it."""
-    why = "It was about to be sent again when the process ended: whether it was is not known."
+    """Send a dead letter as its own slice, with its own marker. Return whether the target accepted it."""
+    # Recorded before sending, so that only one of two concurrent redrives sends it.
+    why = "The process ended while sending it again: it is unknown whether it was sent."
     in_doubt = letter._replace(result=Result.UNKNOWN, why=why)
     changed = await publications.change(publication, in_doubt, etag)
     if changed is None:
-        return False  # another redrive sends it
+        return False  # conflict: another redrive sends it
     digest = sha256(output.message_id.encode()).hexdigest()[:32]
     name = SliceName(f"{publication.key}-again-{digest}", 0, is_redrive=True)
 
@@ -380,7 +371,7 @@ async def _find(
     publication = await publications.find(key_of(record, target, types))
     if publication is None:
         raise UsageError(
-            f"Batch {record.batch_id} was not published to {target.name}, or with another --map or other --types: name "
-            f"these as they were then."
+            f"Batch {record.batch_id} was not published to {target.name} with this --map and these --types. Use the "
+            f"same options as when it was published."
         )
     return publication

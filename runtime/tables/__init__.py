@@ -1,4 +1,4 @@
-"""A store read as tables: states, versions, batches and letters, as tables of Arrow."""
+"""Read states, versions, batches and dead letters of a store as Arrow tables."""
 
 from runtime.errors import MissingExtraError
 

@@ -1,4 +1,4 @@
-"""The columns of the tables as which a store is read, and record batches of bounded size."""
+"""Columns, and record batches of bounded size."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ TIME = pa.timestamp("us", tz="UTC")
 Columns = Mapping[str, pa.DataType]
 
 _UNFIT = (pa.ArrowException, OverflowError, TypeError)
-"""What Arrow raises for a value that is not of the type of its column."""
+"""Raised by Arrow for a value that does not have the type of its column."""
 
 
 def chosen(columns: Columns, names: Sequence[str] | None) -> dict[str, pa.DataType]:
-    """Return the columns that are asked for, all for None. Raises `UsageError` for one that is not there."""
+    """Select columns by name, or all for None. Raises `UsageError` for an unknown name."""
     if names is None:
         return dict(columns)
     unknown = sorted(set(names) - set(columns))
     if unknown:
-        raise UsageError(f"There is no column {unknown[0]}: the columns are {', '.join(columns)}.")
+        raise UsageError(f"There is no column {unknown[0]}. Choose from {', '.join(columns)}.")
     return {name: columns[name] for name in names}
 
 
 class Buffer:
-    """Collects rows column by column; times are in microseconds since 1970 UTC. `ids` names a column of keys."""
+    """Collects a record batch by columns. Times are in microseconds since 1970 UTC. `ids` names a column of keys."""
 
     MAX_ROWS = 10_000
-    MAX_BYTES = 8 * 2**20  # when a record batch is full, by its rows and by the bytes of its states
+    MAX_BYTES = 8 * 2**20  # of states
 
     def __init__(self, columns: Columns, ids: str | None = None) -> None:
         self.columns = columns
@@ -49,18 +49,18 @@ class Buffer:
 
     @property
     def is_full(self) -> bool:
-        """Whether a batch is full."""
+        """Whether the batch is full."""
         return self.rows >= self.MAX_ROWS or self._bytes >= self.MAX_BYTES
 
     def add(self, values: Mapping[str, Sequence[Any]], count: int, size: int) -> None:
-        """Add rows, with the bytes of their states."""
-        for name, known in self._values.items():
-            known.extend(values[name])
+        """Add `count` rows, whose states have `size` bytes."""
+        for name, column in self._values.items():
+            column.extend(values[name])
         self.rows += count
         self._bytes += size
 
     def take(self) -> pa.RecordBatch:
-        """Return the rows since the last time. Raises `UsageError` for a state that its columns cannot hold."""
+        """Return the batch and begin another. Raises `UsageError` for a state that does not fit its columns."""
         if self.columns:
             arrays = [self._array(name, type_) for name, type_ in self.columns.items()]
             batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(list(self.columns.items())))
@@ -79,10 +79,10 @@ class Buffer:
         try:
             return pa.array(values, type_)
         except _UNFIT as error:
-            # An integer of a model may have more than 64 bits.
+            # For example, integers of a model may have more than 64 bits.
             raise UsageError(
-                f"A state{self._first_unfit(name, type_)} cannot be columns: {error}. Leave the app out, and states "
-                f"are JSON."
+                f"A state{self._first_unfit(name, type_)} does not fit its columns: {error}. Omit the app to read "
+                f"states as JSON."
             ) from error
 
     def _first_unfit(self, name: str, type_: pa.DataType) -> str:
@@ -99,7 +99,7 @@ class Buffer:
 async def in_batches(
     columns: Columns, rows: AsyncIterator[tuple[Mapping[str, Any], int]]
 ) -> AsyncIterator[pa.RecordBatch]:
-    """Yield rows, each given with the bytes of its states, as record batches of some columns."""
+    """Collect rows, each with the size of its states in bytes, into record batches of these columns."""
     buffer = Buffer(columns)
     async for row, size in rows:
         buffer.add({name: [row[name]] for name in columns}, 1, size)
@@ -109,32 +109,32 @@ async def in_batches(
         yield buffer.take()
 
 
-_LENGTH = 36  # of the text of a UUID
+_LENGTH = 36  # of a UUID's text
 
 
 def id_texts(keys: Sequence[IdKey | None]) -> pa.Array:
-    """Return the canonical texts of keys; of no key none. Those of UUIDs are written at once, each in its place."""
+    """Return the canonical texts of keys."""
     if not all(type(key) is bytes for key in keys):
         return pa.array([None if key is None else id_text(key) for key in keys], pa.string())
+    # All keys are UUIDs: write each digit of all of them with one slice assignment.
     digits = b"".join(keys).hex().encode()  # type: ignore[arg-type] # just checked
     text = bytearray(b"-" * (_LENGTH * len(keys)))
-    places = [place for place in range(_LENGTH) if place not in {8, 13, 18, 23}]  # between the hyphens
-    for digit, place in enumerate(places):
-        text[place::_LENGTH] = digits[digit :: len(places)]
+    positions = [
+        position for position in range(_LENGTH) if position not in {8, 13, 18, 23}
+    ]  # not the hyphens
+    for digit, position in enumerate(positions):
+        text[position::_LENGTH] = digits[digit :: len(positions)]
     ends = pa.array(range(0, len(text) + 1, _LENGTH), pa.int32())
     return pa.StringArray.from_buffers(len(keys), ends.buffers()[1], pa.py_buffer(bytes(text)))
 
 
-# States: JSON text as it is stored, or a struct with the fields of the state's model.
-
-
 class StateColumns:
-    """How the encoded states of one handler become values of a column: as JSON."""
+    """Converts encoded states of a handler to values of a column: as stored, in JSON."""
 
     type: pa.DataType = TEXT
 
     def read(self, schema: int | None, states: Sequence[bytes | None]) -> Sequence[Any]:  # noqa: ARG002 - of models
-        """Return the values of some states in one schema version."""
+        """Convert states of one schema version."""
         return states
 
 
@@ -142,7 +142,7 @@ as_json = StateColumns()
 
 
 class ModelColumns(StateColumns):
-    """States as structs, upcast to today's schema version. Fields without a type in Arrow are JSON text."""
+    """Converts states to structs of the current schema version. Fields without an Arrow type are JSON text."""
 
     def __init__(self, handler: HandlerDefinition) -> None:
         self._codec = handler.codec
@@ -151,10 +151,10 @@ class ModelColumns(StateColumns):
         self._kind = _kind_of(schema, schema.get("$defs", {}))
         self.type = self._kind.type
         if not pa.types.is_struct(self.type) or not self.type.num_fields:
-            raise UsageError(f"{self._name} has no fields that could be columns: leave the app out.")
+            raise UsageError(f"{self._name} has no fields that could be columns. Omit the app to read JSON.")
 
     def read(self, schema: int | None, states: Sequence[bytes | None]) -> Sequence[Any]:
-        """Return the values of some states. Raises `StoredDataError` for one that the model does not understand."""
+        """Convert states of one schema version. Raises `StoredDataError` for a state that the model rejects."""
         values: list[Any] = []
         last: bytes | None = None
         for state in states:
@@ -172,18 +172,23 @@ class ModelColumns(StateColumns):
 
 
 def model_of(app: App | None, handler: str | None) -> StateColumns:
-    """Return the columns of states: JSON without an app. Raises `UsageError` for an app without a handler."""
+    """Return the columns of a handler's states, JSON without an app. Raises `UsageError`."""
     if app is None:
         return as_json
     if handler is None:
-        raise UsageError("With an app, say which handler's states are meant: each has columns of its own.")
+        raise UsageError("With an app, choose a handler too: the states of each have other columns.")
+    return ModelColumns(definition_of(app, handler))
+
+
+def definition_of(app: App, handler: str) -> HandlerDefinition:
+    """Return a handler of an app by name. Raises `UsageError`."""
     if handler not in app.handlers:
-        raise UsageError(f"The app has no handler {handler}: it has {', '.join(app.handlers)}.")
-    return ModelColumns(app.handlers[handler])
+        raise UsageError(f"The app has no handler {handler}. Choose from {', '.join(app.handlers)}.")
+    return app.handlers[handler]
 
 
 class _Kind(NamedTuple):
-    """A type, and the function that makes a value of it from JSON."""
+    """A type, and the conversion of a JSON value to it."""
 
     type: pa.DataType
     read: Callable[[Any], Any]
@@ -194,9 +199,9 @@ def _same(value: Any) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def _integer(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """Return a value that is no real number, of which Arrow would take the whole part."""
+    """Reject a float, which Arrow would truncate."""
     if isinstance(value, float):
-        raise TypeError(f"{value} is no integer")
+        raise TypeError(f"{value} is not an integer")
     return value
 
 
@@ -214,10 +219,10 @@ _SIMPLE = {
 
 
 def _kind_of(schema: Mapping[str, Any], models: Mapping[str, Any], within: Sequence[str] = ()) -> _Kind:
-    """Return the kind of a part of a JSON schema, within some of its models."""
+    """Return the kind of a part of a JSON schema. `within` names the models that contain it."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
-        # A model that holds its like has no type of bounded size.
+        # Arrow has no recursive types.
         return _TEXT if name in within else _kind_of(models[name], models, [*within, name])
     if "anyOf" in schema:
         others = [each for each in schema["anyOf"] if each.get("type") != "null"]
@@ -240,7 +245,7 @@ def _struct(fields: Mapping[str, _Kind]) -> _Kind:
         _check_kind(value, dict, "fields")
         if not is_plain:
             return {name: kind.read(value.get(name)) for name, kind in fields.items()}
-        # Arrow takes the fields that it needs out of the object by itself.
+        # Arrow itself selects the fields that it needs.
         if float in map(type, value.values()):
             for name in integers:
                 _integer(value.get(name))
@@ -261,4 +266,4 @@ def _list(item: _Kind) -> _Kind:
 
 def _check_kind(value: Any, kind: type, called: str) -> None:  # noqa: ANN401 - any JSON value
     if type(value) is not kind:
-        raise TypeError(f"{shown(value)} stands where the model has {called}")
+        raise TypeError(f"{shown(value)} is where the model has {called}")

@@ -1,4 +1,4 @@
-"""A store read as tables of Arrow: states, versions, batches and letters, whole or batch after batch."""
+"""Read states, versions, batches and dead letters of a store as Arrow tables or record batches."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ LETTER_COLUMNS = {
     "sequence": pa.int64(),
     "enqueued_at": TIME,
     "headers": pa.map_(TEXT, TEXT),
-    "business_id": TEXT,
+    "business_id": TEXT,  # the sender's
     "handler": TEXT,
-    "stream": TEXT,
+    "stream": TEXT,  # the business id of the stream in which the letter waits
     "letter": TEXT,
-    "packed": pa.bool_(),
+    "packed": pa.bool_(),  # whether the body is msgpack, in hexadecimal
     "reason": TEXT,
     "error": TEXT,
     "version": pa.int64(),
@@ -70,10 +70,6 @@ LETTER_COLUMNS = {
     "parks": pa.bool_(),
     "behind": TEXT,
 }
-"""`business_id` is what the sender said, `stream` the business id of the stream in which the letter waits.
-
-A body of msgpack bytes is in hexadecimal digits, and `packed` says so.
-"""
 
 
 async def _letter_rows(table: Table, query: StreamQuery) -> AsyncIterator[tuple[Mapping[str, Any], int]]:
@@ -81,20 +77,20 @@ async def _letter_rows(table: Table, query: StreamQuery) -> AsyncIterator[tuple[
     if query.handler is not None and query.business_id is not None:
         selection = Selection(stream=(query.handler, query.business_id))
     async for found in find_letters(table, selection):
-        is_meant = query.handler is not None or query.business_id in {None, found.business_id}
-        if is_meant and query.has(found.letter.refused_at):
+        is_selected = query.handler is not None or query.business_id in {None, found.business_id}
+        if is_selected and query.has(found.letter.refused_at):
             row = letter_row(found)
             yield row, len(row["body"] or "")
 
 
 def letter_row(found: FoundLetter) -> Mapping[str, Any]:
-    """Return a letter by its columns: halves of characters, which Arrow has not, are question marks."""
+    """Return the columns of a letter. Lone surrogates, which Arrow cannot store, become question marks."""
     letter, described = found.letter, describe_letter(found)
     enqueued_at = letter.enqueued_at
     row = {name: _text(described[name]) for name in LETTER_COLUMNS}
     headers = described["headers"] or {}
     return row | {
-        # A sender in Python may have given it as anything.
+        # Python code may send any value as a body.
         "body": row["body"] if isinstance(row["body"], str | None) else json.dumps(row["body"], default=str),
         "enqueued_at": enqueued_at if enqueued_at is not None and is_in_calendar(enqueued_at) else None,
         "refused_at": letter.refused_at,
@@ -106,11 +102,8 @@ def _text(value: Any) -> Any:  # noqa: ANN401 - text is changed, anything else i
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
-# What is read of a store, as one value: a kind of table, and its options.
-
-
 class TableKind(StrEnum):
-    """The tables as which a store can be read."""
+    """The tables that can be read."""
 
     STATE = "state"
     VERSIONS = "versions"
@@ -120,34 +113,32 @@ class TableKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A kind of table to be read, with the options that it has."""
+    """A table to read, with its options."""
 
     kind: TableKind
     query: StreamQuery = field(default_factory=StreamQuery)
-    as_of: int | None = None  # of states, in microseconds since 1970 UTC
-    batch_id: str | None = None  # of states
-    change_feed: bool = False  # of versions, as the following
+    as_of: int | None = None  # for states, in microseconds since 1970 UTC
+    batch_id: str | None = None  # for states
+    change_feed: bool = False  # for versions, like the next two
     change_start: str | None = None
     change_end: str | None = None
-    app: App | None = None  # its models are the columns of states
-    outputs: Outputs | None = None  # of versions
+    app: App | None = None  # states become structs of its models
+    outputs: Outputs | None = None  # for versions
 
     def __post_init__(self) -> None:
         if self.app is not None and not isinstance(self.app, App):
-            raise UsageError(f"The app is to be an App, not {self.app!r}.")
+            raise UsageError(f"`app` must be an App, not {self.app!r}.")
         if self.as_of is not None and self.batch_id is not None:
-            raise UsageError("Give a time or a batch to read states as of, not both.")
+            raise UsageError("States can be read as of a time or a batch, not both. Omit one of them.")
         since, until = self.query.since, self.query.until
         if since is not None and until is not None and since > until:
-            raise UsageError(
-                "There is nothing between two times of which the first (since) is after the last (until)."
-            )
+            raise UsageError("The range of times is empty, as `since` is after `until`. Swap them.")
         if not self.change_feed and (self.change_start, self.change_end) != (None, None):
-            raise UsageError("The start and the end of a change feed go with the change feed itself.")
+            raise UsageError("The start and end of a change feed need the option for the change feed itself.")
 
     @property
     def all_columns(self) -> Columns:
-        """The columns that there are. Raises `UsageError` when they are not those of one handler's model."""
+        """All columns of the table. Raises `UsageError` for an app without a handler."""
         match self.kind:
             case TableKind.STATE:
                 return versions.columns_of_states(model_of(self.app, self.query.handler))
@@ -162,16 +153,16 @@ class Request:
 
     @property
     def columns(self) -> Columns:
-        """The columns that are asked for. Raises `UsageError` for one that is not there."""
+        """The selected columns. Raises `UsageError` for an unknown one."""
         return chosen(self.all_columns, self.query.columns)
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that are asked for, as Arrow has them."""
+        """The selected columns as an Arrow schema."""
         return pa.schema(list(self.columns.items()))
 
     def with_columns(self, names: Sequence[str]) -> Request:
-        """Return the same request for some columns. Raises `UsageError` for one that is not there."""
+        """Return the request for other columns. Raises `UsageError` for an unknown one."""
         chosen(self.all_columns, names)
         return replace(self, query=replace(self.query, columns=tuple(names)))
 
@@ -185,7 +176,7 @@ class Request:
             owner = None if rows or handler is None else (await TableSettings.of(table)).owner
             if owner is not None and handler not in owner.handlers:
                 names = ", ".join(sorted(owner.handlers))
-                raise UsageError(f"There is no handler {handler} in this table, which has {names}.")
+                raise UsageError(f"The table has no handler {handler}. Choose from {names}.")
 
     async def _source(self, table: Table, keys: KeyRange) -> AsyncIterator[pa.RecordBatch]:
         query, columns = self.query, self.columns
@@ -209,23 +200,20 @@ class Request:
                 return in_batches(columns, _letter_rows(table, query))
 
 
-Time = datetime | str  # a time; text is ISO 8601
+Time = datetime | str  # text in ISO 8601
 
 
 def moment(value: Time | None) -> int | None:
-    """Return a time in microseconds since 1970 UTC; one without a zone is in UTC. Raises `UsageError`."""
+    """Convert a time to microseconds since 1970 UTC. The default time zone is UTC. Raises `UsageError`."""
     if value is None:
         return None
     try:
         read = value if isinstance(value, datetime) else datetime.fromisoformat(value)
     except (ValueError, TypeError) as error:
         raise UsageError(
-            f"{value!r} is no time: give a datetime, or text as 2026-03-01T12:00:00Z."
+            f"{value!r} is not a valid time. Use a datetime, or text such as 2026-03-01T12:00:00Z."
         ) from error
     return to_microseconds(read.replace(tzinfo=UTC) if read.tzinfo is None else read)
-
-
-# A store read without Spark.
 
 
 def read_state(
@@ -239,11 +227,10 @@ def read_state(
     columns: Sequence[str] | None = None,
     app: App | None = None,
 ) -> pa.Table:
-    """Read the newest state of each stream, or those as of a time or the end of a batch.
+    """Read the newest state of each stream, or the states as of a time or the end of a batch.
 
-    `store` is a url, `columns` names those of `STATE_COLUMNS` that are read. With an `app` and a handler, `state` is a
-    struct with the fields of the model. Raises `UsageError`, `TableNotFoundError`, and `StoredDataError` for a stream
-    that cannot be read.
+    `store` is a url, `columns` a selection of `STATE_COLUMNS`. With `app` and `handler`, `state` is a struct with the
+    fields of the model. Raises `UsageError`, `TableNotFoundError`, and `StoredDataError` for a corrupt stream.
     """
     query = StreamQuery(handler, business_id, columns=columns)
     return read(store, table, Request(TableKind.STATE, query, moment(as_of), batch_id, app=app))
@@ -264,12 +251,11 @@ def read_versions(
     app: App | None = None,
     with_outputs: Iterable[Envelope] | None = None,
 ) -> pa.Table:
-    """Read the versions that are kept, those made between two times, or what batches have changed.
+    """Read all kept versions, those made between two times, or the change feed of batches.
 
-    `columns` names those that are read: few columns of the index take a fraction of the time. `with_outputs`, with an
-    app and a handler, are the messages of a log: a column `outputs` has what their versions have published, found by
-    replay, and null where the message is not among them or replay gives something else. They are held in memory.
-    Raises what `read_state` does.
+    Reading a few `columns` of the index takes a fraction of the time. `with_outputs`, the messages of a log, which are
+    kept in memory, adds a column `outputs`. It is computed by replay, and null if the message is missing or its replay
+    differs from the version. Raises the same errors as `read_state`.
     """
     query = StreamQuery(handler, business_id, moment(since), moment(until), columns)
     feed = (read_change_feed, change_start_batch_id, change_end_batch_id)
@@ -278,7 +264,7 @@ def read_versions(
 
 
 def read_batches(store: str, table: str, *, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read the ledger: a row for each batch."""
+    """Read the ledger, a row for each batch."""
     return read(store, table, Request(TableKind.BATCHES, StreamQuery(columns=columns)))
 
 
@@ -290,31 +276,31 @@ def read_letters(
     business_id: str | None = None,
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
-    """Read the letters that wait: a row for each, as `consistent letters` lists them."""
+    """Read the waiting letters, like `consistent letters`."""
     return read(store, table, Request(TableKind.LETTERS, StreamQuery(handler, business_id, columns=columns)))
 
 
 def read(store: str, table: str, request: Request) -> pa.Table:
-    """Read all that is asked for."""
+    """Read a table."""
     return pa.Table.from_batches(scan(store, table, request), request.schema)
 
 
 def scan(store: str, table: str, request: Request, keys: KeyRange = ALL) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a range of streams, in record batches of some ten thousand rows or 8 MiB of states."""
+    """Yield the rows of a range of streams, in record batches of about ten thousand rows or 8 MiB of states."""
     with _open(store) as opened:
         yield from opened.give(request.batches(opened.table(table, make=False), keys))
 
 
 def split(store: str, table: str, request: Request, parts: int) -> Sequence[KeyRange]:
-    """Return at most `parts` ranges of streams to be read apart. Reads all keys: a request for each 1,000."""
+    """Split a table into at most `parts` ranges of streams, to read them in parallel. One request per 1,000 streams."""
     with _open(store) as opened:
-        found = opened.table(table, make=False)
+        opened_table = opened.table(table, make=False)
         if request.query.keys is not None or request.kind not in {TableKind.STATE, TableKind.VERSIONS}:
             return [ALL]
-        return opened.split_streams(found, parts, request.query.prefix)
+        return opened.split_streams(opened_table, parts, request.query.prefix)
 
 
 def _open(store: str) -> BlockingStore:
-    from eventstore.sync import BlockingStore  # noqa: PLC0415 - takes time, and most workers read no tables
+    from eventstore.sync import BlockingStore  # noqa: PLC0415 - slow to import, and unused by most workers
 
     return BlockingStore(store)

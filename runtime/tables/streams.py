@@ -1,8 +1,4 @@
-"""Reading the streams of a table, run after run: in ranges of keys, by pages, with memory that does not grow.
-
-A stream whose runs were cut while it was read, or that was changed between two pages, is read again as a whole from
-where it was.
-"""
+"""Read the streams of a table run by run, in bounded memory."""
 
 from __future__ import annotations
 
@@ -31,11 +27,11 @@ from runtime.versions.stream import is_state_stream, stream_key
 RUN = [*INDEX_PROPERTIES, *ID_PROPERTIES, *DATA_PROPERTIES]  # the properties of a run
 
 _READ_ONE_BY_ONE = 16
-"""Up to so many streams of a page are read by a request each; more of them with all that stands between them."""
+"""More streams than this are read by scanning the range from the first to the last."""
 
 
 class StreamHead(NamedTuple):
-    """The header of a state stream, with the event of its newest run, 0 when it has none."""
+    """The header of a state stream, with the event of its newest run, or 0."""
 
     key: str
     head: Head
@@ -43,20 +39,20 @@ class StreamHead(NamedTuple):
 
     @property
     def handler(self) -> str:
-        """The handler of the stream."""
+        """The handler."""
         return self.key.partition("-")[0]
 
     @property
     def business_id(self) -> str:
-        """The business id of the stream."""
+        """The business id."""
         return self.key.partition("-")[2]
 
 
 class Part(NamedTuple):
-    """Consecutive versions of a stream: those of the run in an event, or without one those of the tail."""
+    """Consecutive versions of a stream: a run or the tail."""
 
     stream: StreamHead
-    event: RecordedEvent | None
+    event: RecordedEvent | None  # None for the tail
 
 
 def is_stream(row: Row) -> bool:
@@ -65,7 +61,7 @@ def is_stream(row: Row) -> bool:
 
 
 def head_of_stream(stream: Stream) -> StreamHead:
-    """Return the head of a stream from its header. Raises `StoredDataError`, which names the stream."""
+    """Parse the header of a stream. Raises `StoredDataError`, which names the stream."""
     return _head(stream.partition.key, stream.properties or {}, stream.version, stream.first_version)
 
 
@@ -75,36 +71,36 @@ def _head(key: str, properties: Properties, version: int, first: int) -> StreamH
 
 
 def parts_in(table: Table, keys: KeyRange, select: Sequence[str]) -> AsyncIterator[Part]:
-    """Yield all versions of the streams in a range: one request for each 1,000 rows, or for each 4 MiB."""
+    """Yield all versions of the streams in a range. One request per 1,000 rows or 4 MiB."""
     return _parts(table, read_range(table, None, keys, _query(select)), select)
 
 
 async def parts_of(table: Table, keys: Sequence[str], select: Sequence[str]) -> AsyncIterator[Part]:
-    """Yield all versions of some streams, whose keys are in their order.
+    """Yield all versions of streams with these sorted keys.
 
-    Costs a request for each stream, or, of many, what it costs to read all from the first to the last of them.
+    Costs a request per stream. More than 16 streams are read by a scan from the first to the last of them.
     """
     if len(keys) > _READ_ONE_BY_ONE:
-        asked = frozenset(keys)
+        wanted = frozenset(keys)
         rows = read_range(table, None, KeyRange("", keys[0], f"{keys[-1]}!"), _query(select))
-        async for part in _parts(table, (row async for row in rows if row.partition_key in asked), select):
+        async for part in _parts(table, (row async for row in rows if row.partition_key in wanted), select):
             yield part
         return
     for key in keys:
-        found = pages(partial(table.query, key, HEADER, f"{EVENT}~", select=_query(select)))
-        async for part in _parts(table, (row async for page in found for row in page.rows), select):
+        of_key = pages(partial(table.query, key, HEADER, f"{EVENT}~", select=_query(select)))
+        async for part in _parts(table, (row async for page in of_key for row in page.rows), select):
             yield part
 
 
 def _query(select: Sequence[str]) -> list[str]:
-    """Return the properties to read, without the newest state, which runs and tail hold too."""
+    """Return the properties to read, without the newest state, which runs and tail contain too."""
     header = [name for name in HEAD_PROPERTIES if name != "State"]
     return list(dict.fromkeys([*HEADER_NAMES, *header, *select]))
 
 
 @dataclass(slots=True)
 class _Reading:
-    """A stream whose rows are coming: `next_event` is the one that must come next, up to `last_event`."""
+    """A stream that is being read: `next_event` is expected next, `last_event` is its last."""
 
     stream: StreamHead
     next_event: int
@@ -112,7 +108,7 @@ class _Reading:
 
 
 async def _parts(table: Table, rows: AsyncIterator[Row], select: Sequence[str]) -> AsyncIterator[Part]:
-    """Yield the parts of the streams to which rows belong. The rows of a partition come in their order."""
+    """Yield the parts of streams from their rows, which are sorted within a partition."""
     current: _Reading | None = None
     async for row in rows:
         if current is None or row.partition_key != current.stream.key:
@@ -124,7 +120,7 @@ async def _parts(table: Table, rows: AsyncIterator[Row], select: Sequence[str]) 
                 version, first = versions_of(row)
                 head = _head(row.partition_key, row.properties, version, first)
                 current = _Reading(head, first, version)
-        # One beyond the last was appended after the header was read, whose tail holds the same versions.
+        # An event after the last one was appended later: the header's tail has the same versions.
         elif current.next_event <= current.last_event and row.row_key == f"{EVENT}{current.next_event:010d}":
             yield Part(current.stream, RecordedEvent(current.next_event, row.properties))
             current.next_event += 1
@@ -134,24 +130,25 @@ async def _parts(table: Table, rows: AsyncIterator[Row], select: Sequence[str]) 
 
 
 async def _rest(table: Table, reading: _Reading, select: Sequence[str]) -> list[Part]:
-    """Return the missing parts of a stream at the end of its rows: the tail, and events that are read now."""
+    """Return the parts of a stream that its rows did not have: the tail, and missing events, which are read again."""
     stream = reading.stream
     events: Sequence[RecordedEvent] = ()
     if reading.next_event <= reading.last_event:
+        # The stream was truncated or changed between two pages.
         partition = Partition.exact(table, stream.key)
         read = partial(
             Stream.try_read, partition, reading.next_event, None, select=select, header=HEAD_PROPERTIES
         )
-        found = await until_undisturbed(RetryPolicy().beside(table), read)
-        if found is None or not is_state_stream(found.stream):
+        slice_ = await until_undisturbed(RetryPolicy().beside(table), read)
+        if slice_ is None or not is_state_stream(slice_.stream):
             return []
-        stream, events = head_of_stream(found.stream), found.events
+        stream, events = head_of_stream(slice_.stream), slice_.events
     parts = [Part(stream, event) for event in events]
     return parts if stream.head.tail is None else [*parts, Part(stream, None)]
 
 
 def run_of(stream: StreamHead, event: RecordedEvent | None) -> Run:
-    """Return the versions in an event, or those of the tail. Raises `StoredDataError`, which names the stream."""
+    """Parse the run in an event, or the tail. Raises `StoredDataError`, which names the stream."""
     with reading("", stream=stream.key):
         if event is not None:
             return runs.read_run(event)
@@ -160,13 +157,11 @@ def run_of(stream: StreamHead, event: RecordedEvent | None) -> Run:
     raise AssertionError("A part without an event is the tail.")
 
 
-# Versions column by column: each column of a run is decoded when it is asked for, and then once.
-
 _IDS = [*INDEX_PROPERTIES, *ID_PROPERTIES]
 
 
 class Decoded:
-    """The versions of a run, or of the tail. Of one that is read `whole`, ids are not decoded apart from the rest."""
+    """The versions of a part, decoded by columns on demand. A `whole` part has all properties of its run."""
 
     def __init__(self, part: Part, model: StateColumns, *, whole: bool) -> None:
         self.stream, self._event = part
@@ -187,7 +182,7 @@ class Decoded:
 
     @cached_property
     def count(self) -> int:
-        """How many versions there are."""
+        """The number of versions."""
         return sum(index.count for index in self._indexes)
 
     @cached_property
@@ -208,21 +203,21 @@ class Decoded:
 
     @cached_property
     def run(self) -> Run:
-        """All that is stored."""
+        """The fully decoded run."""
         return run_of(self.stream, self._event)
 
     @cached_property
     def states(self) -> Sequence[Any]:
-        """The state before the first version and that after each, as values of their columns."""
+        """The state before the first version, and after each version, as column values."""
         return self.read([*self.run.states_before(), self.run.after])
 
     def read(self, encoded: Sequence[bytes]) -> Sequence[Any]:
-        """Return encoded states as values of their columns."""
+        """Convert encoded states to column values."""
         return self._model.read(self.run.schema, encoded)
 
 
 class Column(NamedTuple):
-    """A column: its type, the properties of a run that hold it, and a function of its values."""
+    """A column: its type, the properties that it needs, and its values."""
 
     type: pa.DataType
     needs: Sequence[str]
@@ -253,7 +248,7 @@ COLUMNS = {
     "before": Column(TEXT, RUN, lambda some: some.states[:-1]),
     "after": Column(TEXT, RUN, lambda some: some.states[1:]),
 }
-"""The columns of a version: those of an export, with states and captured values as JSON."""
+"""The columns of a version. States and captured values are JSON."""
 
 STATES = {"before", "after"}
 
@@ -268,33 +263,28 @@ def _captured(packed: bytes) -> str:
     return json.dumps(readable(packed), ensure_ascii=False)
 
 
-# What is asked of a table: which streams, from which time, and which columns.
-
 ALL = KeyRange()
 
 
 @dataclass(frozen=True, slots=True)
 class StreamQuery:
-    """The rows and columns that are asked for: None stands for all. Raises `UsageError` for an invalid handler.
-
-    `since` and `until` are inclusive, in microseconds since 1970 UTC, of a version or of the newest one.
-    """
+    """A filter of rows, and the columns to read, None for all. Raises `UsageError` for an invalid handler."""
 
     handler: str | None = None
     business_id: str | None = None
-    since: int | None = None
-    until: int | None = None
+    since: int | None = None  # inclusive, in microseconds since 1970 UTC
+    until: int | None = None  # inclusive
     columns: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.columns, str):
-            raise UsageError(f"The columns are to be a list of names, such as [{self.columns!r}].")
+            raise UsageError(f"`columns` must be a list of names, such as [{self.columns!r}].")
         if self.handler is not None:
             stream_key(self.handler)
 
     @property
     def keys(self) -> Sequence[str] | None:
-        """The partition keys of the one stream that is meant, by the spellings of its business id; None for many."""
+        """The partition keys of a single stream, one for each spelling of its business id, or None for many streams."""
         if self.handler is None or self.business_id is None:
             return None
         spellings = dict.fromkeys([self.business_id, canonical(self.business_id)])
@@ -302,20 +292,20 @@ class StreamQuery:
 
     @property
     def prefix(self) -> str:
-        """What the keys of the streams begin with."""
+        """The common prefix of the streams' keys."""
         return "" if self.handler is None else stream_key(self.handler)
 
     def within(self, keys: KeyRange) -> KeyRange:
-        """Return the part of a range in which the streams are."""
+        """Return the part of a range with these streams."""
         return replace(keys, prefix=self.prefix)
 
     def has(self, moment: int) -> bool:
-        """Return whether a time is between those that are asked for."""
+        """Return whether a time is in the range."""
         return (self.since is None or moment >= self.since) and (self.until is None or moment <= self.until)
 
 
 async def heads_of(table: Table, query: StreamQuery, keys: KeyRange = ALL) -> AsyncIterator[StreamHead]:
-    """Yield the headers of the streams that are asked for: one request for each 1,000, or one for a single stream."""
+    """Yield the headers of the selected streams. One request per 1,000."""
     if query.keys is None:
         async for row in read_headers(table, query.within(keys), [*HEADER_NAMES, *HEAD_PROPERTIES]):
             if is_stream(row):

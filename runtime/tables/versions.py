@@ -1,4 +1,4 @@
-"""States and versions as tables: a row for each version that is kept, or only those that batches changed."""
+"""States and versions as tables, with time travel and change feeds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pyarrow as pa
 from eventstore import PAGE_SIZE, KeyRange, Partition, Stream, Table
 from eventstore.header import EVENT, HEADER
 from handlers import App, CodecError
-from handlers.app import HandlerDefinition
 from runtime.algorithms.algorithm import HandlerFailedError
 from runtime.algorithms.state_based.replay import Copy, Replayer, find_difference
 from runtime.clock import system_clock, to_microseconds
@@ -25,58 +24,64 @@ from runtime.messages.outcome import outputs_of
 from runtime.messages.parsing import Prepared, is_copy, prepare
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.tables import streams
-from runtime.tables.columns import TEXT, TIME, Buffer, Columns, StateColumns, as_json, chosen, in_batches
+from runtime.tables.columns import (
+    TEXT,
+    TIME,
+    Buffer,
+    Columns,
+    StateColumns,
+    as_json,
+    chosen,
+    definition_of,
+    in_batches,
+)
 from runtime.tables.streams import ALL, COLUMNS, RUN, Decoded, Part, StreamHead, StreamQuery, parts_of
 from runtime.versions.head import HEAD_PROPERTIES, Head
 from runtime.versions.properties import reading
 from runtime.versions.run import DATA_PROPERTIES, Commit, Run, RunVersions, Version
 
-# Time travel: which version of a stream was the newest at a time, or after a batch.
-
 
 @dataclass(frozen=True, slots=True)
 class AsOfTime:
-    """A time in microseconds since 1970 UTC: versions that were made until then were there."""
+    """A point in history: the versions made up to a time, in microseconds since 1970 UTC."""
 
     moment: int
 
     def has_newest(self, head: Head) -> bool:
-        """Return whether the newest version was made until then."""
+        """Return whether the newest version is included."""
         return head.last_now <= self.moment
 
     def last(self, run: Run) -> int | None:
-        """Return the position of the last version that was made until then."""
+        """Return the position of the last included version of a run."""
         count = bisect_right(run.versions.nows, self.moment)
         return count - 1 if count else None
 
     def has_time(self, moment: int) -> bool:
-        """Return whether a time was past, or was this one."""
+        """Return whether a time is included."""
         return moment <= self.moment
 
 
 @dataclass(frozen=True, slots=True)
 class AsOfBatch:
-    """The end of a batch: versions of it and of batches that began before it were there.
-
-    A version whose batch has no number counts by the time at which it was written.
-    """
+    """A point in history: the versions of a batch and of batches that began before it."""
 
     name: str
     number: int
     ended: int
 
     def has(self, commit: Commit) -> bool:
-        """Return whether the versions of a commit were there."""
+        """Return whether a commit is included."""
         if commit.number is not None:
             return commit.number <= self.number
+        # Versions of single messages may have no batch number.
         return commit.batch == self.name or commit.written_at <= self.ended
 
     def has_newest(self, head: Head) -> bool:
-        """Return whether the newest version is in the tail and was there."""
+        """Return whether the newest version is included, and in the tail."""
         return head.tail is not None and self.has(head.tail.segments[-1].commit)
 
     def last(self, run: Run) -> int | None:
-        """Return the position of the last version of a commit that was there."""
+        """Return the position of the last included version of a run."""
         end = len(run.versions)
         for commit in reversed(run.commits):
             if self.has(commit):
@@ -85,37 +90,35 @@ class AsOfBatch:
         return None
 
     def has_time(self, moment: int) -> bool:
-        """Return whether a time was past when the batch ended, or was its end."""
+        """Return whether a time is included."""
         return moment <= self.ended
 
 
-AsOf = AsOfTime | AsOfBatch  # a point in the history of a table
+AsOf = AsOfTime | AsOfBatch
 
 
 async def end_of_batch(table: Table, batch_id: str) -> AsOfBatch:
-    """Return the end of a batch. One request. Raises `BatchRefusedError` when there is none with this id."""
+    """Return the end of a batch. One request. Raises `BatchRefusedError` for an unknown batch."""
     record = await Ledger(table, system_clock).get(batch_id)
     return AsOfBatch(record.batch_id, record.number, to_microseconds(record.updated_at))
 
-
-# The change feed: of the versions that some batches have made, those that changed a state.
-#
-# Applied in the order of their versions, the changes up to the end of a batch give the states as of that
-# batch. Of a stream whose older versions were cut, what they came to stands before the others as a
-# snapshot.
 
 INSERT, UPDATE, SNAPSHOT = "insert", "update", "snapshot"
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeFeed:
-    """What was changed from the begin of one batch to the end of another, both included; None leaves an end open."""
+    """State changes committed between two batches, inclusive. None means unbounded.
+
+    Applying all changes up to the end of a batch, in the order of versions, gives the states as of that batch. The feed
+    of a truncated stream begins with a snapshot.
+    """
 
     start: BatchRecord | None = None
     end: AsOfBatch | None = None
 
     def has(self, commit: Commit) -> bool:
-        """Return whether a commit is of one of the batches."""
+        """Return whether a commit belongs to one of the batches."""
         has_begun = self.start is None or (
             commit.number >= self.start.number
             if commit.number is not None
@@ -125,7 +128,7 @@ class ChangeFeed:
         return has_begun and (self.end is None or self.end.has(commit))
 
     def positions(self, some: Decoded, positions: Sequence[int]) -> Sequence[int]:
-        """Return the positions of the versions that are in the feed."""
+        """Return those positions whose versions are in the feed."""
         afters, commits = some.run.versions.afters, some.commits
         return [
             position
@@ -134,7 +137,7 @@ class ChangeFeed:
         ]
 
     def snapshot(self, some: Decoded) -> Mapping[str, Any] | None:
-        """Return the state before the first part of a stream that was cut; None without one, or if it is unknown."""
+        """Return the state before the first part of a truncated stream, or None if the feed has none."""
         is_known = self.end is None or self.end.has(some.commits[0])
         if some.first == 1 or self.start is not None or not is_known:
             return None
@@ -151,17 +154,13 @@ class ChangeFeed:
 
 
 async def change_feed(table: Table, start: str | None, end: str | None) -> ChangeFeed:
-    """Return the feed of the batches between two. One request for each. Raises `BatchRefusedError`, `UsageError`."""
+    """Return the feed between two batches. One request each. Raises `BatchRefusedError` and `UsageError`."""
     first = None if start is None else await Ledger(table, system_clock).get(start)
     last = None if end is None else await end_of_batch(table, end)
     if first is not None and last is not None and first.number > last.number:
-        raise UsageError(f"The change feed would end with batch {end}, which began before {start}.")
+        raise UsageError(f"The change feed ends with batch {end}, which began before {start}: swap them.")
     return ChangeFeed(first, last)
 
-
-# Outputs of versions, which no store keeps: they are what replaying the versions' messages gives.
-#
-# A replay that does not meet the digests of its version gives none: what is shown was published.
 
 _TEXTS = [(name, TEXT) for name in ("message_id", "type", "body")]
 _OTHERS = [("sequence", pa.int64()), ("enqueued_at", TIME), ("headers", pa.map_(TEXT, TEXT))]
@@ -169,21 +168,21 @@ TYPE = pa.list_(pa.struct([*_TEXTS, *_OTHERS]))  # outputs, with the columns of 
 
 
 class Outputs:
-    """The outputs of one handler's versions, given the messages that made them, which it holds by their ids."""
+    """The outputs of a handler's versions, which are not stored, computed by replaying messages."""
 
     def __init__(self, app: App, handler: str, messages: Iterable[Envelope]) -> None:
         self._app = app
-        self._handler: HandlerDefinition = app.handlers[handler]
+        self._handler = definition_of(app, handler)
         self._messages: Mapping[str, Envelope] = {
             each.message_id: each for each in messages if each.type in self._handler.routes
         }
 
     def keyed(self, draw_key: bytes | None) -> Outputs:
-        """Return the same for a table with this secret of its draws, None for one without."""
+        """Return the outputs for a table with this secret of seeded draws, if any."""
         return Outputs(self._app.keyed(draw_key), self._handler.name, self._messages.values())
 
     def of(self, some: Decoded) -> Sequence[Sequence[Mapping[str, Any]] | None]:
-        """Return the outputs of each version; None where its message is not there or cannot be replayed."""
+        """Return the outputs of each version, or None if its message is missing or its replay differs from it."""
         replayer = Replayer(self._handler, some.stream.business_id)
         return [self._of(replayer, some.stream.business_id, version) for version in RunVersions(some.run)]
 
@@ -205,35 +204,26 @@ class Outputs:
 
 
 def outputs_by(app: App | None, handler: str | None, messages: Iterable[Envelope]) -> Outputs:
-    """Return the replay of the versions of one handler. Raises `UsageError` without an app or a handler."""
+    """Return the outputs of a handler. Raises `UsageError` without an app or a handler."""
     if app is None or handler is None:
-        raise UsageError("Outputs are what replay gives: say with which app, and of which handler.")
-    if handler not in app.handlers:
-        raise UsageError(f"The app has no handler {handler}: it has {', '.join(app.handlers)}.")
+        raise UsageError("Outputs are computed by replay, which needs both an app and a handler.")
     return Outputs(app, handler, messages)
 
-
-# States as a table: a row for each stream, with its newest state, or that as of a time or batch.
 
 STATE_COLUMNS = {
     "handler": TEXT,
     "business_id": TEXT,
-    "version": pa.int64(),
+    "version": pa.int64(),  # 0 if the stream was forgotten, or has only dead letters
     "state": TEXT,
     "now": TIME,
     "schema": pa.int32(),
     "kept_from": pa.int64(),
-    "known_from": TIME,
+    "known_from": TIME,  # of the first kept version, if that is after `as_of`: version and state are null then
     "horizon": TIME,
     "undated_cut": pa.bool_(),
     "letters": pa.int32(),
     "forgotten": TIME,
 }
-"""A stream that has letters only, or was forgotten, has version 0 and no state.
-
-As of a time before the first version that is kept, a stream is known to be there and no more: its version and state are
-null, and `known_from` is when that version was made.
-"""
 
 
 def columns_of_states(model: StateColumns = as_json) -> Columns:
@@ -250,8 +240,7 @@ async def states(
 ) -> AsyncIterator[pa.RecordBatch]:
     """Yield the states of the streams in a range.
 
-    The newest states cost a request for each 1,000 streams, and one more for each state that is too large for a header.
-    As of a time or batch, streams that were changed since cost what `parts_of` says, unless their tail tells it.
+    One request per 1,000 streams, and one per large state. With `as_of`, `parts_of` reads streams changed since then.
     """
     columns = chosen(columns_of_states(model), query.columns)
 
@@ -306,7 +295,7 @@ async def _in_runs(table: Table, keys: Sequence[str], as_of: AsOf) -> AsyncItera
 
 
 class _Past:
-    """A stream as of a time or batch, of which runs are added from the oldest on."""
+    """Finds the state of a stream at a point in history. Runs are added from the oldest to the newest."""
 
     def __init__(self, stream: StreamHead, as_of: AsOf) -> None:
         self.stream = stream
@@ -328,7 +317,7 @@ class _Past:
             }
 
     def rows(self) -> Sequence[Mapping[str, Any]]:
-        """Return the row of the stream; none when it is known that it was not there yet."""
+        """Return the row of the stream, empty if it did not exist."""
         head = self.stream.head
         if self.found is not None:
             return [_facts(self.stream, **self.found)]
@@ -348,13 +337,13 @@ async def _newest(table: Table, stream: StreamHead, *, with_state: bool) -> Mapp
         return _facts(stream, version=0)
     state, schema = head.state, head.schema
     if state is None and with_state:
-        # Too large for the header: it is in the newest run, or in the tail. Two requests.
+        # Too large for the header, so in the newest run or the tail.
         partition = Partition.exact(table, stream.key)
         read = partial(Stream.read_last, partition, select=RUN, header=HEAD_PROPERTIES)
-        found = await until_undisturbed(RetryPolicy().beside(table), read)
-        stream = streams.head_of_stream(found.stream)
+        last = await until_undisturbed(RetryPolicy().beside(table), read)
+        stream = streams.head_of_stream(last.stream)
         head = stream.head
-        run = head.tail.run() if head.tail is not None else streams.run_of(stream, found.events[-1])
+        run = streams.run_of(stream, last.events[-1] if head.tail is None else None)
         state, schema = run.after, run.schema
     return _facts(stream, version=head.versions, state=state, now=head.last_now, schema=schema)
 
@@ -380,7 +369,7 @@ _OUTPUTS = "outputs"
 def columns_of_versions(
     model: StateColumns = as_json, feed: ChangeFeed | None = None, outputs: Outputs | None = None
 ) -> Columns:
-    """Return all columns of versions, or of a change feed."""
+    """Return all columns of versions or of a change feed."""
     columns = {name: model.type if name in streams.STATES else each.type for name, each in COLUMNS.items()}
     if outputs is not None:
         columns[_OUTPUTS] = TYPE
@@ -398,9 +387,7 @@ async def versions(
 ) -> AsyncIterator[pa.RecordBatch]:
     """Yield the versions of the streams in a range.
 
-    Costs a request for each 1,000 rows or 4 MiB of what is asked for; of a single stream, one for each 1,000 runs.
-    With a time, only streams that were changed since are read: a request for each 1,000 headers, and what `parts_of`
-    says for those whose tail does not reach back to it.
+    One request per 1,000 rows or 4 MiB. With `query.since`, `parts_of` reads streams with changes since then.
     """
     columns = chosen(columns_of_versions(model, feed, outputs), query.columns)
     reader = _Reader(columns, query, feed, model, outputs)
@@ -428,7 +415,7 @@ async def _parts_since(
         if tail is not None and (
             not stream.newest_event or (query.since is not None and tail.run().versions.nows[0] < query.since)
         ):
-            yield Part(stream, None)  # all that is asked for is in the tail
+            yield Part(stream, None)  # the tail has all selected versions
         elif stream.newest_event:
             in_runs.append(stream.key)
         if len(in_runs) == PAGE_SIZE:
@@ -442,7 +429,7 @@ async def _parts_since(
 
 @dataclass(eq=False)
 class _Reader:
-    """Collects the rows that are asked for of one part after another."""
+    """Collects the selected rows of parts."""
 
     columns: Columns
     query: StreamQuery
@@ -461,7 +448,7 @@ class _Reader:
 
     @property
     def select(self) -> Sequence[str]:
-        """The properties that tell the columns and whether a version is asked for."""
+        """The properties that the columns and filters need."""
         needed = [COLUMNS[name].needs for name in self.columns if name in COLUMNS]
         if self._has_time or self.feed is not None or self._outputs is not None:
             needed.append(COLUMNS["now"].needs)
@@ -504,7 +491,7 @@ class _Reader:
         yield from self._put(values, len(positions), largest)
 
     def _put(self, values: Mapping[str, Sequence[Any]], count: int, largest: int) -> Iterator[pa.RecordBatch]:
-        """Add rows whose states take at most `largest` bytes each."""
+        """Add rows with at most `largest` bytes of states each."""
         step = max(1, Buffer.MAX_BYTES // largest) if largest else max(1, count)
         for start in range(0, count, step):
             end = min(start + step, count)

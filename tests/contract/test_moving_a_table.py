@@ -84,7 +84,7 @@ def test_rows_that_somebody_else_writes_meanwhile_are_found(run, table, other, e
         run(exported(watched(table, 2, "many", change), tmp_path / "no export"))
     assert not (tmp_path / "no export" / NAME).exists()
 
-    with pytest.raises(ArchiveError, match="somebody else has written to it"):
+    with pytest.raises(ArchiveError, match="another process has written to it"):
         run(imported(watched(other, 6, "mine", Operation.insert("r", {"V": 1})), export))
 
 
@@ -101,7 +101,7 @@ def test_an_export_that_was_killed_at_any_call_begins_anew(run, table, tmp_path)
         break
     assert call > 2
 
-    with pytest.raises(UsageError, match="holds an export already"):
+    with pytest.raises(UsageError, match="contains an export already"):
         run(exported(table, folder))
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(UsageError, match="is not empty"):
@@ -118,7 +118,7 @@ def test_an_import_that_was_killed_at_any_call_goes_on(run, store, table, export
                 run(imported(dying(target, call, effect=effect), export))
             except KilledError:
                 if run(read_all(target)):
-                    with pytest.raises(ArchiveError, match="import into it was broken off"):
+                    with pytest.raises(ArchiveError, match="import into it was interrupted"):
                         run(exported(target, export.with_name("no")))
                 run(imported(target, export))
             else:
@@ -136,7 +136,7 @@ def test_a_broken_off_import_takes_no_other_export_in_its_place(run, table, othe
     with pytest.raises(KilledError):
         run(imported(dying(other, 4), export))
 
-    with pytest.raises(ArchiveError, match="another export into the table other was broken off"):
+    with pytest.raises(ArchiveError, match="another export into the table other was interrupted"):
         run(imported(other, tmp_path / "another"))
 
 
@@ -158,8 +158,8 @@ def damage(file, _other):
 @pytest.mark.parametrize(
     ("harm", "sentence"),
     [
-        (damage, "of the export is damaged"),
-        (lambda file, _: file.write_bytes(file.read_bytes()[:-100]), "of the export is damaged"),
+        (damage, "of the export is corrupt"),
+        (lambda file, _: file.write_bytes(file.read_bytes()[:-100]), "of the export is corrupt"),
         (lambda file, _: file.unlink(), "of the export is missing"),
         (lambda file, other: file.write_bytes(other.read_bytes()), "of .* damaged: its .* rows are not the"),
     ],
@@ -178,9 +178,9 @@ def test_a_damaged_export_is_named_before_anything_is_written(run, other, export
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"format": 1}, "has the format 1, and this version reads 2"),
-        ({"rows": 3}, "does not fit its own files"),
-        ({"files": [{"name": "x"}]}, "manifest.json of the export is damaged"),
+        ({"format": 1}, "has the format 1, but this version reads only 2"),
+        ({"rows": 3}, "do not match its files"),
+        ({"files": [{"name": "x"}]}, "manifest.json of the export is corrupt"),
     ],
 )
 def test_a_format_of_the_future_and_a_manifest_that_does_not_fit_are_refused(

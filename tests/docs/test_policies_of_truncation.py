@@ -26,7 +26,7 @@ def test_without_rules_and_policies_there_is_nothing_to_apply(place):
     done = place.consistent("truncate", *_ON_TABLE)
 
     assert done.returncode == 2
-    assert "the policies of the table are applied, and it has none" in done.stderr
+    assert "There are no retention rules" in done.stderr
 
 
 @pytest.mark.thorough

@@ -1,1 +1,1 @@
-"""The targets that outputs can be published to, one in each module; `choice` finds the one that a url names."""
+"""The targets of outputs, one in each module. `choice` finds a target by its url."""

@@ -1,4 +1,4 @@
-"""A target by its url."""
+"""Find a target by its url."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _TARGETS = {
     "kafka": "kafka.KafkaTarget",
     "Endpoint=sb": "servicebus.ServiceBusTarget",
 }
-"""The classes of targets by how a url begins. They are imported on demand, as most need packages of the extra."""
+"""Target classes by the scheme of the url. Imported on demand, as most need packages of the extra."""
 
 
 def open_target(url: str, options: TargetOptions | None = None) -> Target:
-    """Return the target that a url names. Raises `UsageError`, and `MissingExtraError` without its package."""
+    """Return the target of a url. Raises `UsageError`, and `MissingExtraError` if its package is not installed."""
     url = resolved(url)
     name = _TARGETS.get(url.partition(":")[0], "function.FunctionTarget" if is_function(url) else "")
     if not name:
         raise UsageError(
-            "A target is sqlite:///FILE, postgresql://..., http://..., https://..., kafka://HOST:PORT, "
-            "MODULE:FUNCTION, the connection string of a Service Bus namespace, or env:NAME for an environment "
-            "variable that holds one of these."
+            "This is not a valid target. Use sqlite:///FILE, postgresql://..., http://..., https://..., "
+            "kafka://HOST:PORT, MODULE:FUNCTION, the connection string of a Service Bus namespace, or env:NAME for an "
+            "environment variable that holds one of these."
         )
     module, _, kind = name.partition(".")
     try:
@@ -37,8 +37,8 @@ def open_target(url: str, options: TargetOptions | None = None) -> Target:
         raise MissingExtraError(
             f"This target needs {error.name}: pip install 'consistent-messaging[publish]'."
         ) from error
-    found: Target = target(url, options or TargetOptions())
-    return found
+    opened: Target = target(url, options or TargetOptions())
+    return opened
 
 
 def is_function(url: str) -> bool:

@@ -1,8 +1,4 @@
-"""A function of a user as a target: the last hop, to a sender that takes part in no transaction.
-
-A key for each customer and message says what was sent, in this publication and in others. Each output is recorded; the
-table in docs/publishing.md says how.
-"""
+"""A user's function as a target, called at most once or at least once for each output (`last_hop`)."""
 
 from __future__ import annotations
 
@@ -21,28 +17,24 @@ from runtime.publishing import last_hop, publisher
 from runtime.publishing.last_hop import Delivered, End, OutgoingMessage
 from runtime.publishing.publisher import CommittedOutput, Promise, Record, SliceName, TargetOptions
 
-_FAILURES = 5  # so many outputs in a row without an answer stop the work, before many are lost
+_FAILURES = 5  # stop after this many failures in a row, before many outputs are lost
 
 
 class FunctionTarget(publisher.OneByOneTarget):
-    """A function that sends an `OutgoingMessage`, with `async def` or without.
-
-    It returns when the receiver has taken the message. One without `async` works in a thread that nothing can stop:
-    after the time-out it goes on, and what it sends then is not recorded.
-    """
+    """A function, `async` or not, that returns when the receiver has accepted an `OutgoingMessage`."""
 
     chunk = 20
 
     def __init__(self, name: str, options: TargetOptions) -> None:
         if options.send is None or not options.keys:
             raise errors.UsageError(
-                f"Give {name} with the function that it names, and the store that keeps its keys."
+                f"The target {name} needs the options `send`, its function, and `keys`, the store of its keys."
             )
         settings = options.settings
         if options.timeout >= settings.lock_limit:
             raise errors.UsageError(
-                f"A send may take {options.timeout.total_seconds():g} s, but its lock lasts "
-                f"{settings.lock_limit.total_seconds():g} s only, and then it may be sent twice: lower --timeout, or "
+                f"A send may take {options.timeout.total_seconds():g} s, but its lock expires after "
+                f"{settings.lock_limit.total_seconds():g} s, so a message could be sent twice. Lower --timeout, or "
                 f"raise TTL_LOCK_TIME_LIMIT_MS."
             )
         self.promise = Promise.BY_CUSTOMER if settings.at_least_once else Promise.AT_MOST_ONCE
@@ -50,20 +42,20 @@ class FunctionTarget(publisher.OneByOneTarget):
             self.promise = Promise.AT_LEAST_ONCE
         super().__init__(name, f"{name} {options.customer or ''}", options)
         self.send = options.send
-        self.failures = 0
-        """How many outputs in a row were not answered."""
+        self.failures = 0  # in a row, without a permanent error
 
     def publisher(self) -> FunctionPublisher:
         return FunctionPublisher(self)
 
     async def call(self, message: OutgoingMessage) -> None:
-        """Call the function. Raises its errors, and `TimeoutError` when its time is up."""
+        """Call the function. Raises its errors, and `TimeoutError`."""
         seconds = self.options.timeout.total_seconds()
         is_async = inspect.iscoroutinefunction(self.send) or inspect.iscoroutinefunction(
             type(self.send).__call__
         )
         try:
             async with asyncio.timeout(seconds):
+                # A thread continues after the time-out. A message that it then sends is not recorded.
                 answer = self.send(message) if is_async else await asyncio.to_thread(self.send, message)
                 if inspect.isawaitable(answer):
                     await answer
@@ -71,28 +63,28 @@ class FunctionTarget(publisher.OneByOneTarget):
             raise TimeoutError(str(error) or f"no answer within {seconds:g} s") from error
 
     def message_of(self, output: CommittedOutput) -> OutgoingMessage:
-        """Return the argument of the function. Raises `ValueError` when the body names no customer."""
+        """Return the argument of the function. Raises `ValueError` if the body has no valid customer."""
         try:
             body, customer = json.loads(output.body), last_hop.DEFAULT_CUSTOMER
         except RecursionError as error:
-            raise ValueError("Its body is nested too deeply for Python's json.") from error
+            raise ValueError("Its body is nested too deeply.") from error
         if self.options.customer is not None:
             value = body.get(self.options.customer) if isinstance(body, dict) else None
             customer = str(value)
-            named = f"Its body names no customer: {self.options.customer} is "
+            named = f"Its body has no valid customer: {self.options.customer} is "
             if not isinstance(value, str | int) or isinstance(value, bool) or not customer:
                 raise ValueError(f"{named}{json.dumps(value)}.")
             try:
                 last_hop.DeliveryKey.of(customer, output.message_id)
             except InvalidKeyError as error:
-                raise ValueError(f"{named}no key: {error}") from error
+                raise ValueError(f"{named}not a valid key: {error}") from error
         return OutgoingMessage(
             output.message_id, output.type, body, customer, output.headers, self.options.batch_id
         )
 
 
 class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
-    """Gives outputs to a function, each unless its key says that it was sent."""
+    """Calls a function for outputs whose keys do not say that they were sent."""
 
     def __init__(self, target: FunctionTarget) -> None:
         super().__init__(target)
@@ -102,7 +94,7 @@ class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
         self._is_redrive = False
 
     async def open(self, name: SliceName) -> bool:
-        """Open the keys. The names of deliveries begin with that of the publication, which so finds its own."""
+        """Open the keys. Delivery names begin with a digest of the publication, which so recognises its own keys."""
         self._prefix = sha256(name.publication.partition("-again-")[0].encode()).hexdigest()[:12]
         self._is_redrive = name.is_redrive
         if self._delivery is None:
@@ -118,7 +110,7 @@ class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
         await self._stack.aclose()
 
     async def attempt(self, output: CommittedOutput) -> Record | None:
-        """Send an output unless its key forbids that, and return its record."""
+        """Send an output, unless its key says that it was sent, and return its record."""
         try:
             message = self.target.message_of(output)
         except ValueError as error:
@@ -136,7 +128,7 @@ class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
         result: End = delivered.end
         why, found = delivered.why, delivered.found
         if found is not None and found.holder.startswith(self._prefix):
-            died = "The process that was to send it died, before or after it did."
+            died = "The process died while sending it: it is unknown whether it was sent."
             result, why = (End(found.end), found.why) if found.end else (End.UNKNOWN, died)
         return Record.of(output, why or "", result, message.customer)
 
@@ -148,13 +140,13 @@ class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
         try:
             return await asyncio.shield(delivering)
         except asyncio.CancelledError:
-            await asyncio.wait([delivering])  # so that the key says how it ended
+            await asyncio.wait([delivering])  # so that the key records the end
             raise
         except errors.RetriesExhaustedError as error:
-            raise errors.TargetError(f"The keys of {self.target.name} cannot be kept: {error}") from error
+            raise errors.TargetError(f"The keys of {self.target.name} cannot be stored: {error}") from error
 
     def _count(self, delivered: Delivered) -> None:
-        """Raise `TargetError` when the receiver has not answered several outputs in a row."""
+        """Raise `TargetError` after several failures in a row."""
         error = delivered.error
         if delivered.end is End.SENT or isinstance(error, errors.PermanentError):
             self.target.failures = 0
@@ -162,6 +154,6 @@ class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
             self.target.failures += 1
             if self.target.failures >= _FAILURES:
                 raise errors.TargetError(
-                    f"{self.target.name} did not send {_FAILURES} outputs in a row, the last one because of "
-                    f"{delivered.why}."
+                    f"{self.target.name} failed for {_FAILURES} outputs in a row, most recently with {delivered.why}. "
+                    f"Publish again once it works."
                 ) from error

@@ -1,8 +1,4 @@
-"""HTTP as a target: each output is a request with its id as `Idempotency-Key`, sent again until it is answered.
-
-A receiver that honours the key does what it is asked once. Outputs of one business object go one after another, others
-beside them. What a receiver refuses with another 4xx than those that ask for patience is a dead letter.
-"""
+"""HTTP as a target: each output is a request with its id as `Idempotency-Key`, retried until it is answered."""
 
 from __future__ import annotations
 
@@ -19,12 +15,12 @@ from runtime.errors import TargetError, TargetUnavailableError, UsageError
 from runtime.publishing import publisher
 from runtime.publishing.publisher import CommittedOutput, Promise, Record, TargetOptions
 
-_PATIENCE = {408, 409, 425, 429}
-"""Answers of 4xx after which the same request may succeed; 409 is that of a key whose first request still runs."""
+# Retried, unlike other 4xx. 409 means that an earlier request with the same key is still under way.
+_TEMPORARY = {408, 409, 425, 429}
 
 
 class HttpTarget(publisher.OneByOneTarget):
-    """A receiver of HTTP requests, a `POST` for each output."""
+    """An HTTP receiver, which gets a `POST` for each output."""
 
     promise = Promise.ONCE_BY_KEY
     chunk = 50
@@ -37,8 +33,8 @@ class HttpTarget(publisher.OneByOneTarget):
             is_url = False
         if not is_url:
             raise UsageError(
-                "A receiver is written http://HOST/PATH or https://USER:PASSWORD@HOST:PORT/PATH, with %25 for %, %40 "
-                "for @, %2F for / and %20 for a blank in a user or password."
+                "The url of the receiver is invalid. Write http://HOST/PATH or https://USER:PASSWORD@HOST:PORT/PATH, "
+                "with %25 for %, %40 for @, %2F for / and %20 for a blank in the user or password."
             )
         host = parts.netloc.rpartition("@")[2]
         identity = f"{urlunsplit((parts.scheme, host, parts.path, parts.query, ''))} {options.names}"
@@ -62,16 +58,16 @@ class HttpPublisher(publisher.OneByOnePublisher[HttpTarget]):
             await self._session.close()
 
     async def attempt(self, output: CommittedOutput) -> Record | None:
-        """Send a request, and return a dead letter when the receiver refuses it for good."""
+        """Send a request, and return a dead letter if the receiver refuses it permanently."""
         status, why, asked = await self.target.in_turn(partial(self._request, output))
-        if status is not None and status < 300:  # noqa: PLR2004 - that is what success is
+        if status is not None and status < 300:  # noqa: PLR2004 - 2xx
             return None
-        if status is not None and status < 500 and status not in _PATIENCE:  # noqa: PLR2004 - the receiver's fault
+        if status is not None and status < 500 and status not in _TEMPORARY:  # noqa: PLR2004 - 5xx are retried
             return Record.of(output, why)
         raise TargetUnavailableError(why, asked)
 
     async def _request(self, output: CommittedOutput) -> tuple[int | None, str, float | None]:
-        """Return the status that a request was answered with, the answer in words, and the pause it asked for."""
+        """Return the status, None without a response, its description, and the seconds of its `Retry-After`."""
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=self.target.options.timeout.total_seconds())
             self._session = aiohttp.ClientSession(timeout=timeout)
@@ -97,12 +93,12 @@ class HttpPublisher(publisher.OneByOnePublisher[HttpTarget]):
             return None, f"{type(error).__name__} {error}".strip(), None
         except (aiohttp.ClientError, ValueError) as error:  # whose text may hold the url, or a header
             raise TargetError(
-                f"{self.target.name} cannot be asked: its url or a --header is none ({type(error).__name__})."
+                f"The request to {self.target.name} is invalid ({type(error).__name__}): correct its url or --header."
             ) from None
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return for how many seconds an answer asks to wait, at most two minutes; None when it does not ask."""
+    """Return the seconds that a response asks to wait, at most 120, or None."""
     text = headers.get("Retry-After", "").strip()
     if text.isdecimal():
         seconds = float(text)

@@ -1,8 +1,6 @@
-"""Kafka as a target, and Event Hubs by its Kafka endpoint: exactly once for readers with `read_committed`.
+"""Kafka, or Event Hubs by its Kafka endpoint, as a target: exactly once for readers with `read_committed`.
 
-A slice is one transaction of its outputs and a marker, which is a record in a topic of its own. The `transactional.id`
-is that of the slice: whoever begins it anew makes the broker end the transaction of a predecessor that died, and refuse
-one that still runs. Then the markers are read: a slice whose marker is committed is not sent again.
+A slice is a transaction of its outputs and a marker in another topic, which shows that it is not to be sent again.
 """
 
 from __future__ import annotations
@@ -24,23 +22,22 @@ from runtime.publishing import publisher
 from runtime.publishing.publisher import CommittedOutput, Promise, Record, SliceName, Target, TargetOptions
 
 MARKERS = "consistent-slices"
-"""The topic of the markers, whose keys are the names of slices. It must keep each of them: compact it, if anything."""
+"""The topic of markers, keyed by slice name. It must retain all keys, so compact it rather than expire records."""
 
-TRANSACTION_SECONDS = 60  # after how long the broker ends a transaction whose producer died
+TRANSACTION_SECONDS = 60  # until the broker aborts the transaction of a dead producer
 
-_QUIET = logging.getLogger("librdkafka")
-"""Where librdkafka's lines go, which it writes to standard error otherwise; what they tell of is raised too."""
+_QUIET = logging.getLogger("librdkafka")  # by default it logs to standard error; errors are raised anyway
 _QUIET.addHandler(logging.NullHandler())
 
 _BROKER = re.compile(r"([^\s:/]+|\[[0-9a-fA-F:]+\])(:\d+)?")
 _FORM = (
-    "A Kafka cluster is written kafka://HOST:PORT, or kafka://USER:PASSWORD@HOST:PORT?setting=value, with %25 for %, "
-    "%2F for / and %20 for a blank in a user or password."
+    "The url of the Kafka cluster is invalid. Write kafka://HOST:PORT or kafka://USER:PASSWORD@HOST:PORT?setting=value "
+    "with %25 for %, %2F for / and %20 for a blank in the user or password."
 )
 
 
 class Markers:
-    """Reads the topic of the markers, each time up to its present end."""
+    """Reads the topic of markers."""
 
     def __init__(self, settings: Mapping[str, Any], seconds: float) -> None:
         own = {**settings, "group.id": MARKERS, "enable.auto.commit": False}
@@ -52,10 +49,7 @@ class Markers:
         self._known: set[str] = set()
 
     def have(self, name: str) -> bool:
-        """Return whether a slice was sent, by all markers that are written when this is called.
-
-        An open transaction hides the markers behind it: waits until it ends, by its producer or by its time-out.
-        """
+        """Return whether a slice has a marker. Waits for open transactions, which hide the markers after them."""
         seconds = self._seconds
         partitions = self._ends.list_topics(MARKERS, timeout=seconds).topics[MARKERS].partitions
         ends = {
@@ -86,8 +80,7 @@ class Markers:
         self._committed.close()
 
 
-_LOOKS, _PAUSE_SECONDS = 20, 0.25
-"""How often a topic is looked for that the cluster may be about to make, and how long a pause is."""
+_LOOKS, _PAUSE_SECONDS = 20, 0.25  # checks for a topic that the cluster may be creating
 
 _UNREACHABLE = {
     KafkaError._TIMED_OUT,  # noqa: SLF001 - that is its public name
@@ -98,7 +91,7 @@ _UNREACHABLE = {
 
 
 class KafkaTarget(Target):
-    """A Kafka cluster, `kafka://HOST:PORT,HOST:PORT?setting=value` with librdkafka's settings and SASL's user."""
+    """A Kafka cluster: `kafka://USER:PASSWORD@HOST:PORT,HOST:PORT?setting=value`, with settings of librdkafka."""
 
     promise = Promise.EXACTLY_ONCE
 
@@ -125,16 +118,16 @@ class KafkaTarget(Target):
         return self._names.get(type_, type_)
 
     async def prepare(self, types: Collection[str]) -> None:
-        """Check that the topics exist. A cluster may be configured to create them."""
+        """Check that the topics exist, which may create them, depending on the cluster's configuration."""
         topics = sorted({MARKERS, *map(self.topic_of, types)})
-        with _explained(self.name):
+        with _translated_errors(self.name):
             try:
                 producer = Producer(self.settings, logger=_QUIET)
             except KafkaException as refused:
-                # The text may hold a value.
+                # The text may contain a secret value.
                 names = ", ".join(name for name in self.settings if name in refused.args[0].str())
                 raise UsageError(
-                    f"{self.name}: librdkafka refuses a setting{f' ({names})' if names else ''}."
+                    f"{self.name}: librdkafka refuses a setting{f' ({names})' if names else ''}. Correct the url."
                 ) from None
             for topic in topics:
                 for _ in range(_LOOKS):
@@ -145,7 +138,7 @@ class KafkaTarget(Target):
                     await asyncio.sleep(_PAUSE_SECONDS)
                 else:
                     raise UsageError(
-                        f"{self.name} has no topic {topic}: {error.str()}. Make it, or see --map."
+                        f"{self.name} has no topic {topic}: {error.str()}. Create it, or choose another with --map."
                     )
 
     def publisher(self) -> KafkaPublisher:
@@ -153,7 +146,7 @@ class KafkaTarget(Target):
 
 
 class KafkaPublisher(publisher.ThreadedPublisher):
-    """Sends slices, each as a transaction with a producer of its own."""
+    """Sends each slice as a transaction of its own producer."""
 
     def __init__(self, target: KafkaTarget) -> None:
         super().__init__()
@@ -165,13 +158,14 @@ class KafkaPublisher(publisher.ThreadedPublisher):
 
     @publisher.in_thread
     def open(self, name: SliceName) -> bool:
-        """End a transaction that a predecessor left open, look for the marker, and begin a transaction without one."""
-        with _explained(self._target.name):
+        """Fence producers of the same slice, look for its marker, and begin a transaction if there is none."""
+        with _translated_errors(self._target.name):
             own = {
                 "transactional.id": f"consistent-{name}",
                 "transaction.timeout.ms": TRANSACTION_SECONDS * 1000,
             }
             producer = Producer({**self._target.settings, **own}, logger=_QUIET)
+            # Aborts the transaction of another producer with the same id, dead or alive.
             producer.init_transactions(self._target.seconds)
             self._markers = self._markers or Markers(self._target.settings, self._target.seconds)
             if self._markers.have(str(name)):
@@ -182,9 +176,9 @@ class KafkaPublisher(publisher.ThreadedPublisher):
 
     @publisher.in_thread
     def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
-        """Send outputs with the business id as key, so that those of one business object stay in order."""
+        """Send outputs with the business id as key, which keeps their order."""
         refused = []
-        with _explained(self._target.name):
+        with _translated_errors(self._target.name):
             for output in outputs:
                 headers = {
                     **output.headers,
@@ -212,13 +206,13 @@ class KafkaPublisher(publisher.ThreadedPublisher):
             try:
                 producer.produce(topic, value.encode(), key.encode(), headers=dict(headers), on_delivery=sent)
                 break
-            except BufferError:  # wait until some of what waits is sent
+            except BufferError:  # the queue is full
                 producer.poll(1.0)
         producer.poll(0)
 
     @publisher.in_thread
     def commit(self) -> None:
-        with _explained(self._target.name):
+        with _translated_errors(self._target.name):
             self._produce(MARKERS, str(self._name), "", {})
             self._begun().flush(self._target.seconds)
             if self._failed is not None:
@@ -228,11 +222,10 @@ class KafkaPublisher(publisher.ThreadedPublisher):
 
     @publisher.in_thread
     def roll_back(self) -> None:
-        """Abort the transaction, if there is one; the broker does so itself when a producer is gone."""
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.purge()
-            with suppress(KafkaException):  # fenced, or unreachable: the broker ends it
+            with suppress(KafkaException):  # fenced, or unreachable: the broker aborts it
                 producer.abort_transaction(self._target.seconds)
 
     async def close(self) -> None:
@@ -243,19 +236,19 @@ class KafkaPublisher(publisher.ThreadedPublisher):
 
     def _begun(self) -> Producer:
         if self._producer is None:
-            raise TargetUnavailableError(f"{self._target.name}: there is no transaction under way.")
+            raise TargetUnavailableError(f"{self._target.name}: no transaction is open.")
         return self._producer
 
 
 @contextmanager
-def _explained(name: str) -> Iterator[None]:
+def _translated_errors(name: str) -> Iterator[None]:
     try:
         yield
     except KafkaException as error:
-        found = error.args[0]
-        may_succeed = found.retriable() or found.txn_requires_abort() or found.code() in _UNREACHABLE
+        cause = error.args[0]
+        may_succeed = cause.retriable() or cause.txn_requires_abort() or cause.code() in _UNREACHABLE
         kind = TargetUnavailableError if may_succeed else TargetError
         hint = ""
-        if found.code() == KafkaError.MSG_SIZE_TOO_LARGE:  # only librdkafka says of which record
-            hint = ". Add ?message.max.bytes=N to its url, as the brokers have it: what is larger is a dead letter."
-        raise kind(f"{name}: {found.str()}{hint}") from error
+        if cause.code() == KafkaError.MSG_SIZE_TOO_LARGE:  # a broker does not say which record is too large
+            hint = ". Add the brokers' ?message.max.bytes=N to the url, so that larger outputs become dead letters."
+        raise kind(f"{name}: {cause.str()}{hint}") from error

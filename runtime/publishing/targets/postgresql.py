@@ -1,4 +1,4 @@
-"""PostgreSQL as a target: exactly once, by one transaction a slice."""
+"""PostgreSQL as a target: exactly once, with a transaction for each slice."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from runtime.errors import TargetError, TargetUnavailableError, UsageError
 from runtime.publishing.publisher import CommittedOutput, Publisher, Record, SliceName, TargetOptions
 from runtime.publishing.targets.sql import HINT, SqlTarget
 
-logging.getLogger("psycopg").addHandler(logging.NullHandler())  # what it warns of is raised too
+logging.getLogger("psycopg").addHandler(logging.NullHandler())  # its warnings are raised as errors too
 
 _OF_ROW = ("22", "23", "44", "54000", "P0")
-"""How SQLSTATE begins of what is wrong with a row: data, constraints, views, an index, and what a trigger raises."""
+"""Prefixes of SQLSTATEs of invalid rows: data, constraints, views, index rows that are too large, and triggers."""
 
 _FORM = (
-    "The url of the PostgreSQL database cannot be read: it is written postgresql://USER:PASSWORD@HOST:PORT/DATABASE, "
-    "with %25 for %, %40 for @, %2F for / and %20 for a blank in a user or password."
+    "The url of the PostgreSQL database is invalid. Write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with %25 for "
+    "%, %40 for @, %2F for / and %20 for a blank in the user or password."
 )
 
 
@@ -42,20 +42,20 @@ class PostgresTarget(SqlTarget):
             parts = conninfo_to_dict(url)
         except psycopg.ProgrammingError:  # whose text may hold the password
             raise UsageError(_FORM) from None
-        # A password with `/`, `#` or `@` that is not encoded ends up in one of these.
+        # An unescaped `/`, `#` or `@` moves parts of the password into one of these.
         places = [str(parts.get(each, "")) for each in ("host", "port", "dbname")]
         if any("@" in each for each in places) or re.search("[^0-9,]", places[1]):
             raise UsageError(_FORM)
         place = ":".join(str(parts[name]) for name in ("host", "port") if name in parts)
         super().__init__(f"postgresql://{place}/{parts.get('dbname', '')}", options)
-        parts.setdefault("connect_timeout", max(2, ceil(self.seconds)))  # libpq takes no less
+        parts.setdefault("connect_timeout", max(2, ceil(self.seconds)))  # libpq's minimum is 2
         self._conninfo = make_conninfo("", **parts)
 
     async def prepare(self, types: Collection[str]) -> None:
         statements = self.creations(types)
         with self.translated_errors():
             async with await self.connected() as connection:
-                # Two that make the same table at once would fail.
+                # Creating the same table concurrently would fail.
                 await connection.execute("SELECT pg_advisory_xact_lock(%s)", (0x636F6E73,))
                 for statement in statements:
                     await connection.execute(statement.encode())
@@ -85,7 +85,7 @@ class PostgresPublisher(Publisher):
         self._connection: AsyncConnection | None = None
 
     async def open(self, name: SliceName) -> bool:
-        """Begin a transaction with the marker of the slice. Waits for another one with the same marker."""
+        """Begin a transaction with the slice's marker. Waits for a concurrent one with the same marker."""
         with self._target.translated_errors():
             cursor = await (await self._connected()).execute(self._target.marking().encode(), name[:2])
             if cursor.rowcount != 1:
@@ -93,7 +93,7 @@ class PostgresPublisher(Publisher):
             return cursor.rowcount == 1
 
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
-        """Insert or update outputs, in three round trips and one for each table; halve them to find a refused row."""
+        """Upsert outputs in three round trips, and one per table. Bisect them if a row is refused."""
         try:
             with self._target.translated_errors():
                 connection = await self._connected()
@@ -119,7 +119,6 @@ class PostgresPublisher(Publisher):
             await (await self._connected()).commit()
 
     async def roll_back(self) -> None:
-        """Roll the transaction back; without a connection the server does so by itself."""
         if self._connection is not None:
             try:
                 await self._connection.rollback()

@@ -1,8 +1,6 @@
-"""Azure Service Bus as a target: once within the time for which a queue or topic detects duplicates.
+"""Azure Service Bus as a target: once within the window in which a queue or topic detects duplicates.
 
-The `message_id` is the id of the output, and the session its business object, so a queue with sessions keeps the order
-of each. Duplicate detection must be turned on where the messages go; the client cannot see whether it is. What was sent
-longer ago than its window would be delivered twice, so a slice is not resumed later than that, unless forced.
+Business ids are session ids, so a queue with sessions keeps the order. Duplicate detection must be enabled.
 """
 
 from __future__ import annotations
@@ -23,13 +21,13 @@ from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusErro
 from runtime.errors import TargetError, TargetUnavailableError, UsageError
 from runtime.publishing.publisher import CommittedOutput, Promise, Publisher, Record, Target, TargetOptions
 
-logging.getLogger("azure").addHandler(logging.NullHandler())  # what it warns of is raised too
+logging.getLogger("azure").addHandler(logging.NullHandler())  # its warnings are raised as errors too
 T = TypeVar("T")
 _LONGEST_ID = 128
 
 
 class ServiceBusTarget(Target):
-    """The queues and topics of a namespace, given by its connection string."""
+    """The queues and topics of a namespace."""
 
     promise = Promise.ONCE_WITHIN_WINDOW
     chunk = 100
@@ -37,7 +35,9 @@ class ServiceBusTarget(Target):
     def __init__(self, connection: str, options: TargetOptions) -> None:
         place = re.match(r"Endpoint=sb://([^/;]+)", connection, re.IGNORECASE)
         if place is None:
-            raise UsageError("A Service Bus namespace is given by its connection string, Endpoint=sb://...")
+            raise UsageError(
+                "The connection string of the Service Bus namespace is invalid: it begins with Endpoint=sb://HOST/."
+            )
         entity = re.search(r"EntityPath=([^;]+)", connection, re.IGNORECASE)
         self.name = f"sb://{place[1]}" + (f"/{entity[1]}" if entity else "")
         self.identity = f"{self.name} {sorted(options.names.items())}"
@@ -48,7 +48,7 @@ class ServiceBusTarget(Target):
         self._names = options.names
 
     def entity_of(self, type_: str) -> str:
-        """Return the queue or topic of a type: that of `--map`, else of the connection string, else the type's name."""
+        """Return the queue or topic of a type: from `--map`, else the connection string, else the type's name."""
         return self._names.get(type_) or self._entity or type_
 
     def publisher(self) -> ServiceBusPublisher:
@@ -56,7 +56,7 @@ class ServiceBusTarget(Target):
 
 
 class ServiceBusPublisher(Publisher):
-    """Sends outputs as messages."""
+    """Sends outputs in batches."""
 
     def __init__(self, target: ServiceBusTarget) -> None:
         self._target = target
@@ -64,9 +64,9 @@ class ServiceBusPublisher(Publisher):
         self._senders: dict[str, ServiceBusSender] = {}
 
     async def send(self, outputs: Sequence[CommittedOutput]) -> Sequence[Record]:
-        """Send outputs in batches as large as possible; return records of those that are too large."""
+        """Send outputs in batches as large as possible. Outputs that are too large become dead letters."""
         refused: list[Record] = []
-        with _explained(self._target.name):
+        with _translated_errors(self._target.name):
             for entity, some in groupby(outputs, lambda each: self._target.entity_of(each.type)):
                 sender = self._sender(entity)
                 batch = await self._answered(sender.create_message_batch())
@@ -81,7 +81,7 @@ class ServiceBusPublisher(Publisher):
                     try:
                         batch.add_message(message)
                     except MessageSizeExceededError:
-                        why = "It is larger than a message of this namespace may be."
+                        why = "It exceeds the maximum message size of the namespace."
                         refused.append(Record.of(output, why))
                 await self._answered(sender.send_messages(batch))
         return refused
@@ -90,7 +90,6 @@ class ServiceBusPublisher(Publisher):
         return await asyncio.wait_for(request, self._target.seconds)
 
     async def roll_back(self) -> None:
-        """Give back connections: the next attempt makes new ones."""
         await self.close()
 
     async def close(self) -> None:
@@ -103,14 +102,16 @@ class ServiceBusPublisher(Publisher):
             try:
                 self._client = ServiceBusClient.from_connection_string(self._target.connection, retry_total=0)
             except ValueError:  # whose text may hold the key
-                raise UsageError(f"The connection string of {self._target.name} cannot be read.") from None
+                raise UsageError(
+                    f"The connection string of {self._target.name} is invalid: copy it again from the Azure portal."
+                ) from None
         if entity not in self._senders:
-            self._senders[entity] = self._client.get_queue_sender(entity)  # a topic is addressed alike
+            self._senders[entity] = self._client.get_queue_sender(entity)  # also works for topics
         return self._senders[entity]
 
 
 def message_of(output: CommittedOutput) -> ServiceBusMessage:
-    """Return an output as a message."""
+    """Convert an output to a message."""
     properties: dict[Any, Any] = {**output.headers, "handler": output.handler, "sequence": output.sequence}
     return ServiceBusMessage(
         output.body,
@@ -123,12 +124,12 @@ def message_of(output: CommittedOutput) -> ServiceBusMessage:
 
 
 def short_id(text: str) -> str:
-    """Return an id, or its digest if Service Bus takes none as long."""
+    """Return an id, or its digest if it is too long for Service Bus."""
     return text if len(text) <= _LONGEST_ID else sha256(text.encode()).hexdigest()
 
 
 @contextmanager
-def _explained(name: str) -> Iterator[None]:
+def _translated_errors(name: str) -> Iterator[None]:
     try:
         yield
     except ServiceBusError as error:

@@ -1,8 +1,6 @@
-"""Targets in SQL: a table for each message type, and one for the markers of slices.
+"""SQL databases as targets: a table for each message type, and one for the markers of slices.
 
-A slice is one transaction: first its marker, whose primary key lets one transaction in, then its outputs, each inserted
-or updated by its id. So a slice that was sent twice is there once, and so is an output of two batches. A row that the
-database refuses is a dead letter, and the others of its slice are committed.
+A slice is one transaction, which inserts its marker and upserts its outputs. A refused row becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -26,13 +24,12 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _COLUMNS = (
     "message_id", "type", "business_id", "handler", "body", "sequence", "enqueued_at", "headers", "batch_id",
 )  # fmt: skip
-HINT = " If the table is for something else, choose another one with --map TYPE=NAME."
-_KEPT = ("message_id", "batch_id")
-"""What stays when an output is sent again: `batch_id` is the batch that brought it first."""
+HINT = " If the table has another purpose, choose another one with --map TYPE=NAME."
+_KEPT = ("message_id", "batch_id")  # not changed by an update: `batch_id` is the first batch with the output
 
 
 class SqlTarget(Target):
-    """A database, whose dialect is how it marks a parameter, and how it calls its types."""
+    """A database. Subclasses override the dialect: the parameter marker and the types."""
 
     promise = Promise.EXACTLY_ONCE
     parameter = "?"
@@ -47,17 +44,15 @@ class SqlTarget(Target):
         self._options = options
 
     def table_of(self, type_: str) -> str:
-        """Return the table of a message type, quoted. Raises `UsageError` for a name that none can have."""
+        """Return the quoted table name of a message type. Raises `UsageError` for an invalid name."""
         name = self._options.names.get(type_, type_)
         parts = name.split(".")
         if not all(map(_NAME.fullmatch, parts)) or parts[-1].lower() == MARKERS:
-            raise UsageError(
-                f"{name!r} cannot be the name of a table: choose another with --map {type_}=NAME."
-            )
+            raise UsageError(f"{name!r} is not a valid table name. Choose another with --map {type_}=NAME.")
         return ".".join(f'"{part}"' for part in parts)
 
     def creations(self, types: Collection[str]) -> list[str]:
-        """Return the statements that make the tables which are not there."""
+        """Return the statements that create missing tables."""
         columns = (
             f"message_id TEXT PRIMARY KEY, type TEXT NOT NULL, business_id TEXT NOT NULL, handler TEXT NOT NULL, "
             f"body {self.json} NOT NULL, sequence {self.number} NOT NULL, enqueued_at {self.time} NOT NULL, "
@@ -71,12 +66,12 @@ class SqlTarget(Target):
         ]
 
     def marking(self) -> str:
-        """Return the statement that inserts a marker, or nothing when it is there."""
+        """Return the statement that inserts a marker unless it exists."""
         sign = self.parameter
         return f"INSERT INTO {MARKERS} (publication, slice) VALUES ({sign}, {sign}) ON CONFLICT DO NOTHING"
 
     def upsert(self, type_: str) -> str:
-        """Return the statement that inserts an output of a type, or updates it."""
+        """Return the statement that upserts an output of a type."""
         signs = ", ".join([self.parameter] * len(_COLUMNS))
         changes = ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS if name not in _KEPT)
         return (
@@ -85,7 +80,6 @@ class SqlTarget(Target):
         )
 
     def row(self, output: CommittedOutput) -> tuple[object, ...]:
-        """Return the values of an output."""
         return (
             output.message_id, output.type, output.business_id, output.handler, output.body, output.sequence,
             output.enqueued_at.isoformat(), json.dumps(dict(output.headers)), self._options.batch_id,
@@ -98,32 +92,32 @@ _OF_ROW = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMA
 
 
 class SqliteTarget(SqlTarget):
-    """An SQLite file, which is made when it is not there. A transaction holds its lock, so one publisher works."""
+    """An SQLite file, created unless it exists."""
 
-    publishers = 1
+    publishers = 1  # a transaction locks the file
 
     def __init__(self, url: str, options: TargetOptions) -> None:
         if not url.startswith(_FILE) or url == _FILE:
-            raise UsageError("An SQLite file as a target is written sqlite:///FILE.")
+            raise UsageError("The url of the SQLite file is invalid. Write sqlite:///FILE.")
         self.path = Path(url.removeprefix(_FILE)).absolute()
         super().__init__(f"{_FILE}{self.path}", options)
 
     async def prepare(self, types: Collection[str]) -> None:
-        """Make the tables that are not there. Raises `UsageError` for names that differ in their case alone."""
+        """Create missing tables. Raises `UsageError` for table names that differ only in case."""
         statements = self.creations(types)
         with self.translated_errors(), closing(self.connected()) as connection:
             listing = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
             tables = [name for (name,) in connection.execute(listing)]
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if version == FORMAT and any(f"{name.removesuffix('_rows')}_keys" in tables for name in tables):
-                raise UsageError(f"{self.name} is a store: publish to a file of its own.")
+                raise UsageError(f"{self.name} is a store. Publish to another file.")
             for type_ in sorted(types):
                 name = self.table_of(type_).rpartition(".")[2].strip('"')
                 other = next((each for each in tables if each.lower() == name.lower() and each != name), None)
                 if other is not None:
                     raise UsageError(
-                        f"{self.name} has, or would have, a table {other}, from which SQLite cannot tell {name}: "
-                        f"choose one with --map {type_}=NAME."
+                        f"The table {name} in {self.name} conflicts with {other}, as SQLite ignores case. Choose "
+                        f"another one with --map {type_}=NAME."
                     )
                 tables.append(name)
             for statement in statements:
@@ -161,7 +155,7 @@ class SqlitePublisher(publisher.ThreadedPublisher):
 
     @publisher.in_thread
     def open(self, name: SliceName) -> bool:
-        """Begin a transaction, which waits for that of anybody else, and insert the marker of the slice in it."""
+        """Begin a transaction and insert the slice's marker. Waits for other transactions."""
         with self._connected() as connection:
             connection.execute("BEGIN IMMEDIATE")
             is_new = connection.execute(self._target.marking(), name[:2]).rowcount == 1
@@ -179,10 +173,10 @@ class SqlitePublisher(publisher.ThreadedPublisher):
                 try:
                     connection.execute(statement, row)
                 except sqlite3.Error as error:
-                    # SQLite undoes the statement alone, unless a trigger or table of the user ends the transaction.
+                    # SQLite undoes only the statement, unless a trigger or constraint of the user rolls back.
                     if (error.sqlite_errorcode & 0xFF) not in _OF_ROW or not connection.in_transaction:
                         raise
-                    connection.execute(f"EXPLAIN {statement}", row)  # raises when it can take no row
+                    connection.execute(f"EXPLAIN {statement}", row)  # raises if the table fits no row
                     refused.append(Record.of(output, str(error)))
         return refused
 

@@ -125,7 +125,7 @@ def test_a_redis_that_is_killed_keeps_what_it_appended_to_its_log_and_one_that_i
 
     stored = run(on_keys("put", KEY, sealed("a")))
     redis_server.kill()
-    with pytest.raises(UsageError, match=r"No Redis answers at 127.0.0.1:\d+: start one \(redis-server "):
+    with pytest.raises(UsageError, match=r"Redis does not answer at 127.0.0.1:\d+. Start it \(redis-server "):
         run(weaknesses(redis_server.url, name))
     redis_server.start()
 
@@ -143,4 +143,4 @@ def test_a_redis_that_is_killed_keeps_what_it_appended_to_its_log_and_one_that_i
 def test_a_redis_that_keeps_all_in_memory_says_so(forgetful_redis, run):
     (remark,) = run(weaknesses(forgetful_redis.url, "keys"))
 
-    assert "keys in memory (appendonly is off): when it dies, what it had sealed may be sent again" in remark
+    assert "keys only in memory (appendonly is off): if it crashes, messages may be sent again" in remark

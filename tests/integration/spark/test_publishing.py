@@ -133,7 +133,7 @@ def test_what_a_target_did_not_take_is_sent_without_spark_and_slices_that_are_ou
     spark, store, tmp_path
 ):
     file = tmp_path / "sent"
-    with pytest.raises(TargetError, match=r"did not take g4-0 in 1 attempts: ConnectionError: no"):
+    with pytest.raises(TargetError, match=r"did not accept g4-0 in 1 attempts: ConnectionError: no"):
         publish_on_spark(
             spark,
             BATCH,

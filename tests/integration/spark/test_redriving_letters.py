@@ -202,7 +202,7 @@ def test_an_edit_that_is_refused_again_is_the_letter_now(boxes):
     (found,) = waiting(boxes)
     assert json.loads(found.letter.envelope.body) == {"box": "b", "parcel": "few"}
     assert found.letter.tries == 2
-    with pytest.raises(UsageError, match="1 of 1 edited lines belong to no letter that is selected"):
+    with pytest.raises(UsageError, match="1 of 1 edited lines match no selected letter"):
         again(boxes, edits=[json.dumps(line | {"letter": "17"})])
     with pytest.raises(UsageError):
         again(boxes, edits=[])  # not all

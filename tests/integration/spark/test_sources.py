@@ -171,7 +171,7 @@ def test_a_secret_is_resolved_where_the_reader_is_made_and_not_shown(monkeypatch
         ({"table": ""}, "consistent-state needs the option table."),
         ({"store": "memory:x"}, "A memory: store is seen by one process only"),
         ({"app": "samples.nothing:app"}, "The option app names no App"),
-        ({"columns": "handler,headlines"}, "There is no column headlines: the columns are handler"),
+        ({"columns": "handler,headlines"}, "There is no column headlines. Choose from handler"),
         ({"numPartitions": "many"}, "numPartitions is 'many': give a number"),
     ],
 )

@@ -174,7 +174,7 @@ def test_the_whole_history_of_a_table_that_was_cut_is_verified_with_its_export(p
     assert verdicts(logs[0]) == ({"not_kept"}, 3)
     for log in logs:
         assert verdicts(log, export=truncate_options["export"]) == ({"match"}, 3)
-    with pytest.raises(ArchiveError, match="There are no versions in"):
+    with pytest.raises(ArchiveError, match="There are no exported versions in"):
         verdicts(logs[0], export=str(tmp_path / "nothing"))
 
 

@@ -162,7 +162,7 @@ def test_an_app_that_is_none(consistent, folder, command, before, after, sentenc
         (["--master", "yarn"], 2, "use a local master, or a store on the network"),
         (["--source", "a:b"], 2, "--source a:b holds a colon, which ends the name in an id"),
         (["--keep-large", "log.jsonl"], 1, "log.jsonl is a file. Choose another --keep-large."),
-        (["--publish", "nowhere"], 2, "A target is sqlite:///FILE, postgresql://"),
+        (["--publish", "nowhere"], 2, "Use sqlite:///FILE, postgresql://"),
         (["--rate", "5"], 2, "--rate says how outputs are published: add --publish URL."),
         (
             ["--handler-timeout", "0s"],
@@ -231,13 +231,13 @@ show ON ShootingRange GAME --message m9            => 1 No version that is kept 
 sql ON 'select * from outputs'                     => 2 --out
 sql ON 'select * from outputs' --out nowhere       => 1 --out
 sql ON @windows                                    => 2 there is @window, @stats
-sql ON selec                                       => 2 cannot be run: Parser Error: syntax error at or near "selec"
-sql ON 'select nothing from versions'              => 2 The statement cannot be run: Binder Error: Referenced column
-sql ON 'select 1' --as-of noon                     => 2 'noon' is no time: give a datetime, or text as 2026
+sql ON selec                                       => 2 failed: Parser Error: syntax error at or near "selec"
+sql ON 'select nothing from versions'              => 2 The statement failed: Binder Error: Referenced column
+sql ON 'select 1' --as-of noon                     => 2 'noon' is not a valid time. Use a datetime, or text such as 2026
 sql ON 'select * from state' --batch-id b          => 1 There is no batch b:
-sql ON 'select * from datasets'                    => 2 The statement cannot be run: Catalog Error: Table with name
-sql ON "select 'infinity'::timestamp"              => 2 The statement gives a timestamp
-sql ON 'select 1' APP                              => 2 With an app, say which handler's states are meant
+sql ON 'select * from datasets'                    => 2 The statement failed: Catalog Error: Table with name
+sql ON "select 'infinity'::timestamp"              => 2 The result has a timestamp
+sql ON 'select 1' APP                              => 2 With an app, choose a handler too
 sql ON 'select 1' APP --handler X                  => 2 The app has no handler X
 sql ON 'select 1' --json --csv                     => 2 Give --json or --csv, not both.
 sql ON ''                                          => 2 one statement
@@ -256,7 +256,7 @@ letters ON --stream /x                             => 2 write HANDLER/BUSINESS_I
 letters ON --stream ShootingRange/                 => 2 write HANDLER/BUSINESS_ID
 letters discard ON                                 => 2 Say which letters: --message ID, --reason R,
 letters redrive ON APP --out out                   => 2 Say which letters: --message ID, --reason R,
-truncate ON                                        => 2 it has none: `consistent truncate --policy set` keeps some
+truncate ON                                        => 2 There are no retention rules: add --older-than AGE
 truncate ON --older-than soon                      => 2 30s, 15m, 24h, 7d or 2w
 truncate ON --older-than 3h                        => 2 --allow-young
 truncate ON --older-than 7d                        => 2 say --yes, or look first with --dry-run
@@ -285,11 +285,11 @@ truncate ON --policy set                           => 2 --older-than AGE, --keep
 truncate ON --policy set --older-than 3h           => 2 Versions younger than 24h are kept
 truncate ON --policy set --allow-undated --hold    => 2 --older-than AGE, --keep-last N
 truncate ON --policy set --stream 7 --hold         => 2 give --handler too
-truncate ON --policy set --handler Typo --hold     => 2 Nothing in the table is of Typo
-truncate ON --policy set --handler Shooting --keep-last 1 => 2 Nothing in the table is of Shooting
-truncate ON --policy set --handler ShootingRange --stream 7 --hold => 2 Nothing in the table is of ShootingRange 7
-truncate ON --policy set --handler ShootingRange --stream GAME1 --hold => 2 Nothing in the table is of ShootingRange
-truncate ON --policy set --handler ShootingRange-GAME --hold => 2 Nothing in the table is of ShootingRange-
+truncate ON --policy set --handler Typo --hold     => 2 The table has nothing of Typo
+truncate ON --policy set --handler Shooting --keep-last 1 => 2 The table has nothing of Shooting
+truncate ON --policy set --handler ShootingRange --stream 7 --hold => 2 The table has nothing of ShootingRange 7
+truncate ON --policy set --handler ShootingRange --stream GAME1 --hold => 2 The table has nothing of ShootingRange
+truncate ON --policy set --handler ShootingRange-GAME --hold => 2 The table has nothing of ShootingRange-
 truncate ON --policy set --older-than 9d --dry-run => 2 leave out --dry-run
 truncate ON --policy set --keep-last 1 --give-up-letters-older-than 9d => 2 leave out --give-up-letters-older-than
 truncate ON --policy remove --dry-run               => 2 leave out --dry-run
@@ -329,7 +329,7 @@ verify ON APP LOG --sample many                    => 2 --sample
 verify ON APP LOG --master spark://host:7077       => 2 SQLite
 lint nowhere:app                                   => 2 There is no module nowhere
 lint runtime.clock                                 => 2 There is no handler in runtime.clock
-outcomes --out foo://bucket/out                    => 2 Use a path, a url that pyarrow knows, or install fsspec
+outcomes --out foo://bucket/out                    => 2 Use a path, a url that pyarrow supports, or install fsspec
 outcomes --out log.jsonl                           => 1 log.jsonl is a file: name the folder that batches write
 outcomes --out nowhere => 1 There are no outcomes in nowhere: `consistent run --out nowhere` writes them.
 outcomes --out folder                              => 1 There are no outcomes

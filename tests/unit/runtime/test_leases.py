@@ -68,7 +68,7 @@ def test_whoever_lost_it_to_another_is_told_when_renewing_and_workers_when_they_
 
     with pytest.raises(LeaseLostError, match="taken over by grace until"):
         drive(leases.renew(lost))
-    with pytest.raises(LeaseLostError, match=r"before its next streams.*taken over by grace"):
+    with pytest.raises(LeaseLostError, match="has stopped, as its lease was taken over by grace"):
         drive(leases.check(lost.token))
     drive(leases.check(taken.token))
 
@@ -91,7 +91,7 @@ def test_of_two_who_take_it_at_once_one_is_refused(table, clock, held):
         drive(others.take("somebody"))
         clock.now += LENGTH
 
-    with pytest.raises(LeaseHeldError, match="Somebody else has just begun"):
+    with pytest.raises(LeaseHeldError, match="has just started"):
         drive(CleanUpLease(disturbed(table, lambda: others.take("grace")), clock).take("ada"))
     assert _holder(others) == "grace"
 

@@ -75,7 +75,7 @@ def test_those_of_the_table_that_were_not_refused_again_are_deleted(office: Post
     ("wanted", "handlers", "problem"),
     [
         (RedriveRequest(Selection(message_id="nobody"), Edits(())), app, "There are no such letters"),
-        (RedriveRequest(Selection(), Edits(['{"letter": "nobody"}'])), app, "1 of 1 edited lines belong to"),
+        (RedriveRequest(Selection(), Edits(['{"letter": "nobody"}'])), app, "1 of 1 edited lines match no"),
         (EVERYTHING, None, "The app has no handler Boxes, which has letters"),
     ],
 )

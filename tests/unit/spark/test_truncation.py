@@ -413,7 +413,7 @@ def test_what_was_not_read_back_as_it_was_written_is_not_given_up(
 
     monkeypatch.setattr(os, "fsync", damage)
 
-    with pytest.raises(ArchiveError, match="does not hold what was written to it"):
+    with pytest.raises(ArchiveError, match="was corrupted while it was written"):
         truncate(place_of_letters, folder)
 
     assert len(waiting(place_of_letters)) == 4

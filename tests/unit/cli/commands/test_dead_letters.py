@@ -156,7 +156,7 @@ def test_edits_of_other_letters_are_refused(consistent, refused, tmp_path):
 
     said = consistent("letters", "redrive", *APP, *ON_STORE, "--edit", "edit.jsonl", "--dry-run")
 
-    assert (said.code, "1 of 1 edited lines belong to no letter" in said.err) == (2, True)
+    assert (said.code, "1 of 1 edited lines match no selected letter" in said.err) == (2, True)
 
 
 def test_an_object_that_has_only_letters_has_no_newest_version(consistent, store):

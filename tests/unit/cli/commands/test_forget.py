@@ -111,7 +111,7 @@ def test_a_file_that_cannot_be_read_is_named(consistent, store, tmp_path):
     said = consistent(*FORGET, "--dry-run", "--out", "outcomes")
 
     assert said.code == 1
-    assert "outcomes/part.parquet of the export is damaged" in said.err
+    assert "outcomes/part.parquet of the export is corrupt" in said.err
     assert json.loads(consistent(*FORGET, "--dry-run", "--json").out)["objects"]
 
 

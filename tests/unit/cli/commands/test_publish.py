@@ -48,16 +48,16 @@ def test_again_it_is_published_already(consistent, batch):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--to", "ftp://x"), "A target is sqlite:///FILE"),
+        (("--to", "ftp://x"), "Use sqlite:///FILE"),
         (("--to", "env:NOWHERE"), "The environment variable NOWHERE is not set."),
         (("--to", "sqlite:///store.db"), "The target is the store itself"),
         (("--to", "sqlite:///linked.db"), "The target is the store itself"),
         (("--to", "sqlite:///out.db", "--map", "Hit"), "written NAME=VALUE."),
-        (("--to", "sqlite:///out.db", "--types", "Typo"), "--types takes some of Hit, Missed"),
-        (("--to", "sqlite:///out.db", "--types", "Hit", "--types", "missed"), "of the type missed:"),
+        (("--to", "sqlite:///out.db", "--types", "Typo"), "Choose --types from Hit, Missed"),
+        (("--to", "sqlite:///out.db", "--types", "Hit", "--types", "missed"), "has the type missed."),
         (
             ("--to", "sqlite:///out.db", "--out", "nowhere"),
-            "Name the folder that the batch wrote to with --out.",
+            "Use --out to name the folder that the batch wrote to.",
         ),
     ],
 )

@@ -159,7 +159,7 @@ def test_a_file_that_does_not_hold_what_was_written_is_no_part(table, tmp_path, 
     rows_in = archive._rows_in
     monkeypatch.setattr(archive, "_rows_in", lambda batch: list(rows_in(batch))[1:])
 
-    with pytest.raises(ArchiveError, match="does not hold what was written to it"):
+    with pytest.raises(ArchiveError, match="was corrupted while it was written"):
         export(table, tmp_path)
 
     assert list(tmp_path.iterdir()) == []
@@ -168,7 +168,7 @@ def test_a_file_that_does_not_hold_what_was_written_is_no_part(table, tmp_path, 
 def test_unfinished_files_are_no_parts_and_are_cleared_away(table, tmp_path):
     (tmp_path / "versions-1.parquet-unfinished").write_bytes(b"a part of a file")
 
-    with pytest.raises(ArchiveError, match="There are no versions in"):
+    with pytest.raises(ArchiveError, match="There are no exported versions in"):
         ExportedVersions(tmp_path).of_stream("Diary", DIARY)
     prepare_parts(tmp_path)
 
@@ -186,12 +186,12 @@ def test_a_damaged_part_is_named(table, tmp_path):
     (part,) = tmp_path.iterdir()
     part.write_bytes(part.read_bytes()[:-50])
 
-    with pytest.raises(ArchiveError, match=f"{part.name} of the export is damaged"):
+    with pytest.raises(ArchiveError, match=f"{part.name} of the export is corrupt"):
         ExportedVersions(tmp_path).of_stream("Diary", DIARY)
 
 
 def test_the_export_of_a_table_takes_no_versions(tmp_path):
     (tmp_path / "manifest.json").write_text("{}")
 
-    with pytest.raises(UsageError, match="holds the export of a table"):
+    with pytest.raises(UsageError, match="contains the export of a table"):
         prepare_parts(tmp_path)

@@ -79,7 +79,7 @@ def test_a_letter_that_is_refused_again_keeps_when_it_was_refused_first(algorith
 
 
 def test_a_reason_that_there_is_not_is_refused():
-    with pytest.raises(UsageError, match="There is no reason 'weather': use one of invalid_envelope, "):
+    with pytest.raises(UsageError, match=r"'weather' is not a reason. Use one of invalid_envelope, "):
         Selection(reason="weather")
 
 

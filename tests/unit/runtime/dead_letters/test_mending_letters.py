@@ -119,16 +119,16 @@ def test_a_body_of_bytes_is_in_hexadecimal_digits_and_may_become_json():
     ],
 )
 def test_what_no_message_holds_is_refused(changes: dict[str, Any]):
-    with pytest.raises(UsageError, match="The edited letter of 'm-1' cannot be read"):
+    with pytest.raises(UsageError, match="The edited letter of 'm-1' is invalid"):
         mended(found(), **changes)
 
 
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"{", "Line 1 of the edited letters is no JSON"),
-        (b"\n[]", "Line 2 of the edited letters names no letter"),
-        (b'{"body": "x"}', "Line 1 of the edited letters names no letter"),
+        (b"{", "Line 1 of the edited letters is not valid JSON"),
+        (b"\n[]", "Line 2 of the edited letters is not an object"),
+        (b'{"body": "x"}', "Line 1 of the edited letters is not an object"),
         (b'{"letter": "1"}\n{"letter": "1"}', "Line 2 of the edited letters is the second one"),
         (b"\xff", "are not UTF-8"),
         (b'{"message_id": "\xc3"}', "are not UTF-8"),
@@ -171,5 +171,5 @@ def test_lines_whose_letter_is_not_there_are_told():
     edits = Edits([to_line(found()), to_line(found(number=2))])
     edits.mended(found())
 
-    with pytest.raises(UsageError, match="1 of 2 edited lines belong to no letter that is selected"):
+    with pytest.raises(UsageError, match="1 of 2 edited lines match no selected letter"):
         edits.check_used()

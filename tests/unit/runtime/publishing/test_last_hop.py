@@ -275,8 +275,8 @@ def test_customers_are_named_with_commas_and_a_star_is_every_customer(named, cus
     ("variables", "sentence"),
     [
         *(({LIMITS[0]: value}, "a whole number of milliseconds") for value in ("two minutes", "0", "-5")),
-        ({LIMITS[0]: "1", LIMITS[1]: "2"}, f"{LIMITS[0]} and {LIMITS[1]} say different things"),
-        *(({TTL: value}, "an object of") for value in ("3600", "{17: 1}", '{"17": true}', '{"17": 0}')),
+        ({LIMITS[0]: "1", LIMITS[1]: "2"}, f"{LIMITS[0]} and {LIMITS[1]} contradict each other"),
+        *(({TTL: value}, "a JSON object of") for value in ("3600", "{17: 1}", '{"17": true}', '{"17": 0}')),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_a_sentence(variables, sentence):

@@ -59,7 +59,7 @@ def test_a_batch_without_outputs_has_empty_slices(outputs_of):
 
 
 def test_a_batch_that_has_not_ended_is_refused(outputs_of):
-    with pytest.raises(BatchRefusedError, match="not done"):
+    with pytest.raises(BatchRefusedError, match="only a complete batch"):
         outputs_of(games(2, 2), ends=False)
 
 

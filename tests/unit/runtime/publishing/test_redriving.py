@@ -106,7 +106,12 @@ def test_at_most_once_what_was_under_way_when_it_was_killed_is_in_doubt_and_a_re
         again(batch, batch.target("post:send", send=die), concurrency=1)
 
     whys = [why for *_, why in listed(batch, post.target)]
-    assert [why.startswith("It was about to be sent again") for why in whys] == [True, False, False, False]
+    assert [why.startswith("The process ended while sending it again") for why in whys] == [
+        True,
+        False,
+        False,
+        False,
+    ]
     post.refused = set()
     assert again(batch, post.target).outputs == 4
 
@@ -117,7 +122,7 @@ def test_one_that_stops_is_resumed(batch, post):
             raise TransientError("busy")
         post.sent.append(message.message_id)
 
-    with pytest.raises(TargetError, match="did not take g1-2"):
+    with pytest.raises(TargetError, match="did not accept g1-2"):
         again(batch, batch.target("post:send", send=send, attempts=1, settings=AT_LEAST_ONCE), concurrency=1)
     assert post.sent == ["g1-0", "g1-1"]
 

@@ -192,7 +192,7 @@ def test_what_is_no_state_of_the_model_is_not_taken_for_one(state):
 
 @pytest.mark.parametrize("lines", ['"abc"', '{"a":1}', "7"])
 def test_what_is_no_list_is_not_taken_for_one(lines):
-    with pytest.raises(StoredDataError, match="stands where the model has a list"):
+    with pytest.raises(StoredDataError, match="is where the model has a list"):
         ModelColumns(diary.app.handlers["Diary"]).read(1, [b'{"lines":%s}' % lines.encode()])
 
 
@@ -247,10 +247,10 @@ def test_a_state_that_its_columns_cannot_hold_is_named(read, columns):
     state = "state" if read is read_state else "after"
     wanted = None if columns is None else [*columns, state]
 
-    with pytest.raises(UsageError, match=r"cannot be columns.* Leave the app out") as raised:
+    with pytest.raises(UsageError, match=r"does not fit its columns.* Omit the app") as raised:
         read(url, "states", handler="Chessboard", app=app, columns=wanted)
 
-    assert ("c cannot be" in str(raised.value)) is (columns != [])
+    assert ("c does not fit" in str(raised.value)) is (columns != [])
     assert read(url, "states", columns=wanted)[state].to_pylist() == [f'{{"on_square":{2**63}}}']
 
 
@@ -259,22 +259,28 @@ def test_a_state_that_its_columns_cannot_hold_is_named(read, columns):
     [
         (
             lambda url: read_state(url, "games", columns=["stat"]),
-            "There is no column stat: the columns are handler",
+            "There is no column stat. Choose from handler",
         ),
-        (lambda url: read_state(url, "games", as_of="noon"), "'noon' is no time"),
-        (lambda url: read_state(url, "games", as_of="2026-01-01", batch_id="b"), "Give a time or a batch"),
+        (lambda url: read_state(url, "games", as_of="noon"), "'noon' is not a valid time"),
+        (
+            lambda url: read_state(url, "games", as_of="2026-01-01", batch_id="b"),
+            "a time or a batch, not both",
+        ),
         (lambda url: read_state(url, "games", batch_id="b"), "There is no batch b"),
-        (lambda url: read_state(url, "games", app=shooting_range), "say which handler's states are meant"),
+        (lambda url: read_state(url, "games", app=shooting_range), "choose a handler too"),
         (lambda url: read_state(url, "games", handler="X", app=shooting_range), "The app has no handler X"),
-        (lambda url: read_versions(url, "games", change_end_batch_id="b"), "go with the change feed"),
+        (
+            lambda url: read_versions(url, "games", change_end_batch_id="b"),
+            "need the option for the change feed",
+        ),
         (
             lambda url: read_versions(url, "games", since="2026-01-02", until="2026-01-01"),
-            "the first .since. is after the last",
+            ".since. is after .until.",
         ),
-        (lambda url: read_state(url, "games", as_of=7), "7 is no time"),  # type: ignore[arg-type]
+        (lambda url: read_state(url, "games", as_of=7), "7 is not a valid time"),  # type: ignore[arg-type]
         (
             lambda url: read_state(url, "games", app="module:app"),  # type: ignore[arg-type]
-            "is to be an App, not 'module:app'",
+            "must be an App, not 'module:app'",
         ),
         (lambda url: read_state(url, "games", columns="state"), "a list of names, such as .'state'."),
         *(
@@ -297,7 +303,7 @@ def test_a_handler_that_a_table_has_not_is_named_and_one_that_it_has_may_have_no
 
     assert read(url, "own", handler="Diary").num_rows == 0
     assert read(url, "own", handler="Diary", business_id="x").num_rows == 0
-    with pytest.raises(UsageError, match=r"no handler Diry .* Diary"):
+    with pytest.raises(UsageError, match=r"no handler Diry\. .* Diary"):
         read(url, "own", handler="Diry")
 
 
@@ -312,7 +318,7 @@ def test_a_feed_that_ends_before_it_begins_is_refused():
         return read_versions(url, "own", read_change_feed=True, **where)  # type: ignore[arg-type]
 
     assert feed("first", "second").num_rows == feed("second", "second").num_rows == 0
-    with pytest.raises(UsageError, match="end with batch first, which began before second"):
+    with pytest.raises(UsageError, match="ends with batch first, which began before second"):
         feed("second", "first")
 
 
@@ -399,7 +405,7 @@ def test_handlers_that_changed_give_no_outputs(diaries, monkeypatch):
 
 
 def test_outputs_need_an_app_and_a_handler(diaries):
-    with pytest.raises(UsageError, match="say with which app"):
+    with pytest.raises(UsageError, match="needs both an app and a handler"):
         read_versions(diaries, "states", with_outputs=[write("line")])
 
 

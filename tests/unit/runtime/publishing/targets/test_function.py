@@ -112,7 +112,7 @@ def test_an_output_whose_send_fails_is_recorded_or_at_least_once_sent_again(
 def test_at_least_once_a_receiver_that_does_not_answer_stops_the_work_which_can_be_resumed(make):
     batch, mailbox = make(1, 2), Mailbox(TransientError("busy"))
 
-    with pytest.raises(TargetError, match="did not take g0-0 in 1 attempts: TransientError: busy"):
+    with pytest.raises(TargetError, match="did not accept g0-0 in 1 attempts: TransientError: busy"):
         batch.publish(TO, send=mailbox.send, settings=AT_LEAST_ONCE, attempts=1)
 
     done = batch.publish(TO, send=mailbox.send, settings=AT_LEAST_ONCE)
@@ -123,7 +123,7 @@ def test_at_least_once_a_receiver_that_does_not_answer_stops_the_work_which_can_
 def test_five_failures_in_a_row_stop_the_work_before_more_is_lost(make, settings):
     batch, mailbox = make(3, 4), Mailbox(*[ValueError("a mistake")] * 12)
 
-    with pytest.raises(TargetError, match="did not send 5 outputs in a row"):
+    with pytest.raises(TargetError, match="failed for 5 outputs in a row"):
         batch.publish(TO, send=mailbox.send, settings=settings, concurrency=1)
     mailbox.errors.clear()
 
@@ -194,7 +194,7 @@ def test_an_output_that_names_no_customer_is_a_dead_letter_and_costs_the_others_
     done = make_of([rows]).publish(TO, send=mailbox.send, customer="name")
 
     assert [each.message_id for each in done.refused] == ["m-0", "m-1"]
-    assert all("names no customer: name is " in each.why for each in done.refused)
+    assert all("has no valid customer: name is " in each.why for each in done.refused)
     assert [(each.customer, each.message_id) for each in mailbox.messages] == [("17", "m-2")]
 
 
@@ -271,7 +271,9 @@ def test_no_more_are_sent_at_a_time_than_may_be(make):
 
 
 def test_a_send_may_not_take_longer_than_its_lock_lasts(batch):
-    with pytest.raises(UsageError, match=r"A send may take 120 s, but its lock lasts 120 s only.*_LIMIT_MS"):
+    with pytest.raises(
+        UsageError, match=r"A send may take 120 s, but its lock expires after 120 s.*_LIMIT_MS"
+    ):
         batch.publish(TO, send=print, timeout=timedelta(minutes=2))
 
 

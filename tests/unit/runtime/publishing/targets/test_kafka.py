@@ -64,5 +64,5 @@ def test_what_was_not_begun_cannot_be_committed():
         finally:
             await publisher.close()
 
-    with pytest.raises(TargetUnavailableError, match="no transaction under way"):
+    with pytest.raises(TargetUnavailableError, match="no transaction is open"):
         asyncio.run(committed())
