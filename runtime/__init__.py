@@ -1,8 +1,6 @@
-"""Makes handlers consistent: state versions, the processing of messages, batches and truncation.
+"""Process messages consistently: state versions, single messages, batches and truncation.
 
-`Processor` handles single messages; `runtime.spark` runs batches over message logs; `runtime.cli` is the command line.
-
-Names are imported on first use: the command line first checks that no module of a user hides a package of this project.
+`Processor` handles single messages, `runtime.spark` runs batches over message logs, `runtime.cli` is the command line.
 """
 
 from importlib import import_module
@@ -70,6 +68,7 @@ __all__ = [
     "UsageError",
 ]
 
+# Lazy, because the command line first checks that no module of the user hides a package of this project.
 _MODULES = {
     "runtime.algorithms.algorithm": ("Publish",),
     "runtime.ledger.settings": ("TableSettings",),
@@ -81,10 +80,9 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any exported value
-    """Import the module that defines an exported name. All names without an entry above are errors."""
+    """Import the module that defines an exported name on first use."""
     if name not in __all__:
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_MODULE_OF.get(name, "runtime.errors")), name)
     globals()[name] = value
     return value

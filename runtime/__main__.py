@@ -1,4 +1,4 @@
-"""`python -m runtime` is the command `consistent`."""
+"""Entry point of `python -m runtime`, the command `consistent`."""
 
 from runtime.cli import main
 

@@ -1,4 +1,4 @@
-"""The options of a batch and of a verification. Nothing of Spark is imported."""
+"""The options of batches and verifications. Does not import Spark."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ STORE_VARIABLE = "CONSISTENT_STORE"
 TABLE_VARIABLE = "CONSISTENT_TABLE"
 
 Step = Callable[[str], None]
-"""Is called with a short sentence when a batch begins its next step."""
+"""Called with a short sentence at the start of each step of a batch."""
 
 Wrap = Callable[[Table], Table]
 
 
 @dataclass(frozen=True, slots=True)
 class TablePlace:
-    """Where a table is: the url of its store, and its name."""
+    """The location of a table: the URL of its store, and its name."""
 
     GROUP: ClassVar = ""
 
     store: str = option(
         "The store: sqlite:///FILE, postgresql://USER@HOST/DATABASE, azurite, https://ACCOUNT.table.core.windows.net, "
-        "or env:NAME for a url or connection string in an environment variable.",
+        "or env:NAME for a URL or connection string in an environment variable.",
         is_secret=True,
         envvar=STORE_VARIABLE,
         metavar="URL",
@@ -55,21 +55,21 @@ class TablePlace:
         check_fields(self)
 
     def for_workers(self) -> TablePlace:
-        """Return the place with the url of the same store on workers. It may hold a secret."""
+        """Return the location with a URL that workers can use. It may contain a secret."""
         return TablePlace(portable_url(self.store), self.table)
 
 
 def check_app(app: object) -> None:
-    """Raise `UsageError` unless it is an App."""
+    """Raise `UsageError` unless `app` is an App."""
     if not isinstance(app, App):
-        raise UsageError(f"app is an App of handlers, such as App(MyHandler), not {app!r}.")
+        raise UsageError(f"app must be an App, such as App(MyHandler), not {app!r}.")
 
 
 def _silent(_: str) -> None: ...
 
 
 def remark(step: Step, sentence: str) -> None:
-    """Call `step` with a remark on a log, or warn if it is the default, which is silent."""
+    """Report a remark on a log to `step`, or as a warning if `step` is the silent default."""
     if step is _silent:
         warnings.warn(sentence, stacklevel=3)
     else:
@@ -78,106 +78,110 @@ def remark(step: Step, sentence: str) -> None:
 
 @dataclass(frozen=True)
 class BatchOptions:
-    """How a batch is run. The same for all batches of a table: `algorithm`, the stores and `draws`."""
+    """The options of a batch. `algorithm`, `draws` and the stores are the same for all batches of a table."""
 
     GROUP: ClassVar = "batch"
 
     cascade: bool = option(
-        "Handle the outputs too, round by round, until no handler takes any.", default=False, is_rare=False
+        "Also handle the outputs, round by round, until no handler takes any.", default=False, is_rare=False
     )
-    max_rounds: int = option(
-        "Stop a cascade that has not ended after so many.", default=100, metavar="N", min=1
-    )
+    max_rounds: int = option("Fail a cascade that needs more than N rounds.", default=100, metavar="N", min=1)
     max_outputs: int = option(
-        "Stop a cascade that has published more than so many messages for each one that it began with.",
+        "Fail a cascade that publishes more than N messages for each message of the log.",
         default=1000,
         metavar="N",
         min=1,
     )
     late: Literal["refuse", "process"] = option(
-        "What to do with an unknown message that is not newer than its stream's horizon: it may be a duplicate of a "
-        "version that was cut, and `process` may handle it twice.",
+        "Reject or process an unknown message not newer than its stream's horizon. It may be a duplicate of a "
+        "truncated version, which `process` would handle twice.",
         default="refuse",
     )
     on_error: Literal["continue", "stop-stream", "park"] = option(
-        "After a dead letter, go on with its stream, or hold back what is new in it: within the round (`stop-stream`), "
-        "or in all batches until it is redriven or discarded (`park`).",
+        "After a dead letter, continue with its stream, or hold back later messages: for the rest of the round "
+        "(`stop-stream`), or until it is redriven or discarded (`park`).",
         default="continue",
     )
     on_difference: Literal["dead-letter", "fail"] = option(
-        "When the replay of a duplicate differs from what was recorded: make it a dead letter, or fail the batch.",
+        "If the replay of a duplicate differs from its record, make it a dead letter or fail the batch.",
         default="dead-letter",
     )
     source: str | None = option(
-        "Set the message ids of this log apart from those of other logs.",
+        "Namespace for the message ids of this log.",
         default=None,
         metavar="NAME",
         group="log",
     )
     log_format: Literal["parquet", "json"] | None = option(
-        "The log's format; by default what its name says, else Parquet.",
+        "The log's format. By default it follows from the file name, otherwise Parquet.",
         default=None,
         name="--format",
         group="log",
     )
     partitions: int | None = option(
-        "Shuffle to so many partitions.", default=None, metavar="N", min=1, show_default="two for each core"
+        "The number of shuffle partitions.",
+        default=None,
+        metavar="N",
+        min=1,
+        show_default="two for each core",
     )
     in_flight: int = 32
-    """How many streams each worker works on at once at most."""
+    """Maximum number of streams that each worker processes concurrently."""
 
     guard: bool = option(
-        "Make a dead letter of each message whose handler looks at a clock, at chance or at the outside other than "
-        "through its context; costs a few percent.",
+        "Reject messages whose handler uses a clock, random numbers or I/O other than through its context. Costs a few "
+        "percent.",
         default=False,
     )
     algorithm: choice.AlgorithmName = option(
-        "How a message takes effect exactly once; the same for all batches of a table. With tokens, the log comes from "
+        "How messages take effect exactly once. The same for all batches of a table. `tokens` needs a log from "
         "`consistent tokens`.",
         default="state-based",
         group="",
         is_rare=True,
     )
     deduplication_store: TablePlace | None = None
-    """The table of the ids, None for the table of the states."""
+    """The table of processed message ids. `None` means the table of the states."""
 
     token_store: TablePlace | None = None
-    """The table of the tokens, None for the table of the states."""
+    """The table of tokens. `None` means the table of the states."""
 
     clock: Clock = system_clock
     wrap: Wrap | None = None
-    """Wraps each table of a worker, for example to count its requests."""
+    """Wraps each table in a worker, for example to count requests."""
 
     step: Step = _silent
-    """Is called with a sentence for each step. What it raises stops the work there."""
+    """Called with a sentence for each step. An exception stops the batch there."""
 
     max_dead_letters: int | str | None = None
-    """A round with more dead letters than 10, or than 0.5%, is held back: raises `BatchHeldBackError`. Its outcomes can
-    be looked at; the batch is resumed with a higher limit, or none."""
+    """Hold back a round with more dead letters than this number, or share such as `0.5%`. Raises `BatchHeldBackError`.
+
+    The outcomes can be inspected, and the batch can be resumed with another limit.
+    """
 
     limits: MessageLimits = USUAL
-    """Messages beyond them are dead letters, `too_large`."""
+    """Messages over a limit become dead letters, `too_large`."""
 
     keep_large: str | None = option(
-        "Write what is too large of the log to DIR/ID.jsonl or DIR/ID.parquet, named after the batch: a log that can "
-        "be run with higher limits.",
+        "Write messages over a limit to DIR/ID.jsonl or DIR/ID.parquet, where ID is the batch id. The file is a log to "
+        "run with higher limits.",
         default=None,
         metavar="DIR",
         group="log",
     )
     handler_timeout: timedelta = option(
-        "Interrupt a handler that takes longer: its message is a dead letter, handler_timeout.",
+        "Interrupt handlers that take longer. The message becomes a dead letter, handler_timeout.",
         default=timedelta(seconds=30),
         metavar="TIME",
     )
     worker_memory: int | None = option(
-        "How much a worker may take beside what it begins with; a handler that takes more fails.",
+        "The memory that a worker may use on top of its start-up memory. A handler that needs more fails.",
         default=2 * GIB,
         parse="size",
     )
     documents: str | None = option(
-        "Where documents are kept that handlers store: a folder, s3://BUCKET/FOLDER, "
-        "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER, or env:NAME for a url in an environment variable.",
+        "Where to store handlers' documents: a folder, s3://BUCKET/FOLDER, "
+        "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER, or env:NAME for a URL in an environment variable.",
         default=None,
         is_secret=True,
         metavar="URL",
@@ -185,19 +189,19 @@ class BatchOptions:
         is_rare=True,
     )
     types: Collection[str] | None = option(
-        "The message types that the log may hold, where its senders may send no others: messages of other types are "
-        "dead letters, type_not_allowed. With `cascade`, outputs are of any type.",
+        "The message types that the log's senders may send. Others become dead letters, type_not_allowed. Outputs in a "
+        "cascade may be of any type.",
         default=None,
         metavar="TYPE,...",
         group="log",
     )
     draws: Draws | None = option(
-        "For a new table: `keyed` gives it a secret, so that no sender can foresee guids, ids of outputs and random "
-        "numbers; plain by default. A table stays as it is.",
+        "For a new table only: `keyed` adds a secret, so that senders cannot predict guids, output ids and random "
+        "numbers. Default: plain.",
         default=None,
     )
     adopt: bool = option(
-        "Take over a table that belongs to another app: from now on it belongs to this one.",
+        "Take over a table that belongs to another app.",
         default=False,
         group=None,
         is_rare=True,
@@ -219,14 +223,13 @@ class BatchOptions:
             place: TablePlace | None = getattr(self, name)
             object.__setattr__(self, name, place and place.for_workers())
         if self.documents is not None:
-            from runtime.documents import store  # noqa: PLC0415 - seldom needed
+            from runtime.documents import store  # noqa: PLC0415 - rarely needed
 
             object.__setattr__(self, "documents", store.portable_url(self.documents))
             store.open_documents(self.documents)
         if self.has_outbox and (self.late, self.on_difference) != ("refuse", "dead-letter"):
             raise UsageError(
-                f"With the algorithm {self.algorithm} nothing is too late and nothing is replayed: leave out what is "
-                f"to be done then (late, on_difference)."
+                f"The options late and on_difference need the algorithm {STATE_BASED}: omit them with {self.algorithm}."
             )
 
     def limit(self) -> DeadLetterLimit | None:
@@ -235,39 +238,39 @@ class BatchOptions:
 
     @property
     def has_outbox(self) -> bool:
-        """Whether entities keep outputs until they are published, which takes a second pass."""
+        """Whether entities keep outputs until they are published, in a second pass."""
         return self.algorithm != STATE_BASED
 
     @property
     def other_table(self) -> TablePlace | None:
-        """The place of the de-duplication store or the token store, None for the table of the states."""
+        """The de-duplication or token store, `None` if it is the table of the states."""
         return self.deduplication_store or self.token_store
 
     def described_algorithm(self) -> str:
-        """Return the algorithm as it is recorded in the ledger."""
+        """Return the algorithm in the form recorded in the ledger."""
         other = self.other_table
         return choice.described_algorithm(
             self.algorithm, None if other is None else (other.store, other.table)
         )
 
     def claim(self, app: App) -> TableDemands:
-        """Return the claim of a batch of an app on its table."""
+        """Return the demands of the app's batch on its table."""
         return TableDemands(TableOwner.of(app), self.draws, self.adopt)
 
     def types_of(self, app: App) -> frozenset[str] | None:
-        """Return the types that the log may hold, None for all. Raises `UsageError` for one that no handler takes."""
+        """Return the allowed types, `None` for all. Raises `UsageError` for one that no handler takes."""
         if self.types is None:
             return None
         unknown = sorted(set(self.types) - set(app.message_types))
         if unknown or not self.types:
             known = ", ".join(sorted(app.message_types))
             raise UsageError(
-                f"The types of a log are some of those that the app takes, {known}: not {unknown or 'none'}."
+                f"The option types must be a selection of the app's message types, {known}, not {unknown or 'none'}."
             )
         return frozenset(self.types)
 
     def described(self) -> str:
-        """Return the options that change the outcomes."""
+        """Return the options that affect outcomes, in the form recorded in the ledger."""
         more = ", guard=True" if self.guard else ""
         more += "" if self.types is None else f", types={','.join(sorted(self.types))}"
         more += f", algorithm={self.described_algorithm()}" if self.has_outbox else ""
@@ -279,19 +282,15 @@ class BatchOptions:
 
 @dataclass(frozen=True)
 class VerifyOptions:
-    """How a log is verified."""
+    """The options of a verification."""
 
     sample: float = option(
-        "Look at a share of the streams only, such as 0.01: always the same ones.",
+        "Verify only a share of the streams, such as 0.01. The same seed selects the same streams.",
         default=1.0,
         metavar="SHARE",
     )
-    seed: int = option(
-        "Choose other streams for the sample with another number.", default=0, metavar="N", is_rare=True
-    )
-    cascade: bool = option(
-        "Verify the handlers of what the replays publish too, round by round.", default=False
-    )
+    seed: int = option("The seed that selects the streams of a sample.", default=0, metavar="N", is_rare=True)
+    cascade: bool = option("Also verify the handlers of the replayed outputs, round by round.", default=False)
     max_rounds: int = option_of(BatchOptions, "max_rounds", is_rare=True)
     source: str | None = option_of(BatchOptions, "source")
     limits: MessageLimits = USUAL
@@ -300,16 +299,16 @@ class VerifyOptions:
     in_flight: int = 32
     wrap: Wrap | None = None
     export: str | None = option(
-        "Compare with the versions that `consistent truncate --export` has written to this folder, too.",
+        "Also compare with versions that `consistent truncate --export` wrote to this folder.",
         default=None,
         metavar="DIR",
     )
-    """Driver and workers see the folder."""
+    """Must be accessible from driver and workers."""
 
     step: Step = _silent
-    """Is called with a sentence for each step."""
+    """Called with a sentence for each step."""
 
     def __post_init__(self) -> None:
         check_fields(self)
         if not 0 < self.sample <= 1:
-            raise UsageError(f"A sample is a share of the streams, above 0 and up to 1, not {self.sample}.")
+            raise UsageError(f"The option sample must be greater than 0 and at most 1, not {self.sample}.")

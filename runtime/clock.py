@@ -1,4 +1,4 @@
-"""Time: the clock that is passed in wherever time is recorded, and times as they are stored and shown."""
+"""Clocks, and conversions between stored times and datetimes."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 Clock = Callable[[], int]
-"""Gives the time in microseconds since 1970 UTC."""
+"""Returns the time in microseconds since 1970 UTC."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 EARLIEST = (datetime(1601, 1, 1, tzinfo=UTC) - _EPOCH) // _MICROSECOND
-"""The first time that a store can hold, in microseconds since 1970."""
+"""The earliest time that stores can represent, in microseconds since 1970."""
 _LATEST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
 
 def is_in_calendar(microseconds: int) -> bool:
-    """Say whether a store can hold a time."""
+    """Return whether stores can represent a time."""
     return EARLIEST <= microseconds <= _LATEST
 
 
@@ -28,17 +28,17 @@ def system_clock() -> int:
 
 
 def cut_off(clock: Clock, older_than: timedelta) -> int:
-    """Return the time, in microseconds since 1970 UTC, at or before which something is at least so old."""
+    """Return the time `older_than` ago, in microseconds since 1970 UTC."""
     return clock() - older_than // _MICROSECOND
 
 
 def to_datetime(microseconds: int) -> datetime:
-    """Return the UTC time that is so many microseconds after 1970 began."""
+    """Convert microseconds since 1970 to a UTC datetime."""
     return _EPOCH + timedelta(microseconds=microseconds)
 
 
 def shown_time(microseconds: int) -> str:
-    """Return a time as text, also one that no calendar has."""
+    """Format a time, even one outside the range of datetime."""
     try:
         return to_datetime(microseconds).isoformat()
     except OverflowError:
@@ -46,5 +46,5 @@ def shown_time(microseconds: int) -> str:
 
 
 def to_microseconds(moment: datetime) -> int:
-    """Return the microseconds from 1970 to a time with a time zone."""
+    """Convert an aware datetime to microseconds since 1970."""
     return (moment - _EPOCH) // _MICROSECOND

@@ -1,26 +1,26 @@
-"""What can go wrong while messages are processed, in one place.
+"""All errors of the runtime.
 
 RuntimeFailure
-├── UsageError                what was asked for cannot be done; one sentence says what to change
-│   ├── LogError              the message log cannot be read as one
-│   ├── AppNotFoundError      `--app` names no App
-│   ├── BatchRefusedError     the ledger does not allow to run this batch
-│   ├── OutcomesMissingError  the outcomes of a batch are not where it wrote them
-│   └── LeaseHeldError        somebody else cleans this table up
-├── RetriesExhaustedError     lost races or an unreachable store, too often in a row
-├── ReplayFailedError         a version whose outputs are unpublished cannot be replayed: the batch must fail
-├── LeaseLostError            the lease was taken over, or has expired: this one stops
-├── DifferenceError           a replay differs from what was recorded, and the batch fails on that
-├── StoredDataError           a stored row cannot be read
+├── UsageError                the call or command is invalid; the message says what to change
+│   ├── LogError              the message log is missing, empty or malformed
+│   ├── AppNotFoundError      `--app` does not name an App
+│   ├── BatchRefusedError     the ledger rejects the batch
+│   ├── OutcomesMissingError  the outcomes of a batch are missing
+│   └── LeaseHeldError        another process holds the lease of the table
+├── RetriesExhaustedError     too many conflicts or store failures in a row
+├── ReplayFailedError         a version with unpublished outputs cannot be replayed, so the batch fails
+├── LeaseLostError            the lease expired or was taken over
+├── DifferenceError           a replay differs from its record, and the batch is set to fail
+├── StoredDataError           a stored row is corrupt
 ├── ArchiveError              an export cannot be written, read or imported
-├── TargetError               a target outside refuses what is published to it
-│   └── TargetUnavailableError  it does not answer, or cannot now: another attempt may succeed
-├── SendError                 a sender did not send a message to its customer
-│   ├── TransientError        another attempt may succeed
-│   └── PermanentError        no attempt will ever succeed
-├── MissingExtraError         a package is not installed that one of this project's extras brings
-└── BatchFailedError          a Spark job of the batch failed; run it again with its id
-    └── BatchHeldBackError    the batch has more dead letters than it may have
+├── TargetError               a target rejects published messages
+│   └── TargetUnavailableError  a target is unavailable; a retry may succeed
+├── SendError                 a sender did not send a message
+│   ├── TransientError        a retry may succeed
+│   └── PermanentError        a retry cannot succeed
+├── MissingExtraError         a package of an optional extra is not installed
+└── BatchFailedError          a batch stopped; resume it with its id
+    └── BatchHeldBackError    the batch has too many dead letters
 
 Every error survives pickling: its constructor takes exactly its attributes.
 """
@@ -29,62 +29,60 @@ from __future__ import annotations
 
 
 class RuntimeFailure(Exception):  # noqa: N818 - RuntimeError is Python's own
-    """Root of all errors of the runtime."""
+    """Base of all errors of the runtime."""
 
 
 class UsageError(RuntimeFailure):
-    """Raised when what was asked for cannot be done; the sentence says what to change."""
+    """Raised for an invalid call or command. The message says what to change."""
 
 
 class LogError(UsageError):
-    """Raised when a message log is not there, is empty, or lacks a column."""
+    """Raised when a message log is missing, empty, or lacks a column."""
 
 
 class AppNotFoundError(UsageError):
-    """Raised when `module:attribute` does not lead to an App."""
+    """Raised when `module:attribute` does not name an App."""
 
 
 class BatchRefusedError(UsageError):
-    """Raised when the ledger refuses a batch.
+    """Raised when the ledger rejects a batch.
 
-    Its id is unusable, unknown, abandoned, or was begun with other input; or another algorithm has processed the
-    table. A batch that is published is not refused: running it again shows its outcomes.
+    Its id is invalid, unknown, abandoned or was used with other input, or the table was processed with another
+    algorithm. Rerunning a published batch is not an error: it returns the outcomes.
     """
 
 
 class OutcomesMissingError(UsageError):
-    """Raised when a folder does not hold the outcomes of a batch as the ledger has them."""
+    """Raised when a folder does not contain the outcomes that the ledger records."""
 
 
 class LeaseHeldError(UsageError):
-    """Raised when somebody else holds the lease of a table; says who, and until when."""
+    """Raised when another process holds the lease of a table. The message names it and the expiry."""
 
 
 class LeaseLostError(RuntimeFailure):
-    """Raised when a lease was taken over by somebody else, or has expired; what was done by then stays valid."""
+    """Raised when a lease expired or was taken over. Work done before that stays valid."""
 
 
 class RetriesExhaustedError(RuntimeFailure):
-    """Raised when a stream was changed by others, or the store did not answer, too often in a row."""
+    """Raised after too many conflicts or store failures in a row."""
 
 
 class ReplayFailedError(RuntimeFailure):
-    """Raised when a stored version whose batch has not published cannot be replayed to its digests.
+    """Raised when a stored version with unpublished outputs cannot be replayed to its digests.
 
-    Its outputs were never published and the present code cannot produce them again, so the batch must not go on
-    as if they had been.
+    The outputs cannot be reproduced with the current code, so the batch must not publish without them.
     """
 
 
 class DifferenceError(RuntimeFailure):
-    """Raised when the replay of a duplicate has other outputs or another state, in a batch that fails on that."""
+    """Raised when the replay of a duplicate differs from its record, in a batch that is set to fail."""
 
 
 class StoredDataError(RuntimeFailure):
-    """Raised when a stored row cannot be read: it was damaged, or written by newer code.
+    """Raised when a stored row is corrupt, or was written by newer code.
 
-    Says which row of which stream, in which table of which store, as far as that is known where it is raised; whoever
-    knows more adds it (`at`). A `stream` is named by its partition key.
+    Names the row, stream (partition key), table and store, as far as they are known. Callers add the rest.
     """
 
     def __init__(
@@ -100,29 +98,29 @@ class StoredDataError(RuntimeFailure):
     def with_location(
         self, *, row: str = "", stream: str = "", table: str = "", store: str = ""
     ) -> StoredDataError:
-        """Return the error with what was not known of the place."""
+        """Return the error with the missing parts of its location filled in."""
         return StoredDataError(
             self.problem, self.row or row, self.stream or stream, self.table or table, self.store or store
         )
 
     def __str__(self) -> str:
         named = {"row": self.row, "stream": self.stream, "table": self.table, "store": self.store}
-        place = ", ".join(f"{what} {name}" for what, name in named.items() if name)
-        return f"{self.problem} ({place})" if place else self.problem
+        location = ", ".join(f"{kind} {name}" for kind, name in named.items() if name)
+        return f"{self.problem} ({location})" if location else self.problem
 
 
 class ArchiveError(RuntimeFailure):
-    """Raised when an export cannot be written, read or imported; names the file that is missing or damaged."""
+    """Raised when an export cannot be written, read or imported. Names the missing or corrupt file."""
 
 
 class TargetError(RuntimeFailure):
-    """Raised when a target refuses what is published to it; what was sent stays sent, and the rest can be resumed."""
+    """Raised when a target rejects outputs. Outputs sent before stay sent, and the rest can be resumed."""
 
 
 class TargetUnavailableError(TargetError):
-    """Raised when a target does not answer, or says that it cannot now: another attempt may succeed.
+    """Raised when a target is unavailable. A retry may succeed.
 
-    `retry_after` are the seconds that it asked to wait for, None when it did not say.
+    `retry_after` is the delay requested by the target, in seconds.
     """
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
@@ -135,13 +133,13 @@ class TargetUnavailableError(TargetError):
 
 
 class SendError(RuntimeFailure):
-    """Root of what a sender raises when it did not send a message."""
+    """Base of the errors of a sender that did not send a message."""
 
 
 class TransientError(SendError):
-    """Raised by a sender when another attempt may succeed.
+    """Raised by a sender if a retry may succeed.
 
-    `retry_after` are the seconds that the receiver asked to wait for, None when it did not say.
+    `retry_after` is the delay requested by the receiver, in seconds.
     """
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
@@ -154,16 +152,16 @@ class TransientError(SendError):
 
 
 class PermanentError(SendError):
-    """Raised by a sender when no attempt will ever succeed: the customer has no such number, the text is refused."""
+    """Raised by a sender if a retry cannot succeed, for example because of an invalid phone number."""
 
 
 class MissingExtraError(RuntimeFailure, ImportError):
-    """Raised when a package is not installed that one of this project's extras brings; names the extra."""
+    """Raised when a package of an optional extra is not installed. Names the extra."""
 
 
 class BatchFailedError(RuntimeFailure):
-    """Raised when the work on a batch stopped; what is stored stays valid and the batch can be resumed."""
+    """Raised when a batch stopped. Committed work stays valid, and the batch can be resumed."""
 
 
 class BatchHeldBackError(BatchFailedError):
-    """Raised when a batch has more dead letters than it may have, before the round that has them is committed."""
+    """Raised before committing a round with too many dead letters."""

@@ -1,8 +1,6 @@
-"""What is a user's own: modules that have the names of this project's packages, and the lines that raise errors.
+"""Find user modules that share a name with this project's packages, and user code in tracebacks.
 
-Namesakes are found, explained, and searched last.
-
-Imports only the standard library, as the command line calls `check` before it imports any package that could be hidden.
+Imports only the standard library, because the command line calls `check` before any package that could be hidden.
 """
 
 from __future__ import annotations
@@ -16,18 +14,18 @@ from opcode import opname
 from pathlib import Path
 
 PACKAGES = ("eventstore", "handlers", "runtime", "samples")
-"""The top-level packages of this project. A user's module cannot have the same name."""
+"""The top-level packages of this project, whose names users' modules must not have."""
 
 HOME = Path(__file__).resolve().parents[1]
-"""The folder that holds them."""
+"""The folder that contains them."""
 
 
 def check() -> None:
-    """Exit with code 2 and one sentence if Python would import another module in place of one of these packages."""
+    """Exit with code 2 if Python would import a user's module instead of a package of this project."""
     try:
         here = str(Path.cwd())
     except FileNotFoundError:
-        sys.stderr.write("Error: The working directory was deleted: change to one that exists.\n")
+        sys.stderr.write("Error: The working directory was deleted: change to an existing one.\n")
         sys.exit(2)
     if sys.path[:1] in ([""], [here]):  # `python -m` puts the working directory first
         sys.path[:] = search_path(sys.path)
@@ -43,16 +41,16 @@ def check() -> None:
 
 
 def search_path(path: Iterable[str]) -> list[str]:
-    """Return Python's search path with the working directory last, where it hides nothing.
+    """Return Python's search path with the working directory last.
 
-    The folder of this project's packages comes before it, because an editable installation does not add it to the path.
+    The folder of this project precedes it, because an editable installation does not add it to the path.
     """
     here = str(Path.cwd())
     return list(dict.fromkeys([entry for entry in path if entry not in ("", here)] + [str(HOME), here]))
 
 
 def namesakes(folder: Path) -> Iterator[Path]:
-    """Yield the modules and packages of a folder that have the name of one of this project's packages."""
+    """Yield the modules and packages in a folder that share a name with a package of this project."""
     for name in PACKAGES:
         for file in (folder / name / "__init__.py", folder / f"{name}.py"):
             if file.is_file() and file.resolve().parents[1] != HOME:
@@ -60,16 +58,14 @@ def namesakes(folder: Path) -> Iterator[Path]:
 
 
 def explain(namesake: Path) -> str:
-    """Return a sentence that says what to do about a module with the name of a package."""
+    """Return the error for a module that shares a name with a package."""
     return (
-        f"{namesake} has the name of a package of consistent-messaging ({', '.join(PACKAGES)}), and Python finds only "
-        f"one of the two: rename it, for example to my_{namesake.name}."
+        f"{namesake} has the same name as a package of consistent-messaging ({', '.join(PACKAGES)}), so Python can "
+        f"import only one of them: rename it, for example to my_{namesake.name}."
     )
 
 
-# Who raised an error: where in the user's own code, or somebody who wants the process to stop.
-#
-# The user's code is neither in this project's packages, nor in what is installed.
+# The user's code is neither in this project's packages nor installed.
 
 _OURS = tuple(f"{HOME / name}/" for name in ("eventstore", "handlers", "runtime"))
 _PYTHONS = f"{sysconfig.get_path('stdlib')}/"
@@ -77,13 +73,13 @@ _INSTALLED = ("/site-packages/", "/dist-packages/")
 
 
 def users_frame(error: BaseException) -> traceback.FrameSummary | None:
-    """Return the innermost line of the user's code in the trace of an error, None when there is none."""
+    """Return the innermost traceback entry in the user's own code, if any."""
     frames = traceback.extract_tb(error.__traceback__)
     return next((frame for frame in reversed(frames) if _is_users(frame.filename)), None)
 
 
 def is_from_outside(error: BaseException) -> bool:
-    """Say whether somebody has interrupted the process, which code that raises the same error has not."""
+    """Return whether the error is a `KeyboardInterrupt` from a signal, not one raised by code."""
     if not isinstance(error, KeyboardInterrupt):
         return False
     trace = error.__traceback__
@@ -91,13 +87,13 @@ def is_from_outside(error: BaseException) -> bool:
         trace = trace.tb_next
     if trace is None:
         return True
-    # For a signal the interpreter raises between any two instructions.
+    # The interpreter raises for a signal between any two instructions, code only at a raise.
     instruction = opname[trace.tb_frame.f_code.co_code[trace.tb_lasti]]
     return instruction not in {"RAISE_VARARGS", "RERAISE"}
 
 
 def _is_users(file: str) -> bool:
-    # A virtual environment may be in Python's folder, and a project in a virtual environment's.
+    # A virtual environment may be inside Python's folder, and a project inside a virtual environment's.
     if file.startswith("<frozen") or any(name in file for name in _INSTALLED):
         return False
     return not file.startswith((*_OURS, _PYTHONS))

@@ -1,8 +1,4 @@
-"""Options are declared once: as the fields of the dataclasses that the Python API takes.
-
-A field that `option` makes carries its default and one line of help. `runtime.cli.options` makes an option of the
-command line of it.
-"""
+"""Options of command line, project file and Python API, declared as dataclass fields with default and help."""
 
 from __future__ import annotations
 
@@ -19,20 +15,20 @@ from runtime.errors import UsageError
 T = TypeVar("T")
 
 OWN_DETAILS = frozenset({"name", "parse", "group", "is_rare", "check"})
-"""Details of an option that typer does not know."""
+"""Details unknown to typer."""
 
 
 def option(text: str, *, default: Any = MISSING, is_secret: bool = False, **details: Any) -> Any:  # noqa: ANN401
-    """Return the field of a dataclass that the command line takes too; without a default it must be given.
+    """Declare a dataclass field that is also an option of the command line. Required without a default.
 
-    `text` is its help. The details are those of `typer.Option`, and `OWN_DETAILS`:
+    `text` is the help. `details` are arguments of `typer.Option`, or:
 
-    - `name` where the option is not named like the field;
-    - `parse="duration"` for an `int` of microseconds, and `parse="size"` for one of bytes;
-    - `group`, the table of the project file that may hold it, empty for its top level. The default is the attribute
-      `GROUP` of the dataclass, without which, or with None, the command line alone has the option;
-    - `check`, which raises an error for a value of the project file that cannot be;
-    - `is_rare`, for an option that `--help` leaves to `--help-all`, by default one in a table of the project file.
+    - `name`: the option's name, if it differs from the field;
+    - `parse`: `"duration"` for an `int` of microseconds, `"size"` for one of bytes;
+    - `group`: the table of the project file, empty for the top level, `None` for options of the command line only. The
+      default is the attribute `GROUP` of the dataclass;
+    - `check`: a function that raises an error for an invalid value in the project file;
+    - `is_rare`: list the option in `--help-all` only. The default is True in a table of the project file.
     """
     if details.get("parse") == "size":
         details.setdefault("metavar", "SIZE")
@@ -43,26 +39,26 @@ def option(text: str, *, default: Any = MISSING, is_secret: bool = False, **deta
 
 
 def option_of(kind: Any, name: str, **changed: Any) -> Any:  # noqa: ANN401 - a dataclass, and a field like its own
-    """Return a field that is declared as in a dataclass, but for the details that are given."""
+    """Return a copy of a dataclass field, with some details changed."""
     known = kind.__dataclass_fields__[name]
     default = changed.pop("default", known.default)
     return field(default=default, repr=known.repr, metadata={**known.metadata, **changed})
 
 
 def check_fields(options: Any) -> None:  # noqa: ANN401 - a dataclass of options
-    """Raise `UsageError` for a field of a dataclass that is not of its declared type, or out of its range."""
+    """Raise `UsageError` for a field of the wrong type or out of range."""
     hints = _hints(cast("Hashable", type(options)))
     for each in fields(options):
         value, hint = getattr(options, each.name), hints[each.name]
         if value is not each.default and not _fits(value, hint):
-            what = " or ".join(map(_written, get_args(hint) if _is_union(hint) else (hint,)))
-            shown = f", not {value!r}" if each.repr else ""  # or it may be a secret
-            raise UsageError(f"The option {each.name} is {what}{shown}.")
+            expected = " or ".join(map(_written, get_args(hint) if _is_union(hint) else (hint,)))
+            shown = f", not {value!r}" if each.repr else ""  # a field without repr may be a secret
+            raise UsageError(f"The option {each.name} must be {expected}{shown}.")
         least, most = each.metadata.get("min"), each.metadata.get("max")
         if value is not None and least is not None and value < least:
-            raise UsageError(f"The option {each.name} is {least} at least, not {value}.")
+            raise UsageError(f"The option {each.name} must be at least {least}, not {value}.")
         if value is not None and most is not None and value > most:
-            raise UsageError(f"The option {each.name} is {most} at most, not {value}.")
+            raise UsageError(f"The option {each.name} must be at most {most}, not {value}.")
 
 
 @cache
@@ -75,7 +71,6 @@ def _is_union(hint: Any) -> bool:  # noqa: ANN401 - a type
 
 
 def _fits(value: object, hint: Any) -> bool:  # noqa: ANN401 - a type
-    """Return whether a value has a type as it is written."""
     origin, args = get_origin(hint), get_args(hint)
     if _is_union(hint):
         return any(_fits(value, each) for each in args)
@@ -100,15 +95,15 @@ def _written(hint: Any) -> str:  # noqa: ANN401 - a type
 
 
 def given(kind: type[T], values: Mapping[str, Any]) -> T:
-    """Return a dataclass made of keyword arguments. Raises `UsageError` for one that it has not."""
+    """Create a dataclass from keyword arguments. Raises `UsageError` for an unknown one."""
     known = [each.name for each in fields(cast("Any", kind))]
     for name in values.keys() - set(known):
         meant = get_close_matches(name, known, 1)
-        hint = f"did you mean {meant[0]}?" if meant else f"there are {', '.join(known)}."
+        hint = f"did you mean {meant[0]}?" if meant else f"use one of {', '.join(known)}."
         raise UsageError(f"There is no option {name}: {hint}")
     return kind(**values)
 
 
 def resolved(text: str, holds: str = "") -> str:
-    """Return the value that `env:NAME` or `file:PATH` names, and any other text unchanged. Raises `UsageError`."""
+    """Resolve `env:NAME` and `file:PATH`; other text is returned unchanged. Raises `UsageError`."""
     return resolve_reference(text, holds, UsageError)

@@ -1,8 +1,4 @@
-"""The processor: handles messages one at a time, without Spark.
-
-For a consumer of a queue: acknowledge a message after `process` has returned. A message that is redelivered after a
-crash publishes the same outputs again.
-"""
+"""Handle single messages, without Spark. For consumers of a queue."""
 
 from __future__ import annotations
 
@@ -38,32 +34,28 @@ from runtime.versions.properties import error_location
 
 
 class Processor:
-    """Runs the handlers of an app on single messages.
+    """Runs the handlers of an app on single messages. Acknowledge a message after `process` returns.
 
-    `publish` is awaited once for each output, after the effect of its message is stored durably; it may be called again
-    with the same output when the message is redelivered. When `process` returns, the effect of the message is stored
-    durably, whether it has outputs or not. With `guard`, a handler that looks at a clock, at chance or at the outside
-    makes a dead letter of its message.
+    `publish` is awaited for each output, after the effect of its message is stored durably. It is called again with the
+    same output if the message is redelivered. `guard` rejects messages whose handler uses a clock, random numbers or
+    I/O other than through its context.
 
-    `algorithm` is one of those in docs/algorithms.md; one table is processed with the same one for ever.
-    `deduplication_store` and `token_store` are tables for the algorithms that use them, which may be in another store;
-    by default they are the table of the states.
+    `algorithm` is described in docs/algorithms.md; never change it for a table. `deduplication_store` and `token_store`
+    are tables for the algorithms that need them, by default the table of the states.
 
-    `settings` are those of the table, as `TableSettings.of(table)` reads them, or as `TableSettings.claim(table, app)`
-    makes them: then the table belongs to the app, as after a batch. Without them they are read before the first
-    message, which costs one request, and the table gets no mark.
+    `settings` come from `TableSettings.of(table)`, or from `TableSettings.claim(table, app)`, which makes the app the
+    owner of the table. By default they are read before the first message, with one request.
 
-    With `acknowledge_every` the ledger of the table is told, once in such a time, that the outputs of all messages
-    handled until then are published, so that truncation may cut their versions: two or three requests when a time
-    begins, and two when it ends. Call `flush` when the consumer stops. Only the state-based algorithm needs it.
+    `acknowledge_every` is the period after which the ledger records that all outputs are published, so that truncation
+    may delete the versions. Two or three requests at the start of a period and two at its end. Call `flush` when the
+    consumer stops. Only the state-based algorithm supports it.
 
-    A message beyond `limits` is a dead letter, of which a note is kept only: keep it yourself. A handler that takes
-    longer than `handler_timeout` makes a dead letter of its message (see `runtime.supervision.Alarm`). `documents` is
-    where documents are kept that handlers store (`context.store_document`): the url of a folder, or a store of one's
-    own (docs/side-effects.md). Only the state-based algorithm takes it.
+    A message over one of the `limits` becomes a dead letter without its body: keep the message yourself.
+    `handler_timeout` interrupts slow handlers (see `runtime.supervision.Alarm`). `documents` is the URL of a folder, or
+    a store, for `context.store_document` (docs/side-effects.md). Only the state-based algorithm supports it.
 
-    Raises `UsageError` for an unknown algorithm, for a store or a time that the algorithm does not use, and with the
-    first message for a table that belongs to another app.
+    Raises `UsageError` for an unknown algorithm, for an option that it does not support, and at the first message for a
+    table of another app.
     """
 
     def __init__(
@@ -92,7 +84,7 @@ class Processor:
         if acknowledge_every is not None:
             if algorithm != "state-based":
                 raise UsageError(
-                    f"Only state-based messages are acknowledged: leave it out with {algorithm}."
+                    f"acknowledge_every needs the algorithm state-based: omit it with {algorithm}."
                 )
             length = acknowledge_every // timedelta(microseconds=1)
             self._consumer_batches = ConsumerBatches(Ledger(table, clock, retries), clock, fresh_id, length)
@@ -116,23 +108,23 @@ class Processor:
             self._algorithms = self._made_for(settings)
 
     async def process(self, message: Envelope) -> list[Outcome]:
-        """Handle a message in each handler that takes its type, publish the outputs, and return the outcomes.
+        """Handle a message in each handler of its type, publish the outputs, and return the outcomes.
 
-        A message that a handler refuses is a dead letter, and is kept with its stream: its redeliveries are refused
-        too, whatever the state is by then. `redrive` handles it again.
+        A rejected message becomes a dead letter, kept with its stream. Its redeliveries are rejected too, until
+        `redrive`.
 
-        State-based this costs, for each handler, one query and one transaction for a new message, one or two queries
-        for a duplicate; docs/algorithms.md has the costs of the others. Raises `StoredDataError`, which names the row,
-        for a stream that was damaged.
+        The state-based algorithm needs one query and one transaction per handler for a new message, and one or two
+        queries for a duplicate; docs/algorithms.md has the costs of the others. Raises `StoredDataError` for a corrupt
+        stream.
         """
         return await self._process(message)
 
     async def redrive(self, message: Envelope) -> list[Outcome]:
-        """Handle a message as `process` does, also where it was refused before. Its body may have been mended.
+        """Handle a message like `process`, even if it was rejected before. The body may have been edited.
 
-        What a batch refused that has not ended stays refused, as all attempts at that batch have to find it so. A
-        letter of the table, which reached no stream, is deleted once its message was handled. Costs one request more
-        than `process`, which reads the ledger, and one for each 1,000 letters of the table.
+        Rejections by an open batch are final, so that all its attempts agree. Dead letters without a stream are deleted
+        once their message was handled. One request more than `process`, and one for each 1,000 such letters in the
+        table.
         """
         table, open_batches = self._table, await self._open_batches()
         find = partial(letters_of_message, table, message, choice.handlers_of(self._app, message.type))
@@ -155,27 +147,27 @@ class Processor:
         return [await self._handle(route, message, redrive_beside) for route in routes]
 
     async def issue(self, message: Envelope) -> Envelope:
-        """Return a message from outside with the token that it needs: send that. Costs one request.
+        """Return a message with a new token, for the token-based algorithm: send that. One request.
 
-        Only the token-based algorithm needs it; with the others the message is returned as it is.
+        With other algorithms, returns the message unchanged.
         """
         if self._tokens is None:
             return message
         return await issue(self._tokens, message, choice.handlers_of(self._app, message.type))
 
     async def flush(self) -> int:
-        """Note in the ledger that all outputs are published, when the consumer stops. Costs two requests.
+        """End all periods of `acknowledge_every`, when the consumer stops. Two requests.
 
-        Returns how many times of `acknowledge_every` stay open, as messages of them are being handled or have failed:
-        `consistent batches` shows them. Without `acknowledge_every` it does nothing.
+        Returns how many stay open, because some of their messages are in progress or failed (see `consistent batches`).
+        No-op without `acknowledge_every`.
         """
         return 0 if self._consumer_batches is None else await self._consumer_batches.flush()
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
-        """Publish and finish messages whose worker died more than `older_than` ago, and return how many.
+        """Finish messages whose worker died more than `older_than` ago, and publish their outputs. Returns how many.
 
-        State-based, with a store of documents: delete the documents of attempts that began so long ago and never
-        committed, and return how many attempts.
+        The state-based algorithm deletes documents of attempts that began before that and never committed, and returns
+        the number of attempts.
         """
         with error_location(self._table):
             if self._documents is not None:
@@ -186,11 +178,11 @@ class Processor:
             return sum([await algorithm.sweep(older_than) for algorithm in algorithms])
 
     async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:
-        """Forget the ids of messages processed longer ago, and return how many. A later copy is processed again.
+        """Delete the ids of messages processed more than `older_than` ago. Returns how many.
 
-        Only the outbox and the de-duplication store keep ids by age; the other algorithms return 0. With `dry_run`
-        nothing is deleted. Costs one request for each 1,000 entities and one for each entity, and one more for each
-        that has old ids.
+        A later copy is processed again. Applies to the outbox and the de-duplication store; others return 0. With
+        `dry_run`, only counts. One request for each 1,000 entities, one for each entity, and one more for each with old
+        ids.
         """
         with error_location(self._table):
             algorithms = (await self._ready()).values()
@@ -201,7 +193,6 @@ class Processor:
         return await until_undisturbed(self._retries, ledger.open_batches)
 
     async def _ready(self) -> Mapping[str, Algorithm]:
-        """Return the algorithms of the handlers, made as the table's settings say, which are read the first time."""
         if self._algorithms is None:
             read = partial(TableSettings.of, self._table)
             self._algorithms = self._made_for(await until_undisturbed(self._retries, read))
@@ -222,7 +213,7 @@ class Processor:
         return await self._kept(outcome, redrive_beside)
 
     async def _kept(self, outcome: Outcome, redrive_beside: OpenBatches | None) -> Outcome:
-        """Return an outcome; a dead letter that has no stream to be kept with is kept in the table."""
+        """Store a dead letter that belongs to no stream in the table. Returns the outcome."""
         if outcome.is_dead_letter and not has_stream(outcome):
             batch = BatchContext().redriving(redrive_beside)
             await TableLetters(self._table, batch, self._clock, self._retries).keep([outcome])

@@ -1,11 +1,8 @@
-"""Supervision: a handler that hangs, dies or takes all memory costs no other message its outcome.
+"""Supervision: a handler that hangs, crashes or exhausts memory affects only its own message.
 
-It costs nothing for each message. In a worker, a thread polls the current call. One that takes too long is interrupted
-by a signal, whose handler raises in it. Code in C that ignores signals ends with its process, by a timer of
-`faulthandler`, and Spark retries the task.
-
-A retried task may have died of a message: each group of calls is first made in a fork of the process. A call in which
-the fork hangs, or dies twice, is refused, and the worker never makes it.
+A thread in the worker polls the current call. A signal interrupts a slow one; if native code ignores it, `faulthandler`
+ends the process and Spark retries the task. A retried task first runs each group of calls in a fork. A call that hangs
+the fork, or kills it twice, is rejected and never run in the worker.
 """
 
 from __future__ import annotations
@@ -32,18 +29,18 @@ from handlers.handler import Method
 from runtime.algorithms.algorithm import CallCrashedError, CallTimedOutError
 from runtime.messages.parsing import ParsingTimedOutError
 
-GRACE_SECONDS = 5.0  # the time between the interruption of a call and the end of its process
+GRACE_SECONDS = 5.0  # between the interruption of a call and the end of its process
 _LOOKS = 5
 _MOST_BETWEEN_LOOKS = 1.0
-_SURVIVED = 87  # the exit code of a fork that made all its calls; a handler that exits gives another one
+_SURVIVED = 87  # exit code of a fork that completed all calls; unlikely for a handler that exits
 T = TypeVar("T")
 D = TypeVar("D", App, HandlerDefinition)
 Now = Callable[[], object]
-"""Returns the context of the current call, or the number of messages that are parsed; None without a call."""
+"""Returns the context of the current call, or the number of parsed messages. `None` between calls."""
 
 
 def supervised(app: App, interceptor: CallInterceptor) -> App:
-    """Return a copy of the app with its handlers under supervision."""
+    """Return a copy of the app whose handlers are supervised."""
     supervised_app = _copy(app)
     supervised_app.handlers = {}
     for name, given in app.handlers.items():
@@ -65,34 +62,30 @@ def _copy(of: D) -> D:
 
 
 def _interrupt(under_way: object, seconds: float) -> None:
-    """Raise in the current call that it took too long. A handler that catches this fails nevertheless."""
+    """Raise a timeout error in the current call. It fails even if the handler catches the error."""
     if isinstance(under_way, Context):
-        under_way.exceeded = CallTimedOutError(
-            f"The handler took longer than {seconds:g} s, and was interrupted."
-        )
+        under_way.exceeded = CallTimedOutError(f"The handler was interrupted after {seconds:g} s.")
         raise under_way.exceeded
     if under_way is not None:
-        raise ParsingTimedOutError(
-            f"The validators of the message took longer than {seconds:g} s, and were interrupted."
-        )
+        raise ParsingTimedOutError(f"The message's validators were interrupted after {seconds:g} s.")
 
 
 class Alarm(CallInterceptor):
-    """Interrupts single messages by a timer of the process, SIGALRM. It never ends the process.
+    """Interrupts slow calls with SIGALRM, for single messages. Never ends the process.
 
-    Calls outside of the main thread, or in a program that uses this signal itself, are not bounded. Code in C that
-    ignores signals is interrupted when it returns.
+    Has no effect outside the main thread, or if the program uses SIGALRM itself. Native code that ignores signals is
+    interrupted when it returns.
     """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
 
     def parse(self, run: Callable[[], T], parsed: Sequence[object]) -> T:
-        """Parse messages."""
+        """Parse messages within the time limit."""
         return self.call(run, lambda: len(parsed))
 
     def call(self, run: Callable[[], T], under_way: Now) -> T:
-        """Make calls."""
+        """Run calls within the time limit."""
         is_main = threading.current_thread() is threading.main_thread()
         if not is_main or signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL:
             return run()
@@ -106,7 +99,10 @@ class Alarm(CallInterceptor):
 
 
 class Watch(CallInterceptor):
-    """Watches the main thread of a worker, which may be ended. `is_retry`: a worker has died in the task."""
+    """Supervises the main thread of a worker, whose process may be ended.
+
+    `is_retry`: the task killed a worker before.
+    """
 
     def __init__(self, seconds: float, *, is_retry: bool = False) -> None:
         self._seconds = seconds
@@ -130,17 +126,17 @@ class Watch(CallInterceptor):
         signal.signal(signal.SIGALRM, self._before)
 
     def method(self, method: Method) -> Method:
-        """Return the method to call for a handler's."""
+        """Return the method to call instead of a handler's."""
         return method if self._trial is None else self._trial.method(method)
 
     def call(self, run: Callable[[], T], under_way: Now) -> T:
-        """Make calls."""
+        """Run calls within the time limit, after a trial in a fork for a retried task."""
         if self._trial is not None:
             self._trial.try_in_a_copy(run)
         return self._run(run, under_way)
 
     def parse(self, run: Callable[[], T], parsed: Sequence[object]) -> T:
-        """Parse messages."""
+        """Parse messages within the time limit."""
         return self._run(run, lambda: len(parsed))
 
     def _run(self, run: Callable[[], T], under_way: Now) -> T:
@@ -165,7 +161,7 @@ class Watch(CallInterceptor):
                     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
 
     def _interrupt(self, *_: object) -> None:
-        # Another call may have begun since the thread looked.
+        # Another call may have begun since the thread polled.
         under_way = self._under_way()
         if under_way == self._expired:
             _interrupt(under_way, self._seconds)
@@ -178,7 +174,7 @@ def _nothing() -> None: ...
 
 
 class _Trial:
-    """Finds the call that ends a process, in forks of this one, which count their calls in shared memory."""
+    """Finds the call that kills a process: runs them in forks that count their calls in shared memory."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -187,7 +183,7 @@ class _Trial:
         self._fatal: tuple[int, BaseException] | None = None
 
     def method(self, method: Method) -> Method:
-        """Return a method that counts its calls."""
+        """Return a method that counts its calls, and rejects the fatal one."""
 
         @functools.wraps(method)
         def call(state: State, message: Message, context: Context) -> State:
@@ -200,19 +196,16 @@ class _Trial:
         return call
 
     def try_in_a_copy(self, run: Callable[[], object]) -> None:
-        """Make calls in a fork of this process. The one that it does not survive is refused when they are made here.
-
-        A fork that dies is tried again, as something else may have killed it.
-        """
+        """Run calls in a fork, and remember the one that it does not survive."""
         self._calls, self._fatal = 0, None
         end = self._end_of_copy(run)
-        if isinstance(end, CallCrashedError):
+        if isinstance(end, CallCrashedError):  # something else may have killed the fork
             end = self._end_of_copy(run)
         if end is not None:
             self._fatal = int.from_bytes(self._count), end
 
     def _end_of_copy(self, run: Callable[[], object]) -> BaseException | None:
-        """Return the error of a fork that did not make all its calls."""
+        """Run calls in a fork. Returns the error if the fork did not complete them."""
         self._count[:] = bytes(8)
         until_it_ends, held_by_it = os.pipe()
         process = os.fork()
@@ -237,9 +230,7 @@ class _Trial:
                 elif now - since >= self._seconds:
                     os.kill(process, signal.SIGKILL)
                     os.waitpid(process, 0)
-                    return CallTimedOutError(
-                        f"The handler took longer than {self._seconds:g} s, and was interrupted."
-                    )
+                    return CallTimedOutError(f"The handler was interrupted after {self._seconds:g} s.")
         finally:
             os.close(until_it_ends)
 
@@ -247,16 +238,13 @@ class _Trial:
 def _death(code: int) -> CallCrashedError | None:
     if code == _SURVIVED:
         return None
-    killed = code < 0
-    how = f"was killed by {signal.Signals(-code).name}" if killed else f"ended itself with exit code {code}"
-    return CallCrashedError(
-        f"A worker died while it handled this message, and so did a process apart from it: it {how}."
-    )
+    end = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    return CallCrashedError(f"The message crashed a worker and two trial processes ({end}).")
 
 
 @contextmanager
 def bounded_memory(size: int | None) -> Iterator[None]:
-    """Bound the writable memory that this process may take in the block, on Linux; None sets no bound."""
+    """Limit how much more writable memory this process may allocate in the block. Linux only."""
     taken = None
     with suppress(OSError):
         lines = Path("/proc/self/status").read_text("ascii", "replace").splitlines()

@@ -1,7 +1,4 @@
-"""The command line, `consistent`: quiet, quick to start, and without a stack trace for a user's mistake.
-
-Spark, Arrow, pandas and Azure's packages are imported only by the commands that need them.
-"""
+"""The command line, `consistent`. Imports Spark, Arrow, pandas and Azure only in the commands that need them."""
 
 from __future__ import annotations
 
@@ -15,22 +12,21 @@ __all__ = ["main"]
 
 _MISSING = (
     "Error: The command line needs {}: pip install 'consistent-messaging[spark]', or 'consistent-messaging[sql]' for "
-    "the commands that do without Spark."
+    "the commands without Spark."
 )
 _OWNER_ONLY = 0o077
-"""What a command writes, outcomes and exports too, nobody but its user may read."""
+"""Files of commands, such as outcomes and exports, are readable by their user only."""
 
 _TYPED_IN = (
-    "Warning: the command line holds a secret, which others see in the list of processes and in the history of the "
-    "shell. Put it into an environment variable, and write {}env:NAME."
+    "Warning: the command line contains a secret, visible in the process list and the shell history. Put it into an "
+    "environment variable, and write {}env:NAME."
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command that the arguments name, by default those of the process, and exit.
+    """Run a command and exit. `arguments` default to those of the process.
 
-    The exit code is 0 when it was done, 1 when it failed, 2 for a usage error, 3 when a batch has too
-    many dead letters, 130 after Ctrl-C.
+    Exit codes: 0 success, 1 failure, 2 usage error, 3 too many dead letters, 130 Ctrl-C.
     """
     namesakes.check()
     try:

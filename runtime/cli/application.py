@@ -1,4 +1,4 @@
-"""The command line as typer knows it: each command and its help text."""
+"""The typer application: all commands, with their help texts."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _SETTINGS: dict[str, Any] = {
     "context_settings": {"help_option_names": ["--help", "-h"]},
 }
 _HELP = (
-    "Make the effect of each message happen exactly once, however often and late it is delivered.\n\n"
+    "Make each message take effect exactly once, however often and late it is delivered.\n\n"
     "Start with `consistent demo`, or `consistent init NAME`.\n\n"
-    "Exit code 0: done; 1: failed; 2: usage error; 3: too many dead letters."
+    "Exit codes: 0 success, 1 failure, 2 usage error, 3 too many dead letters."
 )
 
 
@@ -61,9 +61,9 @@ def _options(
 
 
 class Commands(TyperGroup):
-    """Commands in panels; an old name is answered with the new one."""
+    """Lists commands in panels, and names the successors of renamed commands."""
 
-    def format_commands(self, _: Any, formatter: Any) -> None:  # noqa: ANN401 - typer shows no types for them
+    def format_commands(self, _: Any, formatter: Any) -> None:  # noqa: ANN401 - untyped in typer
         """Write a section for each panel."""
         width = formatter.width - 6 - max(map(len, self.commands))
         for panel, commands in _PANELS.items():
@@ -72,7 +72,7 @@ class Commands(TyperGroup):
                 formatter.write_dl(rows)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
-        """Find the command that is named first."""
+        """Find the command, or fail with the new name of a renamed one."""
         if args[:2] == ["tokens", "issue"]:
             ctx.fail("`consistent tokens issue` is `consistent tokens` now.")
         if args[0] in RENAMED:
@@ -81,12 +81,12 @@ class Commands(TyperGroup):
 
 
 class ListFirst(TyperGroup):
-    """A group whose command `list` is meant where none is named."""
+    """A group whose default command is `list`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
-        """Put `list` before what names no command."""
+        """Insert `list` if no command is named."""
         if args and not args[0].startswith("-") and args[0] not in self.commands:
-            ctx.fail(f"No such command {args[0]!r}: it is one of {', '.join(self.commands)}.")
+            ctx.fail(f"No such command {args[0]!r}: use one of {', '.join(self.commands)}.")
         if not args or args[0] not in [*self.commands, *ctx.help_option_names]:
             args = ["list", *args]
         return super().parse_args(ctx, args)
@@ -97,11 +97,11 @@ application.callback()(_options)
 
 
 def _add(app: typer.Typer, name: str, command: Callable[..., None]) -> None:
-    """Add a command with its help, in which examples are marked as not to be wrapped."""
     text = inspect.cleandoc(command.__doc__ or "")
     first = text.partition("\n\n")[0].replace("\n", " ")
+    # A line with \b tells click not to wrap the example below.
     marked = re.sub(r"(?<=\n\n)(?=    )", "\b\n", text)
-    settings = {"ignore_unknown_options": command is config}  # they are those of the command that it shows
+    settings = {"ignore_unknown_options": command is config}  # they belong to the command that it shows
     app.command(name, cls=Command, help=marked, short_help=first, context_settings=settings)(
         with_options(command)
     )
@@ -124,7 +124,7 @@ def _name(command: Callable[..., None]) -> str:
 for _command in (each for commands in _PANELS.values() for each in commands if each is not letters):
     _add(application, _name(_command), _command)
 
-_HELP_OF_LETTERS = "List dead letters, deliveries that were refused; redrive or discard them."
+_HELP_OF_LETTERS = "List, redrive or discard dead letters."
 _letters = typer.Typer(help=_HELP_OF_LETTERS, cls=ListFirst, **{**_SETTINGS, "no_args_is_help": False})
 _OF_LETTERS: dict[str, Callable[..., None]] = {"list": letters, "redrive": redrive, "discard": discard}
 for _below, _verb in _OF_LETTERS.items():
@@ -143,4 +143,4 @@ RENAMED = {
     "sweep": "truncate --only documents`, and of outboxes `consistent run --unfinished AGE",
     "window": "sql @window",
 }
-"""What to type for commands of earlier versions."""
+"""The successors of commands of earlier versions."""

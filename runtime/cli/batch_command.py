@@ -1,4 +1,4 @@
-"""What commands that are batches (`run`, `stream`, `letters redrive`) have in common: options, run and report."""
+"""Shared by the commands that run batches (`run`, `stream`, `letters redrive`): options, execution and report."""
 
 from __future__ import annotations
 
@@ -31,33 +31,31 @@ if TYPE_CHECKING:
     from runtime.spark.session import Session
 
     Work = Callable[[Batch, str], BatchResult]
-    """Runs a batch of the command's own kind under an id."""
+    """Runs a batch under an id."""
 
-
-# The command that is under way, as it can be typed again.
 
 _given: ContextVar[Sequence[str] | None] = ContextVar("arguments", default=None)
 
 _STORES = ("--store", "--deduplication-store", "--token-store", "--publish", "--to", "--keys", "--header")
 _SECRETS = ("accountkey=", "sharedaccesskey=", "sharedaccesssignature=", "sig=", "password=")
 _IN_URL = re.compile(r"://[^/@]*:(?!\d*(/|$)).+@", re.DOTALL)
-"""A password in the url of a target or of a store for keys."""
+"""A password in a URL."""
 
 _NAMED = re.compile(
     r"(?:^|[\s.;/?&-])(?:authorization|api-?key|cookie|token|[\w.-]*(?:secret|password|token|\.key|account\.key[\w.-]*))="
     r"(?!env:|file:|$)",
     re.IGNORECASE,
 )
-"""What is given to a name such as Authorization, spark.authenticate.secret, fs.s3a.secret.key, or token."""
+"""A value for a name such as Authorization, spark.authenticate.secret, fs.s3a.secret.key or token."""
 
 
 def remember(arguments: Sequence[str] | None) -> None:
-    """Keep the arguments of the command, by default those of the process."""
+    """Store the arguments of the command, by default those of the process."""
     _given.set(list(sys.argv[1:] if arguments is None else arguments))
 
 
 def holds_secret() -> str:
-    """Return the option whose secret was typed into the command, where other users see it among the processes."""
+    """Return the option with a secret that was typed into the command, or an empty text."""
     option = ""
     for word in _given.get() or ():
         if word.startswith("--"):
@@ -68,26 +66,26 @@ def holds_secret() -> str:
 
 
 def command_with(option: str, value: str) -> str:
-    """Return the command with another value of an option, to be pasted into a shell; it shows no secret."""
+    """Return the current command with another value of an option, quoted for a shell, without secrets."""
     return shlex.join(["consistent", *map(_shown, _without(option)), option, value])
 
 
 def command_on(command: str, states: TablePlace, *more: str) -> str:
-    """Return another command about the same table; it shows no secret."""
+    """Return another command for the same table, quoted for a shell, without secrets."""
     words = ["--store", states.store, "--table", states.table]
     return shlex.join(["consistent", *command.split(), *map(_shown, words), *more])
 
 
 @contextmanager
 def resumable(batch_id: str, states: TablePlace) -> Iterator[None]:
-    """Say of a batch that fails by which command it goes on, or is given up."""
+    """Add the command that resumes or abandons the batch to its errors."""
     try:
         yield
     except BatchHeldBackError as error:
         abandon = command_on("batches", states, "--abandon", batch_id)
         raise BatchHeldBackError(f"{error} To abandon it: {abandon}") from error
     except (BatchFailedError, TargetError) as error:
-        again = f"To go on: {command_with('--batch-id', batch_id)}"
+        again = f"To resume: {command_with('--batch-id', batch_id)}"
         if "abandon" in str(error):
             again += f" To abandon a batch: {command_on('batches', states, '--abandon', 'ID')}"
         raise type(error)(f"{error} {again}") from error
@@ -103,7 +101,7 @@ def _without(option: str) -> Iterator[str]:
 
 
 def is_secret(word: str) -> bool:
-    """Return whether a word of a command, or a value, holds a secret, and does not only say where one is."""
+    """Return whether a word contains a secret, rather than a reference such as `env:NAME`."""
     named = any(secret in word.lower() for secret in _SECRETS)
     return named or bool(_IN_URL.search(word) or _NAMED.search(word))
 
@@ -115,13 +113,11 @@ def _shown(word: str) -> str:
     return f"{option}=..." if equals and option in _STORES else "..."
 
 
-# What came of a batch, for people and for machines.
-
 GROUPS_SHOWN = 10
 
 
 def describe(record: BatchRecord) -> dict[str, Any]:
-    """Return a batch of the ledger for JSON."""
+    """Return the JSON form of a batch in the ledger."""
     names = ("batch_id", "number", "status", "algorithm", "rounds", "started_at", "updated_at")
     counts = dict(sorted(record.counts.items()))
     return {
@@ -133,7 +129,7 @@ def describe(record: BatchRecord) -> dict[str, Any]:
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
-    """Return the counts of a batch in one line."""
+    """Format the counts of a batch on one line."""
     return ", ".join(
         counted(count, "output") if name == "outputs" else f"{count:,} {name.replace('_', ' ')}"
         for name, count in sorted(counts.items())
@@ -143,7 +139,7 @@ def counts_text(counts: Mapping[str, int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """A batch, its outcomes counted, and its dead letters in groups, the largest."""
+    """A batch with the counts of its outcomes and the largest groups of dead letters."""
 
     record: BatchRecord
     was_published: bool
@@ -152,7 +148,7 @@ class BatchReport:
 
     @classmethod
     def of(cls, result: BatchResult) -> BatchReport:
-        """Count the outcomes of a batch. Reads them once, and once more for its dead letters if it has any."""
+        """Count the outcomes of a batch. Reads them once, or twice if there are dead letters."""
         from runtime.spark.batch import count_outcomes, dead_letter_groups
 
         counts = count_outcomes(result.outcomes)
@@ -162,16 +158,16 @@ class BatchReport:
 
     @property
     def damaged(self) -> int:
-        """How many deliveries met a stream that cannot be read."""
+        """The number of deliveries to corrupt streams."""
         return sum(each.count for each in self.counts if each.reason == Reason.STREAM_DAMAGED)
 
     @property
     def folder(self) -> str:
-        """Where the outcomes are."""
+        """The folder of the outcomes."""
         return within(self.record.out, f"batch_id={self.record.batch_id}")
 
     def document(self) -> dict[str, Any]:
-        """Return the report for JSON."""
+        """Return the JSON form of the report."""
         return {
             **describe(self.record),
             "was_published": self.was_published,
@@ -181,7 +177,7 @@ class BatchReport:
         }
 
     def table(self, title: str) -> RenderableType:
-        """Return a row for each round and handler, with the counts by status."""
+        """Return a table with a row for each round and handler, and the counts by status."""
         rows: dict[tuple[int, str], dict[str, Any]] = {}
         for each in self.counts:
             name = each.handler or "(none)"
@@ -192,10 +188,10 @@ class BatchReport:
         return make_table(title, ("round", "handler", *Status, "outputs"), rows.values())
 
     def parts(self) -> Iterator[RenderableType]:
-        """Yield the report for people: counts, dead letters, and where to look next."""
+        """Yield the report for people: counts, dead letters, and the next commands."""
         batch_id = self.record.batch_id
         if self.was_published:
-            yield f"Batch {batch_id} was published already, and a published batch is not changed. This is what it gave:"
+            yield f"Batch {batch_id} was already published, and a published batch never changes. Its outcomes:"
         yield self.table(f"Outcomes of batch {batch_id}")
         yield ""
         total = {
@@ -206,27 +202,27 @@ class BatchReport:
             yield ""
         if total[Status.TOO_LATE]:
             yield (
-                "Too late are unknown messages not newer than the horizon of their stream: whether they were handled "
-                "before can no longer be told. They were not handled; --late process handles them."
+                "too_late: unknown messages not newer than the horizon of their stream, which may be duplicates. They "
+                "were rejected; --late process handles them."
             )
-        yield f"The outcomes are in {self.folder}, as Parquet. To look at them, and at what was published:"
+        yield f"The outcomes are in {self.folder}, as Parquet. To show them and the outputs:"
         yield f"  consistent outcomes --out {shlex.quote(self.record.out)} --batch-id {batch_id}"
         yield "With Spark, from runtime.spark:"
-        yield f"  outputs(spark.read.parquet({self.folder!r}))       # what to publish, each output once"
-        yield f"  dead_letters(spark.read.parquet({self.folder!r}))  # what was not handled, and why"
+        yield f"  outputs(spark.read.parquet({self.folder!r}))       # the outputs, each once"
+        yield f"  dead_letters(spark.read.parquet({self.folder!r}))  # rejected deliveries, with reasons"
 
 
 _OF_REPLAY = {Reason.NONDETERMINISTIC, Reason.REPLAY_FAILED}
 _CHANGED_RULE = Text(
-    "Messages that were handled before are handled otherwise now. If a rule was changed without a new revision, first "
-    "deploy the earlier handlers again, then redrive these letters, and then deploy the change as a revision."
+    "The handlers treat messages differently than before. If a rule was changed without a new revision: deploy the "
+    "earlier handlers, redrive these dead letters, then deploy the change as a revision."
 )
 
 
 def table_of_dead_letters(
     groups: Sequence[DeadLetters], total: int, what: str = "Dead letters"
 ) -> RenderableType:
-    """Return a row for each group, with the error and the ids of some of its messages."""
+    """Return a table of groups, with the error and some message ids of each."""
     shown = sum(group.count for group in groups)
     title = what if shown == total else f"{what}, {shown:,} of {total:,}"
     columns = ("deliveries", "reason", "handler", "type", "error", "messages")
@@ -239,8 +235,6 @@ def table_of_dead_letters(
     return Group(table, "", _CHANGED_RULE) if _OF_REPLAY & {group.reason for group in groups} else table
 
 
-# A batch as it is asked for.
-
 OF_ANY_BATCH = (
     "cascade",
     "max_rounds",
@@ -252,17 +246,17 @@ OF_ANY_BATCH = (
     "adopt",
     "limits",
 )
-"""The fields of `BatchOptions` that all commands take that are batches."""
+"""The fields of `BatchOptions` that all batch commands take."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchChoices:
-    """Where a batch is run and what it writes to, and its id."""
+    """The location of a batch's table and outcomes, and its id."""
 
     states: TablePlace
-    out: str = option("Where outcomes are written: DIR/batch_id=ID/round=N.", metavar="DIR", group="")
+    out: str = option("The folder for outcomes, in DIR/batch_id=ID/round=N.", metavar="DIR", group="")
     batch_id: str | None = option(
-        "Go on with the batch of this id, or begin one under it; by default a new id is made and printed.",
+        "Resume the batch with this id, or begin one. By default a new id is generated and printed.",
         default=None,
         metavar="ID",
     )
@@ -270,7 +264,7 @@ class BatchChoices:
     spark: SparkOptions
 
     def options(self, options: BatchOptions) -> BatchOptions:
-        """Return the options with the stores of ids and tokens. Raises `UsageError` for what does not go together."""
+        """Return the options with the auxiliary stores. Raises `UsageError` for contradictory options."""
         self.others.check(options.algorithm)
         ids, tokens = self.others.ids(self.states), self.others.tokens(self.states)
         self.spark.check_scope(self.states, ids, tokens)
@@ -281,31 +275,31 @@ class BatchChoices:
         )
 
     def check(self, app: App, options: BatchOptions, *, must_exist: bool = True) -> bool:
-        """Return whether the table is there. Raises what `check_folder` and `check_batch` do."""
+        """Return whether the table exists. Raises the errors of `check_folder` and `check_batch`."""
         check_folder(self.out, self.spark.place)
         return check_batch(app, self.states, options, self.batch_id, self.out, must_exist=must_exist)
 
     def announced(self, screen: Screen) -> BatchChoices:
-        """Return the choices with the id, a new one if none is given, and say how the batch goes on if it stops."""
+        """Choose a batch id if none is given, and print the command that resumes the batch."""
         from runtime.spark.batch import new_batch_id
 
         batch_id = self.batch_id or new_batch_id()
         again = command_with("--batch-id", batch_id)
-        screen.note(f"Batch {batch_id}: if it stops before its end, go on with: {again}")
+        screen.note(f"Batch {batch_id}: if it stops early, resume it with: {again}")
         return replace(self, batch_id=batch_id)
 
     @contextmanager
     def carried_out(
         self, app: App, options: BatchOptions, first_step: str, work: Work, log_bytes: int | None = None
     ) -> Iterator[CarriedOut]:
-        """Run the batch that was announced, and yield the report on it while Spark is there.
+        """Run the batch, and yield its report while the Spark session is open.
 
-        `log_bytes` is the size of the log that it reads, where that is known.
+        `log_bytes` is the size of the log, if known.
         """
         from runtime.spark.batch import Batch
 
         batch_id = self.batch_id or ""
-        stopped = f"Stopped. Nothing is lost: go on with: {command_with('--batch-id', batch_id)}"
+        stopped = f"Stopped. Nothing is lost. Resume with: {command_with('--batch-id', batch_id)}"
         with self.spark.working(stopped, log_bytes) as (spark, progress):
             progress.step(first_step)
             options = replace(options, step=progress.step)
@@ -319,7 +313,7 @@ class BatchChoices:
 
 
 class CarriedOut(NamedTuple):
-    """A batch that has ended, while its session is still there."""
+    """The report of a finished batch, and the open session."""
 
     report: BatchReport
     spark: Session

@@ -1,7 +1,6 @@
-"""What a command prints: results on standard output, everything else on standard error.
+"""Output of commands: results on standard output, everything else on standard error.
 
-With `--json` standard output holds one JSON document and nothing else. Text is never taken for markup, so that an id
-or an error may hold brackets, nor for commands to the terminal.
+With `--json`, standard output is a single JSON document. Text is never interpreted as markup or as terminal commands.
 """
 
 from __future__ import annotations
@@ -25,59 +24,53 @@ from rich.text import Text
 
 from runtime.clock import to_datetime
 
-# Text of others on a terminal: what would command the terminal is shown, and not obeyed.
-#
-# Ids, types, errors and bodies come from whoever sends messages. A control character among them could clear
-# the screen, write to the clipboard, turn the direction of writing or begin a line that looks as if a
-# command had said it. One that cannot be seen would make an id look like another.
+# Senders control ids, types, errors and bodies. A control character in them could clear the screen, write to the
+# clipboard, reverse the text direction or fake output of the command. An invisible one makes an id look like another.
 
 _COMMANDS = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
-"""Control characters but for tab and line feed, those that turn or end lines, and halves of characters."""
+"""Control characters except tab and line feed, bidirectional controls, line separators and surrogates."""
 
 _UNSEEN = (
     "\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u2065\u206a-\u206f\u3164\ufe00-\ufe0f\ufeff"
     "\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-"""Characters of no width, as Unicode lists them: an id with one of them would look like another id."""
+"""Unicode's characters without width."""
 
 _IN_LINES = re.compile(f"[{_COMMANDS}{_UNSEEN}]")
 _IN_A_LINE = re.compile(f"[\t\n{_COMMANDS}{_UNSEEN}]")
 
 
 def visible(text: str) -> str:
-    """Return text with the escapes of Python in place of control characters; lines stay lines."""
+    """Replace control and invisible characters with Python escapes. Keeps line breaks."""
     return _IN_LINES.sub(_escape, text)
 
 
 def visible_line(text: str) -> str:
-    """Return the same on one line."""
+    """Replace control and invisible characters, including line breaks, with Python escapes."""
     return _IN_A_LINE.sub(_escape, text)
 
 
 def indented(text: str) -> str:
-    """Return the same with all lines but the first indented: none looks as if it were the program's own."""
+    """Escape text, and indent all lines but the first, so that none looks like output of the program."""
     return visible(text).replace("\n", "\n  ")
 
 
 def visible_json(document: Mapping[str, Any]) -> str:
-    """Return JSON that says the same with escapes of its own; times are ISO 8601 in UTC."""
+    """Return JSON in which control and invisible characters are escaped. Times are ISO 8601 in UTC."""
     text = json.dumps(document, indent=2, ensure_ascii=False, default=_for_json)
-    return _IN_LINES.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    return _IN_LINES.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def _for_json(value: object) -> str:
     return iso(value) if isinstance(value, datetime) else str(value)
 
 
-def _escape(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode()
-
-
-# Where a command prints.
+def _escape(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode()
 
 
 def results() -> Console:
-    """Return the console of standard output; in a file or a pipe no line is wrapped, and ids stay whole."""
+    """Return the console of standard output. Does not wrap lines in files and pipes."""
     return _console(to_stderr=False)
 
 
@@ -87,10 +80,10 @@ def notes() -> Console:
 
 
 class _VisibleConsole(Console):
-    """A console on which no text of others commands the terminal, whatever it is part of."""
+    """Escapes control characters in all text, including parts of rich's own renderables."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Yield the segments of something to be printed, those that rich adds itself as they are."""
+        """Yield segments with escaped text. rich's own control segments pass unchanged."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
@@ -104,18 +97,18 @@ def _console(*, to_stderr: bool) -> Console:
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """Where a command puts what it has to say, for people or, `as_json`, for machines."""
+    """The output of a command, for people or as JSON."""
 
     as_json: bool = False
 
     def note(self, sentence: str) -> None:
-        """Say on standard error how it goes."""
+        """Print a sentence to standard error."""
         notes().print(Text(indented(sentence)), soft_wrap=True)
 
     def show(self, *parts: RenderableType) -> None:
-        """Show people parts of the result.
+        """Print parts of the result for people. No-op with `as_json`.
 
-        A `str` is a line to be copied, and is not wrapped; a `Text` is one to be read, and is.
+        A `str` is a line to copy and is not wrapped; a `Text` is prose and is.
         """
         if self.as_json:
             return
@@ -124,27 +117,25 @@ class Screen:
             console.print(Text(part) if isinstance(part, str) else part, soft_wrap=isinstance(part, str))
 
     def put(self, document: Mapping[str, Any], *parts: RenderableType) -> None:
-        """Give machines the whole result as a document, or show people its parts."""
+        """Print the result: as a JSON document, or its parts for people."""
         if self.as_json:
             print(visible_json(document))
         self.show(*parts)
 
 
 def complain(sentence: str) -> None:
-    """Say on standard error what went wrong."""
+    """Print an error to standard error."""
     notes().print(Text.assemble(("Error: ", "bold red"), (indented(sentence), "red")), soft_wrap=True)
 
-
-# The progress of a command: a spinner on a terminal; in a file a line for each step, and every ten seconds.
 
 LINE_EVERY_SECONDS = 10.0
 
 
 class StepProgress:
-    """Shows one step of the work at a time: that it is under way, what it counts, and how long it took.
+    """Shows the current step with its counts and duration. A context manager that ends the last step.
 
-    Nothing is shown between `done` and the next `step`, so that results can be printed there. On a terminal, steps
-    that are done stay to be read only with `keep_steps`. As a context manager it ends the last step.
+    Shows nothing between `done` and the next `step`, so that results can be printed. On a terminal, finished steps stay
+    visible only with `keep_steps`; elsewhere, a line appears for each step and every ten seconds.
     """
 
     def __init__(
@@ -170,7 +161,7 @@ class StepProgress:
             self.failed()
 
     def step(self, sentence: str) -> None:
-        """End the step that is under way, and begin the next."""
+        """End the current step, and start another."""
         self.done()
         self._sentence, self._before = sentence, None
         self._begun = self._said = self._clock()
@@ -181,21 +172,21 @@ class StepProgress:
             self._console.print(Text(sentence), soft_wrap=True)
 
     def show_outputs(self, done: int, total: int | None) -> None:
-        """Show how many outputs are sent, of how many if that is known."""
+        """Show the number of outputs sent."""
         self.show_count(done, "outputs", total)
 
     def show_rows(self, step: str, rows: int) -> None:
-        """Show how many rows a step has done; another step ends the one before."""
+        """Show the number of rows done, and start `step` if it is not the current one."""
         if step != self._sentence:
             self.step(step)
         self.show_count(rows, "rows")
 
     def show_count(self, done: int, unit: str, total: int | None = None) -> None:
-        """Show how many are done, of how many if that is known, and how many a second since the first call."""
+        """Show a count, with the total if known, and the rate since the first call."""
         if not self._sentence:
             return
         now = self._clock()
-        if self._before is None:  # what was done before took no time now
+        if self._before is None:  # the rate excludes work of earlier runs
             self._before, self._begun = done, now
         seconds = now - self._begun
         rate = f", {(done - self._before) / seconds:,.0f} a second" if seconds and done > self._before else ""
@@ -208,11 +199,11 @@ class StepProgress:
             self._console.print(line, soft_wrap=True)
 
     def done(self) -> None:
-        """End the step that is under way, if there is one."""
+        """End the current step as successful."""
         self._end(Text("✓ ", "green"), keep=self._keep_steps)
 
     def failed(self) -> None:
-        """End the step that is under way as one that did not succeed."""
+        """End the current step as failed."""
         self._end(Text("✗ ", "red"), keep=True)
 
     def _end(self, mark: Text, *, keep: bool) -> None:
@@ -226,8 +217,6 @@ class StepProgress:
             self._console.print(Text.assemble(mark, sentence, (seconds, "dim")))
 
 
-# Tables, all in one look, and the texts of times and numbers.
-
 _LOOK: dict[str, Any] = {"show_edge": False, "pad_edge": False, "padding": (0, 1, 0, 0)}
 
 Cell = str | int | datetime | Text | None
@@ -237,10 +226,10 @@ _HEADINGS = {"batch_id": "batch", "message_id": "message", "started_at": "starte
 
 
 def make_table(title: str, columns: Sequence[str] | Mapping[str, str], rows: Iterable[Row]) -> RenderableType:
-    """Return a table below its title; columns of numbers stand to the right.
+    """Return a table with a title. Numbers are right-aligned.
 
-    Rows are cells, or mappings such as `--json` gives: then columns are the names of what is shown, as a mapping each
-    with its heading.
+    Rows are sequences, or mappings as in `--json`. For mappings, `columns` are the keys to show, optionally mapped to
+    headings.
     """
     cells = [[row[name] for name in columns] if isinstance(row, Mapping) else row for row in rows]
     table = Table(box=box.SIMPLE_HEAD, **_LOOK)
@@ -256,7 +245,7 @@ def make_table(title: str, columns: Sequence[str] | Mapping[str, str], rows: Ite
 
 
 def make_facts(title: str, facts: Iterable[tuple[str, Cell]]) -> RenderableType:
-    """Return names and values below a title."""
+    """Return names and values with a title."""
     table = Table(box=None, show_header=False, **_LOOK)
     table.add_column(style="dim")
     table.add_column(overflow="fold")
@@ -278,17 +267,17 @@ def _cell(value: Cell) -> Text:
 
 
 def moment(microseconds: int | None) -> datetime | None:
-    """Return a time in microseconds, for tables and JSON."""
+    """Convert microseconds to a datetime."""
     return None if microseconds is None else to_datetime(microseconds)
 
 
 def iso(time: datetime) -> str:
-    """Return a UTC time as ISO 8601."""
+    """Format a UTC time as ISO 8601."""
     return time.isoformat().replace("+00:00", "Z")
 
 
 def compact_json(value: Any) -> str:  # noqa: ANN401 - any JSON value
-    """Return JSON on one line, for a cell or a file; times are ISO 8601 in UTC."""
+    """Format JSON on one line. Times are ISO 8601 in UTC."""
     return json.dumps(value, ensure_ascii=False, default=_for_json)
 
 

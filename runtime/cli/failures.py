@@ -1,15 +1,15 @@
-"""Failures: one sentence on standard error, and an exit code.
+"""Turns errors into one sentence on standard error and an exit code.
 
 RuntimeFailure
-├── NotPossibleError   what was asked for in the right way cannot be done
-└── UnexpectedError    nobody thought of this; the trace is in the log file
+├── NotPossibleError   a valid command that cannot be carried out
+└── UnexpectedError    an unexpected exception, with its traceback in the log file
 
 | exit code | when |
 |---|---|
-| 0 | done; a batch with dead letters is done too |
-| 1 | failed: no such log, batch or stream, a batch that is refused, a job that stopped, streams that cannot be read |
-| 2 | usage error: an app, option, duration, store url or table name that cannot be, or options at odds |
-| 3 | a batch has more dead letters than `--max-dead-letters`, or a target refuses outputs |
+| 0 | success, even with dead letters |
+| 1 | failure: a missing log, batch or stream, a rejected batch, a failed job, corrupt streams |
+| 2 | usage error: an invalid app, option, duration, store URL or table name, or contradictory options |
+| 3 | more dead letters than `--max-dead-letters`, or outputs rejected by a target |
 | 130 | Ctrl-C |
 | 143 | SIGTERM |
 """
@@ -32,21 +32,19 @@ from runtime.cli.console import complain
 from runtime.errors import AppNotFoundError, BatchHeldBackError, MissingExtraError, RuntimeFailure, UsageError
 from runtime.versions.properties import Damaged, collecting
 
-# The log file: what Spark prints, and the full traces of errors that nobody expected.
-
 DEFAULT = Path(".consistent", "consistent.log")
-"""In the working directory."""
+"""The log file for Spark's output and tracebacks, relative to the working directory."""
 LIMIT_BYTES = 10 * 2**20
-"""A longer one is moved to a second file, which replaces the one before."""
+"""A longer log file is renamed to `.1`, replacing an older one."""
 
 
 def prepare_log(path: Path | None = None) -> Path:
-    """Return the log file to use, its folder made. Raises `OSError` when it cannot be written."""
+    """Create the log file and its folder, and rotate a long file. Raises `OSError`."""
     chosen = path or DEFAULT
     chosen.parent.mkdir(parents=True, exist_ok=True)
     ignore = chosen.parent / ".gitignore"
     if path is None and not ignore.exists():
-        ignore.write_text("# Nothing here belongs into version control.\n*\n", encoding="utf-8")
+        ignore.write_text("# Nothing here belongs in version control.\n*\n", encoding="utf-8")
     if chosen.is_file() and chosen.stat().st_size > LIMIT_BYTES:
         chosen.replace(chosen.with_name(f"{chosen.name}.1"))
     chosen.open("ab").close()
@@ -54,7 +52,7 @@ def prepare_log(path: Path | None = None) -> Path:
 
 
 def append_trace(error: BaseException, path: Path | None = None) -> Path | None:
-    """Write the trace of an error to the log file and return the file, None when it cannot be written."""
+    """Append a traceback to the log file. Returns the file, or `None` if it cannot be written."""
     try:
         chosen = prepare_log(path)
         with chosen.open("a", encoding="utf-8") as log:
@@ -67,7 +65,7 @@ def append_trace(error: BaseException, path: Path | None = None) -> Path | None:
 
 @contextmanager
 def logging_to(path: Path) -> Iterator[None]:
-    """Let what Python's logging is told go to the log file, and not to the terminal."""
+    """Send Python's logging to the log file instead of the terminal."""
     handler = logging.FileHandler(path)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
@@ -91,16 +89,16 @@ _OF_TYPER = (typer.Exit, typer.Abort, typer.BadParameter)
 
 
 class NotPossibleError(RuntimeFailure):
-    """Raised when what was asked for in the right way cannot be done."""
+    """Raised when a valid command cannot be carried out."""
 
 
 class UnexpectedError(RuntimeFailure):
-    """Raised in place of an error that nobody thought of; says where its trace is."""
+    """Wraps an unexpected exception. Names the log file with the traceback."""
 
 
 @contextmanager
 def answered() -> Iterator[None]:
-    """Turn every error into one sentence and the exit of the process."""
+    """Print every error as one sentence, and exit with its code."""
     damaged = Damaged()
     try:
         with traced(), collecting(damaged):
@@ -117,19 +115,19 @@ def answered() -> Iterator[None]:
 
 
 def _tell(damaged: Damaged) -> None:
-    """Say which streams were left out, as they cannot be read."""
+    """Report the corrupt streams that were skipped."""
     for error in damaged.errors[:_SHOWN]:
         complain(f"stream_damaged: {error}")
     if damaged.count:
         complain(
-            f"Left out, as they cannot be read: {damaged.count} streams or rows. All others were done. "
-            f"`consistent check` looks through the whole table."
+            f"Skipped {damaged.count} corrupt streams or rows. All others were processed. `consistent check` checks the "
+            f"whole table."
         )
 
 
 @contextmanager
 def traced(log_file: Path | None = None) -> Iterator[None]:
-    """Write the traces of unexpected errors to the log file, and raise `UnexpectedError` in their place."""
+    """Log tracebacks of unexpected errors, and raise `UnexpectedError` instead."""
     try:
         yield
     except (*_EXPECTED, *_OF_TYPER):
@@ -139,17 +137,17 @@ def traced(log_file: Path | None = None) -> Iterator[None]:
 
 
 def exit_code(error: Exception) -> int:
-    """Return 2 for a usage error, 3 for a batch that is held back, 1 for what is impossible."""
+    """Return the exit code for an error."""
     if isinstance(error, BatchHeldBackError):
         return TOO_MANY_DEAD_LETTERS
-    # Their subclasses tell of things that were not found or not allowed, not of how they were asked for.
+    # Compares exact types: the subclasses are about missing or forbidden things, not about usage.
     is_wrong_usage = type(error) in (UsageError, AppNotFoundError, StoreUrlError, TableNameError)
     return WRONG_USAGE if is_wrong_usage else FAILED
 
 
 @contextmanager
 def needing(what: str) -> Iterator[None]:
-    """Say of a package that is not installed what needs it, and how to install it."""
+    """Turn a missing package into an error that names its feature and the pip command."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -158,7 +156,7 @@ def needing(what: str) -> Iterator[None]:
 
 
 def _sentence(error: Exception, trace: Path | None) -> str:
-    where = f" The full trace is in {trace}." if trace else ""
+    where = f" The traceback is in {trace}." if trace else ""
     if "pyspark" in sys.modules:
         from runtime.spark.session import explain, is_of_spark
 
@@ -166,4 +164,4 @@ def _sentence(error: Exception, trace: Path | None) -> str:
             return f"{explain(error)}{where}"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}{f': {error.filename}' if error.filename else ''}.{where}"
-    return f"Something unexpected went wrong: {type(error).__name__}: {error}.{where}"
+    return f"Unexpected error: {type(error).__name__}: {error}.{where}"

@@ -1,3 +1,3 @@
-"""Batches: what one decides for its messages, and the ledger that tells how far each has come."""
+"""Batches: their options and limits, and the ledger that records their progress."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a worker knows of its batch: its context, the batches that are open, and its limit of dead letters."""
+"""The parts of a batch that workers need: its context, the open batches, and the limit of dead letters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runtime.messages.outcome import Outcome, Status
 
 
 class BatchKey(NamedTuple):
-    """Names a batch: its id, and the number that it began with, None where the ledger has none."""
+    """Identifies a batch by id and number. The number is `None` if the ledger has none."""
 
     batch_id: str
     number: int | None = None
@@ -23,71 +23,71 @@ class BatchKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OpenBatches:
-    """The batches that may still publish: those with one of these `numbers`, and all from number `next` on."""
+    """The batches that may still publish: those in `numbers`, and all from number `next` on."""
 
     next: int = 1
     numbers: frozenset[int] = frozenset()
 
-    def is_finished(self, batch: str | None, number: int | None) -> bool:  # noqa: ARG002 - the number decides
-        """Return whether a batch publishes nothing more, by its number: an id may be used again after pruning."""
+    def is_finished(self, batch: str | None, number: int | None) -> bool:  # noqa: ARG002 - an id may be reused after pruning, a number never
+        """Return whether a batch will publish nothing more."""
         return number is None or (number < self.next and number not in self.numbers)
 
 
 # Errors of dead letters.
-HELD_BACK = "An earlier message of its stream is a dead letter, and the batch stops a stream there."
-FORGOTTEN = "Its business object was forgotten, and takes no message any more."
-PARKED = "Its stream is parked: an earlier message waits as a letter, to be redriven or given up."
+HELD_BACK = "An earlier message of its stream is a dead letter, and the batch runs with on_error=stop-stream."
+FORGOTTEN = "Its business object was forgotten, and rejects all messages."
+PARKED = "Its stream is parked: redrive or discard the earlier dead letter."
 
 
 @dataclass(frozen=True, slots=True)
 class BatchContext:
-    """The decisions of a batch for all its messages."""
+    """The options of a batch that apply to all its messages."""
 
     batch_id: str | None = None  # None for single messages
-    open_batches: OpenBatches | None = None  # their outputs may be unpublished; None if they are not known
-    is_cascade: bool = False  # whether the messages are outputs of this batch, with times of the framework
+    open_batches: OpenBatches | None = None  # their outputs may be unpublished; None if unknown
+    is_cascade: bool = False  # whether the messages are outputs of this batch
     late: Literal["refuse", "process"] = "refuse"
-    """What happens to a message that cannot be told from a duplicate."""
+    """How to treat a message that might be a duplicate of a truncated version."""
     on_error: Literal["continue", "stop-stream", "park"] = "continue"
-    """Whether a dead letter holds back new messages of its stream, in this batch or until it is redriven."""
-    is_redrive: bool = False  # whether the messages are letters, which are handled again
+    """Whether a dead letter holds back later messages of its stream, in this batch or until it is redriven."""
+    is_redrive: bool = False  # whether the messages are dead letters
     on_difference: Literal["dead-letter", "fail"] = "dead-letter"
-    """What becomes of a duplicate whose replay differs from its record."""
-    number: int | None = None  # the batch's own, or that of a consumer's epoch
+    """How to treat a duplicate whose replay differs from the recorded version."""
+    number: int | None = None  # of the batch, or of a consumer batch
     limits: MessageLimits = USUAL
 
     def redriving(self, open_batches: OpenBatches | None) -> BatchContext:
-        """Return the context of a redrive beside open batches; the same context for None."""
+        """Return the context of a redrive, given the open batches. Returns `self` for `None`."""
         return self if open_batches is None else replace(self, is_redrive=True, open_batches=open_batches)
 
     @property
     def key(self) -> BatchKey | None:
-        """What versions and entries record of the batch, None for single messages."""
+        """The batch key recorded with versions and entries, `None` for single messages."""
         return None if self.batch_id is None else BatchKey(self.batch_id, self.number)
 
     def is_ours(self, batch: str | None, number: int | None) -> bool:
-        """Return whether a version is of this batch, not of an earlier one with the same id."""
+        """Return whether a version belongs to this batch, not to an earlier one with the same id."""
         return batch is not None and batch == self.batch_id and number == self.number
 
     def is_finished(self, batch: str | None, number: int | None) -> bool:
-        """Return whether a version's batch publishes nothing more. True for single messages, and if that is unknown."""
+        """Return whether a version's batch will publish nothing more. True for single messages, and if unknown."""
         return batch is None or self.open_batches is None or self.open_batches.is_finished(batch, number)
 
     @property
     def stops_streams(self) -> bool:
-        """Whether new messages of a stream are held back after a dead letter."""
+        """Whether a dead letter holds back new messages of its stream."""
         return self.on_error != "continue"
 
 
 _FORM = re.compile(r"(\d{1,18})|(\d{1,3}(?:\.\d{1,9})?)%")
 
 HELD_BACK_MARKER = "_held-back"
-"""The name of an empty file in the folder of a batch that is held back; Spark passes over it."""
+"""An empty file in the folder of a batch that is held back. Spark ignores it."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterLimit:
-    """A number of deliveries, or a share of all in percent."""
+    """A maximum number of dead letters, or a percentage of all deliveries."""
 
     text: str
     most: float
@@ -95,16 +95,16 @@ class DeadLetterLimit:
 
     @classmethod
     def parse(cls, text: str) -> DeadLetterLimit:
-        """Return the limit that a text such as `10` or `0.5%` means. Raises `UsageError` for another text."""
+        """Parse a limit such as `10` or `0.5%`. Raises `UsageError`."""
         match = _FORM.fullmatch(text.strip())
         if match is None or (match[2] and float(match[2]) > 100):  # noqa: PLR2004 - percent
             raise UsageError(
-                f"{text!r} is no number of dead letters: write one such as 10, or a share such as 0.5%."
+                f"{text!r} is not a limit of dead letters: use a number such as 10, or a share such as 0.5%."
             )
         return cls(match[0], float(match[1] or match[2]), match[1] is None)
 
     def is_exceeded(self, counts: Mapping[str, int]) -> bool:
-        """Return whether a batch with these counts of outcomes by status has more."""
+        """Return whether a batch with these counts by status is over the limit."""
         dead = counts.get(Status.DEAD_LETTER, 0)
         if self.is_share:
             return 100 * dead > self.most * sum(counts.get(status, 0) for status in Status)
@@ -116,26 +116,26 @@ class DeadLetterLimit:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What earlier deliveries of a stream in this batch have decided for later ones.
+    """The effect of earlier deliveries of a stream in this batch on later ones.
 
-    `delivered` are the messages that had their first delivery, which alone has their outputs. `dead_letter` says that a
-    delivery was a dead letter: new messages after it are held back in a batch that stops a stream there.
+    `delivered` are the messages whose first delivery has passed; only the first one has outputs. `dead_letter` says
+    that some delivery became a dead letter, which may hold back new messages.
     """
 
     delivered: Collection[IdKey] = frozenset()
     dead_letter: bool = False
 
     def after(self, outcomes: Sequence[Outcome]) -> Seen:
-        """Return this with the decisions of more outcomes."""
+        """Return this value updated with more outcomes."""
         delivered = {id_key(each.envelope.message_id) for each in outcomes if each.version is not None}
         dead_letter = self.dead_letter or any(outcome.is_dead_letter for outcome in outcomes)
         return Seen({*self.delivered, *delivered}, dead_letter)
 
     def between_groups(self, outcomes: Sequence[Outcome]) -> Seen:
-        """Return the decisions for the next group: only the last message may have more copies there."""
+        """Return the value for the next group. Only the last message may have more copies there."""
         last = outcomes[-1].envelope.message_id
         copies = list(takewhile(lambda outcome: outcome.envelope.message_id == last, reversed(outcomes)))
         return replace(self.after(outcomes), delivered=self.after(copies).delivered)
 
 
-NOTHING = Seen()  # what has been seen when a stream begins
+NOTHING = Seen()  # at the start of a stream

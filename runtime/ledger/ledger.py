@@ -1,13 +1,14 @@
-"""The ledger: one row for each batch, numbered, in the same table as the streams.
+"""The ledger: one numbered row for each batch, in the same table as the streams.
 
-It tells which rounds of a batch are committed and whether it is published. A published batch is immutable; a batch that
-died stays `started` until it is run again with its id, or abandoned. What a batch reads of the ledger depends on the
-batches that are open, not on those that ended. For this there are, in the same partition:
+It records the committed rounds of a batch and whether it is published. A published batch is immutable. A batch whose
+driver died stays `started` until it is resumed or abandoned. The same partition contains:
 
-- the counter, `!next`: the number that the next batch gets, and the algorithm of the table;
-- the settings of the table, `!of-table` (see `runtime.ledger.settings`);
-- a marker for each open batch, `!open-{id}`, from its begin to its end;
-- a marker for each batch that ended, `!past-{time}-{id}`, the last one first, until it is pruned.
+- the counter, `!next`: the next batch number, and the algorithm of the table;
+- the table's settings, `!of-table` (see `runtime.ledger.settings`);
+- a marker for each open batch, `!open-{id}`;
+- a marker for each finished batch, `!past-{time}-{id}`, newest first, until it is pruned.
+
+The markers make the cost of a batch depend on the number of open batches, not on all that ever ran.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ from runtime.versions.properties import INT32, number, reading_row, text, time
 
 STATE_BASED = "state-based"
 
-EPOCH = "epoch "  # begins what describes the input of a micro-batch
+EPOCH = "epoch "  # prefix of the input of a micro-batch
 
 HIDDEN_EPOCHS = "_epochs"
-"""The folder of OUT in which a micro-batch is made, and in which it waits until readers are to see it."""
+"""The folder in OUT that holds a micro-batch until readers may see it."""
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _COUNT = "Count_"
 
 
 class BatchStatus(StrEnum):
-    """How far a batch has come."""
+    """The progress of a batch."""
 
     STARTED = "started"
     PUBLISHED = "published"
@@ -51,49 +52,49 @@ class BatchStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BatchRecord:
-    """A batch as the ledger has it."""
+    """The ledger's record of a batch."""
 
     batch_id: str
-    input: str  # describes log, app and options: the same id with another input is refused
+    input: str  # log, app and options; a batch id cannot be reused with another input
     out: str
-    token: str  # drawn when the batch begins; marks its folders
+    token: str  # random; marks the folders of the batch
     status: BatchStatus
-    rounds: int  # those whose outcomes are committed
+    rounds: int  # committed ones
     started_at: datetime
     updated_at: datetime
     counts: Mapping[str, int]
-    last_routable: int = 0  # the outputs of the last round that a handler takes
-    algorithm: str = STATE_BASED  # with the place of its de-duplication store or token store
+    last_routable: int = 0  # outputs of the last round with a handler
+    algorithm: str = STATE_BASED  # with the location of its de-duplication or token store
     etag: str = ""
-    number: int = 0  # counts the batches of the table, from 1 on
-    attempt: str = ""  # the attempt at the next round that counts, once that is decided
+    number: int = 0  # 1 for the table's first batch
+    attempt: str = ""  # the chosen attempt at the next round
 
     @property
     def key(self) -> BatchKey:
-        """What versions and entries of the batch record."""
+        """The batch key recorded with the batch's versions and entries."""
         return BatchKey(self.batch_id, self.number)
 
     @property
     def is_epoch(self) -> bool:
-        """Whether it is a micro-batch of a stream."""
+        """Whether this is a micro-batch of a stream."""
         return self.input.startswith(EPOCH)
 
     @property
     def shown_in(self) -> str:
-        """Where readers find its outcomes: those of a micro-batch are moved there, out of the folder that has them."""
+        """The folder where readers find the outcomes. Those of a micro-batch are moved there when published."""
         return self.out.removesuffix(f"/{HIDDEN_EPOCHS}") if self.is_epoch else self.out
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing more will be published under this id."""
+        """Whether this id will publish nothing more."""
         return self.status is not BatchStatus.STARTED
 
 
 def check_id(batch_id: str) -> None:
-    """Raise `BatchRefusedError` for an id that is not usable."""
+    """Raise `BatchRefusedError` for an invalid batch id."""
     if not _ID.fullmatch(batch_id):
         raise BatchRefusedError(
-            f"The batch id {batch_id!r} is not usable: up to 64 letters, digits, '.', '_' and '-'."
+            f"The batch id {batch_id!r} is invalid: use up to 64 letters, digits, '.', '_' and '-'."
         )
 
 
@@ -116,7 +117,7 @@ def record_properties(record: BatchRecord) -> dict[str, Value]:
 
 
 def read_record(row: Row) -> BatchRecord:
-    """Return the batch that a row holds. Raises `StoredDataError`."""
+    """Decode the row of a batch. Raises `StoredDataError`."""
     with reading_row(f"The batch {row.row_key}", row):
         values = row.properties
         return BatchRecord(
@@ -152,13 +153,13 @@ class Counter:
     """The counter of a ledger."""
 
     next: int = 1
-    algorithm: str | None = None  # of the batches of the table
+    algorithm: str | None = None  # of the table's batches
     first_batch: str = ""
     etag: str | None = None  # None before the first batch
     settings: TableSettings = field(default_factory=TableSettings)  # read with the counter, stored elsewhere
 
     def operation(self) -> Operation:
-        """Return the change that stores the counter, unless it was changed since it was read."""
+        """Return the operation that stores the counter. It fails if the row changed since it was read."""
         properties: dict[str, Value] = {
             "Next": Int64(self.next),
             "FirstBatch": self.first_batch,
@@ -170,7 +171,7 @@ class Counter:
 
 
 def read_counter(row: Row) -> Counter:
-    """Return the counter that a row holds. Raises `StoredDataError`."""
+    """Decode the row of the counter. Raises `StoredDataError`."""
     values = row.properties
     with reading_row("The counter of batches", row):
         next_, algorithm = number(values, "Next"), text(values, "Algorithm")
@@ -178,23 +179,23 @@ def read_counter(row: Row) -> Counter:
 
 
 def began(record: BatchRecord) -> Operation:
-    """Return the change that writes the marker of a batch that begins."""
+    """Return the operation that marks a batch as open."""
     return Operation.insert_or_replace(OPEN + record.batch_id, {"Number": Int64(record.number)})
 
 
 def past_marker(record: BatchRecord) -> Operation:
-    """Return the change that writes the marker of a batch that has ended."""
+    """Return the operation that marks a batch as finished."""
     time = _inverted(to_microseconds(record.updated_at))
     return Operation.insert_or_replace(f"{PAST}{time}-{record.batch_id}", {})
 
 
 def _inverted(time: int) -> str:
-    """Return a time in microseconds as text that is smaller for a later one. All before 1970 are one."""
+    """Encode a time in microseconds so that later times sort first. Times before 1970 are equal."""
     return f"{10**_DIGITS - 1 - max(time, 0):0{_DIGITS}}"
 
 
 def id_of(marker: str) -> str:
-    """Return the id of the batch whose marker has this row key."""
+    """Return the batch id in the row key of a marker."""
     is_past = marker.startswith(PAST)
     return marker[len(PAST) + _DIGITS + 1 :] if is_past else marker.removeprefix(OPEN)
 
@@ -220,10 +221,10 @@ class Ledger:
         algorithm: str = STATE_BASED,
         demands: TableDemands | None = None,
     ) -> BatchRecord:
-        """Begin a batch, or return the record of one that was begun with the same input. Costs two or three requests.
+        """Begin a batch, or return its record if it was begun with the same input. Two or three requests.
 
-        The settings that it claims are stored with it. A batch without a committed round may move to another folder.
-        Raises `BatchRefusedError` for an id that was abandoned or has other input or another folder, and for a table of
+        Stores the settings that `demands` claims. Until its first committed round, a batch may change its folder.
+        Raises `BatchRefusedError` for an abandoned id, for an id with other input or another folder, and for a table of
         another algorithm; `UsageError` for a claim that the table does not meet; `RetriesExhaustedError` after too many
         conflicts.
         """
@@ -244,7 +245,7 @@ class Ledger:
                 await tries.pause(error)
 
     async def _begin(self, asked: BatchRecord, demands: TableDemands | None) -> BatchRecord:
-        """Give a batch its number, its row and its marker, and the table its settings, in one transaction."""
+        """Insert the batch and its marker, advance the counter and store the settings, in one transaction."""
         counter = await self._counter(asked.algorithm)
         record = replace(asked, number=counter.next)
         first = (counter.algorithm or asked.algorithm, counter.first_batch or asked.batch_id)
@@ -264,36 +265,33 @@ class Ledger:
         if existing.input != asked.input:
             raise BatchRefusedError(
                 f"Batch {existing.batch_id} was begun with other input: {existing.input}. Now it is: {asked.input}. "
-                f"Give this input a batch id of its own."
+                f"Use another batch id for this input."
             )
         if existing.out == asked.out:
             return existing
         return await self._update(existing, replace(existing, out=asked.out, attempt=""))
 
     async def _counter(self, algorithm: str | None = None) -> Counter:
-        """Return the counter. One request. Raises `BatchRefusedError` for a table of another algorithm."""
+        """Read counter and settings. One request. Raises `BatchRefusedError` for a table of another algorithm."""
         read = partial(self._table.query, PARTITION, COUNTER, OF_TABLE)
         rows = {row.row_key: row async for page in pages(read) for row in page.rows}
         counter = read_counter(rows[COUNTER]) if COUNTER in rows else Counter()
         if algorithm is not None and counter.algorithm not in (None, algorithm):
             raise BatchRefusedError(
-                f"The table was processed with the algorithm {counter.algorithm} (batch {counter.first_batch}), and "
-                f"cannot be with {algorithm}, which would not recognise what was processed: use the same, "
-                f"or another table."
+                f"The table was processed with the algorithm {counter.algorithm} (batch {counter.first_batch}). "
+                f"{algorithm} would not recognise duplicates: use {counter.algorithm}, or another table."
             )
         return replace(counter, settings=read_settings(rows[OF_TABLE])) if OF_TABLE in rows else counter
 
     async def get(self, batch_id: str) -> BatchRecord:
-        """Return the record of a batch. Raises `BatchRefusedError` when there is none."""
+        """Return the record of a batch. Raises `BatchRefusedError` if there is none. One request."""
         record = await self._at(batch_id)
         if record is None:
-            raise BatchRefusedError(
-                f"There is no batch {batch_id}: `consistent batches` lists those of a table."
-            )
+            raise BatchRefusedError(f"There is no batch {batch_id}: `consistent batches` lists all batches.")
         return record
 
     async def find(self, batch_id: str) -> BatchRecord | None:
-        """Return the record of a batch, None if the ledger has none. Raises `BatchRefusedError` for an invalid id."""
+        """Return the record of a batch, or `None`. Raises `BatchRefusedError` for an invalid id. One request."""
         check_id(batch_id)
         return await self._at(batch_id)
 
@@ -302,16 +300,16 @@ class Ledger:
         return None if row is None else read_record(row)
 
     async def check_folder(self, batch_id: str, out: str) -> None:
-        """Raise `BatchRefusedError` when a batch cannot be run with its outcomes in a folder, whatever its input."""
+        """Raise `BatchRefusedError` if a batch cannot run with this output folder. One request."""
         record = await self.find(batch_id)
         if record is not None:
             _check_folder(record, out)
 
     async def choose_attempt(self, record: BatchRecord, attempt: str) -> BatchRecord:
-        """Note which attempt at the next round counts, unless another driver of the batch has noted one.
+        """Record which attempt at the next round counts, unless another driver already did.
 
-        Return the batch with the attempt that counts, or with more rounds if that one is committed. One request, two
-        after a conflict.
+        Returns the batch with the attempt that counts, or with more rounds if it is committed. One request, two after a
+        conflict.
         """
         changed = replace(record, attempt=attempt, updated_at=self._now())
         operation = Operation.replace(record.batch_id, record_properties(changed), record.etag)
@@ -330,7 +328,7 @@ class Ledger:
     async def commit_round(
         self, record: BatchRecord, number: int, counts: Mapping[str, int], routable: int
     ) -> BatchRecord:
-        """Note that the outcomes of a round are in place, unless another driver of the batch has done so."""
+        """Record that a round's outcomes are complete, unless another driver already did."""
         total = {key: record.counts.get(key, 0) + counts.get(key, 0) for key in {**record.counts, **counts}}
         return await self._update(
             record, replace(record, rounds=number + 1, counts=total, last_routable=routable, attempt="")
@@ -341,11 +339,11 @@ class Ledger:
         return await self._update(record, replace(record, rounds=0, counts={}, last_routable=0, attempt=""))
 
     async def publish(self, record: BatchRecord) -> BatchRecord:
-        """Note that all rounds are committed: from now on the batch is immutable."""
+        """Record that all rounds are committed. The batch becomes immutable."""
         return await self._update(record, replace(record, status=BatchStatus.PUBLISHED))
 
     async def abandon(self, batch_id: str) -> BatchRecord:
-        """Abandon a batch: its versions stay, and it publishes nothing more."""
+        """End a batch without publishing. Its versions stay. Raises `BatchRefusedError` if it is published."""
         record = await self.get(batch_id)
         if not record.is_finished:
             record = await self._update(record, replace(record, status=BatchStatus.ABANDONED))
@@ -354,7 +352,7 @@ class Ledger:
         return record
 
     async def _update(self, record: BatchRecord, wanted: BatchRecord) -> BatchRecord:
-        """Store a batch, or return its record if another driver has come as far."""
+        """Store a batch, or return its record if another driver has made the same progress."""
         changed = replace(wanted, updated_at=self._now())
         operations = [Operation.replace(record.batch_id, record_properties(changed), record.etag)]
         if changed.is_finished:
@@ -373,9 +371,9 @@ class Ledger:
         return replace(changed, etag=etag)
 
     async def batches(self, limit: int) -> list[BatchRecord]:
-        """Return the newest batches: the open ones, then the others by their end.
+        """Return the newest batches: open ones by number, then finished ones by end.
 
-        Costs a request for each, one for each 1,000 open ones, and one for each 1,000 others that are asked for.
+        One request for each batch, and one for each 1,000 open and each 1,000 requested finished ones.
         """
         read = partial(self._table.query, PARTITION, OPEN, OPEN + LAST)
         markers = [row async for page in pages(read) for row in page.rows]
@@ -388,14 +386,14 @@ class Ledger:
         return [record for record in records if record is not None]
 
     async def algorithm(self) -> tuple[str, str] | None:
-        """Return the algorithm of the table's batches and the id of one; None without batches. Costs a request."""
+        """Return the table's algorithm and its first batch, or `None` without batches. One request."""
         counter = await self._counter()
         return None if counter.algorithm is None else (counter.algorithm, counter.first_batch)
 
     async def check_table(self, algorithm: str, demands: TableDemands | None = None) -> None:
-        """Raise what `begin` raises for a table of another algorithm, or one that does not meet a claim.
+        """Raise the errors of `begin` for a table of another algorithm, or one that does not meet `demands`.
 
-        Costs as much as `algorithm`, and one request more to key the draws of a new table.
+        One request, plus one for each 1,000 rows to key the draws of a new table.
         """
         counter = await self._counter(algorithm)
         if demands is not None:
@@ -403,15 +401,13 @@ class Ledger:
             await demands.settings_after(self._table, counter.settings, has_batches=has_batches)
 
     async def open_batches(self) -> OpenBatches:
-        """Return which batches may still publish. Costs a request for each 1,000 that are open."""
+        """Return the batches that may still publish. One request for each 1,000 open batches."""
         open_batches, _ = await self.snapshot()
         return open_batches
 
     async def snapshot(self) -> tuple[OpenBatches, TableSettings]:
-        """Return which batches are open, and the settings of the table. One request for each 1,000 open batches.
-
-        The counter is read first, or at the same moment: a batch that it counts and that has no marker has ended.
-        """
+        """Return the open batches and the table's settings. One request for each 1,000 open batches."""
+        # One scan reads the counter before the markers, so a batch that it counts and that has no marker has ended.
         next_, numbers, settings = 1, set[int](), TableSettings()
         async for page in pages(partial(self._table.query, PARTITION, COUNTER, OPEN + LAST)):
             for row in page.rows:
@@ -424,10 +420,10 @@ class Ledger:
         return OpenBatches(next_, frozenset(numbers)), settings
 
     async def prune(self, before: int, *, dry_run: bool = False) -> int:
-        """Delete the rows of batches that ended before a time, in microseconds, unless `dry_run`. Return how many.
+        """Delete the rows of batches that ended before a time in microseconds. Returns their number.
 
-        Costs a request for each 1,000 batches and one more, and a transaction for each 50. Raises
-        `RetriesExhaustedError` after too many conflicts.
+        With `dry_run`, only counts them. One request for each 1,000 batches and one more, and a transaction for each
+        50. Raises `RetriesExhaustedError` after too many conflicts.
         """
         count, tries = 0, self._retries.start()
         first = f"{PAST}{_inverted(before - 1)}"
@@ -451,7 +447,7 @@ class Ledger:
 
 
 async def records(table: Table) -> AsyncIterator[BatchRecord]:
-    """Yield all batches of a table in the order of their ids. Costs a request for each 1,000."""
+    """Yield all batches of a table, ordered by id. One request for each 1,000."""
     async for page in pages(partial(table.query, PARTITION, "0", LAST)):
         for row in page.rows:
             yield read_record(row)
@@ -468,27 +464,25 @@ def _check_folder(record: BatchRecord, out: str) -> None:
 
 
 def _taken(record: BatchRecord) -> BatchRefusedError:
-    """Return the error that another driver has changed the batch."""
+    """Return the error for a batch that another driver changed."""
     if record.status is BatchStatus.ABANDONED:
         return BatchRefusedError(f"Batch {record.batch_id} was abandoned while it ran.")
     return BatchRefusedError(
-        f"Batch {record.batch_id} is being run by someone else: run it again with its id when that ended."
+        f"Batch {record.batch_id} is being run by another process: run it again with its id after that one ended."
     )
 
 
-# Consumer batches: a consumer of single messages acknowledges in bulk that their outputs are published.
-#
-# A consumer begins a batch of its own in the ledger; versions of its messages record the number. After `length` it
-# begins the next. When all messages of the former batch have published their outputs, that one becomes published: one
-# transaction for thousands of messages. Truncation keeps its versions until then. A consumer that dies leaves its batch
-# open: once the queue has redelivered its messages, the batch can be abandoned (`consistent batches --abandon`).
+# A consumer batch acknowledges in bulk that the outputs of single messages are published: one transaction for thousands
+# of messages. Versions record its number, and truncation keeps them until it is published, which happens after the
+# last of its messages published its outputs. If a consumer dies, its batch stays open; abandon it after the queue has
+# redelivered its messages (`consistent batches --abandon`).
 
 INPUT = "single messages of a consumer"  # the recorded input of a consumer batch
 
 
 @dataclass(slots=True, eq=False)
 class ConsumerBatch:
-    """One batch of a consumer. `running` messages are under way; those that `failed` may have unpublished outputs."""
+    """One batch of a consumer, with its `running` messages and those that `failed`."""
 
     record: BatchRecord
     began_at: int
@@ -497,13 +491,13 @@ class ConsumerBatch:
 
     @property
     def number(self) -> int:
-        """The number that versions record."""
+        """The batch number that versions record."""
         return self.record.number
 
 
 @dataclass(eq=False)
 class ConsumerBatches:
-    """The batches of one consumer, each of which lasts at least `length` microseconds. `new_id` draws unique ids."""
+    """The batches of one consumer. Each lasts at least `length` microseconds."""
 
     ledger: Ledger
     clock: Clock
@@ -513,7 +507,7 @@ class ConsumerBatches:
     _former: list[ConsumerBatch] = field(default_factory=list)
 
     async def enter(self) -> ConsumerBatch:
-        """Return the batch for a new message. The first message of a batch begins it: two or three requests."""
+        """Return the batch of a new message. The first message begins it, with two or three requests."""
         batch = self._current
         if batch is None or self.clock() - batch.began_at >= self.length:
             record = await self.ledger.begin(f"consumer-{self.new_id()}", INPUT, "-")
@@ -524,9 +518,9 @@ class ConsumerBatches:
         return batch
 
     async def leave(self, batch: ConsumerBatch, message: Hashable | None) -> None:
-        """Note that a message has published its outputs, or is None and made no version; then end former batches.
+        """Record that a message published its outputs, or made no version (`None`), and end former batches.
 
-        Costs two requests for each batch that can end.
+        Two requests for each batch that ends.
         """
         batch.running -= 1
         for each in (*self._former, batch):
@@ -534,12 +528,12 @@ class ConsumerBatches:
         await self._end_former()
 
     def fail(self, batch: ConsumerBatch, message: Hashable) -> None:
-        """Note that a message may have unpublished outputs: its batch stays open until it was handled again."""
+        """Record that a message may have unpublished outputs. Its batch stays open until it succeeds."""
         batch.running -= 1
         batch.failed.add(message)
 
     async def flush(self) -> int:
-        """End all batches that can end, the present one too, and return how many stay open."""
+        """End all batches that can end, including the current one. Returns how many stay open."""
         self._retire()
         await self._end_former()
         return len(self._former)
@@ -556,20 +550,20 @@ class ConsumerBatches:
             try:
                 await self.ledger.publish(batch.record)
             except (StoreUnavailableError, RetriesExhaustedError):
-                self._former.append(batch)  # the outputs are published all the same; it is tried again later
+                self._former.append(batch)  # retried later; the outputs are published anyway
             except BatchRefusedError:
                 continue  # the operator has abandoned it
 
 
 MARK = "_batch"
-"""Begins the name of an empty file that says that a round is in place: which files it has, and of what sizes."""
+"""Prefix of a commit marker, whose name contains a digest of the round's file names and sizes."""
 
 
 def mark_prefix(token: str) -> str:
-    """Return how the marks of a batch begin, whose token the ledger has."""
+    """Return the common prefix of a batch's commit markers."""
     return f"{MARK}-{token}-"
 
 
 def mark_of(token: str, sizes: Mapping[str, int]) -> str:
-    """Return the name of the mark of a round with these files."""
+    """Return the name of the commit marker of a round with these files."""
     return mark_prefix(token) + sha256(repr(sorted(sizes.items())).encode()).hexdigest()[:32]

@@ -1,7 +1,6 @@
-"""The settings of a table: whose it is, and the secret of its draws. They hold for all who work on it.
+"""The settings of a table, shared by all its users: the owner, and the secret of keyed draws.
 
-They are in a row of the ledger that stands behind the counter of batches, so that reading them costs no request where
-the counter or the open batches are read.
+Their row sorts between the counter and the open batches, so a query for those returns it at no extra cost.
 """
 
 from __future__ import annotations
@@ -19,37 +18,37 @@ from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions.properties import expect, reading_row, text
 
 LEDGER = "_batches"
-"""The partition of the ledger: no stream's key is like it, as theirs hold a hyphen after the handler."""
+"""The partition of the ledger. Keys of streams contain a hyphen, so they never equal it."""
 
 OF_TABLE = "!of-table"
-"""The row of the settings: between the counter, `!next`, and the markers of open batches, `!open-…`."""
+"""The row of the settings. It sorts between `!next` and `!open-…`."""
 
 KEY_BYTES = 32
 _BETWEEN = ","
 
-Draws = Literal["plain", "keyed"]  # by the message alone, or by a secret of the table too
+Draws = Literal["plain", "keyed"]  # keyed draws also depend on a secret of the table
 
 
 @dataclass(frozen=True, slots=True)
 class TableOwner:
-    """The app that a table belongs to: its name, if it has one, and the handlers that have worked on the table."""
+    """The app that owns a table: its optional name, and all handlers that have worked on the table."""
 
     name: str | None
     handlers: frozenset[str]
 
     @classmethod
     def of(cls, app: App) -> TableOwner:
-        """Return an app as the owner of a table that has nothing of others."""
+        """Return an app as the owner of a new table."""
         return cls(app.name, frozenset(app.handlers))
 
     def is_same(self, other: TableOwner) -> bool:
-        """Return whether another app may be this one: by its name or, without one, with more or fewer handlers."""
+        """Return whether `other` may be this app: same name or, without a name, more or fewer handlers."""
         if self.name is not None:
             return self.name == other.name
         return self.handlers <= other.handlers or other.handlers <= self.handlers
 
     def after(self, other: TableOwner) -> TableOwner:
-        """Return the owner of the table once the same app has worked on it with these handlers."""
+        """Return the owner after the same app worked on the table with these handlers."""
         return TableOwner(other.name, self.handlers | other.handlers)
 
     def __str__(self) -> str:
@@ -59,7 +58,7 @@ class TableOwner:
 
 @dataclass(frozen=True, slots=True)
 class TableSettings:
-    """Settings that hold for all users of a table; `etag` is None before the first. Plain draws have no `draw_key`."""
+    """Settings of a table. `etag` is `None` if none are stored, `draw_key` if draws are plain."""
 
     owner: TableOwner | None = None
     draw_key: bytes | None = field(default=None, repr=False)
@@ -67,7 +66,7 @@ class TableSettings:
 
     @classmethod
     async def of(cls, table: Table) -> TableSettings:
-        """Read the settings of a table. Costs a request. Raises `StoredDataError`."""
+        """Read the settings of a table. One request. Raises `StoredDataError`."""
         row = await table.get(LEDGER, OF_TABLE)
         return cls() if row is None else read_settings(row)
 
@@ -81,10 +80,10 @@ class TableSettings:
         adopt: bool = False,
         retries: RetryPolicy | None = None,
     ) -> TableSettings:
-        """Make a table an app's own, as a batch does, and return the settings that `Processor` takes.
+        """Claim a table for an app, as a batch does. Returns the settings for `Processor`.
 
-        `draws` chooses keyed draws for a new table; `adopt` takes over a table of another app. Costs a request, two
-        when the settings change, and for keyed draws one more for each 1,000 rows. Raises `UsageError`.
+        `draws` chooses keyed draws for a new table; `adopt` takes over a table of another app. One request, two if the
+        settings change, plus one for each 1,000 rows for keyed draws. Raises `UsageError`.
         """
         demands = TableDemands(TableOwner.of(app), draws, adopt)
 
@@ -105,15 +104,15 @@ class TableSettings:
         return await until_undisturbed((retries or RetryPolicy()).beside(table), attempt)
 
     def check_owner(self, owner: TableOwner) -> None:
-        """Raise `UsageError` when the table belongs to another app."""
+        """Raise `UsageError` if the table belongs to another app."""
         if self.owner is not None and not self.owner.is_same(owner):
             raise UsageError(
-                f"The table belongs to {self.owner}, and this is {owner}: use a table of its own, or hand the table "
-                f"over by a batch with --adopt."
+                f"The table belongs to {self.owner}, and this is {owner}: use another table, or take this one over "
+                f"with --adopt."
             )
 
     def operation(self) -> Operation:
-        """Return the change that stores the settings, unless they were changed since they were read."""
+        """Return the operation that stores the settings. It fails if they changed since they were read."""
         properties: dict[str, Value] = {}
         if self.owner is not None:
             properties["Handlers"] = _BETWEEN.join(sorted(self.owner.handlers))
@@ -128,16 +127,16 @@ class TableSettings:
 
 @dataclass(frozen=True, slots=True)
 class TableDemands:
-    """A batch's demands on a table: that it is its app's own, and how draws are made."""
+    """The settings that a batch requires of its table."""
 
     owner: TableOwner
-    draws: Draws | None = None  # None for those of the table, or plain ones in a new table
-    adopt: bool = False  # whether a table of another app is taken over
+    draws: Draws | None = None  # None: unchanged, or plain in a new table
+    adopt: bool = False  # take over a table of another app
 
     async def settings_after(self, table: Table, old: TableSettings, *, has_batches: bool) -> TableSettings:
-        """Return the settings of a table after the batch, given those it has. Raises `UsageError`.
+        """Return the settings of a table after the batch. Raises `UsageError` if they cannot be met.
 
-        Keying the draws of a table without batches costs a request for each 1,000 rows; all else costs nothing.
+        Keying the draws of a table without batches costs one request for each 1,000 rows; everything else is free.
         """
         if old.owner is None or self.adopt:
             after = replace(old, owner=self.owner)
@@ -147,13 +146,10 @@ class TableDemands:
         if self.draws is None or (self.draws == "keyed") == (old.draw_key is not None):
             return after
         if self.draws == "plain":
-            raise UsageError(
-                "The draws of the table are keyed since it was made, and stay so: leave out --draws."
-            )
+            raise UsageError("The table was created with keyed draws, which cannot change: omit --draws.")
         if has_batches or await _has_objects(table):
             raise UsageError(
-                "Whether draws are keyed is chosen when a table is made, and this one has handled messages without a "
-                "key: leave out --draws, or use a new table."
+                "Keyed draws must be chosen before a table handles its first message: omit --draws, or use a new table."
             )
         return replace(after, draw_key=secrets.token_bytes(KEY_BYTES))
 
@@ -166,12 +162,12 @@ async def _has_objects(table: Table) -> bool:
 
 
 def read_settings(row: Row) -> TableSettings:
-    """Return the settings of a table. Raises `StoredDataError`."""
+    """Decode the row of the settings. Raises `StoredDataError`."""
     values = row.properties
     with reading_row("The row of the table's settings", row):
         key = expect(values.get("DrawKey"), bytes, None)
         if key is not None and len(key) != KEY_BYTES:
-            raise ValueError(f"the secret of the draws has {len(key)} bytes")
+            raise ValueError(f"the draw key has {len(key)} bytes instead of {KEY_BYTES}")
         owner = None
         if "Handlers" in values:
             name = text(values, "App") if "App" in values else None

@@ -1,1 +1,1 @@
-"""Messages: envelopes, ids, fingerprints, parsing, and what became of a delivery."""
+"""Messages: envelopes, ids, limits, fingerprints, parsing and outcomes."""

@@ -1,8 +1,6 @@
-"""Fingerprints of messages, and digests of what a message made, which a replay must reproduce.
+"""Fingerprints of messages, and digests of states and outputs that a replay must reproduce.
 
-A fingerprint tells copies of a message from another message that uses the same id. It is taken of the parsed body, so a
-copy written with other spaces, other escapes or another order of keys is the same message. Numbers count as they were
-sent: 1 and 1.0 are two messages. Defaults are not filled in: what was sent counts, not the class.
+A fingerprint distinguishes a copy of a message from another message with the same id.
 """
 
 from __future__ import annotations
@@ -33,13 +31,15 @@ _encode = Encoder(order="deterministic", enc_hook=_timestamp).encode
 
 
 def fingerprint(message_type: str, body: str | bytes, *, packed: bool = False) -> bytes:
-    """Return 16 bytes for a type and a body of JSON, or of msgpack if `packed`. Raises errors of parsing."""
-    parsed = unpack(body) if packed else from_json(body)  # type: ignore[arg-type] # bytes, as the caller says
+    """Return 16 bytes for a type and a JSON body, or a msgpack body if `packed`. Raises the parser's errors."""
+    # Parsing first makes copies equal whose JSON differs in spaces, escapes or key order. 1 and 1.0 stay different, and
+    # defaults of the class are not filled in: the message counts as sent.
+    parsed = unpack(body) if packed else from_json(body)  # type: ignore[arg-type] # `packed` implies bytes
     return digest((message_type, parsed))
 
 
 def digest(value: object) -> bytes:
-    """Return 16 bytes of BLAKE2 for a value packed with msgpack, its keys sorted."""
+    """Return the 16-byte BLAKE2 hash of a value, packed with msgpack and sorted keys."""
     try:
         encoded = _encode(value)
     except (OverflowError, TypeError):
@@ -48,7 +48,7 @@ def digest(value: object) -> bytes:
 
 
 def _packable(value: Any) -> Any:  # noqa: ANN401 - parsed JSON or msgpack
-    """Return a value with extension types for what msgspec does not pack: large integers, and keys that are bytes."""
+    """Replace what msgspec cannot pack, large integers and non-text keys, with extension types."""
     match value:
         case int() if not -(2**63) <= value < 2**64:
             return Ext(_LARGE_INTEGER, str(value).encode())
@@ -64,12 +64,12 @@ def _packable(value: Any) -> Any:  # noqa: ANN401 - parsed JSON or msgpack
 
 
 def digest_state(encoded: bytes) -> bytes:
-    """Return the digest of an encoded state."""
+    """Return the 16-byte hash of an encoded state."""
     return blake2b(encoded, digest_size=SIZE).digest()
 
 
 def digest_outputs(published: Sequence[Published]) -> bytes:
-    """Return the digest of outputs: their ids, types, bodies and headers, in order."""
+    """Return the digest of the outputs' ids, types, bodies and headers, in order."""
     return digest(published) if published else NO_OUTPUTS
 
 

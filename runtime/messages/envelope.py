@@ -1,4 +1,4 @@
-"""Envelopes: messages as a log holds them, and the canonical form of their ids."""
+"""Envelopes: deliveries as logs store them, and the canonical form of message ids."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 
 class Columnar(Sequence[R]):
-    """Base of sequences that are stored by columns: dataclasses with slots, one list for each field of `row`."""
+    """Base of sequences stored by column: slotted dataclasses with one list for each field of `row`."""
 
     __slots__: tuple[str, ...] = ()
     row: ClassVar[Any]
@@ -33,7 +33,7 @@ class Columnar(Sequence[R]):
 
     @classmethod
     def of(cls, rows: Iterable[R]) -> Self:
-        """Return rows as columns."""
+        """Convert rows to columns."""
         columns: Any = zip(*rows, strict=True)
         return cls(*map(list, columns))
 
@@ -47,42 +47,42 @@ class Columnar(Sequence[R]):
     def __getitem__(self, index: slice) -> Self: ...
 
     def __getitem__(self, index: int | slice) -> R | Self:
-        found = [column[index] for column in self.columns()]
+        fields = [column[index] for column in self.columns()]
         if isinstance(index, slice):
-            return type(self)(*found)
-        row: R = self.row._make(found)
+            return type(self)(*fields)
+        row: R = self.row._make(fields)
         return row
 
     def __iter__(self) -> Iterator[R]:
         return map(self.row._make, zip(*self.columns(), strict=True))
 
     def extend(self, other: Self) -> None:
-        """Add rows at the end."""
+        """Append the rows of another sequence."""
         for column, added in zip(self.columns(), other.columns(), strict=True):
             column.extend(added)
 
     def columns(self) -> tuple[list[Any], ...]:
-        """Return the columns, in the order of the fields of a row."""
+        """Return one list for each field of a row, in order."""
         columns: tuple[list[Any], ...] = self._all(self)
         return columns
 
 
 def pieces(joined: bytes, size: int) -> list[bytes]:
-    """Return values of equal size that were joined. Raises `ValueError` when the last one is shorter."""
+    """Split bytes into values of `size` bytes. Raises `ValueError` if the last one is shorter."""
     count, rest = divmod(len(joined), size)
     if rest:
-        raise ValueError(f"{len(joined)} bytes are no values of {size} bytes")
+        raise ValueError(f"{len(joined)} bytes are not a multiple of {size}")
     return list(struct.unpack(f"{size}s" * count, joined))
 
 
-# Message ids: a UUID in any spelling is one id, in small letters with hyphens. In a run, UUIDs take 16 bytes each; any
-# other id is text, so that none can equal the bytes of a UUID.
+# Message ids. All spellings of a UUID are one id; the canonical one is in lower case with hyphens. A run stores UUIDs
+# as 16 bytes and other ids as text, so the two never compare equal.
 
 MAX_LENGTH = 255
 UUID_PATTERN = (
     r"(?i)^(?:urn:uuid:)?\{?([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})\}?"
 )
-"""The spellings of a UUID, without the end of text, which Java and Python write differently."""
+"""All spellings of a UUID, without the end anchor, which Java and Python write differently."""
 
 _CANONICAL_PATTERN = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _UUID = re.compile(UUID_PATTERN + r"\Z", re.ASCII)
@@ -93,31 +93,31 @@ _UUID_BYTES = 16
 _UUIDS_ONLY = b"\x01"
 _MIXED = b"\x02"
 
-IdKey = bytes | str  # an id as it is compared and stored: 16 bytes for a UUID, else the text
+IdKey = bytes | str  # compared and stored: 16 bytes for a UUID, otherwise text
 
 
 def canonical(text: str) -> str:
-    """Return the one spelling of an id."""
+    """Return the canonical spelling of a message id."""
     match = _UUID.match(text)
     return "-".join(match.groups()).lower() if match else text
 
 
 def id_key(canonical_id: str) -> IdKey:
-    """Return the key of a canonical id."""
+    """Return the key of a canonical id: 16 bytes for a UUID, otherwise the text."""
     return bytes.fromhex(canonical_id.replace("-", "")) if _CANONICAL.match(canonical_id) else canonical_id
 
 
 def id_keys(canonical_ids: Sequence[str]) -> list[IdKey]:
-    """Return the keys of canonical ids."""
+    """Return the keys of canonical ids. Faster than single calls if all are UUIDs."""
     lines = "\n".join([*canonical_ids, ""])
-    # Of the same length as lines of one id each, so that no id can be two lines.
+    # The total length rules out an id that contains a line break.
     if len(lines) == len(canonical_ids) * (_CANONICAL_LENGTH + 1) and _CANONICAL_LINES.match(lines):
         return [*pieces(bytes.fromhex(lines.replace("-", "")), _UUID_BYTES)]
     return [id_key(each) for each in canonical_ids]
 
 
 def id_text(key: IdKey) -> str:
-    """Return the canonical text of a key."""
+    """Return the canonical id of a key."""
     if isinstance(key, str):
         return key
     digits = key.hex()
@@ -125,7 +125,7 @@ def id_text(key: IdKey) -> str:
 
 
 def pack_ids(keys: Sequence[IdKey]) -> bytes:
-    """Return the bytes of the ids of a run, in order."""
+    """Encode the message ids of a run."""
     if set(map(type, keys)) <= {bytes}:
         return _UUIDS_ONLY + b"".join(keys)  # type: ignore[arg-type] # just checked
     packed: bytes = msgpack.packb(list(keys))
@@ -133,31 +133,31 @@ def pack_ids(keys: Sequence[IdKey]) -> bytes:
 
 
 def unpack_ids(data: bytes) -> list[IdKey]:
-    """Return the ids of a run, in order. Raises `ValueError`, `TypeError` and what msgpack raises."""
+    """Decode the message ids of a run. Raises `ValueError`, `TypeError` or msgpack's errors."""
     if data[:1] == _UUIDS_ONLY:
         return [*pieces(data[1:], _UUID_BYTES)]
     ids = unpack(data[1:])
     if not isinstance(ids, list) or not set(map(type, ids)) <= {bytes, str}:
-        raise ValueError("these are no message ids")
+        raise ValueError("not a list of message ids")
     return ids
 
 
 def join_ids(packed: bytes, following: bytes) -> bytes:
-    """Return the bytes of the ids of two runs, of which one follows the other. Raises what `unpack_ids` does."""
+    """Concatenate the encoded ids of two consecutive runs. Raises the errors of `unpack_ids`."""
     if packed[:1] == following[:1] == _UUIDS_ONLY:
         return packed + following[1:]
     return pack_ids([*unpack_ids(packed), *unpack_ids(following)])
 
 
-# Row keys for message ids: the id itself where it fits, so that it can be read in the table, else its digest.
+# Row keys for message ids: the id if it fits, which keeps tables readable, otherwise its digest.
 
 FIRST, LAST = "ID-", "ID~"  # the bounds of the row keys of messages within their partition
 
-_LONGEST = 120  # three times as many characters once each is escaped, which any table holds
+_LONGEST = 120  # escaping triples the length, which every store still accepts
 
 
 def row_key(message_id: IdKey) -> str:
-    """Return the row key of a message id. No two ids have the same."""
+    """Return a unique row key for a message id."""
     text = id_text(message_id)
     if len(text) <= _LONGEST:
         return f"ID-T-{text}"
@@ -165,9 +165,10 @@ def row_key(message_id: IdKey) -> str:
 
 
 class Envelope(NamedTuple):
-    """One delivery of a message. `message_id` is canonical, and `body` JSON text or msgpack bytes.
+    """One delivery of a message.
 
-    `business_id` is that of the sender, if any. Times are in microseconds since 1970 UTC.
+    `message_id` is canonical; `body` is JSON text or msgpack bytes; `business_id` is set if the sender supplied one.
+    Times are in microseconds since 1970 UTC.
     """
 
     message_id: str
@@ -190,20 +191,22 @@ class Envelope(NamedTuple):
         enqueued_at: datetime | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Envelope:
-        """Make an envelope of a message from a queue.
+        """Create an envelope for a message from a queue.
 
-        Raises `ValueError` for an id that is empty, has more than 255 characters, or is no valid text.
+        Raises `ValueError` for an id that is empty, longer than 255 characters, or invalid Unicode.
         """
         if not 0 < len(message_id) <= MAX_LENGTH:
-            raise ValueError(f"A message id has 1 to {MAX_LENGTH} characters, not {len(message_id)}.")
+            raise ValueError(f"A message id must have 1 to {MAX_LENGTH} characters, not {len(message_id)}.")
         if not is_text(message_id):
-            raise ValueError(f"A message id is text, and {message_id!a} holds half a character.")
+            raise ValueError(
+                f"The message id {message_id!a} is invalid Unicode: it contains a lone surrogate."
+            )
         moment = None if enqueued_at is None else to_microseconds(enqueued_at)
         copied = dict(headers) if headers else None
         return cls(canonical(message_id), message_type, body, business_id, sequence, moment, copied)
 
     def to_json(self, handler: str | None = None) -> str:
-        """Return the delivery as a line of JSON for a log, with hexadecimal digits for msgpack."""
+        """Return the delivery as a JSON line of a log. A msgpack body becomes hexadecimal digits."""
         fields = {
             **self._asdict(),
             "body": self.body if isinstance(self.body, str) else self.body.hex(),
@@ -218,7 +221,7 @@ class Envelope(NamedTuple):
 
 @dataclass(slots=True)
 class Envelopes(Columnar[Envelope]):
-    """Deliveries as a log holds them: each list has one field of `Envelope` for all of them."""
+    """Deliveries by column: one list for each field of `Envelope`."""
 
     row = Envelope
 
@@ -236,10 +239,10 @@ _SURROGATES = "surrogatepass"
 
 
 def pack_envelope(envelope: Envelope) -> bytes:
-    """Return a delivery as msgpack: the fields in their order, without those at the end that are None.
+    """Encode a delivery as msgpack: its fields in order, without trailing `None`s.
 
-    Invalid fields are kept too: text with half a character, a missing id or type. Headers that are neither text, bytes
-    nor numbers become their `repr`.
+    Invalid fields survive: lone surrogates, a missing id or type. Header values that msgpack does not support become
+    their `repr`.
     """
     headers = envelope.headers
     fields: list[Any] = list(envelope._replace(headers=None if headers is None else dict(headers)))
@@ -250,12 +253,12 @@ def pack_envelope(envelope: Envelope) -> bytes:
 
 
 def unpack_envelope(packed: bytes) -> Envelope:
-    """Return the delivery that was packed."""
+    """Decode a delivery from `pack_envelope`."""
     fields = unpack(packed, ext_hook=_usual, unicode_errors=_SURROGATES, strict_map_key=False)
     return Envelope(*fields, *[None] * (len(Envelope._fields) - len(fields)))
 
 
-def _unusual(value: Any) -> Any:  # noqa: ANN401 - what msgpack has no type for
+def _unusual(value: Any) -> Any:  # noqa: ANN401 - a value without a msgpack type
     if isinstance(value, int):
         return msgpack.ExtType(_LARGE_INTEGER, str(value).encode())
     return repr(value)
@@ -263,5 +266,5 @@ def _unusual(value: Any) -> Any:  # noqa: ANN401 - what msgpack has no type for
 
 def _usual(code: int, data: bytes) -> int:
     if code != _LARGE_INTEGER:
-        raise ValueError(f"A delivery has no values of the extension type {code}.")
+        raise ValueError(f"Unknown msgpack extension type {code} in a delivery.")
     return int(data)

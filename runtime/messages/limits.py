@@ -1,4 +1,4 @@
-"""How large a message may be: its size is part of its envelope."""
+"""Size limits of messages, and the notes that replace content over a limit."""
 
 from __future__ import annotations
 
@@ -32,50 +32,50 @@ _SIZE = {"parse": "size"}
 
 @dataclass(frozen=True, slots=True)
 class MessageLimits:
-    """The limits of messages, and of the error of a dead letter. Headers count by the bytes of names and values."""
+    """Limits of messages, and of the error text of a dead letter. Header sizes include names and values."""
 
     GROUP: ClassVar = "log"
 
     line: int = _limit(
         "line",
         MIB,
-        "Refuse longer lines of a log as too_large; a note with size, digest and the first kilobyte is kept.",
+        "Reject longer lines of a log as too_large. Only size, digest and first kilobyte are kept.",
         **_SIZE,
     )
-    """Also for rows of a table that are no messages, as JSON."""
-    body: int = _limit("body", MIB, "Refuse messages with larger bodies as too_large.", **_SIZE)
+    """Also applies to invalid rows of a table, as JSON."""
+    body: int = _limit("body", MIB, "Reject messages with larger bodies as too_large.", **_SIZE)
     headers: int = _limit(
         "headers",
         64 * KIB,
-        "Refuse messages with more bytes of headers, or in an id or a type, as too_large.",
+        "Reject messages whose headers, id or type have more bytes as too_large.",
         **_SIZE,
     )
-    outputs: int = _limit("published", 1000, "Refuse a message for which a handler publishes more messages.")
+    outputs: int = _limit("published", 1000, "Reject a message for which a handler publishes more messages.")
     output_bytes: int = _limit(
         "published-bytes",
         4 * MIB,
-        "Refuse a message for which a handler publishes more bytes of bodies and headers.",
+        "Reject a message for which a handler publishes more bytes of bodies and headers.",
         **_SIZE,
     )
-    error: int = _limit("error", MAX_ERROR_LENGTH, "Cut the error of a dead letter to so many characters.")
-    depth: int = _limit("depth", MAX_DEPTH, "Refuse JSON that is nested deeper as too_large; 200 at most.")
+    error: int = _limit("error", MAX_ERROR_LENGTH, "Shorten the error of a dead letter to N characters.")
+    depth: int = _limit("depth", MAX_DEPTH, "Reject JSON that is nested deeper as too_large; at most 200.")
 
     def __post_init__(self) -> None:
         for field in fields(self):
             if getattr(self, field.name) < 1:
-                raise UsageError(f"The limit {field.name} of messages is 1 at least.")
+                raise UsageError(f"The message limit {field.name} must be at least 1.")
         if self.depth > MAX_DEPTH:
             raise UsageError(
-                f"The depth of messages is limited to {MAX_DEPTH}: what reads JSON goes no deeper."
+                f"The message limit depth must be at most {MAX_DEPTH}, the limit of the parsers."
             )
 
     @property
     def room(self) -> OutputRoom:
-        """What one message may publish."""
+        """How much one message may publish."""
         return OutputRoom(self.outputs, self.output_bytes)
 
     def described(self) -> str:
-        """Return the limits that are not the usual ones, as the ledger has them."""
+        """Return the limits that differ from their defaults, in the form recorded in the ledger."""
         changed = [field.name for field in fields(self) if getattr(self, field.name) != field.default]
         return "".join(f", max_{name}={getattr(self, name)}" for name in changed)
 
@@ -83,28 +83,28 @@ class MessageLimits:
 USUAL = MessageLimits()
 
 
-# The body of a message that is too large is replaced by a note, as JSON text. `runtime.spark.logs.normalise` does so
-# for lines and rows of a log, so that none that is too large reaches a worker.
+# A note in JSON replaces a body over the limit. For lines and rows of a log, `runtime.spark.logs.normalise` does this
+# before they reach a worker.
 
-KEPT = 1024  # how many bytes are kept of what is too large
+KEPT = 1024  # bytes kept of content over a limit
 
 NOTE = "too_large"
 NOT_KEPT = (
-    "What was delivered was not kept, as it is too large: it can be redriven with a body in an edit only."
+    "The body was over the limit and was not stored: redrive the message with an edit that supplies one."
 )
 
-Bytes = bytes  # for the class that has a field `bytes`
+Bytes = bytes  # `Excess` has a field named `bytes`
 _BEGINS = f'{{"{NOTE}":{{'
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 _BYTES_OF_A_CHARACTER = 4
 _NO_CONTAINERS = bytes(range(256)).translate(None, bytes([*range(0x80, 0xA0), *range(0xDC, 0xE0)]))
-"""The bytes of msgpack that begin no array and no map."""
+"""The msgpack bytes that start neither an array nor a map."""
 
 _NAMES = ("message_id", "type", "business_id")
 
 
 class Excess(NamedTuple):
-    """The note on a part of a message that is too large: `begins` is its first kilobyte."""
+    """A note about content over a limit. `begins` is the first kilobyte, in hexadecimal for bytes."""
 
     part: str
     bytes: int
@@ -113,7 +113,7 @@ class Excess(NamedTuple):
 
     @classmethod
     def of(cls, part: str, content: str | Bytes) -> Excess:
-        """Measure a part of a message."""
+        """Create the note for a part of a message."""
         data = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
         first = data[:KEPT]
         begins = first.hex() if isinstance(content, bytes) else first.decode("utf-8", "replace")
@@ -121,12 +121,12 @@ class Excess(NamedTuple):
 
     @property
     def note(self) -> str:
-        """The JSON text that is kept."""
+        """The JSON text stored instead of the body."""
         return json.dumps({NOTE: self._asdict()}, ensure_ascii=False, separators=(",", ":"))
 
 
 def is_note(body: str | bytes | None) -> bool:
-    """Return whether a body is the note on one that was not kept."""
+    """Return whether a body is a note that replaced a large one."""
     if not isinstance(body, str) or not body.startswith(_BEGINS):
         return False
     try:
@@ -137,29 +137,32 @@ def is_note(body: str | bytes | None) -> bool:
 
 
 def kept_as_json(envelope: Envelope, handler: str | None) -> str:
-    """Return a delivery that is too large as one line of JSON, with the note as its body."""
+    """Return a delivery whose body is a note as one line of JSON."""
     fields = json.loads(envelope.to_json(handler))
     del fields["body"]
     return json.dumps(fields | json.loads(envelope.body), ensure_ascii=False)
 
 
 class TooLarge(NamedTuple):
-    """The problem of a delivery that is too large, and the envelope with its note."""
+    """A delivery over a limit: the error, and the envelope with a note as its body."""
 
     problem: str
     kept: Envelope
 
     def of(self, handler: str | None, business_id: str | None = None) -> Outcome:
-        """Return the dead letter that it is: of a stream, if that has a name of usual length."""
+        """Return the dead letter. Its business id is omitted if that is too long."""
         return dead_letter(self.kept, Reason.TOO_LARGE, self.problem, handler, _short(business_id))
 
 
 def find_excesses(envelopes: Envelopes, limits: MessageLimits) -> Mapping[int, TooLarge]:
-    """Return the deliveries that are too large by position. Whole columns are checked first, which most groups pass."""
+    """Return the deliveries over a limit, by position. Cheap if none is: checks whole columns first."""
     found = {}
     for position in _to_measure(envelopes, limits):
         envelope = envelopes[position]
-        excess, problem = _excess(envelope, limits), f"Its body is nested deeper than {limits.depth} levels."
+        excess, problem = (
+            _excess(envelope, limits),
+            f"Its body is nested more than {limits.depth} levels deep.",
+        )
         if excess is not None:
             most = limits.body if excess.part == "body" else limits.headers
             problem = sentence(excess.part, f"{excess.bytes:,}", f"{most:,}")
@@ -173,7 +176,7 @@ def find_excesses(envelopes: Envelopes, limits: MessageLimits) -> Mapping[int, T
 
 
 def _to_measure(envelopes: Envelopes, limits: MessageLimits) -> list[int]:
-    """Return the positions of deliveries that may be too large."""
+    """Return the positions of deliveries that might be over a limit."""
     bodies = envelopes.bodies
     may_be: set[int] = set()
     for texts, most in (
@@ -193,14 +196,14 @@ def _to_measure(envelopes: Envelopes, limits: MessageLimits) -> list[int]:
 
 
 def _brackets(body: str | bytes) -> int:
-    """Return how many arrays and objects a body can have at most."""
+    """Return an upper bound for the number of arrays and objects in a body."""
     if isinstance(body, str):
         return body.count("[") + body.count("{")
     return len(body.translate(None, _NO_CONTAINERS))
 
 
 def is_too_deep(body: str | bytes, depth: int) -> bool:
-    """Return whether JSON text, or msgpack, has arrays and objects in each other to a greater depth."""
+    """Return whether JSON text or msgpack is nested deeper than `depth`. False if msgpack is invalid."""
     if _brackets(body) <= depth:
         return False
     if isinstance(body, bytes):
@@ -209,24 +212,24 @@ def is_too_deep(body: str | bytes, depth: int) -> bool:
         except msgpack.StackError:
             return True
         except (ValueError, TypeError, msgpack.UnpackException):
-            return False  # whoever parses it tells what is wrong
+            return False  # reported when the body is parsed
     level = 0
-    for found in _TOKENS.finditer(body):
-        level += (found[0] in "[{") - (found[0] in "]}")
+    for token in _TOKENS.finditer(body):
+        level += (token[0] in "[{") - (token[0] in "]}")
         if level > depth:
             return True
     return False
 
 
 def size_of(text: str | bytes | None) -> int:
-    """Return the bytes of a text as it is sent."""
+    """Return the size of a text in UTF-8 bytes."""
     if isinstance(text, str) and not text.isascii():
         return len(text.encode("utf-8", "surrogatepass"))
     return len(text or "")
 
 
 def size_of_headers(headers: Mapping[str, str] | None) -> int:
-    """Return the bytes of headers, whose values may be anything."""
+    """Return the size of headers in bytes. Counts the `repr` of values that are not text."""
     parts: Iterator[Any] = (each for header in (headers or {}).items() for each in header)
     return sum(size_of(each if isinstance(each, str | bytes) else repr(each)) for each in parts)
 
@@ -245,8 +248,8 @@ def _excess(envelope: Envelope, limits: MessageLimits) -> Excess | None:
 
 
 def sentence(part: str, size: str, most: str) -> str:
-    """Return why a message is too large."""
-    return f"Its {part} has {size} bytes, and may have {most}."
+    """Return the error for a part of a message over its limit."""
+    return f"Its {part} has {size} bytes; the limit is {most}."
 
 
 def _short(text: str | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Outcomes: what became of one delivery in one handler."""
+"""Outcomes: the result of each delivery in one handler."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from typing import Any, NamedTuple, Self, overload
 from handlers import Published
 from runtime.messages.envelope import Columnar, Envelope, Envelopes
 
-# Dead letters in groups: of one reason, handler and type, whose errors differ in numbers and quoted values only.
-
 VARYING = r"""'[^']*'|"[^"]*"|-?\d+"""
-"""What may differ between the errors of a group: a regular expression for Python and for Spark."""
+"""Parts in which errors of a group may differ. A regular expression for Python and Spark."""
 
 _VARYING = re.compile(VARYING)
 _EXAMPLES = 2
@@ -24,7 +22,7 @@ _EXAMPLES = 2
 
 @dataclass(slots=True)
 class DeadLetters:
-    """A group: how many deliveries, the error of one of them, and two of their message ids at most."""
+    """A group of dead letters: their count, one of the errors, and up to two message ids."""
 
     reason: str
     handler: str | None
@@ -35,12 +33,12 @@ class DeadLetters:
 
 
 def without_values(error: str) -> str:
-    """Return an error without its numbers and quoted values."""
+    """Remove numbers and quoted values from an error."""
     return _VARYING.sub("", error)
 
 
 class DeadLetterGroups:
-    """Groups of dead letters that are added one by one."""
+    """Groups dead letters by reason, handler, type and error, ignoring numbers and quoted values."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[Any, ...], DeadLetters] = {}
@@ -56,12 +54,12 @@ class DeadLetterGroups:
             group.message_ids.append(message_id)
 
     def largest_first(self) -> list[DeadLetters]:
-        """Return the groups, the largest first."""
+        """Return the groups, largest first."""
         return sorted(self._found.values(), key=lambda group: (-group.count, group.reason, group.error))
 
 
 def group_dead_letters(rows: Iterable[Mapping[str, Any]]) -> list[DeadLetters]:
-    """Return the groups of dead letters, the largest first, from rows with the columns of outcomes."""
+    """Group rows with the columns of outcomes, and return the groups, largest first."""
     groups = DeadLetterGroups()
     for row in rows:
         groups.add(row["reason"], row["handler"], row["type"], row["error"], row["message_id"])
@@ -71,11 +69,11 @@ def group_dead_letters(rows: Iterable[Mapping[str, Any]]) -> list[DeadLetters]:
 OUTPUT_INDEX_BITS = 20
 
 MAX_ERROR_LENGTH = 2000
-_END = 100  # how much of the end of a long error is kept: it says in which line it was raised
+_END = 100  # characters kept from the end of a long error, which names the line
 
 
 class Status(StrEnum):
-    """The four ends of a delivery."""
+    """The result of a delivery."""
 
     PROCESSED = "processed"
     DUPLICATE = "duplicate"
@@ -84,7 +82,7 @@ class Status(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a delivery is a dead letter."""
+    """Why a delivery became a dead letter."""
 
     INVALID_ENVELOPE = "invalid_envelope"
     UNKNOWN_TYPE = "unknown_type"
@@ -121,14 +119,14 @@ class Output(NamedTuple):
     headers: Mapping[str, str]
 
     def envelope(self) -> Envelope:
-        """Return the output as a delivery of its own."""
+        """Return the output as a delivery."""
         return Envelope(
             self.message_id, self.type, self.body, None, self.sequence, self.enqueued_at, self.headers or None
         )
 
 
 class Outcome(NamedTuple):
-    """One delivery's end in one handler. `version` counts the versions of the stream from 1."""
+    """The outcome of one delivery in one handler. `version` numbers the versions of the stream from 1."""
 
     envelope: Envelope
     handler: str | None
@@ -141,7 +139,7 @@ class Outcome(NamedTuple):
 
     @property
     def is_dead_letter(self) -> bool:
-        """Whether the delivery is a dead letter."""
+        """Whether the delivery became a dead letter."""
         return self.status is Status.DEAD_LETTER
 
 
@@ -154,13 +152,13 @@ def dead_letter(
     *,
     length: int = MAX_ERROR_LENGTH,
 ) -> Outcome:
-    """Return the outcome of a delivery that is not handled, with so many characters of the error."""
+    """Return the outcome of a rejected delivery. The error is shortened to `length` characters."""
     shown = shortened(error, length).encode("utf-8", "backslashreplace").decode()
     return Outcome(envelope, handler, business_id, Status.DEAD_LETTER, reason, shown)
 
 
 def shortened(error: str, length: int) -> str:
-    """Return an error that is no longer than it may be: begin and end of a longer one, and how long it was."""
+    """Return an error of at most `length` characters, without the middle if it is longer."""
     if len(error) <= length:
         return error
     end = f" ... ({len(error):,} characters) ... {error[-_END:]}"
@@ -169,7 +167,7 @@ def shortened(error: str, length: int) -> str:
 
 @dataclass(slots=True)
 class Outputs(Columnar[Output]):
-    """Outputs, column by column: each list has one field of `Output` for all of them. A body may be text or UTF-8."""
+    """Outputs by column: one list for each field of `Output`. Bodies are text or UTF-8 bytes."""
 
     row = Output
 
@@ -182,7 +180,7 @@ class Outputs(Columnar[Output]):
 
 
 def outputs_of(published: Sequence[Published], version: int, now: int) -> tuple[Output, ...]:
-    """Return what the message published that made a version at a time."""
+    """Return the outputs of the message that made a version at the time `now`."""
     numbered = enumerate(published, version << OUTPUT_INDEX_BITS)
     outputs = [
         Output(id_, name, body.decode(), n, now, headers) for n, (id_, name, body, headers) in numbered
@@ -191,11 +189,10 @@ def outputs_of(published: Sequence[Published], version: int, now: int) -> tuple[
 
 
 class Outcomes(Sequence[Outcome]):
-    """Outcomes of deliveries in their order, column by column; there may be fewer than `envelopes`.
+    """Outcomes by column, in delivery order. There may be fewer than `envelopes`; rows are created lazily.
 
-    They are of one `business_id` or, with `business_ids`, of one for each delivery.
-
-    `refused` has, by position, the outcomes that the columns do not hold, such as dead letters. Rows are made lazily.
+    All have one `business_id`, or each has its own in `business_ids`. `refused` maps positions to outcomes that do not
+    fit the columns, such as dead letters.
     """
 
     def __init__(
@@ -213,35 +210,35 @@ class Outcomes(Sequence[Outcome]):
 
     @classmethod
     def of(cls, outcomes: Sequence[Outcome]) -> Outcomes:
-        """Return outcomes as columns."""
+        """Convert outcomes to columns."""
         if isinstance(outcomes, Outcomes):
             return outcomes
-        found = cls(Envelopes.of(each.envelope for each in outcomes))
+        columns = cls(Envelopes.of(each.envelope for each in outcomes))
         for outcome in outcomes:
-            found.refuse(outcome)
-        return found
+            columns.refuse(outcome)
+        return columns
 
     def processed(self, first: int, nows: Sequence[int], published: Sequence[Sequence[Published]]) -> None:
-        """Add the next deliveries, which made versions from number `first` on."""
+        """Append the outcomes of deliveries that made consecutive versions, starting with `first`."""
         self.statuses += [Status.PROCESSED] * len(nows)
         self.versions += range(first, first + len(nows))
         self.nows += nows
         self.published += published
 
     def conclude(self, status: Status, version: int | None, now: int, published: Sequence[Published]) -> None:
-        """Add the next delivery."""
+        """Append one outcome."""
         self.statuses.append(status)
         self.versions.append(version)
         self.nows.append(now)
         self.published.append(published)
 
     def refuse(self, outcome: Outcome) -> None:
-        """Add the outcome of the next delivery as it is."""
+        """Append an outcome that does not fit the columns."""
         self.refused[len(self)] = outcome
         self.conclude(outcome.status, outcome.version, 0, ())
 
     def outputs(self) -> tuple[list[int], Outputs]:
-        """Return how many outputs each outcome has, and all of them, column by column."""
+        """Return the number of outputs of each outcome, and all outputs."""
         if any(outcome.outputs for outcome in self.refused.values()):
             rows = [outcome.outputs for outcome in self]
             return [len(outputs) for outputs in rows], Outputs.of(chain.from_iterable(rows))
@@ -278,14 +275,14 @@ class Outcomes(Sequence[Outcome]):
 
     def __getitem__(self, index: int | slice) -> Outcome | Outcomes:
         if isinstance(index, slice):
-            found = Outcomes(self.envelopes[index], self.handler, self.business_id)
+            part = Outcomes(self.envelopes[index], self.handler, self.business_id)
             if self.business_ids is not None:
-                found.business_ids = self.business_ids[index]
-            found.statuses, found.versions = self.statuses[index], self.versions[index]
-            found.nows, found.published = self.nows[index], self.published[index]
+                part.business_ids = self.business_ids[index]
+            part.statuses, part.versions = self.statuses[index], self.versions[index]
+            part.nows, part.published = self.nows[index], self.published[index]
             positions = enumerate(range(len(self))[index])
-            found.refused = {new: self.refused[old] for new, old in positions if old in self.refused}
-            return found
+            part.refused = {new: self.refused[old] for new, old in positions if old in self.refused}
+            return part
         position = range(len(self))[index]
         if position in self.refused:
             return self.refused[position]

@@ -1,4 +1,4 @@
-"""Parsing deliveries: read the bodies, and make sure that they belong to the stream they were routed to."""
+"""Parse the bodies of deliveries, and reject those that do not belong to the stream they were routed to."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from runtime.namesakes import is_from_outside
 
 
 class Prepared(NamedTuple):
-    """A delivery whose body is a valid message of the stream."""
+    """A delivery with a valid body, routed to the right stream."""
 
     envelope: Envelope
     route: Route
@@ -37,7 +37,7 @@ class Prepared(NamedTuple):
 
     @property
     def business_id(self) -> str:
-        """The id of the business object that the message is for."""
+        """The business id in the message."""
         return self.route.business_id(self.message)
 
 
@@ -48,18 +48,20 @@ _ALL = slice(0, None)
 
 @dataclass(slots=True)
 class Deliveries(Sequence[Delivery]):
-    """Parsed deliveries, column by column: for each its message or its dead letter. Rows are made lazily."""
+    """Parsed deliveries by column: a message or a dead letter for each. Rows are created lazily."""
 
     envelopes: Envelopes
-    keys: Sequence[IdKey]  # any for dead letters
+    keys: Sequence[IdKey]  # arbitrary for dead letters
     messages: Sequence[Message | Outcome]
     fingerprints: Sequence[bytes]  # empty for dead letters
     routes: Mapping[str, Route]  # by the name of a type
-    letters: Sequence[int] | None = None  # their numbers in a redrive, by which a mended body finds its own
+    letters: Sequence[int] | None = (
+        None  # numbers of the dead letters in a redrive, which match edited bodies to them
+    )
 
     @classmethod
     def of(cls, deliveries: Sequence[Delivery]) -> Deliveries:
-        """Return deliveries as columns."""
+        """Convert deliveries to columns."""
         if isinstance(deliveries, Deliveries):
             return deliveries
         rows = [
@@ -75,7 +77,7 @@ class Deliveries(Sequence[Delivery]):
         )
 
     def ready_keys(self, position: int = 0) -> set[IdKey]:
-        """Return the keys of the messages that are ready to be handled, from a position on."""
+        """Return the keys of the valid messages from a position on."""
         keys, messages = self.keys[position:], self.messages[position:]
         if Outcome not in map(type, messages):
             return set(keys)
@@ -109,7 +111,7 @@ class Deliveries(Sequence[Delivery]):
 
 
 def is_copy(delivery: Prepared, recorded: bytes) -> bool:
-    """Return whether a delivery has the recorded fingerprint of its id, under any name of its type (`aliases`)."""
+    """Return whether a delivery has the recorded fingerprint, under its type's name or an alias."""
     if delivery.fingerprint == recorded:
         return True
     others = [name for name in delivery.route.names if name != delivery.envelope.type]
@@ -117,7 +119,7 @@ def is_copy(delivery: Prepared, recorded: bytes) -> bool:
 
 
 def has_fingerprint(envelope: Envelope, names: Iterable[str], recorded: bytes, route: Route | None) -> bool:
-    """Return whether a body that its type refuses has the recorded fingerprint, under any of the type's names."""
+    """Return whether an invalid body has the recorded fingerprint under one of the type's names."""
     try:
         return recorded in _fingerprints(envelope, names, route)
     except Exception:  # noqa: BLE001 - a body may hold anything
@@ -130,20 +132,20 @@ def _fingerprints(envelope: Envelope, names: Iterable[str], route: Route | None)
 
 
 def _fingerprint(name: str, body: str | bytes, exact: Callable[[str | bytes], str | bytes] | None) -> bytes:
-    """Return the fingerprint of a body: of JSON, those digits count that a handler can see, which `exact` keeps."""
+    """Return the fingerprint of a body. `exact` keeps all digits that a handler can see."""
     if isinstance(body, bytes):
         return fingerprint(name, body, packed=True)
     return fingerprint(name, body if exact is None else exact(body))
 
 
 class ParsingTimedOutError(BaseException):
-    """Raised in a message's own validators by whoever watches, when one message takes too long."""
+    """Raised by the supervisor inside a message's own validators when they exceed the time limit."""
 
 
 def prepare(
     handler: HandlerDefinition, business_id: str | None, envelope: Envelope, limits: MessageLimits = USUAL
 ) -> Delivery:
-    """Return the delivery ready to be handled, or the dead letter that it is, as `prepare_all` does."""
+    """Parse a single delivery like `prepare_all`."""
     return prepare_all(handler, business_id, Envelopes.of([envelope]), limits)[0]
 
 
@@ -155,10 +157,11 @@ def prepare_all(
     *,
     letters: Sequence[int] | None = None,
 ) -> Deliveries:
-    """Return the deliveries of one stream, each ready to be handled or a dead letter.
+    """Parse deliveries of one stream. Each becomes ready to be handled or a dead letter.
 
-    `business_id` is the one by which they were routed, None when none was found in their bodies. The dead letter of one
-    that is too large has a note only. In a redrive `letters` are the numbers of the letters, and some may be notes.
+    `business_id` is the one that routed the deliveries, `None` if their bodies contained none. A dead letter over a
+    size limit contains only a note. In a redrive, `letters` are the numbers of the dead letters, whose bodies may be
+    notes.
     """
     return prepare_streams(handler, [business_id] * len(envelopes), envelopes, limits, letters=letters)
 
@@ -171,7 +174,7 @@ def prepare_streams(
     *,
     letters: Sequence[int] | None = None,
 ) -> Deliveries:
-    """Do the same for deliveries of several streams: `business_ids` has for each the id that it was routed by."""
+    """Parse deliveries of several streams like `prepare_all`, each with its own routing id."""
     keys = id_keys(envelopes.message_ids)
     excesses = dict(find_excesses(envelopes, limits))
     if letters is not None:
@@ -190,7 +193,7 @@ def prepare_streams(
 def refused_for_size(
     envelope: Envelope, limits: MessageLimits = USUAL, handler: str | None = None
 ) -> Outcome | None:
-    """Return the dead letter of a delivery that is too large, before its body is read; None for all others."""
+    """Return the dead letter of a delivery over a size limit, otherwise `None`. Does not parse the body."""
     excess = find_excesses(Envelopes.of([envelope]), limits).get(0)
     return None if excess is None else excess.of(handler)
 
@@ -198,9 +201,9 @@ def refused_for_size(
 def unroutable(
     envelope: Envelope, problem: str | None, handler: str | None = None, types: Collection[str] | None = None
 ) -> Outcome:
-    """Return the dead letter of a delivery that no handler takes, nor the `handler` that its log names.
+    """Return the dead letter of a delivery that matches no handler, or not the `handler` named by its log.
 
-    `problem` says why its envelope is invalid, if it is; `types` are those that its log may hold, None for all.
+    `problem` says why the envelope is invalid, if it is. `types` are the types allowed in the log, `None` for all.
     """
     if problem is not None:
         reason = Reason.TOO_LARGE if is_note(envelope.body) else Reason.INVALID_ENVELOPE
@@ -214,15 +217,15 @@ def unroutable(
 
 
 def not_allowed(envelope: Envelope, handler: str | None, types: Collection[str] | None) -> Outcome | None:
-    """Return the dead letter of a delivery whose log may not hold its type, None for all others."""
+    """Return the dead letter of a delivery whose type its log does not allow, otherwise `None`."""
     if types is None or envelope.type in types:
         return None
-    error = f"Its log may hold messages of {', '.join(sorted(types))}, not of {envelope.type}."
+    error = f"Its log allows messages of {', '.join(sorted(types))}, not of {envelope.type}."
     return dead_letter(envelope, Reason.TYPE_NOT_ALLOWED, error, handler)
 
 
 def business_id_of(route: Route, envelope: Envelope) -> str | None:
-    """Return the business id of the sender, or the one in the body, or None. `prepare` reports invalid bodies."""
+    """Return the business id from the sender or the body, or `None`. `prepare` reports invalid bodies."""
     if not envelope.business_id:
         try:
             return route.business_id(read_body(route, envelope.body)) or None
@@ -233,7 +236,7 @@ def business_id_of(route: Route, envelope: Envelope) -> str | None:
 
 
 def id_as_written(route: Route, envelope: Envelope) -> str | None:
-    """Return the business id of the sender, or the one in JSON text, valid or not. Java finds the same."""
+    """Return the business id from the sender or from JSON text, valid or not. Matches the Spark code."""
     body, found = envelope.body, envelope.business_id
     if not found and isinstance(body, str):
         found = _id_in(body, route.wire_path)
@@ -241,7 +244,7 @@ def id_as_written(route: Route, envelope: Envelope) -> str | None:
 
 
 def _id_in(text: str, path: Sequence[str]) -> str | None:
-    """Return the text or integer at a path of a JSON object, or None. Java treats equal names and a rest alike."""
+    """Return the text or integer at a path of a JSON object, or `None`."""
     try:
         found, _ = _JSON.raw_decode(text.lstrip(" \t\r\n"))
     except (ValueError, RecursionError):
@@ -254,7 +257,7 @@ def _id_in(text: str, path: Sequence[str]) -> str | None:
 
 
 class _Integer(str):
-    """A JSON integer of any length, as it is written."""
+    """A JSON integer of any length, in its original spelling."""
 
     __slots__ = ()
 
@@ -263,31 +266,31 @@ _JSON = json.JSONDecoder(parse_int=_Integer)
 
 
 def read_body(route: Route, body: str | bytes) -> Message:
-    """Return the message in a body of JSON text or msgpack bytes.
+    """Parse a body of JSON text or msgpack bytes.
 
-    Msgpack is read as the JSON of which it has the fingerprint, unless it holds what JSON does not have. Raises
-    pydantic's `ValidationError`, what msgpack raises, and whatever the message's own validators do.
+    Msgpack is read like the JSON with the same fingerprint, unless it holds types that JSON lacks. Raises pydantic's
+    `ValidationError`, msgpack's errors, and errors of the message's own validators.
     """
     codec = message_codec(route.message_type)
     if isinstance(body, str):
         return codec.decode(body)
-    if body.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):  # in msgpack a number, and no message is one
+    if body.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):  # never a message: msgpack would read a number
         raise ValueError(
-            "bytes are msgpack, and these are JSON: give it as text, in Spark body.cast('string')"
+            "the body holds JSON as bytes, which are read as msgpack: pass text, in Spark body.cast('string')"
         )
     fields = unpack(body)
     try:
-        text = json.dumps(fields) if codec.plain is None else None  # plain ones are read alike in both forms
-    except TypeError:  # it holds bytes or a timestamp
+        text = json.dumps(fields) if codec.plain is None else None  # plain types decode equally from both
+    except TypeError:  # bytes or a timestamp
         text = None
     return route.message_type.model_validate(fields) if text is None else codec.decode(text)
 
 
 @dataclass(slots=True)
 class _Parser:
-    """Parses deliveries: all bodies of a type by one call, which ends at the first invalid one.
+    """Parses deliveries by type. One call decodes bodies until the first invalid one.
 
-    `messages` has messages and dead letters; these have no fingerprint. `parsed` grows by one with each body.
+    `messages` holds messages and dead letters. `parsed` grows by one with each body, for the supervisor.
     """
 
     handler: HandlerDefinition
@@ -303,115 +306,119 @@ class _Parser:
         self.messages += [None] * len(self.envelopes)
         self.fingerprints += [b""] * len(self.envelopes)
 
-    def named(self, place: int) -> str | None:
-        """Return the business id of a dead letter; None where Java may have found another one."""
-        envelope, business_id = self.envelopes[place], self.business_ids[place]
+    def named(self, position: int) -> str | None:
+        """Return the business id of a dead letter, or `None` if Spark may have routed by another one."""
+        envelope, business_id = self.envelopes[position], self.business_ids[position]
         route = self.handler.routes.get(envelope.type)
         if self.is_redrive or route is None or id_as_written(route, envelope) == business_id:
             return business_id
         return None
 
-    def refuse(self, place: int, reason: Reason, problem: str, *, has_stream: bool = True) -> None:
-        """Make a delivery a dead letter."""
-        business_id, envelope = self.named(place) if has_stream else None, self.envelopes[place]
+    def refuse(self, position: int, reason: Reason, problem: str, *, has_stream: bool = True) -> None:
+        """Turn a delivery into a dead letter."""
+        business_id, envelope = self.named(position) if has_stream else None, self.envelopes[position]
         name, length = self.handler.name, self.error_length
-        self.messages[place] = dead_letter(envelope, reason, problem, name, business_id, length=length)
+        self.messages[position] = dead_letter(envelope, reason, problem, name, business_id, length=length)
 
     def parse(self) -> None:
-        """Parse the bodies of all deliveries but those that are dead letters already."""
-        places_by_type: defaultdict[str, list[int]] = defaultdict(list)
-        for place, (type_, message) in enumerate(zip(self.envelopes.types, self.messages, strict=True)):
+        """Parse all bodies except those of dead letters."""
+        positions_by_type: defaultdict[str, list[int]] = defaultdict(list)
+        for position, (type_, message) in enumerate(zip(self.envelopes.types, self.messages, strict=True)):
             if message is None:
-                places_by_type[type_].append(place)
-        for type_, places in places_by_type.items():
+                positions_by_type[type_].append(position)
+        for type_, positions in positions_by_type.items():
             route = self.handler.routes.get(type_)
             if route is None:
-                for place in places:
-                    self.refuse(place, Reason.UNKNOWN_TYPE, f"{self.handler.name} does not handle {type_}.")
+                for position in positions:
+                    self.refuse(
+                        position, Reason.UNKNOWN_TYPE, f"{self.handler.name} does not handle {type_}."
+                    )
                 continue
-            self._read(route, places)
-            self._refuse_others(route, places)
+            self._read(route, positions)
+            self._refuse_others(route, positions)
             bodies, exact = self.envelopes.bodies, message_codec(route.message_type).exact
-            for place in places:
-                if type(self.messages[place]) is not Outcome:
+            for position in positions:
+                if type(self.messages[position]) is not Outcome:
                     try:
-                        self.fingerprints[place] = _fingerprint(type_, bodies[place], exact)
+                        self.fingerprints[position] = _fingerprint(type_, bodies[position], exact)
                     except Exception as error:  # noqa: BLE001 - the body may hold anything
-                        self.refuse(place, Reason.INVALID_BODY, repr(error))
+                        self.refuse(position, Reason.INVALID_BODY, repr(error))
 
-    def _read(self, route: Route, places: Sequence[int]) -> None:
-        bodies = [self.envelopes.bodies[place] for place in places]
+    def _read(self, route: Route, positions: Sequence[int]) -> None:
+        bodies = [self.envelopes.bodies[position] for position in positions]
         has_bytes = bytes in map(type, bodies)
         decode: Any = partial(read_body, route) if has_bytes else message_codec(route.message_type).decode
         first, waiting = len(self.parsed), iter(bodies)
-        while (count := len(self.parsed) - first) < len(places):
-            error: BaseException = StopIteration()  # which ends this quietly, if a validator raises it
+        while (count := len(self.parsed) - first) < len(positions):
+            error: BaseException = StopIteration()  # if raised by a validator, it ends `extend` silently
             try:
                 self.parsed.extend(map(decode, waiting))
             except BaseException as raised:  # noqa: BLE001 - a message's own validators may raise anything
                 error = raised
             read = len(self.parsed) - first
-            for place, message in zip(places[count:read], self.parsed[first + count :], strict=True):
-                self.messages[place] = message
-            if read < len(places):
+            for position, message in zip(positions[count:read], self.parsed[first + count :], strict=True):
+                self.messages[position] = message
+            if read < len(positions):
                 if is_from_outside(error):
                     raise error
                 match error:
                     case ValidationError():
-                        self.refuse(places[read], _reason(route, error), all_problems(error))
+                        self.refuse(positions[read], _reason(route, error), all_problems(error))
                     case ParsingTimedOutError():
-                        self.refuse(places[read], Reason.HANDLER_TIMEOUT, str(error))
+                        self.refuse(positions[read], Reason.HANDLER_TIMEOUT, str(error))
                     case _:
-                        self.refuse(places[read], Reason.INVALID_BODY, repr(error))
+                        self.refuse(positions[read], Reason.INVALID_BODY, repr(error))
                 self.parsed.append(None)
 
-    def _refuse_others(self, route: Route, places: Sequence[int]) -> None:
-        """Make messages of one type dead letters that are of another stream."""
+    def _refuse_others(self, route: Route, positions: Sequence[int]) -> None:
+        """Turn messages of one type that belong to another stream into dead letters."""
         path = ".".join(route.path)
         id_in = attrgetter(path)
         messages = self.messages
-        ids = [(place, id_in(messages[place])) for place in places if type(messages[place]) is not Outcome]
+        ids = [
+            (position, id_in(messages[position]))
+            for position in positions
+            if type(messages[position]) is not Outcome
+        ]
         if self._are_routed(ids):
             return
-        for place, id_ in ids:
-            if self._are_routed([(place, id_)]):
+        for position, id_ in ids:
+            if self._are_routed([(position, id_)]):
                 continue
             if not str(id_):
-                self.refuse(place, Reason.NO_BUSINESS_ID, f"The field {path} is empty.", has_stream=False)
+                self.refuse(position, Reason.NO_BUSINESS_ID, f"The field {path} is empty.", has_stream=False)
                 continue
             problem = (
                 f"The body names {str(id_)!r} in {path}; the delivery was routed by "
-                f"{self.business_ids[place]!r}."
+                f"{self.business_ids[position]!r}."
             )
-            self.refuse(place, Reason.BUSINESS_ID_MISMATCH, problem)
+            self.refuse(position, Reason.BUSINESS_ID_MISMATCH, problem)
 
     def _are_routed(self, ids: Sequence[tuple[int, Any]]) -> bool:
-        """Return whether the business ids at some places are those that the deliveries were routed by."""
-        routed = [self.business_ids[place] or "" for place, _ in ids]
+        """Return whether all business ids equal those that routed the deliveries."""
+        routed = [self.business_ids[position] or "" for position, _ in ids]
         if {type(id_) for _, id_ in ids} <= {UUID}:
-            # A UUID is compared by its bytes: writing it as text takes longer.
+            # Comparing bytes is faster than formatting UUIDs.
             return [id_.int.to_bytes(16) for _, id_ in ids] == id_keys(routed)
         return "" not in routed and [str(id_) for _, id_ in ids] == routed
 
 
 def _problems(envelopes: Envelopes, keys: Sequence[IdKey]) -> Mapping[int, str]:
-    """Return, by position, why deliveries could not be stored."""
+    """Return, by position, the reasons why envelopes cannot be stored."""
     dated = [moment for moment in envelopes.enqueued_at if moment is not None]
-    found: dict[int, str] = {}
-    are_uuids = set(map(type, keys)) <= {bytes}  # and so valid text
+    problems: dict[int, str] = {}
+    are_uuids = set(map(type, keys)) <= {bytes}  # which are valid text
     if are_uuids and not any(envelopes.headers) and min(dated, default=EARLIEST) >= EARLIEST:
-        return found
+        return problems
     for position, envelope in enumerate(envelopes):
         headers, enqueued_at = envelope.headers, envelope.enqueued_at
         if not is_text(envelope.message_id):
-            found[position] = f"Its id {envelope.message_id!a} is no valid text."
+            problems[position] = f"Its id {envelope.message_id!a} is invalid Unicode."
         elif headers and not all(map(is_text, (*headers, *headers.values()))):
-            found[position] = f"Its headers hold something other than text: {dict(headers)!a}"
+            problems[position] = f"Its headers must contain only text, not {dict(headers)!a}."
         elif enqueued_at is not None and enqueued_at < EARLIEST:
-            found[position] = (
-                "It was enqueued before the year 1601, where the times begin that can be stored."
-            )
-    return found
+            problems[position] = "Its enqueued time is before 1601, the earliest that a store can hold."
+    return problems
 
 
 def _reason(route: Route, error: ValidationError) -> Reason:
