@@ -1,8 +1,7 @@
 """The interface of the algorithms that process each message exactly once.
 
-An algorithm awaits nothing but tables, stores made of tables, and `publish`; each call of a table is one atomic
-operation. Clocks, ids and the sleep between two attempts are passed in. So a model checker can step the shipped
-coroutine through all interleavings of its calls.
+An algorithm awaits only tables and `publish`, and each call to a table is one atomic operation. Clock, ids and sleep
+are passed in, so that the model checker can run the shipped coroutines through all interleavings.
 """
 
 from __future__ import annotations
@@ -35,45 +34,43 @@ from runtime.messages.parsing import Delivery
 from runtime.namesakes import is_from_outside, users_frame
 
 Publish = Callable[[Output], Awaitable[None]]
-"""Sends one output. It may be called again with the same output. Whatever it raises ends the attempt."""
+"""Sends one output, perhaps repeatedly. Any exception ends the attempt."""
 
 AT_ONCE = timedelta()
-"""No age: what was begun a moment ago counts too."""
+"""A minimum age of zero."""
 
 
 class Algorithm(Protocol):
     """Processes the messages of one handler, one at a time."""
 
     async def process(self, message: Delivery, *, redrive_beside: OpenBatches | None = None) -> Outcome:
-        """Handle a message, publish its outputs, and return the outcome with the outputs that were published.
+        """Handle a message, publish its outputs, and return its outcome.
 
-        A message that is refused is kept as a letter with its stream; its redeliveries are refused too, and only when
-        it is redriven it is handled again: then `redrive_beside` are the batches that are open. What one of them
-        refused stays refused, as all attempts at it have to find it so.
+        On return, the effect is durable and the message can be acknowledged. After cancellation or a crash at any
+        await, the next delivery completes the work. A rejected message stays rejected until it is redriven.
 
-        On return the effect of the message is stored durably, and the message can be acknowledged. The call may be
-        cancelled, or its process killed, at any await: the next delivery of the message completes the work.
+        `redrive_beside`: the open batches, if this is a redrive. Dead letters of an open batch stay rejected, because
+        all attempts at the batch must agree.
 
-        Raises `RetriesExhaustedError` after too many attempts in a row that lost a race or got no answer.
+        Raises `RetriesExhaustedError` after too many conflicts or timeouts in a row.
         """
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
-        """Publish and finish messages whose worker died and that will not be redelivered. Return how many.
+        """Publish and finish messages whose worker crashed and that will not be redelivered. Return their number.
 
-        Messages handled less than `older_than` ago are left out, as their attempt may still run. To sweep them too is
-        safe: their outputs may then be published once more.
+        Skips messages handled less than `older_than` ago, whose attempt may still run. Sweeping those is safe, but may
+        publish their outputs twice.
         """
 
     async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:
-        """Forget the ids of messages processed longer ago than `older_than`. Return how many.
+        """Forget the ids of messages processed more than `older_than` ago. Return their number.
 
-        A later copy of such a message is processed again. With `dry_run` nothing is deleted. Algorithms that keep no
-        ids by age return 0.
+        A later copy of such a message is processed again. Algorithms that keep no ids by age return 0.
         """
 
 
 NewId = Callable[[], str]
-"""Returns an id of letters and digits that no call has returned before, in any process."""
+"""Returns an alphanumeric id that is unique across processes."""
 
 
 def fresh_id() -> str:
@@ -82,7 +79,7 @@ def fresh_id() -> str:
 
 
 class HandlerFailedError(Exception):
-    """Raised when a handler raised, or did not do what a handler may do. Holds one line that says what."""
+    """Raised when a handler raised an exception or broke a rule. Its text is one line."""
 
     def __init__(self, problem: str, reason: Reason = Reason.HANDLER_ERROR) -> None:
         super().__init__(problem)
@@ -90,11 +87,13 @@ class HandlerFailedError(Exception):
 
 
 class CallTimedOutError(BaseException):
-    """Raised in a handler by whoever supervises it, when it takes too long; no `except Exception` of it stops this."""
+    """Raised by supervision in a handler that exceeds its time limit."""
+
+    # A BaseException, so that `except Exception` in the handler does not catch it.
 
 
 class CallCrashedError(Exception):
-    """Raised in place of a call that is known to end its process."""
+    """Raised instead of a call that is known to crash its process."""
 
 
 def invoke_handler(
@@ -106,11 +105,10 @@ def invoke_handler(
     message: Message,
     context: Context,
 ) -> tuple[State, bytes]:
-    """Call the method for a message on a state whose encoded bytes are `before`.
+    """Call a method on a state, `before` in encoded form. Return the next state, as a replay reads it, and its bytes.
 
-    Return the next state as a replay will read it, and its bytes. What was captured and published is in the context.
-    Raises `HandlerFailedError` for whatever the handler raises, for a result that is no valid state, and when the state
-    that was passed in is another one after the call.
+    Captured values and outputs are in the context afterwards. Raises `HandlerFailedError` if the handler raises,
+    mutates its input state, or returns an invalid state.
     """
 
     def call() -> tuple[State, bytes]:
@@ -134,13 +132,14 @@ def settle(  # noqa: PLR0917 - called for each message: by position, which is fa
     returned: Any,  # noqa: ANN401 - what the user's code returned
     context: Context,
 ) -> tuple[State, bytes]:
-    """Return the next state, as a replay will read it, and its bytes, once a method has returned something.
+    """Check the result of a method call. Return the next state, as a replay reads it, and its bytes.
 
-    `values` are those that the fields of its input `state` had. Raises whatever is wrong with what it did.
+    `values`: the field values of the input `state` before the call. Raises `HandlersError`.
     """
     codec, plain = handler.codec, handler.codec.plain
     if context.exceeded is not None:
         raise context.exceeded
+    # The order of the checks matters: an exceeded limit explains every later problem.
     if type(returned) is not handler.state_type:
         name, kind = getattr(method, "__qualname__", "The handler"), type(returned).__name__
         if returned is None:
@@ -162,14 +161,14 @@ def settle(  # noqa: PLR0917 - called for each message: by position, which is fa
 
 
 def failure_of(error: BaseException) -> HandlerFailedError:
-    """Return what is to be told of an error that a call raised."""
+    """Convert an error of a handler to the text and reason of a dead letter."""
     frame = users_frame(error)
     place = "" if frame is None else f" ({Path(frame.filename).name}, line {frame.lineno})"
     match error:
         case OutputsTooLargeError():
             return HandlerFailedError(f"{error}{place}", Reason.TOO_LARGE)
         case NondeterminismError():
-            return HandlerFailedError(str(error))  # which names its place itself
+            return HandlerFailedError(str(error))  # its text already says where
         case HandlersError():
             return HandlerFailedError(f"{error}{place}")
         case CallTimedOutError():
@@ -188,14 +187,13 @@ def failure_of(error: BaseException) -> HandlerFailedError:
 
 
 def _changed(handler: HandlerDefinition) -> InputStateChangedError:
-    """Return the error of a handler that left another input state than it got."""
     return InputStateChangedError(
         f"{handler.name} mutated its input state: return a changed copy, state.model_copy(update=...)."
     )
 
 
 async def publish_all(table: Table, publish: Publish, outputs: Iterable[Output]) -> None:
-    """Make what was committed to a table durable, then publish outputs, one after another."""
+    """Make the commits to a table durable, then publish outputs in order."""
     await table.barrier()
     for output in outputs:
         await publish(output)

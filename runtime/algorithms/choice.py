@@ -1,4 +1,4 @@
-"""Choosing an algorithm by its name."""
+"""Make algorithms by name."""
 
 from __future__ import annotations
 
@@ -36,28 +36,26 @@ class BatchAlgorithm(Protocol):
     async def process(
         self, business_id: str, deliveries: Sequence[Delivery], seen: Seen = NOTHING
     ) -> Sequence[Outcome]:
-        """Handle the deliveries of one stream, in their order, and return an outcome for each."""
+        """Handle the deliveries of one stream in order. Return an outcome for each."""
 
 
 async def published_by_nobody(_: Output) -> None:
-    """Raise: a batch publishes by committing its outcomes."""
+    """Raise, because a batch publishes by committing its outcomes."""
     raise AssertionError("Batches publish by committing their outcomes.")
 
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """What algorithms are made of.
+    """The dependencies of algorithms. The stores of ids and tokens default to `table`.
 
-    `table` holds the states. `deduplication_store` and `token_store` are tables for the algorithms that use them, None
-    for the table of the states. `publish` is for single messages; of these only the state-based algorithm looks at more
-    of `batch` than its limits, at the `consumer_batches` of their consumer, and at the store of `documents`.
+    For single messages, the state-based algorithm uses only `limits` of `batch`.
     """
 
     app: App
-    table: Table
+    table: Table  # of states
     deduplication_store: Table | None = None
     token_store: Table | None = None
-    publish: Publish = published_by_nobody
+    publish: Publish = published_by_nobody  # for single messages
     clock: Clock = system_clock
     retries: RetryPolicy = field(default_factory=RetryPolicy)
     batch: BatchContext = field(default_factory=BatchContext)
@@ -66,7 +64,7 @@ class Dependencies:
 
 
 def make_algorithms(name: AlgorithmName, given: Dependencies) -> dict[str, Algorithm]:
-    """Return an algorithm for each handler of an app, by the handlers' names. Raises `UsageError` for another name."""
+    """Return an algorithm for each handler of the app, by handler name. Raises `UsageError` for an unknown name."""
     check_name(name)
     if name != "state-based":
         outboxes = make_outboxes(name, given)
@@ -79,12 +77,12 @@ def make_algorithms(name: AlgorithmName, given: Dependencies) -> dict[str, Algor
 
 
 def make_batch_algorithms(name: AlgorithmName, given: Dependencies) -> dict[str, BatchAlgorithm]:
-    """Return an algorithm in batches for each handler of an app, by the handlers' names."""
+    """Return a batch algorithm for each handler of the app, by handler name."""
     return dict(_make_state_based(given) if name == "state-based" else make_outboxes(name, given))
 
 
 def make_outboxes(name: AlgorithmName, given: Dependencies) -> dict[str, OutboxAlgorithm]:
-    """Return an algorithm with an outbox for each handler of an app, by the handlers' names."""
+    """Return an outbox algorithm for each handler of the app, by handler name."""
     make: Callable[..., OutboxAlgorithm] = Outbox
     if name == "deduplication-store":
         store = DeduplicationStore(given.deduplication_store or given.table, given.clock)
@@ -111,10 +109,10 @@ def _make_state_based(given: Dependencies) -> dict[str, StateBased]:
 
 
 def described_algorithm(name: str, place: tuple[str, str] | None) -> str:
-    """Return an algorithm as the ledger has it, with the place of its de-duplication store or token store.
+    """Return the description of an algorithm that the ledger records.
 
-    `place` is the url of a store and the name of a table, None for the table of the states. A file has the same name in
-    every working directory.
+    `place`: URL and table of the de-duplication or token store, `None` for the table of the states. File paths are made
+    absolute.
     """
     if place is None:
         return name
@@ -125,13 +123,13 @@ def described_algorithm(name: str, place: tuple[str, str] | None) -> str:
 
 
 def check_name(name: str) -> None:
-    """Raise `UsageError` when there is no algorithm of this name."""
+    """Raise `UsageError` for an unknown algorithm."""
     if name not in get_args(AlgorithmName):
         raise UsageError(f"There is no algorithm {name!r}: use one of {', '.join(get_args(AlgorithmName))}.")
 
 
 def check_documents(name: str, documents: object) -> None:
-    """Raise `UsageError` when a store of documents is given, other than None, and the algorithm has no use for it."""
+    """Raise `UsageError` if a document store is configured for an algorithm that cannot use it."""
     if documents is not None and name != STATE_BASED:
         raise UsageError(
             f"Only the algorithm {STATE_BASED} stores documents of handlers: leave their store out with {name}."
@@ -139,7 +137,7 @@ def check_documents(name: str, documents: object) -> None:
 
 
 def check_swept(name: str) -> None:
-    """Raise `UsageError` for the algorithm that stores no outputs: none can be left there."""
+    """Raise `UsageError` for the state-based algorithm, which stores no outputs to sweep."""
     if name == STATE_BASED:
         raise UsageError(
             "State-based, no outputs are stored that could be swept: run the messages again, or the batch that died "
@@ -148,7 +146,7 @@ def check_swept(name: str) -> None:
 
 
 def check_stores(name: str, *, deduplication_store: object, token_store: object) -> None:
-    """Raise `UsageError` when a store is given, other than None, that the algorithm of this name does not use."""
+    """Raise `UsageError` if a store is configured that the algorithm does not use."""
     for given, store, algorithm in (
         (deduplication_store, "de-duplication store", "deduplication-store"),
         (token_store, "token store", "tokens"),

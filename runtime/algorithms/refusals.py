@@ -1,7 +1,7 @@
-"""Refusals: which deliveries of a stream were refused before, and which are now. Pure.
+"""Which deliveries of a stream were rejected before, and which are rejected now. Pure.
 
-A message that was refused is decided: its redelivery gets the recorded refusal, whatever the state has become, until it
-is redriven. So all attempts of a batch agree, and so do the redeliveries of a single message.
+A rejection is final until the message is redriven: redeliveries get the recorded reason, whatever the state is by then.
+So all attempts at a batch agree.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from runtime.versions.stream import is_key
 
 
 class Refusals:
-    """The letters of one stream while its messages are decided.
+    """The dead letters of one stream while its deliveries are decided.
 
-    `kept` are all letters as they are now, by their numbers. What changes is noted with the position of the delivery
-    that changed it, so that a transaction can take a prefix. In a redrive, `numbers` are those of the letters that the
-    deliveries are, by their position, if that is known.
+    Each change is recorded with the position of its delivery, so that a transaction can store a prefix.
+
+    `numbers`: in a redrive, the numbers of the dead letters that are delivered, by position, if known.
     """
 
     def __init__(self, letters: Letters, batch: BatchContext, numbers: Sequence[int] | None = None) -> None:
         self._before = letters
         self._batch = batch
         self._given = numbers
-        self.kept = {letter.number: letter for letter in letters.all}
+        self.kept = {letter.number: letter for letter in letters.all}  # with the changes so far
         self._numbers: dict[tuple[IdKey, bytes], int] = {
             (letter.key, letter.content): letter.number for letter in letters.all if self._decides(letter)
         }
@@ -43,13 +43,13 @@ class Refusals:
 
     @property
     def is_full(self) -> bool:
-        """Whether one transaction takes no more changes."""
+        """Whether a transaction can take no more changes."""
         return len(self._changes) >= limits.MAX_TRANSACTION_LETTERS
 
     def refusal(self, position: int, message: Prepared, *, waits: bool = True) -> Outcome | None:
-        """Return the outcome of an unknown message that letters decide on, None when it is to be handled.
+        """Return the outcome of an unknown message that a dead letter decides, or `None` if it is to be handled.
 
-        One that does not wait is not held back.
+        `waits`: False for a message that a parked stream does not hold back.
         """
         if not self.kept:
             return None
@@ -61,14 +61,14 @@ class Refusals:
         return None
 
     def is_redriven(self, position: int, message: Prepared) -> bool:
-        """Return whether a message is a letter that is to be handled again."""
+        """Return whether a message is a dead letter to be handled again."""
         letter = self._own(position, message.key, message.fingerprint)
         return letter is not None and self._is_redriven(letter)
 
     def refused_by_redrive(self, position: int, message: Prepared) -> Outcome | None:
-        """Return the outcome of a letter that another attempt at this redrive has refused again, None for others.
+        """Return the outcome of a dead letter that another attempt at this redrive rejected, or `None`.
 
-        It stays so for all its attempts, also when the message was processed elsewhere meanwhile.
+        It stays rejected for all attempts, even if the message was processed elsewhere meanwhile.
         """
         if not self.kept or not self._batch.is_redrive:
             return None
@@ -76,24 +76,24 @@ class Refusals:
         return _refused(message, own.reason, own.error) if own is not None and self._is_ours(own) else None
 
     def _recorded(self, own: Letter | None) -> Letter | None:
-        """Return the letter that decides on a redelivery, None when the message is to be handled."""
-        if own is None or own.reason is Reason.INVALID_ENVELOPE:  # what was missing may have been added
+        """Return the dead letter that decides a redelivery, or `None` if the message is to be handled."""
+        if own is None or own.reason is Reason.INVALID_ENVELOPE:  # the missing field may be present now
             return None
         return None if self._is_redriven(own) else own
 
     def _is_held_back(self, own: Letter | None) -> bool:
-        """Return whether a letter that parks the stream waits before a message, which may be a letter itself."""
+        """Return whether an earlier dead letter parks the stream. `own`: the dead letter of the message, if any."""
         parking = (letter.number for letter in self.kept.values() if letter.parks and letter.waits)
         return any(own is None or number < own.number for number in parking)
 
     def record(self, position: int, outcome: Outcome, delivery: Delivery, *, version: int, now: int) -> None:
-        """Keep a delivery that is refused; change the letter that it is, when it is redriven."""
+        """Add a dead letter for a rejected delivery, or update its dead letter in a redrive."""
         if outcome.reason is Reason.FORGOTTEN:
-            return  # or the object would be there again
+            return  # a dead letter would be data of the forgotten object
         content = _content(outcome.envelope) if isinstance(delivery, Outcome) else delivery.fingerprint
         batch, letter = self._batch, letter_of(outcome, self._batch, now)
         own = self._own(position, letter.key, content)
-        # It waits behind another letter, and was not handled again.
+        # A parked message was not handled again.
         is_parked = outcome.reason is Reason.HELD_BACK and self._is_held_back(own)
         letter = letter._replace(
             number=self._next, content=content, version=version, parks=batch.on_error == "park" or is_parked
@@ -101,7 +101,9 @@ class Refusals:
         if own is not None:
             if self._is_redriven(own) and not is_parked:
                 again = letter.again(own)
-                if not self._fits(again, instead_of=own.size):  # a mended body that has no room
+                if not self._fits(
+                    again, instead_of=own.size
+                ):  # the edited body is too large: keep the old one
                     again = again._replace(envelope=own.envelope, enqueued_at=own.enqueued_at)
                 self._change(position, again)
             return
@@ -113,15 +115,16 @@ class Refusals:
         self._change(position, letter)
 
     def _fits(self, letter: Letter, *, instead_of: int = 0) -> bool:
-        """Return whether the letters of a stream may have one more, instead of so many bytes."""
+        """Return whether one more dead letter fits the limits. `instead_of`: bytes that it replaces."""
         room = limits.MAX_STREAM_LETTER_BYTES - self._size + instead_of
         return letter.size <= min(limits.MAX_LETTER_BYTES, room)
 
     def processed(self, position: int, key: IdKey, content: bytes) -> None:
-        """Remove the letters of a message that was processed. Another message that used its id stays a letter.
+        """Remove the dead letters of a processed message.
 
-        A redrive says which letter was processed. Else all of the id are taken for it, as its body may have been
-        mended, but those that are known to be another message. What other attempts at a batch have to agree on stays.
+        A redrive names the letter. Otherwise all letters under the id go, because the body may have been edited, except
+        those known to be another message (`id_reused`). Letters that other attempts at a batch must see are only
+        marked.
         """
         if self._batch.is_redrive:
             own = self._own(position, key, content)
@@ -135,7 +138,7 @@ class Refusals:
                 self._change(position, letter, is_gone=True)
 
     def letters(self, decided: int) -> Sequence[Letter] | None:
-        """Return all letters after the first `decided` deliveries, None when these have changed none."""
+        """Return all letters after the first `decided` deliveries, or `None` if these changed nothing."""
         changes = [change for change in self._changes if change[0] < decided]
         if not changes:
             return None
@@ -145,7 +148,7 @@ class Refusals:
                 letters.pop(number, None)
             else:
                 letters[number] = letter
-        # Those beyond the limit go with a batch that makes no further attempt.
+        # A letter beyond the limit is dropped once its batch makes no further attempt.
         return [
             letter
             for _, letter in sorted(letters.items())
@@ -153,11 +156,11 @@ class Refusals:
         ]
 
     def beyond_limit(self, decided: int) -> int:
-        """Return how many of the first `decided` deliveries were refused and not kept."""
+        """Return how many of the first `decided` deliveries were rejected without being kept."""
         return sum(position < decided for position in self._beyond_limit)
 
     def _may_be_attempted_again(self, letter: Letter) -> bool:
-        """Return whether the batch that refused a letter last may be attempted again, as far as that is known."""
+        """Return whether the batch that last rejected a letter may still be attempted, which is assumed if unknown."""
         batch = self._batch
         if letter.batch is None:
             return False
@@ -170,27 +173,24 @@ class Refusals:
         return None if number is None else self.kept.get(number)
 
     def _decides(self, letter: Letter) -> bool:
-        """Return whether a letter is for all: one beyond the limit is for the attempts of its own batch."""
+        """Return whether a letter applies to this batch. One beyond the limit applies only to its own batch."""
         return letter.state is not LetterState.BEYOND_LIMIT or self._is_ours(letter)
 
     def _is_ours(self, letter: Letter) -> bool:
-        """Return whether this batch refused a letter last, in this attempt or another one."""
+        """Return whether any attempt at this batch last rejected the letter."""
         return self._batch.is_ours(letter.batch, letter.batch_number)
 
     def _is_redriven(self, letter: Letter) -> bool:
-        """Return whether a letter is to be handled again.
-
-        Not while the batch that refused it may be attempted again: all its attempts have to find the refusal.
-        """
+        """Return whether a letter is to be handled again, which it is not while its batch may be attempted again."""
         batch = self._batch
         if not batch.is_redrive or not letter.waits or self._is_ours(letter):
             return False
         return batch.is_finished(letter.batch, letter.batch_number)
 
     def _own(self, position: int, key: IdKey, content: bytes) -> Letter | None:
-        """Return the letter that a delivery is, in a redrive also one whose body was mended.
+        """Return the letter of a delivery.
 
-        A redrive that does not name the letter means the first one that waits under the id.
+        A redrive also finds a letter whose body was edited. Unless it names the letter, that is the first under the id.
         """
         named = None if self._given is None else self.kept.get(self._given[position])
         found = named or self._find(key, content)
@@ -220,9 +220,9 @@ class Refusals:
 
 
 def decided_before(refusals: Refusals, position: int, message: Prepared, refused: Outcome) -> Outcome:
-    """Return the outcome of a message that is refused as another one has its id by now.
+    """Return the outcome of a message whose id was processed for another message.
 
-    It may have been refused for another reason, before the other one was processed.
+    An earlier rejection for another reason takes precedence.
     """
     if refused.reason is not Reason.ID_REUSED:
         return refused
@@ -230,7 +230,7 @@ def decided_before(refusals: Refusals, position: int, message: Prepared, refused
 
 
 def letter_of(refused: Outcome, batch: BatchContext, now: int) -> Letter:
-    """Return the letter of a delivery that a batch refuses, without a number."""
+    """Return a new dead letter, still without number and fingerprint."""
     if refused.reason is None:
         raise AssertionError("Only dead letters are kept.")
     envelope = refused.envelope
@@ -251,7 +251,7 @@ def letter_of(refused: Outcome, batch: BatchContext, now: int) -> Letter:
 
 
 def has_stream(refused: Outcome) -> bool:
-    """Return whether the dead letter of a delivery has a stream to be kept with: one whose key a table can hold."""
+    """Return whether a dead letter belongs to a stream, whose key is valid."""
     name, key = refused.handler, refused.business_id
     return bool(name and key) and is_key(f"{name}-{key}")
 
@@ -261,12 +261,12 @@ def _refused(message: Prepared, reason: Reason, error: str) -> Outcome:
 
 
 def _decided(letter: Letter) -> Letter:
-    """Return what is kept of a letter that waits no longer, as all attempts of its batch have to agree on it."""
+    # All attempts at the batch must see the decision, but no longer need the message.
     return letter._replace(state=LetterState.BEYOND_LIMIT, envelope=None, parks=False)
 
 
 def _content(envelope: Envelope) -> bytes:
-    """Return what tells a delivery that could not be read from others under its id."""
+    """Return a digest that distinguishes unparsable deliveries under one id."""
     type_, body = [
         each if isinstance(each, bytes) else (each or "").encode("utf-8", "surrogatepass")
         for each in (envelope.type, envelope.body)

@@ -1,3 +1,3 @@
-"""State versions as rows: columns, runs, the tail, the head, the index of ids, and the stream that they make."""
+"""Versions of states as rows: columns, runs, tail, head, the index of message ids, and the stream of them all."""
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Check a stream: every row decodes, and header, index, runs, tail and letters agree.
+"""Check a stream: every row decodes, and header, index, runs, tail and dead letters agree.
 
-The header is read first, so each run is compared with it and with the run before as it comes: one run is in memory at a
-time. Only what is derived from other rows can be rebuilt: the index of message ids, and the counts of letters. Whatever
-else contradicts itself is reported and left alone, as no code can know which of two values is the right one.
+The header is read first and each run is compared with it and its predecessor, so one run is in memory at a time. Only
+derived data can be rebuilt: the index of message ids, and the counts of dead letters. Other contradictions are reported
+and left alone, because the code cannot know which of two values is right.
 """
 
 from __future__ import annotations
@@ -27,31 +27,30 @@ from runtime.versions.run import Run, dates, read_index, read_run
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong with a row. `repair` says that it can be rebuilt from others."""
+    """A corrupt row."""
 
     stream: str
     row: str
     problem: str
-    repair: bool = False
+    repair: bool = False  # whether the row can be rebuilt from others
 
 
 @dataclass(frozen=True, slots=True)
 class DamagedRow(Row):
-    """What stands for a row that cannot be decoded."""
+    """A placeholder for a row that cannot be decoded."""
 
     problem: str = ""
 
     @classmethod
     def of(cls, error: DamagedRowError) -> DamagedRow:
-        """Return what stands for the row that an error names."""
+        """Make the placeholder for the row in an error."""
         return cls(error.partition_key, error.row_key, "", {}, problem=error.problem)
 
 
 class RowsCheck:
     """Compares the rows of one object, which are added in the order of their keys.
 
-    `rebuilt` holds the new properties of rows that can be rebuilt, None for a row that is to be deleted. Whoever writes
-    the object changes its row `guard` too, if it has one.
+    `guard`: a row that every writer of the object changes, if there is one.
     """
 
     def __init__(self, key: str, guard: Row | None = None) -> None:
@@ -59,10 +58,10 @@ class RowsCheck:
         self.guard = guard
         self.faults: list[Fault] = []
         self.unreadable: set[str] = set()
-        self.rebuilt: dict[str, Mapping[str, Value] | None] = {}
+        self.rebuilt: dict[str, Mapping[str, Value] | None] = {}  # by row key; None: delete the row
 
     def add(self, row: Row) -> None:
-        """Read a row, and report it when that fails."""
+        """Read a row, and report a fault if that fails."""
         problem = row.problem if isinstance(row, DamagedRow) else ""
         try:
             if not problem:
@@ -78,15 +77,15 @@ class RowsCheck:
         raise NotImplementedError
 
     def compare(self) -> None:
-        """Report what only all rows together show."""
+        """Report faults that only all rows together show."""
 
     def report(self, row_key: str, problem: str, *, repair: bool = False) -> None:
-        """Report a fault."""
+        """Add a fault."""
         self.faults.append(Fault(self.key, row_key, problem, repair))
 
 
 class LettersCheck:
-    """The letters of a stream or an entity, compared with what its header counts."""
+    """The dead letters of a stream or entity, compared with the counts in its header."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -95,7 +94,7 @@ class LettersCheck:
         self._letters: list[Letter] = []
 
     def take(self, row: Row) -> None:
-        """Read a row of letters. Raises `StoredDataError`."""
+        """Read a row of dead letters. Raises `StoredDataError`."""
         self.rows += 1
         try:
             letters = dead_letters.read_letter_row(row)
@@ -111,9 +110,9 @@ class LettersCheck:
         self._letters += [letter._replace(envelope=None) for letter in letters]
 
     def recounted(self, stored: Properties) -> tuple[dict[str, Value | None], bool]:
-        """Return the counts that the header should have and has not, and whether they can be rebuilt.
+        """Return the wrong counts of the header, corrected, and whether they can be rebuilt.
 
-        They cannot where a row is unreadable, or the header counts more letters than there are: some may be lost.
+        They cannot if a row is unreadable or the header counts more letters than exist, because some may be lost.
         """
         try:
             counted = dead_letters.read_waiting(stored)
@@ -128,7 +127,7 @@ class LettersCheck:
 
 
 class StreamCheck(RowsCheck):
-    """Checks one stream. The header is given at once, as it comes first."""
+    """Checks one stream, whose header comes first."""
 
     def __init__(self, header: Row) -> None:
         super().__init__(header.partition_key, header)
@@ -143,7 +142,7 @@ class StreamCheck(RowsCheck):
             with reading("The header of the stream", HEADER):
                 self._last = number(self._header, VERSION, most=INT32)
                 self._first = number(self._header, FIRST_VERSION, 1, most=INT32)
-            # The letters are counted from their rows at the end.
+            # The counts of dead letters are compared at the end, so that wrong ones do not hide the rest.
             counts = dict.fromkeys(WAITING_PROPERTIES)
             self._head = read_head(
                 {name: value for name, value in self._header.items() if name not in counts}
@@ -153,14 +152,14 @@ class StreamCheck(RowsCheck):
         self._event = self._first - 1
 
     def add(self, row: Row) -> None:
-        """Read a row, and report it when that fails, but one of the index at the end."""
+        """Read a row, and report a fault if that fails. Index rows are reported at the end."""
         if row.row_key.startswith(index.PREFIX):
             self._index.add_row(row)
         else:
             super().add(row)
 
     def take(self, row: Row) -> None:
-        """Read another row. Raises `StoredDataError`."""
+        """Read a row other than the header and the index. Raises `StoredDataError`."""
         if row.row_key.startswith(dead_letters.PREFIX):
             self._letters.take(row)
         elif row.row_key.startswith(EVENT):
@@ -204,7 +203,7 @@ class StreamCheck(RowsCheck):
             self.report(row_key, "is missing, and the header promises it")
 
     def compare(self) -> None:
-        """Report what only all rows together show."""
+        """Report faults that only all rows together show."""
         if self._head is None:
             return
         if self._event < self._last:
@@ -221,7 +220,7 @@ class StreamCheck(RowsCheck):
             self.rebuilt.update(self._index.rebuilt())
 
     def _compare_newest(self, head: Head) -> None:
-        """Compare the header with the newest version, which is in the tail or in the last run."""
+        """Compare the header with the newest version, in the tail or the last run."""
         newest, expected = self._newest, self._next_version or head.kept_from
         if head.tail is not None:
             try:
@@ -250,12 +249,12 @@ class StreamCheck(RowsCheck):
 
 
 def with_changes(stored: Properties, changes: Mapping[str, Value | None]) -> dict[str, Value]:
-    """Return properties with some changed, those that are None removed."""
+    """Return a copy with changed properties. Those changed to `None` are removed."""
     return {name: value for name, value in {**stored, **changes}.items() if value is not None}
 
 
 def _problems(run: Run, before: Run | None) -> Iterator[str]:
-    """Yield where a run contradicts the one before it, or the digests of its own states."""
+    """Yield the contradictions of a run with the one before it, and with the digests of its states."""
     if before is not None and run.first != before.last + 1:
         yield f"begins with version {run.first}, and version {before.last + 1} is the next"
     elif before is not None and run.schema == before.schema and run.before != before.after:
@@ -272,11 +271,7 @@ def _problems(run: Run, before: Run | None) -> Iterator[str]:
 
 
 class IndexCheck:
-    """The index of message ids, compared with the runs: each hash stands at the place of its version.
-
-    A single hash that differs may be that of a damaged id: then the index cannot be rebuilt from the ids. Where all
-    hashes of a row differ, it is the row that is damaged.
-    """
+    """The index of message ids, compared with the runs."""
 
     def __init__(self) -> None:
         self._rows: list[IndexRow] = []
@@ -289,7 +284,7 @@ class IndexCheck:
         self._differing: Counter[str] = Counter()
 
     def add_row(self, row: Row) -> None:
-        """Read a row of the index."""
+        """Read an index row."""
         self._row_keys.append(row.row_key)
         try:
             self._rows.append(read_index_row(row))
@@ -297,7 +292,7 @@ class IndexCheck:
             self._unreadable[row.row_key] = row.problem if isinstance(row, DamagedRow) else error.problem
 
     def add_run(self, event: int, run: Run) -> None:
-        """Compare a run with the rows, which have all been read."""
+        """Compare a run with the index rows, all of which were read before."""
         self._key = self._key or key_after(self._rows)
         self._runs.append(IndexRow.of(run.first, event, run.ids, self._key))
         for row in self._rows:
@@ -318,9 +313,10 @@ class IndexCheck:
         self._is_misplaced = True
 
     def faults(self, kept_from: int) -> Iterator[tuple[str, str, bool]]:
-        """Yield the rows that are wrong, with the problem, and whether the index can be rebuilt."""
+        """Yield the row keys of corrupt index rows, each with the problem, and whether the index can be rebuilt."""
         for row_key, count in self._differing.items():
             if count:
+                # One wrong hash may come from a corrupt id in the run. If all differ, the index row is corrupt.
                 is_certain = 1 < count == self._compared[row_key]
                 yield row_key, "has other hashes of ids than the runs: one of both is damaged", is_certain
         for row_key, problem in self._unreadable.items():
@@ -336,6 +332,6 @@ class IndexCheck:
             yield index.PREFIX, "do not agree with the runs of the stream", True
 
     def rebuilt(self) -> dict[str, Mapping[str, Value] | None]:
-        """Return the rows of the index that the runs amount to, and None for each that there is now beside them."""
+        """Return the index rebuilt from the runs, with `None` for each obsolete row."""
         rows = index_changes([], self._runs, 0)[0] if self._runs else []
         return {**dict.fromkeys(self._row_keys), **{row.row_key: row.properties() for row in rows}}

@@ -1,4 +1,4 @@
-"""State versions as they are stored, column by column: similar values are adjacent, and compress well."""
+"""Versions stored column by column: similar values are adjacent, and compress well."""
 
 from __future__ import annotations
 
@@ -24,11 +24,7 @@ FORMAT = 2
 
 
 class StateVersion(NamedTuple):
-    """What is recorded of one version.
-
-    `now` and `enqueued_at` are microseconds since 1970 UTC; `after` is the encoded state, None when the message did not
-    change it; `captured` and `headers` are None when there are none.
-    """
+    """The record of one version. Times are microseconds since 1970 UTC."""
 
     message_id: IdKey
     type: str
@@ -40,12 +36,12 @@ class StateVersion(NamedTuple):
     revision: int
     outputs_digest: bytes
     state_digest: bytes
-    after: bytes | None
+    after: bytes | None  # the encoded state; None: unchanged
 
 
 @dataclass(slots=True)
 class VersionColumns(Columnar[StateVersion]):
-    """Versions, column by column: each list has one field of `StateVersion` for all of them."""
+    """Versions by column: each list holds one field of `StateVersion`."""
 
     row = StateVersion
 
@@ -62,7 +58,7 @@ class VersionColumns(Columnar[StateVersion]):
     afters: list[bytes | None] = field(default_factory=list)
 
     def states_before(self, state: bytes) -> list[bytes]:
-        """Return, for each version, the encoded state on which it was made; the first was made on `state`."""
+        """Return the encoded state before each version. `state`: the one before the first."""
         states = []
         for after in self.afters:
             states.append(state)
@@ -70,14 +66,14 @@ class VersionColumns(Columnar[StateVersion]):
         return states
 
     def after(self, state: bytes) -> bytes:
-        """Return the encoded state after the last version, when the first was made on `state`."""
+        """Return the encoded state after the last version. `state`: the one before the first."""
         return next((after for after in reversed(self.afters) if after is not None), state)
 
 
 def size_beside_state(
     type_: str, headers: Mapping[str, str] | None, captured: Mapping[str, bytes] | None
 ) -> int:
-    """Return about how many bytes a version takes before compression, without the state after it."""
+    """Estimate the bytes of a version before compression, without its state."""
     size = 80 + len(type_)
     if captured:
         size += sum(4 * len(name) + len(value) for name, value in captured.items())
@@ -87,15 +83,15 @@ def size_beside_state(
 
 
 class Columns(NamedTuple):
-    """What is compressed of some versions; `before` is None where the state before them is known already."""
+    """The decoded columns of some versions."""
 
     schema: int
-    before: bytes | None
+    before: bytes | None  # the state before them; None in a segment, where it follows from the one before
     versions: VersionColumns
 
 
 def pack_columns(schema: int, before: bytes | None, versions: VersionColumns) -> bytes:
-    """Return versions column by column, but for their ids."""
+    """Encode versions by column, without their ids."""
     start = versions.nows[0]
     columns = (
         FORMAT,
@@ -118,7 +114,7 @@ def pack_columns(schema: int, before: bytes | None, versions: VersionColumns) ->
 
 
 def unpack_columns(data: bytes, ids: list[IdKey]) -> Columns:
-    """Return the versions with these message ids. Raises one of `damage.UNREADABLE`."""
+    """Decode the versions of some message ids. Raises one of `properties.UNREADABLE`."""
     columns = unpack(data, strict_map_key=False)
     if columns[0] != FORMAT:
         raise ValueError(f"format {columns[0]} is unknown; this code reads format {FORMAT}")
@@ -147,6 +143,7 @@ def unpack_columns(data: bytes, ids: list[IdKey]) -> Columns:
 
 
 def _deltas(moments: Sequence[int | None]) -> list[int | None]:
+    # The common case, without missing times, is faster.
     if None not in moments:
         return list(map(sub, moments, (0, *moments)))
     previous = 0
@@ -158,22 +155,22 @@ def _deltas(moments: Sequence[int | None]) -> list[int | None]:
 
 
 def _mappings(column: Any, kind: type) -> list[Any] | None:  # noqa: ANN401 - as it was stored
-    """Return a column of mappings from text, None when it was not stored. Raises `TypeError`."""
+    """Return a column of mappings from text, or `None` if it is empty. Raises `TypeError`."""
     for mapping in filter(None, expect_all(column, dict, None) if column else ()):
         expect_all(list(mapping), str), expect_all(list(mapping.values()), kind)
     return column or None
 
 
-# Compression with zstandard: a checksum detects corruption, and the decompressed size is bounded.
+# zstandard: a checksum detects corruption, and the decompressed size is bounded.
 
 _LEVEL = 3
-_MIN_DICTIONARY = 512
+_MIN_DICTIONARY = 512  # a smaller one is not worth its overhead
 _MAX_BYTES = 2 * limits.MAX_RUN_RAW_BYTES
-"""A run is closed when it reaches its limit: with its last version and the state before it, it is a little larger."""
+"""Larger than the limit of a run, which the last version and the state before the first may exceed."""
 
 
 class _Zstandard(threading.local):
-    """A compressor and a decompressor for each thread: making them costs more than a small run."""
+    """A compressor and a decompressor per thread, because making them costs more than compressing a small run."""
 
     def __init__(self) -> None:
         self.compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
@@ -184,7 +181,7 @@ _zstandard = _Zstandard()
 
 
 def compress(data: bytes, dictionary: bytes = b"") -> bytes:
-    """Return compressed bytes. Text that also occurs in the dictionary, of at least 512 bytes, takes almost none."""
+    """Compress bytes. Text that also occurs in the dictionary takes almost no space."""
     if len(dictionary) < _MIN_DICTIONARY:
         return _zstandard.compressor.compress(data)
     known = zstandard.ZstdCompressionDict(dictionary, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
@@ -192,7 +189,7 @@ def compress(data: bytes, dictionary: bytes = b"") -> bytes:
 
 
 def decompress(data: bytes, dictionary: bytes = b"") -> bytes:
-    """Decompress bytes that were compressed with the same dictionary. Raises `ValueError` and `ZstdError`."""
+    """Decompress bytes with the dictionary of `compress`. Raises `ValueError` and `ZstdError`."""
     size = zstandard.frame_content_size(data)
     if not 0 <= size <= _MAX_BYTES:
         raise ValueError(f"{size} bytes after decompression are more than a run can have")
@@ -203,7 +200,7 @@ def decompress(data: bytes, dictionary: bytes = b"") -> bytes:
 
 
 class Made(NamedTuple):
-    """What a handler made of the delivery at a position: when, by which revision, what was captured and published."""
+    """The result of one handler call, except the state. `position`: of the delivery."""
 
     position: int
     now: int
@@ -214,7 +211,7 @@ class Made(NamedTuple):
 
 @dataclass(slots=True)
 class MadeColumns(Columnar[Made]):
-    """What handlers made, column by column: each list has one field of `Made` for all of them."""
+    """Results of handler calls by column: each list holds one field of `Made`."""
 
     row = Made
 
@@ -226,7 +223,7 @@ class MadeColumns(Columnar[Made]):
 
 
 def version_columns(deliveries: Deliveries, made: MadeColumns, states: Sequence[bytes]) -> VersionColumns:
-    """Return the records of consecutive versions; `states` are the encoded states before each and after the last."""
+    """Make the records of consecutive versions. `states`: the encoded states before the first and after each."""
     envelopes, positions = deliveries.envelopes, made.positions
     return VersionColumns(
         _at(positions, deliveries.keys),
@@ -244,7 +241,8 @@ def version_columns(deliveries: Deliveries, made: MadeColumns, states: Sequence[
 
 
 def _at(positions: Sequence[int], column: Sequence[Any]) -> list[Any]:
-    """Return the values at some positions, which are in order and most often in a row."""
+    """Return the values at some positions, which are ascending."""
+    # Nearly always they are contiguous, and a slice is fastest.
     first, last = positions[0], positions[-1]
     if last - first + 1 == len(positions):
         return list(column[first : last + 1])

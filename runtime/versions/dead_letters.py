@@ -1,7 +1,7 @@
-"""Letters: refused deliveries that are kept with their stream, until they are redriven or given up.
+"""Dead letters: rejected deliveries, kept with their stream until they are redriven or discarded.
 
-They are in rows between the header and the events, many in each, so that one range query reads them with the header.
-Rows are few and rewritten as a whole: a stream keeps up to 1,000 letters that wait.
+They share rows between the header and the events, so that one range query reads them with the header. Changed rows are
+rewritten as a whole. A stream keeps up to 1,000 waiting dead letters.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from runtime.versions.properties import (
 
 PREFIX = "SS-LTR-"
 LAST = PREFIX + "~"
-"""The end of the letters' rows, for a range that begins with the header."""
+"""The upper bound of their row keys."""
 
 PROPERTIES = chunk_names("Letters", limits.MAX_LETTER_ROW_BYTES // CHUNK)
 _INT: Final = (int,)
@@ -47,56 +47,46 @@ _KINDS: Final = (
     _INT, _INT, (bool,), (int, None),
 )
 # fmt: on
-"""The types of the fields of a letter as they are stored, None for what is checked otherwise."""
+"""The types of the stored fields of a letter. `None` means that the field is checked elsewhere."""
 
 _TEXT = "surrogatepass"
-"""How text is encoded: ids of what could not be read may hold halves of characters."""
+"""The error handler for text: ids of unparsable messages may contain lone surrogates."""
 
 
 class LetterState(IntEnum):
-    """What became of a letter.
-
-    One that was given up keeps its id, so that its message stays refused. Of one beyond the limit nothing is kept but
-    what all attempts of its batch have to agree on.
-    """
+    """The status of a dead letter."""
 
     WAITING = 0
-    GIVEN_UP = 1
-    BEYOND_LIMIT = 2
+    GIVEN_UP = 1  # keeps its id, so that the message stays rejected
+    BEYOND_LIMIT = 2  # keeps only the decision, which all attempts at its batch must share
 
 
 class Letter(NamedTuple):
-    """A delivery that was refused.
-
-    `content` tells its body from others under its id. `envelope` is the delivery as it was, None when it is no longer
-    kept. `version` is the number of the newest version that it met. `batch`, with its number, refused it last, None for
-    a single message, at `refused_at`, in microseconds since 1970 UTC; it was handled `tries` times, and refused first
-    at `first_at` if that was another time. While a letter that `parks` waits, no new message of the stream is handled.
-    """
+    """A rejected delivery. Times are microseconds since 1970 UTC."""
 
     number: int
     state: LetterState
     key: IdKey
-    content: bytes
+    content: bytes  # distinguishes its body from others under the same id
     enqueued_at: int | None
-    envelope: Envelope | None
+    envelope: Envelope | None  # None once it is no longer kept
     reason: Reason
     error: str
-    version: int
-    batch: str | None
+    version: int  # the newest version of the stream when it was handled
+    batch: str | None  # the batch that last rejected it; None: a single message
     batch_number: int | None
-    refused_at: int
+    refused_at: int  # when it was last rejected
     tries: int = 1
-    parks: bool = False
-    first_at: int | None = None
+    parks: bool = False  # no new message of the stream is handled while this waits
+    first_at: int | None = None  # when it was first rejected, unless at `refused_at`
 
     @property
     def since(self) -> int:
-        """When it was refused first, in microseconds since 1970 UTC."""
+        """When it was first rejected, in microseconds since 1970 UTC."""
         return self.refused_at if self.first_at is None else self.first_at
 
     def again(self, own: Letter) -> Letter:
-        """Return a letter with this refusal, which is one more of it."""
+        """Return this rejection as another try of the dead letter `own`."""
         return self._replace(
             number=own.number, content=own.content, tries=own.tries + 1, parks=own.parks, first_at=own.since
         )
@@ -113,13 +103,13 @@ class Letter(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many bytes it takes before compression."""
+        """The encoded size before compression, in bytes."""
         return len(_pack([self]))
 
 
 @dataclass(frozen=True)
 class Letters:
-    """The letters of a stream, in the order in which they were refused first, and with which numbers rows begin."""
+    """The dead letters of a stream by number, and the numbers with which their rows begin."""
 
     all: tuple[Letter, ...] = ()
     rows: tuple[int, ...] = ()
@@ -133,7 +123,7 @@ class Letters:
         return [letter for letter in self.all if letter.waits]
 
     def changed(self, letters: Sequence[Letter]) -> tuple[Letters, list[Include]]:
-        """Return other letters in place of these, in the order of their numbers, with the changes of rows to write."""
+        """Replace all letters by `letters`, ordered by number. Return them, and the changes of rows."""
         before, after = _by_row(self.all, self.rows), _by_row(letters, self._starts(letters))
         changes = [Include.delete(_row_key(first), "*") for first in before if first not in after]
         changes += [
@@ -144,7 +134,7 @@ class Letters:
         return Letters(tuple(letters), tuple(after)), changes
 
     def _starts(self, letters: Sequence[Letter]) -> list[int]:
-        """Return the numbers with which rows begin: those there are, and new ones where a row would be too large."""
+        """Return the numbers with which rows begin: the present rows, and new ones where a row would be too large."""
         starts: list[int] = []
         count = size = 0
         for letter in letters:
@@ -161,7 +151,7 @@ class Letters:
 
 
 def _by_row(letters: Sequence[Letter], starts: Sequence[int]) -> dict[int, list[Letter]]:
-    """Return letters by the number with which their row begins."""
+    """Group letters by the number with which their row begins."""
     rows: dict[int, list[Letter]] = {}
     for letter in letters:
         first = starts[bisect_right(starts, letter.number) - 1]
@@ -178,19 +168,15 @@ NO_LETTERS = Letters()
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What the header of a stream, or the row of an entity, says of its letters.
+    """A summary of the dead letters of a stream or entity, in its header row."""
 
-    `count` letters wait. `oldest` is the oldest `enqueued_at` among them, None when none has one, and `undated` says
-    that one has none. `beyond_limit` letters in all were not kept, as there were too many.
-    """
-
-    count: int = 0
-    oldest: int | None = None
-    undated: bool = False
-    beyond_limit: int = 0
+    count: int = 0  # letters that wait
+    oldest: int | None = None  # the oldest `enqueued_at` among them
+    undated: bool = False  # whether any of them has no `enqueued_at`
+    beyond_limit: int = 0  # letters not kept, in total
 
     def after(self, letters: Sequence[Letter], beyond_limit: int) -> Waiting:
-        """Return what is to be said after some letters were changed, when so many more were not kept."""
+        """Return the updated summary. `beyond_limit`: the number of further letters not kept."""
         times = [letter.enqueued_at for letter in letters if letter.waits]
         dated = [moment for moment in times if moment is not None and is_in_calendar(moment)]
         return Waiting(
@@ -198,7 +184,7 @@ class Waiting:
         )
 
     def properties(self) -> dict[str, Value]:
-        """Return the properties of the header."""
+        """Encode the properties of the header."""
         oldest = None if self.oldest is None else to_datetime(self.oldest)
         values = (self.count, oldest, self.undated, self.beyond_limit)
         return {name: value for name, value in zip(WAITING_PROPERTIES, values, strict=True) if value}
@@ -209,7 +195,7 @@ WAITING_PROPERTIES = ["Letters", "LettersFrom", "LettersUndated", "LettersBeyond
 
 
 def read_waiting(properties: Properties) -> Waiting:
-    """Return what the properties of a header say of the letters."""
+    """Decode the properties of a header."""
     return Waiting(
         number(properties, "Letters", 0, most=INT32),
         microseconds(properties, "LettersFrom"),
@@ -219,7 +205,7 @@ def read_waiting(properties: Properties) -> Waiting:
 
 
 def given_up(letters: Sequence[Letter], is_meant: Callable[[Letter], bool]) -> tuple[list[Letter], int]:
-    """Return letters with those given up that wait and are meant, and how many these are."""
+    """Discard the waiting letters that `is_meant` selects. Return all letters, and the number discarded."""
     meant = {letter.number for letter in letters if letter.waits and is_meant(letter)}
     changed = [
         letter._replace(state=LetterState.GIVEN_UP, envelope=None) if letter.number in meant else letter
@@ -229,12 +215,12 @@ def given_up(letters: Sequence[Letter], is_meant: Callable[[Letter], bool]) -> t
 
 
 async def letters_of(partition: Partition) -> Letters:
-    """Read the letters of a stream or an entity. One request. Raises `StoredDataError`."""
+    """Read the dead letters of a stream or entity. Costs one request. Raises `StoredDataError`."""
     return read_letters(await read_rows(partition, PREFIX, LAST, PROPERTIES))
 
 
 def read_letters(rows: Sequence[Row]) -> Letters:
-    """Return the letters that some rows hold, in their order. Raises `StoredDataError`."""
+    """Decode rows of dead letters. Raises `StoredDataError`."""
     if not rows:
         return NO_LETTERS
     letters = [letter for row in rows for letter in read_letter_row(row)]
@@ -246,7 +232,7 @@ def read_letters(rows: Sequence[Row]) -> Letters:
 
 
 def read_letter_row(row: Row) -> list[Letter]:
-    """Return the letters in a row. Raises `StoredDataError`."""
+    """Decode one row of dead letters. Raises `StoredDataError`."""
     with reading_row(f"The letters in the row {row.row_key}", row):
         packed = unpack(decompress(join(row.properties, PROPERTIES)), unicode_errors=_TEXT)
         letters = [_letter(*fields) for fields in packed]
@@ -267,7 +253,7 @@ def _letter(number: int, state: int, *fields: Any) -> Letter:  # noqa: ANN401 - 
 
 
 def letter_properties(letters: Sequence[Letter]) -> dict[str, Value]:
-    """Return the properties of a row of letters."""
+    """Encode a row of dead letters."""
     properties: dict[str, Value] = {}
     split(properties, PROPERTIES, compress(_pack(letters)))
     return properties

@@ -1,8 +1,7 @@
-"""The head of a state stream, and its tail: the newest versions, kept in the header until they are enough for a run.
+"""The head of a state stream, and its tail: the newest versions, kept in the header until they fill a run.
 
-A few versions at a time would otherwise make a row each time. The tail is a list of segments, one for each commit,
-which stay packed until somebody asks for them: each load and each append of a stream costs the same, however many there
-are. A segment's states are compressed with the state before it as dictionary. A tail that is full becomes a run.
+Without a tail, each small commit would make a row. The tail is a list of segments, one per commit. They are decoded
+only on demand, so load and append cost the same however many there are. A full tail becomes a run.
 """
 
 from __future__ import annotations
@@ -36,72 +35,70 @@ from runtime.versions.properties import (
 )
 from runtime.versions.run import Commit, Run, RunIndex, dates
 
-# Each segment is packed behind the one before it, so that one is added without a look at the others. The ids of all are
-# apart: each load searches them.
+# Segments are concatenated, so that appending one does not decode the others. The ids are stored apart, because each
+# load searches them.
 
 _INT: Final = (int,)
 _KINDS: Final = (_INT, (str, None), _INT, (int, None), (bool,), _INT, (bytes,), (bytes,), (int, None))
 """The types of the fields of a segment."""
 _ZSTANDARD = b"\x28\xb5\x2f\xfd"
-"""The first bytes of what was compressed; no msgpack of an array begins with them."""
+"""The magic number of compressed data. No msgpack array begins with it."""
 
 _RAW_BYTES = 512
-"""Up to this size, bytes are stored as they are."""
+"""Data up to this size is not compressed."""
 
 _IDS = 6
-"""Where the ids are among them."""
+"""The index of `ids` among the fields."""
 
 
 class Segment(NamedTuple):
-    """Versions that were committed together, their ids apart from the rest. Times as in `RunIndex`.
-
-    `number` is that of the batch, as in `Commit`.
-    """
+    """Versions that were committed together. Times are microseconds since 1970 UTC."""
 
     length: int
     batch: str | None
     written_at: int
-    newest: int | None
-    undated: bool
-    raw_bytes: int
+    newest: int | None  # the newest `enqueued_at`
+    undated: bool  # whether any message has no `enqueued_at`
+    raw_bytes: int  # before compression
     ids: bytes
     data: bytes
-    number: int | None = None
+    number: int | None = None  # of the batch; see `Commit`
 
     @property
     def commit(self) -> Commit:
-        """The commit that its versions were stored in."""
+        """The commit that stored the versions."""
         return Commit(self.length, self.batch, self.written_at, self.number)
 
     def packed(self) -> bytes:
-        """Return the fields but the ids, as they are stored: without a number that is None."""
+        """Encode the fields, without ids and a missing number."""
         fields = (*self[:_IDS], self.data)
         packed: bytes = msgpack.packb(fields if self.number is None else (*fields, self.number))
         return packed
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes."""
+        """The approximate size in bytes."""
         return len(self.ids) + len(self.data) + 32
 
     @classmethod
     def of(cls, versions: VersionColumns, schema: int, before: bytes, commit: Commit) -> Segment:
-        """Return the segment of some versions that follow the encoded state `before`."""
+        """Make the segment of versions that follow the encoded state `before`."""
         columns = pack_columns(schema, None, versions)
         ids = pack_ids(versions.message_ids)
         length, batch, written_at, number = commit
         newest, undated = dates(versions.enqueued_at)
-        # A small segment is compressed with the tail, where it is like the others.
+        # A small segment is compressed with the whole tail, which has similar ones.
+        # Otherwise the state before serves as dictionary.
         data = compress(columns, before) if len(columns) > _RAW_BYTES else columns
         return cls(length, batch, written_at, newest, undated, len(columns), ids, data, number)
 
 
 def read_segments(packed: bytes, count: int, ids: bytes) -> list[Segment]:
-    """Return the segments that were packed one behind the other. Raises one of `properties.UNREADABLE`."""
+    """Decode concatenated segments. Raises one of `properties.UNREADABLE`."""
     header: bytes = msgpack.Packer().pack_array_header(count)
     rows = expect(unpack(header + packed), list)
     segments = list(starmap(Segment, [[*expect(row, list)[:_IDS], b"", *row[_IDS:]] for row in rows]))
-    # Each field is checked for all segments at once: there may be hundreds.
+    # Checked by column, because there may be hundreds of segments.
     for values, kinds in zip(zip(*segments, strict=True), _KINDS, strict=False):
         expect_all(list(values), *kinds)
     if any(segment.length < 1 for segment in segments):
@@ -111,32 +108,28 @@ def read_segments(packed: bytes, count: int, ids: bytes) -> list[Segment]:
 
 
 NO_EVENT = 0
-"""Stands for the tail where the version of an event is asked for."""
+"""The event number of the tail."""
 _FORMAT = 2
 _FIELDS: Final = (int, int, bytes, int, int, int, bytes, bytes)
-"""The types of the fields of a tail, which stand behind the checksum."""
+"""The types of the fields of a tail, after format and checksum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The newest versions of a stream, from `first` on, in one schema version, and the state before them.
+    """The newest versions of a stream, in one schema version."""
 
-    `count` is how many versions there are, `raw_bytes` what they take before compression. `packed_ids` are those of
-    all, `packed` are the segments without them, `length` of them.
-    """
-
-    first: int
+    first: int  # the number of the first version
     schema: int
-    before: bytes
-    length: int = 0
-    count: int = 0
-    raw_bytes: int = 0
+    before: bytes  # the encoded state before the first version
+    length: int = 0  # the number of segments
+    count: int = 0  # the number of versions
+    raw_bytes: int = 0  # before compression
     packed_ids: bytes = pack_ids(())
-    packed: bytes = b""
+    packed: bytes = b""  # the segments without ids
 
     @classmethod
     def of(cls, first: int, schema: int, before: bytes, segments: Iterable[Segment]) -> Tail:
-        """Return a tail of segments. Raises one of `properties.UNREADABLE` for ids that are none."""
+        """Make a tail of segments. Raises one of `properties.UNREADABLE` for invalid ids."""
         tail = cls(first, schema, before)
         for segment in segments:
             tail = tail.plus(segment)
@@ -144,12 +137,12 @@ class Tail:
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes beside the state before it."""
+        """The approximate size in bytes, without the state before it."""
         return len(self.packed_ids) + len(self.packed)
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """The segments, unpacked now. Raises `StoredDataError`."""
+        """The decoded segments. Raises `StoredDataError`."""
         with _reading():
             segments = read_segments(self.packed, self.length, self.packed_ids)
             counted = sum([segment.length for segment in segments])
@@ -158,7 +151,7 @@ class Tail:
         return segments
 
     def takes(self, segment: Segment, schema: int) -> bool:
-        """Say whether there is room for one more segment, in this schema version."""
+        """Return whether a segment of a schema version fits."""
         return (
             schema == self.schema
             and self.size + segment.size <= limits.MAX_TAIL_BYTES
@@ -166,13 +159,13 @@ class Tail:
         )
 
     def plus(self, segment: Segment) -> Tail:
-        """Return the tail with one more segment."""
+        """Return the tail with a segment appended."""
         count, raw_bytes = self.count + segment.length, self.raw_bytes + segment.raw_bytes
         ids, packed = join_ids(self.packed_ids, segment.ids), self.packed + segment.packed()
         return Tail(self.first, self.schema, self.before, self.length + 1, count, raw_bytes, ids, packed)
 
     def ids(self) -> list[IdKey]:
-        """Return the message ids, in order. Raises `StoredDataError`."""
+        """Return the message ids in order. Raises `StoredDataError`."""
         with _reading():
             ids = unpack_ids(self.packed_ids)
             if len(ids) != self.count:
@@ -180,7 +173,7 @@ class Tail:
         return ids
 
     def indexes(self) -> list[RunIndex]:
-        """Describe each segment as a run without an event, without its states. Raises `StoredDataError`."""
+        """Return each segment as the index of a run without event. Raises `StoredDataError`."""
         segments = self.segments
         firsts = accumulate((each.length for each in segments), initial=self.first)
         return [
@@ -189,7 +182,7 @@ class Tail:
         ]
 
     def from_version(self, first: int) -> Tail:
-        """Return the tail without the segments before a version, with which one of them begins."""
+        """Return the tail without the segments before a version, which must begin a segment."""
         segments = self.segments
         before = self.run().states_before()[first - self.first]
         ends = accumulate((segment.length for segment in segments), initial=self.first)
@@ -211,7 +204,7 @@ class Tail:
         return Run(self.first, self.schema, self.before, versions, commits)
 
     def pack(self) -> bytes:
-        """Return the tail as it is stored, behind a checksum of it."""
+        """Encode the tail, with a checksum."""
         begin = self.first, self.schema, self.before
         sizes = self.length, self.count, self.raw_bytes
         body: bytes = msgpack.packb((*begin, *sizes, self.packed_ids, self.packed))
@@ -221,7 +214,7 @@ class Tail:
 
 
 def read_tail(data: bytes) -> Tail:
-    """Return a tail as it was stored, whose segments are not looked at. Raises `StoredDataError` for a changed bit."""
+    """Decode a tail, but not its segments. Raises `StoredDataError`, also for a flipped bit."""
     with _reading():
         form, *fields = expect(unpack(data, most=len(_FIELDS)), list)
         if form != _FORMAT:
@@ -244,21 +237,18 @@ def _reading() -> reading:
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """That an object was forgotten, and when, in microseconds since 1970 UTC.
+    """Marks an object as forgotten."""
 
-    One that `refuses` takes no message any more. Any other begins a new history, for messages that were enqueued later.
-    """
-
-    at: int
-    refuses: bool = True
+    at: int  # in microseconds since 1970 UTC
+    refuses: bool = True  # False: messages enqueued later begin a new history
 
     def properties(self) -> dict[str, Value]:
-        """Return the properties that a row has for it."""
+        """Encode the properties of a row."""
         return {"Forgotten": to_datetime(self.at), **({"Refuses": True} if self.refuses else {})}
 
 
 def read_tombstone(properties: Properties) -> Tombstone | None:
-    """Return the tombstone that a row's properties hold, None when its object was never forgotten."""
+    """Decode the tombstone in a row, or return `None` if the object was never forgotten."""
     at = microseconds(properties, "Forgotten")
     if at is None and "Refuses" in properties:
         raise ValueError("the object refuses messages, and was never forgotten")
@@ -282,40 +272,35 @@ HEAD_PROPERTIES = [
 
 
 class Head(NamedTuple):
-    """The newest version of a state, and from where on history is kept.
+    """The newest state of a stream, and the extent of its history. Times are microseconds since 1970 UTC.
 
-    `state` is the newest encoded state, None when it is too large for a header and must be read from the newest run.
-    `tail` are the newest versions, None when all are in runs. `versions` counts all versions ever made, `kept_from` is
-    the first that is kept. History up to the `horizon` may be gone: an older unknown message cannot be told from a
-    duplicate, nor can one without a time when `undated_cut`. `waiting` tells of its letters. A stream that has letters
-    only has no state yet, nor has one that was forgotten, which has a `tombstone`. Times are microseconds since 1970
-    UTC.
+    A stream without versions, because it has only dead letters or was forgotten, has no state.
     """
 
-    state: bytes | None
+    state: bytes | None  # encoded; None: too large for the header, see the newest run
     schema: int
-    versions: int = 0
-    kept_from: int = 1
+    versions: int = 0  # the number of versions ever made
+    kept_from: int = 1  # the first version that is still stored
     last_now: int = 0
-    horizon: int | None = None
-    undated_cut: bool = False
-    tail: Tail | None = None
+    horizon: int | None = None  # unknown messages enqueued up to this time may be duplicates
+    undated_cut: bool = False  # so may those without `enqueued_at`
+    tail: Tail | None = None  # None: all versions are in runs
     waiting: Waiting = NONE_WAIT
     tombstone: Tombstone | None = None
 
     @property
     def refuses(self) -> bool:
-        """Whether the object was forgotten, and takes no message any more."""
+        """Whether the object was forgotten, and rejects all messages."""
         return self.tombstone is not None and self.tombstone.refuses
 
     def is_too_late(self, enqueued_at: int | None) -> bool:
-        """Say whether an unknown message can no longer be told from a duplicate."""
+        """Return whether an unknown message may be a duplicate of a truncated version."""
         if enqueued_at is None:
             return self.undated_cut
         return self.horizon is not None and enqueued_at <= self.horizon
 
     def properties(self) -> Properties:
-        """Return the header's properties."""
+        """Encode the properties of the header."""
         properties: dict[str, Value] = {
             "StateSchema": self.schema,
             "StateVersions": Int64(self.versions),
@@ -338,12 +323,12 @@ class Head(NamedTuple):
 
 
 def is_of_state(properties: Properties) -> bool:
-    """Say whether the properties of a header are those of a state stream, even if one of them is lost."""
+    """Return whether a header belongs to a state stream, even if one of its properties is lost."""
     return "StateVersions" in properties or "StateSchema" in properties
 
 
 def read_head(properties: Properties) -> Head:
-    """Return the head that a header's properties hold. Raises `StoredDataError`."""
+    """Decode the head from the properties of a header. Raises `StoredDataError`."""
     with reading("The header of the stream", HEADER):
         head = Head(
             state=expect(properties.get("State"), bytes, None),

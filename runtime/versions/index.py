@@ -1,12 +1,11 @@
-"""The index of message ids: tells which versions of a long history may be those of some messages.
+"""The index of message ids: finds versions in a long history that messages may have made.
 
-Of each id a hash of four bytes is stored. Equal hashes do not mean equal ids, so a version that the index names is
-looked up; an id whose hash is missing is unknown. The hashes are in rows between the header and the events, so that one
-range query reads header and index and no event. A new row is merged with those before it that are at most twice as
-large: there are O(log n) rows, and each hash is rewritten O(log n) times.
+It stores a hash of four bytes per id. A matching version must be compared, because hashes collide, but an id without a
+match is unknown. Index rows are between header and events, so one range query reads header and index without events. A
+new row is merged with preceding ones that are at most twice as large. So there are O(log n) rows, and each hash is
+rewritten O(log n) times.
 
-The hash is BLAKE2b with a random key, which the first row of a stream gets and later ones take over: no sender can make
-ids that share a hash, and so make loads read runs without need.
+The hash is BLAKE2b with a random key per stream, which prevents senders from crafting ids that collide.
 """
 
 from __future__ import annotations
@@ -30,27 +29,26 @@ from runtime.versions import limits
 from runtime.versions.limits import HASH_BYTES
 from runtime.versions.properties import CHUNK, INT32, chunk_names, expect, join, number, reading_row, split
 
-# Searching joined hashes. A batch looks for fifty or so ids in a history of a hundred thousand: comparing each hash in
-# Python would cost more than everything else.
+# A batch looks for some fifty ids among a hundred thousand. Comparing every hash in Python would dominate its cost.
 
 Search = Callable[[bytes], Iterator[int]]
-"""Yields the positions of wanted hashes among joined ones."""
+"""Yields the positions of wanted hashes in a concatenation of hashes."""
 
 _FEW = 4
 _SOME = 500
 _GROUPS = 8
-"""The bits of a byte: wanted hashes are filtered in so many groups."""
+"""The number of groups of wanted hashes in the filter, one per bit of a byte."""
 
 _NOT_ZERO = re.compile(rb"[^\0]")
 
 
 def searching(wanted: frozenset[int]) -> Search:
-    """Return the search for some hashes, to be used for each row of an index."""
+    """Return the fastest search for a number of hashes."""
     if len(wanted) <= _FEW:
         return lambda hashes: _by_bytes(hashes, wanted)
     if len(wanted) > _SOME:
         return lambda hashes: _by_set(hashes, wanted)
-    # For each byte of a hash, the groups in which a wanted hash has each value of that byte.
+    # tables[i][value] has bit g set if byte i of a hash in group g has this value.
     tables = [bytearray(256) for _ in range(HASH_BYTES)]
     for position, hash_ in enumerate(wanted):
         for table, value in zip(tables, pack([hash_]), strict=True):
@@ -59,7 +57,7 @@ def searching(wanted: frozenset[int]) -> Search:
 
 
 def pack(numbers: Iterable[int]) -> bytes:
-    """Return numbers of four bytes, joined; little-endian on every machine."""
+    """Concatenate integers of four bytes, little-endian on every machine."""
     packed = array("I", numbers)
     if sys.byteorder == "big":
         packed.byteswap()
@@ -67,7 +65,7 @@ def pack(numbers: Iterable[int]) -> bytes:
 
 
 def unpack(data: bytes) -> Sequence[int]:
-    """Return joined numbers of four bytes. Raises `ValueError` for a rest of fewer bytes."""
+    """Split concatenated integers of four bytes. Raises `ValueError` for another length."""
     numbers = array("I", data)
     if sys.byteorder == "big":
         numbers.byteswap()
@@ -86,7 +84,8 @@ def _by_bytes(hashes: bytes, wanted: Iterable[int]) -> Iterator[int]:
 
 
 def _by_filter(hashes: bytes, wanted: frozenset[int], tables: Sequence[bytearray]) -> Iterator[int]:
-    """Find the positions, all at once, where one group has all four bytes; compare these."""
+    """Test all hashes at once as one big integer, then compare the candidates."""
+    # A byte of `kept` stays non-zero if all four bytes of the hash match within one group.
     kept = -1
     for lane, table in enumerate(tables):
         kept &= int.from_bytes(hashes[lane::HASH_BYTES].translate(table), "little")
@@ -104,7 +103,7 @@ def _by_set(hashes: bytes, wanted: frozenset[int]) -> Iterator[int]:
 
 PREFIX = "SS-IDX-"
 LAST = PREFIX + "~"
-"""The end of the index rows."""
+"""The upper bound of index row keys."""
 
 _HASHES = chunk_names("Hashes", limits.MAX_INDEX_HASHES * HASH_BYTES // CHUNK)
 _ENDS = chunk_names("Ends", 4)
@@ -114,7 +113,7 @@ _DROPPED_AT_ONCE = 16
 
 
 class VersionPosition(NamedTuple):
-    """Where a version is: the event of its run, and its position in the run."""
+    """The position of a version: the event of its run, and the index in the run."""
 
     event: int
     position: int
@@ -122,31 +121,27 @@ class VersionPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IndexRow:
-    """The hashes of the ids of consecutive runs.
+    """The hashed ids of consecutive runs."""
 
-    `first` is the number of the first version, `first_event` the event of its run, `ends` the position after each run.
-    `key` is that of the hashes.
-    """
-
-    first: int
-    first_event: int
-    ends: Sequence[int]
+    first: int  # the number of the first version
+    first_event: int  # the event of its run
+    ends: Sequence[int]  # the positions after each run
     id_hashes: bytes
-    key: bytes = field(repr=False)
+    key: bytes = field(repr=False)  # of the hashes
 
     @classmethod
     def of(cls, first: int, event: int, ids: Collection[IdKey], key: bytes) -> IndexRow:
-        """Return the row of a run alone: its first version, its event, and the ids of its messages."""
+        """Make the row of a single run."""
         return cls(first, event, [len(ids)], id_hashes_of(ids, key), key)
 
     @property
     def count(self) -> int:
-        """How many versions are indexed."""
+        """The number of indexed versions."""
         return len(self.id_hashes) // HASH_BYTES
 
     @property
     def row_key(self) -> str:
-        """The key of the row."""
+        """The row key."""
         return f"{PREFIX}{self.first:016d}"
 
     @property
@@ -155,16 +150,16 @@ class IndexRow:
         return self.first + self.count - 1
 
     def takes(self, following: IndexRow) -> bool:
-        """Return whether one row can hold this and the next one."""
+        """Return whether one row can hold this and the following one."""
         return self.key == following.key and self.count + following.count <= limits.MAX_INDEX_HASHES
 
     def merged(self, following: IndexRow) -> IndexRow:
-        """Return one row for this and the next one."""
+        """Return one row for this and the following one."""
         ends = [*self.ends, *[self.count + end for end in following.ends]]
         return IndexRow(self.first, self.first_event, ends, self.id_hashes + following.id_hashes, self.key)
 
     def properties(self) -> dict[str, Value]:
-        """Return the row's properties."""
+        """Encode the row."""
         properties: dict[str, Value] = {
             "First": Int64(self.first),
             "Count": self.count,
@@ -176,14 +171,14 @@ class IndexRow:
         return properties
 
     def locate(self, position: int) -> VersionPosition:
-        """Return where the version at a position of the row is."""
+        """Return the event and index of the version at a position in this row."""
         number_of_run = bisect_right(self.ends, position)
         start = self.ends[number_of_run - 1] if number_of_run else 0
         return VersionPosition(self.first_event + number_of_run, position - start)
 
 
 def read_index_row(row: Row) -> IndexRow:
-    """Return an index row. Raises `StoredDataError`."""
+    """Decode an index row. Raises `StoredDataError`."""
     properties = row.properties
     with reading_row(f"The index row {row.row_key}", row):
         key = expect(properties["Key"], bytes)
@@ -202,7 +197,7 @@ def read_index_row(row: Row) -> IndexRow:
 
 
 def id_hashes_of(ids: Iterable[IdKey], key: bytes) -> bytes:
-    """Return the hashes of message ids, joined."""
+    """Return the concatenated hashes of message ids."""
     begin = blake2b(key=key, digest_size=HASH_BYTES).copy
     hashes = []
     for each in ids:
@@ -213,7 +208,7 @@ def id_hashes_of(ids: Iterable[IdKey], key: bytes) -> bytes:
 
 
 def candidates(rows: Sequence[IndexRow], ids: Collection[IdKey]) -> Iterator[VersionPosition]:
-    """Yield the places of versions that may be those of the messages with these ids, each at most once."""
+    """Yield the positions of versions that messages with these ids may have made, without repetition."""
     searches = {
         key: searching(frozenset(unpack(id_hashes_of(ids, key)))) for key in {row.key for row in rows}
     }
@@ -223,22 +218,23 @@ def candidates(rows: Sequence[IndexRow], ids: Collection[IdKey]) -> Iterator[Ver
 
 
 def key_after(rows: Sequence[IndexRow]) -> bytes:
-    """Return the key of the row that follows these: that of the newest, or a new one."""
+    """Return the hash key of the newest row, or a new key."""
     return rows[-1].key if rows else new_key()
 
 
 def new_key() -> bytes:
-    """Return an unpredictable key."""
+    """Return a random key."""
     return secrets.token_bytes(KEY_BYTES)
 
 
 def index_changes(
     rows: Sequence[IndexRow], runs: Sequence[IndexRow], kept_from: int
 ) -> tuple[list[IndexRow], list[Include]]:
-    """Return the index rows after those of new runs were added, and the changes to write.
+    """Add new runs to the index. Return all index rows, and the changes to write.
 
-    Some rows of versions that are all below `kept_from` are dropped, if there are any.
+    Also drops up to 16 rows whose versions were all truncated.
     """
+    # Dropping is bounded to keep the transaction small.
     gone = [row for row in rows if row.last < kept_from][:_DROPPED_AT_ONCE]
     kept = list(rows[len(gone) :])
     added: list[IndexRow] = []
@@ -257,6 +253,6 @@ def index_changes(
 
 
 async def index_below(partition: Partition, kept_from: int) -> list[Row]:
-    """Read the index rows whose versions are all below `kept_from`. One request."""
+    """Read the index rows whose versions are all below `kept_from`. Costs one request."""
     rows = await read_rows(partition, PREFIX, LAST, None)
     return [row for row in rows if read_index_row(row).last < kept_from]

@@ -1,6 +1,6 @@
-"""What rows and transactions of a state stream hold at most: all limits in one place.
+"""The limits of rows and transactions of a state stream.
 
-Read them as `limits.NAME`, so that a test that makes one smaller does so for everybody.
+Refer to them as `limits.NAME`, so that tests can lower them.
 """
 
 from __future__ import annotations
@@ -8,69 +8,69 @@ from __future__ import annotations
 from runtime.messages.limits import KIB, MIB
 
 MAX_STATE_BYTES = 320 * KIB
-"""The largest encoded state: two of them and their context always fit the row of a run."""
+"""The maximum size of an encoded state. Two states and their context fit the row of a run."""
 
 MAX_HEAD_STATE_BYTES = 32 * KIB
-"""The largest encoded state that the header keeps; a larger one is read from the newest run."""
+"""The maximum size of an encoded state in the header. A larger one is read from the newest run."""
 
 MAX_SEGMENT_VERSIONS = 400
 MAX_SEGMENT_BYTES = 32 * KIB
-"""What one commit may add to the tail; more becomes a run at once."""
+"""The maximum that one commit adds to the tail. More becomes a run at once."""
 
 MAX_TAIL_BYTES = 12 * KIB
-"""What all segments of a tail take at most; a tail that is full becomes a run."""
+"""The maximum size of all segments of a tail. A full tail becomes a run."""
 
 MAX_TAIL_RAW_BYTES = 4 * MIB
-"""What the versions of a tail take at most before compression."""
+"""The maximum size of the versions of a tail before compression."""
 
 MAX_RUN_VERSIONS = 8192
 MAX_RUN_RAW_BYTES = 8 * MIB
-"""What the versions of a run take at most before compression: as much is in memory when one is read."""
+"""The maximum size of the versions of a run before compression. Reading a run takes as much memory."""
 
 MAX_RUN_DATA_BYTES = 700 * KIB
-"""What the compressed columns of a run take at most; a larger run is split."""
+"""The maximum size of the compressed columns of a run. A larger run is split."""
 
 ID_CHUNKS = 4
 MAX_RUN_ID_BYTES = ID_CHUNKS * 64 * KIB - 16
-"""What the message ids of a run take at most."""
+"""The maximum size of the message ids of a run."""
 
 MAX_INDEX_HASHES = 64 * KIB
-"""How many hashes of ids a row of the index holds."""
+"""The maximum number of id hashes in an index row."""
 
 HASH_BYTES = 4
 
 _INDEX_BYTES = 2 * MAX_INDEX_HASHES * HASH_BYTES * 4 // 3
-"""What the index row that new runs are merged into takes at most, as sent: hashes, and the ends of runs."""
+"""The maximum encoded size of the index row into which new runs are merged: hashes and ends of runs."""
 
 MAX_TRANSACTION_BYTES = 4 * MIB - 256 * KIB - _INDEX_BYTES
-"""What the runs of one transaction take at most, as sent; the rest is for the header, a tail and the index."""
+"""The maximum encoded size of the runs of a transaction. The rest is for header, tail and index."""
 
 MAX_TRANSACTION_RUNS = 48
 MAX_TRANSACTION_RAW_BYTES = 64 * MIB
-"""How many bytes of new versions, before compression, are kept in memory until they are stored."""
+"""The maximum size of unsaved versions in memory, before compression."""
 
 ROW_OVERHEAD = 12 * KIB
-"""What a row takes beside its bytes: the longest key, twice and escaped as it is sent, and its properties' names."""
+"""The estimated encoding overhead of a row: its key, twice and escaped, and the names of its properties."""
 
 MAX_TRANSACTION_DOCUMENTS = 256
 MAX_TRANSACTION_DOCUMENT_BYTES = 8 * MIB
-"""After how many new documents, or bytes of them, a transaction is committed before more messages are handled."""
+"""The number and total size of new documents after which a transaction is committed."""
 
 MAX_LETTERS = 1000
-"""How many letters of a stream wait at most; more are in the outcomes only."""
+"""The maximum number of waiting dead letters of a stream. Further ones are only in the outcomes."""
 
 MAX_STREAM_LETTER_BYTES = MIB
-"""What the letters of a stream that wait take at most before compression; more are in the outcomes only."""
+"""The maximum size of the waiting dead letters of a stream, before compression."""
 
 MAX_LETTER_BYTES = 640 * KIB
-"""What one letter takes at most before compression, and a row of them; a larger one is in the outcomes only."""
+"""The maximum size of a dead letter, and of a row of them, before compression."""
 
 MAX_LETTER_ROW_BYTES = 11 * 64 * KIB
 MAX_ROW_LETTERS = 128
-"""How many letters are in a row."""
+"""The maximum number of dead letters in a row."""
 
 MAX_TRANSACTION_LETTERS = 2000
-"""How many letters one transaction adds or changes."""
+"""The maximum number of dead letters that one transaction adds or changes."""
 
 MAX_TASK_LETTERS = 1000
-"""How many refused deliveries that reached no stream one task keeps; more are in the outcomes only."""
+"""The maximum number of dead letters without a stream that one task keeps."""

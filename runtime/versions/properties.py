@@ -1,4 +1,4 @@
-"""Typed properties of rows, and what is raised for a row that is corrupt."""
+"""Read and write typed properties of rows, and report corrupt rows."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ CHUNK = 64 * 2**10
 
 
 def chunk_names(name: str, count: int) -> list[str]:
-    """Return the names of properties that bytes of so many times 64 KiB are split into."""
+    """Return the names of the properties for up to `count` times 64 KiB."""
     return [name, *(f"{name}{number}" for number in range(1, count))]
 
 
 def split(properties: dict[str, Value], names: Sequence[str], data: bytes) -> None:
-    """Put bytes into properties of 64 KiB. Raises `ValueError` when there are too few names."""
+    """Split bytes into properties of 64 KiB. Raises `ValueError` if there are too few names."""
     if len(data) > len(names) * CHUNK:
         raise ValueError(f"{len(data)} bytes are more than a row of a run can hold")
     for name, at in zip(names, range(0, len(data), CHUNK), strict=False):
@@ -36,13 +36,13 @@ def split(properties: dict[str, Value], names: Sequence[str], data: bytes) -> No
 
 
 def join(properties: Properties, names: Sequence[str]) -> bytes:
-    """Return the bytes that were split. Raises `KeyError`, `TypeError`, and `ValueError` when some of them lack."""
+    """Join split bytes. Raises `KeyError`, `TypeError`, and `ValueError` if a chunk is missing."""
     first = properties[names[0]]
     is_whole = (
         isinstance(first, bytes) and len(first) < CHUNK and (len(names) == 1 or names[1] not in properties)
     )
     if is_whole or not isinstance(first, bytes):
-        return first  # type: ignore[return-value] # whoever reads it tells
+        return first  # type: ignore[return-value] # the caller checks the type
     there = [name for name in names if name in properties]
     parts: list[bytes] = [properties[name] for name in there]  # type: ignore[misc] # bytes were written
     if there != list(names[: len(there)]) or any(len(part) != CHUNK for part in parts[:-1]):
@@ -50,7 +50,7 @@ def join(properties: Properties, names: Sequence[str]) -> bytes:
     return b"".join(parts)
 
 
-# Corrupt rows: whatever reading stored bytes raises becomes one `StoredDataError`, which says where they are.
+# Any exception from reading stored bytes becomes one `StoredDataError` that names the row.
 
 UNREADABLE = (
     LookupError,
@@ -63,13 +63,13 @@ UNREADABLE = (
     zstandard.ZstdError,
     msgpack.UnpackException,
 )
-"""What reading corrupt bytes may raise."""
+"""The exceptions that reading corrupt bytes may raise."""
 
 _SHOWN = 200
 
 
 class Damaged:
-    """The streams that could not be read, while the others were: how many, and the errors of the first of them."""
+    """Counts corrupt streams during a scan, and keeps the errors of the first 100."""
 
     MOST = 100
 
@@ -79,7 +79,7 @@ class Damaged:
         self.count = 0
 
     def add(self, error: StoredDataError) -> None:
-        """Note an error; a stream counts once, as long as it is among the first."""
+        """Record an error. A stream counts once if it is among the first 100."""
         name = error.stream or str(error)
         if name in self._streams:
             return
@@ -94,7 +94,7 @@ _collected: ContextVar[Damaged | None] = ContextVar("collected", default=None)
 
 @contextmanager
 def collecting(damaged: Damaged) -> Iterator[None]:
-    """Skip corrupt streams that are read as `one_of_many`, and note them."""
+    """Record corrupt streams that are read with `one_of_many`, and skip them."""
     token = _collected.set(damaged)
     try:
         yield
@@ -103,17 +103,17 @@ def collecting(damaged: Damaged) -> Iterator[None]:
 
 
 def report(error: StoredDataError) -> None:
-    """Note corruption within `collecting`, else raise the error."""
+    """Record corruption within `collecting`, otherwise raise the error."""
     damaged = _collected.get()
     if damaged is None:
         raise error
     damaged.add(error)
 
 
-class reading:  # noqa: N801 - used as the functions beside it; a class, as each stream that is read enters some
-    """Raise `StoredDataError` instead of what reading a row raises; `what` begins the sentence.
+class reading:  # noqa: N801 - used like a function; a class is faster than @contextmanager
+    """Convert exceptions from reading a row, or from the event store, to `StoredDataError`.
 
-    Corruption that the event store finds is translated too. With a `table`, its name and its store are added.
+    `what` is the subject of the error message. With `table`, the error names table and store.
     """
 
     __slots__ = ("_row", "_stream", "_table", "_what")
@@ -147,7 +147,7 @@ class reading:  # noqa: N801 - used as the functions beside it; a class, as each
 
 
 def reading_row(what: str, row: Row) -> reading:
-    """Do as `reading` does, for a row of a table."""
+    """Call `reading` for a row of a table."""
     return reading(what, row.row_key, row.partition_key)
 
 
@@ -157,7 +157,7 @@ def error_location(table: Table, stream: str = "") -> reading:
 
 
 class one_of_many(reading):  # noqa: N801 - as above
-    """Read one of many streams: raise as `error_location` does or, within `collecting`, skip the stream."""
+    """Like `error_location`, but skip the stream within `collecting`."""
 
     __slots__ = ()
 
@@ -176,7 +176,7 @@ class one_of_many(reading):  # noqa: N801 - as above
 
 
 def damaged_row(table: Table) -> Substitute:
-    """Return what gives an empty row for one that cannot be decoded; it raises it or, within `collecting`, notes it."""
+    """Return a callback that substitutes an empty row for a corrupt one: raises, or records it within `collecting`."""
 
     def substitute(error: DamagedRowError) -> Row:
         with one_of_many(table, error.partition_key):
@@ -187,14 +187,14 @@ def damaged_row(table: Table) -> Substitute:
 
 
 def expect(value: Any, *kinds: type | None) -> Any:  # noqa: ANN401 - what was stored
-    """Return a value that is of one of these types. Raises `TypeError`."""
+    """Return a value of one of some types. Raises `TypeError`."""
     if type(value) in kinds or (value is None and None in kinds):
         return value
     raise TypeError(f"{shown(value)} stands in place of another type")
 
 
 def expect_all(values: Any, *kinds: type | None) -> Any:  # noqa: ANN401 - as above
-    """Return a list whose items are all of these types. Raises `TypeError`."""
+    """Return a list whose items are of some types. Raises `TypeError`."""
     found = set(map(type, expect(values, list)))
     if not found <= {type(None) if kind is None else kind for kind in kinds}:
         raise TypeError(f"a column holds values of {', '.join(sorted(kind.__name__ for kind in found))}")
@@ -202,21 +202,21 @@ def expect_all(values: Any, *kinds: type | None) -> Any:  # noqa: ANN401 - as ab
 
 
 def shown(value: object) -> str:
-    """Return an error, or a stored value, as a sentence names it, however large it is."""
+    """Format an error or a stored value for an error message, shortened to 200 characters."""
     try:
         text = repr(value)
-    except RecursionError:
+    except RecursionError:  # deeply nested
         text = type(value).__name__
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 INT32 = 2**31 - 1
 INT64 = 2**63 - 1
-"""The largest integers that a property has, the first one where it is no `Int64`."""
+"""The largest integer properties: plain, and `Int64`."""
 
 
 def number(properties: Properties, name: str, default: int | None = None, *, most: int = INT64) -> int:
-    """Return an integer property from 0 on; without a default it must be there. Raises `ValueError` beyond `most`."""
+    """Return an integer property between 0 and `most`. Raises `KeyError`, `TypeError` and `ValueError`."""
     value = properties[name] if default is None else properties.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"the property {name} holds {shown(value)}")
@@ -236,7 +236,7 @@ def time(properties: Properties, name: str) -> datetime:
 
 
 def microseconds(properties: Properties, name: str) -> int | None:
-    """Return a time property in microseconds since 1970 UTC, None when it is not there."""
+    """Return a time property in microseconds since 1970 UTC, or `None` if it is missing."""
     return to_microseconds(time(properties, name)) if name in properties else None
 
 

@@ -1,7 +1,7 @@
-"""Captured values as people and JSON have them.
+"""Captured values and states as JSON.
 
-What JSON has no form for is an object that names its type: `{"base64": "AP8="}`, `{"float": "nan"}`, and `{"items":
-[[1, "one"]]}` for a dict whose keys are not all text.
+Values without a JSON form become objects: `{"base64": "AP8="}`, `{"float": "nan"}`, and `{"items": [[1, "one"]]}` for a
+dict with other keys than text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from handlers.message import StateCodec
 
 
 def readable(packed: bytes) -> Any:  # noqa: ANN401 - any JSON value
-    """Return the JSON value of what `Context.capture` recorded."""
+    """Convert a captured value to JSON."""
     return _json(unpack(packed, strict_map_key=False))
 
 
@@ -43,12 +43,12 @@ def _json(value: Any) -> Any:  # noqa: ANN401 - any value of msgpack, and of JSO
 
 
 ABSENT = "(absent)"
-"""What a field is shown as that one of two states does not have."""
+"""Shown for a field that is missing on one side."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One field that is not the same before and after; `field` is its dotted path."""
+    """A field that differs between two states. `field`: its dotted path."""
 
     field: str
     before: Any
@@ -56,7 +56,7 @@ class Change:
 
 
 def decode(encoded: bytes) -> Any:  # noqa: ANN401 - any JSON value
-    """Return the JSON value of an encoded state; hexadecimal digits for bytes that are no JSON."""
+    """Decode a state. Bytes that are not JSON become hexadecimal digits."""
     try:
         return json.loads(encoded)
     except ValueError:
@@ -64,7 +64,7 @@ def decode(encoded: bytes) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def changes(before: Any, after: Any, path: str = "") -> list[Change]:  # noqa: ANN401 - any JSON values
-    """Return the fields that differ, in the state's order; objects are compared by field, lists as a whole."""
+    """Return the fields that differ, in the order of the state. Lists are compared as a whole."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         return [
             change
@@ -73,7 +73,7 @@ def changes(before: Any, after: Any, path: str = "") -> list[Change]:  # noqa: A
                 before.get(name, ABSENT), after.get(name, ABSENT), f"{path}.{name}" if path else str(name)
             )
         ]
-    # As text: 1, 1.0 and true are equal in Python, and three things in a state.
+    # Compared as text, because 1, 1.0 and True are equal in Python but differ in JSON.
     return [] if json.dumps(before) == json.dumps(after) else [Change(path, before, after)]
 
 
@@ -81,9 +81,9 @@ _SHOWN = 5
 
 
 def read_state(codec: StateCodec, encoded: bytes, of: str) -> State:
-    """Return the stored state of an object in today's schema version.
+    """Decode a stored state of the current schema version. `of` names the object in errors.
 
-    Raises `CodecError` when it is not valid, or does not survive a round trip.
+    Raises `CodecError` if it is invalid, or changes in a round trip.
     """
     name = codec.model_type.__name__
     try:

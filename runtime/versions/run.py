@@ -1,8 +1,7 @@
-"""Runs: consecutive state versions that are stored together in one event.
+"""Runs: consecutive versions of a state, stored together in one event.
 
-A run starts with the state before its first version, so that it can be read and replayed, and older runs deleted,
-without the others. Its versions may come from several commits. Message ids have a property of their own; the rest is
-msgpack, column by column, compressed with zstandard.
+A run contains the state before its first version, so it can be read and replayed, and older runs deleted, without
+others. Its versions may come from several commits.
 """
 
 from __future__ import annotations
@@ -32,51 +31,43 @@ from runtime.versions.properties import INT32, chunk_names, expect, join, micros
 ID_PROPERTIES = chunk_names("Ids", ID_CHUNKS)
 DATA_PROPERTIES = chunk_names("Data", 14)
 INDEX_PROPERTIES = ["First", "Count", "Commits", "Newest", "Undated"]
-"""What a projected read asks for: everything but the message ids and the states."""
+"""The properties of a run without message ids and states."""
 
 
 class Commit(NamedTuple):
-    """Versions that were stored together: how many, by which batch, and when, in microseconds since 1970 UTC.
-
-    `number` is that of the batch, or of the epoch in which a consumer handled single messages (`batch` is None then).
-    Single messages of consumers without epochs have none.
-    """
+    """The versions that one transaction stored. `written_at` is in microseconds since 1970 UTC."""
 
     length: int
-    batch: str | None
+    batch: str | None  # None: single messages
     written_at: int
-    number: int | None = None
+    number: int | None = None  # of the batch, or of the consumer batch of single messages, if any
 
 
 @dataclass(frozen=True, slots=True)
 class RunIndex:
-    """What is known of a stored run without its ids and states.
+    """The description of a stored run, without ids and states. Times are microseconds since 1970 UTC."""
 
-    `event` is the version of its event in the stream, `first` the number of its first state version. `newest` is the
-    newest `enqueued_at` among them, `undated` says that one had none. Times as in `StateVersion`.
-    """
-
-    event: int
-    first: int
+    event: int  # its number in the stream
+    first: int  # the number of the first version
     count: int
     commits: Sequence[Commit]
-    newest: int | None
-    undated: bool
+    newest: int | None  # the newest `enqueued_at`
+    undated: bool  # whether any message has no `enqueued_at`
 
     @property
     def last(self) -> int:
-        """The number of the last state version."""
+        """The number of the last version."""
         return self.first + self.count - 1
 
     @property
     def written_at(self) -> int:
-        """When the newest of the versions was written."""
+        """When the newest version was written."""
         return max(commit.written_at for commit in self.commits)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """State versions with the state before them, in one schema version."""
+    """Consecutive versions in one schema version, with the state before them."""
 
     first: int
     schema: int
@@ -86,12 +77,12 @@ class Run:
 
     @property
     def last(self) -> int:
-        """The number of the last state version."""
+        """The number of the last version."""
         return self.first + len(self.versions) - 1
 
     @property
     def ids(self) -> list[IdKey]:
-        """The ids of the messages that made the versions, in order."""
+        """The message ids of the versions, in order."""
         return self.versions.message_ids
 
     @property
@@ -100,23 +91,23 @@ class Run:
         return self.versions.after(self.before)
 
     def states_before(self) -> list[bytes]:
-        """Return, for each version, the encoded state on which it was made."""
+        """Return the encoded state before each version."""
         return self.versions.states_before(self.before)
 
     def data(self) -> bytes:
-        """Return the compressed columns of the run."""
+        """Encode and compress the columns of the run."""
         return compress(pack_columns(self.schema, self.before, self.versions))
 
     def event(self, data: bytes | None = None) -> EventData:
-        """Return the run as an event to write; `data` are its compressed columns, when the caller has them.
+        """Encode the run as an event. Raises `ValueError` if it does not fit a row.
 
-        Raises `ValueError` when a row cannot hold it.
+        `data`: its compressed columns, if the caller already has them.
         """
         newest, undated = dates(self.versions.enqueued_at)
         properties: dict[str, Value] = {
             "First": Int64(self.first),
             "Count": len(self.versions),
-            # Without a number that is None.
+            # A missing number is left out, to save space.
             "Commits": msgpack.packb([each[:3] if each.number is None else each for each in self.commits]),
             "Undated": undated,
         }
@@ -128,13 +119,13 @@ class Run:
 
 
 def dates(enqueued_at: Sequence[int | None]) -> tuple[int | None, bool]:
-    """Return the newest `enqueued_at` of some versions, and whether one has none."""
+    """Return the newest of some times, and whether any is missing."""
     dated = [moment for moment in enqueued_at if moment is not None]
     return max(dated, default=None), len(dated) < len(enqueued_at)
 
 
 def read_index(event: RecordedEvent) -> RunIndex:
-    """Return what a run's row says without its ids and states. Raises `StoredDataError`."""
+    """Decode a run without its ids and states. Raises `StoredDataError`."""
     properties = event.properties
     with _reading(event):
         commits = [Commit(*fields) for fields in unpack(expect(properties["Commits"], bytes))]
@@ -158,7 +149,7 @@ def read_index(event: RecordedEvent) -> RunIndex:
 
 
 def read_ids(event: RecordedEvent) -> list[IdKey]:
-    """Return the message ids of a run. Raises `StoredDataError`."""
+    """Decode the message ids of a run. Raises `StoredDataError`."""
     index = read_index(event)
     with _reading(event):
         ids = unpack_ids(join(event.properties, ID_PROPERTIES))
@@ -168,7 +159,7 @@ def read_ids(event: RecordedEvent) -> list[IdKey]:
 
 
 def read_run(event: RecordedEvent) -> Run:
-    """Return a run with its states. Raises `StoredDataError`."""
+    """Decode a run. Raises `StoredDataError`."""
     index, ids = read_index(event), read_ids(event)
     with _reading(event):
         columns = unpack_columns(decompress(join(event.properties, DATA_PROPERTIES)), ids)
@@ -180,21 +171,16 @@ def _reading(event: RecordedEvent) -> reading:
 
 
 class Version(NamedTuple):
-    """One version of a stream.
-
-    `before` and `after` are the encoded states around it, in schema version `schema`. `batch` wrote it, None for a
-    single message, at `written_at`, in microseconds since 1970 UTC; None for one that was appended since the load.
-    `batch_number` is the number of that batch, as in `Commit`.
-    """
+    """One version of a stream."""
 
     number: int
     record: StateVersion
-    before: bytes
+    before: bytes  # the encoded state before it, in schema version `schema`
     after: bytes
     schema: int
-    batch: str | None
-    written_at: int | None = None
-    batch_number: int | None = None
+    batch: str | None  # None: a single message
+    written_at: int | None = None  # in microseconds since 1970 UTC; None: appended since the load
+    batch_number: int | None = None  # see `Commit`
 
     @property
     def message_id(self) -> str:
@@ -203,7 +189,7 @@ class Version(NamedTuple):
 
 
 class RunVersions:
-    """The versions of one run, each made when it is asked for."""
+    """The versions of one run, created on demand."""
 
     __slots__ = ("_commits", "_records", "_run", "_states")
 
@@ -217,7 +203,7 @@ class RunVersions:
         return map(self.at, range(len(self._states)))
 
     def at(self, position: int) -> Version:
-        """Return the version at a position of the run, from 0."""
+        """Return the version at an index of the run."""
         run, record, before = self._run, self._records[position], self._states[position]
         after, commit = before if record.after is None else record.after, self._commits[position]
         number = run.first + position

@@ -1,9 +1,8 @@
 """State streams: load the versions of some messages, and append new ones.
 
-The stream of a business object has the partition key `{Handler}-{business id}`. Its newest versions are in the tail, in
-the header; older ones are in runs, one event each, whose message ids are indexed in rows of their own. Loading costs
-one query, whatever the history, and one more for each stretch of runs that hold duplicates, or for the newest run when
-the state is too large for the header; appending costs one transaction.
+The partition key of a stream is `{Handler}-{business id}`. The newest versions are in the tail in the header, older
+ones in runs, one event each, whose message ids are indexed. Loading costs one query, plus one for each range of runs
+with duplicates, and one for the newest run if the state is too large for the header. Appending costs one transaction.
 """
 
 from __future__ import annotations
@@ -63,11 +62,7 @@ from runtime.versions.run import (
 
 
 class LoadedVersions:
-    """The versions of some `wanted` messages, in the tail and at the places in runs that the index names.
-
-    One look is taken at each place, however many messages have the hash of the id that stands there. One run is decoded
-    at a time, when a version is asked for.
-    """
+    """The versions of `wanted` messages, in the tail and at indexed positions in runs. Decodes one run at a time."""
 
     __slots__ = ("_decoded", "_events", "_places", "_tail")
 
@@ -100,7 +95,7 @@ class LoadedVersions:
         return message_id in self._places
 
     def find(self, message_id: IdKey) -> Version | None:
-        """Return the version that a message made, None when it made none that is kept."""
+        """Return the version that a message made, or `None` if it made none or it was truncated."""
         place = self._places.get(message_id)
         if place is None:
             return None
@@ -117,41 +112,36 @@ class LoadedVersions:
 
 
 class NewestState(NamedTuple):
-    """The newest state of a stream, encoded in the schema version of the code that is to read it."""
+    """The newest state of a stream, upcast to the schema version of the code."""
 
     encoded: bytes = b""
     schema: int = 1
 
 
 class History(NamedTuple):
-    """What is known of a stream: as it was loaded, and what was appended to it since.
+    """A stream as it was loaded, with the changes appended since."""
 
-    `head` and `index_rows` belong to the `stream` value, on which the next append is conditional. The head is as it is
-    stored; `newest` is its state after the upcasters, wherever it is stored, and empty when the stream was read without
-    it: only the next version may store a state in a later schema version. `found` are the versions of the messages that
-    it was loaded for; `appended` are the versions appended since, by message, as far as more copies of their messages
-    wait. `letters` are the deliveries that were refused.
-    """
-
-    stream: Stream
-    head: Head
+    stream: Stream  # the next append is conditional on its ETag
+    head: Head  # as stored, in the recorded schema version
     index_rows: Sequence[IndexRow] = ()
     found: LoadedVersions = LoadedVersions()
-    appended: Mapping[IdKey, Version] = MappingProxyType({})
+    appended: Mapping[IdKey, Version] = MappingProxyType(
+        {}
+    )  # since the load, if more copies of the messages wait
     letters: Letters = NO_LETTERS
-    newest: NewestState = NewestState()
+    newest: NewestState = NewestState()  # empty if the stream was loaded without it
 
     def has(self, message_id: IdKey) -> bool:
-        """Say whether there is a version that a message made."""
+        """Return whether a message made a version."""
         return message_id in self.appended or message_id in self.found
 
     def find(self, message_id: IdKey) -> Version | None:
-        """Return the version that a message made, None when it made none that is kept."""
+        """Return the version that a message made, or `None` if it made none or it was truncated."""
         return self.appended.get(message_id) or self.found.find(message_id)
 
 
 class PackedRun(NamedTuple):
-    """A run as it will be stored: its event, the ids to be indexed, and how many bytes it takes as sent."""
+    """An encoded run. `size`: its bytes in the request."""
 
     first: int
     last: int
@@ -161,14 +151,14 @@ class PackedRun(NamedTuple):
 
 
 class Room(NamedTuple):
-    """How many versions may be added, up to the one with which they take `size` bytes raw or more."""
+    """How many versions may be added, and the raw bytes after which to ask again."""
 
     versions: int
     size: int
 
 
 class Packed(NamedTuple):
-    """Versions up to number `last` as one transaction stores them: the tail after it, and the runs it adds."""
+    """The versions that one transaction stores, up to number `last`, as new tail and runs."""
 
     last: int
     tail: Tail | None
@@ -176,14 +166,9 @@ class Packed(NamedTuple):
 
 
 class Packer:
-    """Packs the versions that follow a `head` and its `newest` state, which some `deliveries` make in one batch.
+    """Packs the new versions of one commit into a segment of the tail or, if they are many or large, into runs.
 
-    New versions become a segment of the tail or, when they are many or large, runs. Whether a transaction is full is
-    decided here, and nowhere else.
-
-    `made` is what was made of each version, and `states` are the encoded states before the first and after each. The
-    versions added since a run was last closed are open: from index `_begin` on, taking `_open_bytes` raw. `is_full`
-    says that what is packed may leave no room for another run, or takes too much memory.
+    Only this class decides whether a transaction is full. Versions added since the last run was closed are *open*.
     """
 
     def __init__(
@@ -193,18 +178,18 @@ class Packer:
         self._tail = head.tail
         self._first = head.versions + 1
         self.made = MadeColumns()
-        self.states = [newest.encoded]
+        self.states = [newest.encoded]  # before the first version, and after each
         self._schema = newest.schema
         self._batch = batch
         self._number = number
-        self._begin = 0
+        self._begin = 0  # the index of the first open version
         self._open_bytes = 0
         self._closed_bytes = 0
         self._runs: list[PackedRun] = []
-        self.is_full = False
+        self.is_full = False  # another run may not fit the transaction, or too much memory is taken
 
     def room(self) -> Room:
-        """Return how much may be added at once; closes a run that takes no more."""
+        """Return how much may be added at once. Closes a full run."""
         open_ = len(self.made) - self._begin
         if open_ >= limits.MAX_RUN_VERSIONS or self._open_bytes >= limits.MAX_RUN_RAW_BYTES:
             self._close(self.made.nows[-1])
@@ -214,7 +199,7 @@ class Packer:
         return Room(0 if self.is_full else limits.MAX_RUN_VERSIONS - open_, min(in_run, in_memory))
 
     def extend(self, made: MadeColumns, afters: Sequence[bytes], size: int) -> None:
-        """Add the next versions, with the encoded states after them; together they take `size` bytes raw."""
+        """Add versions, with the encoded states after them. `size`: their raw bytes in total."""
         self.made.extend(made)
         self.states += afters
         self._open_bytes += size
@@ -222,16 +207,13 @@ class Packer:
             self.is_full = True
 
     def version(self, index: int) -> tuple[StateVersion, bytes, bytes]:
-        """Return the version at an index, from 0, with the encoded states before and after it."""
+        """Return the record of a new version, and the encoded states before and after it. `index` begins at 0."""
         before, after = states = self.states[index : index + 2]
         (record,) = version_columns(self._deliveries, self.made[index : index + 1], states)
         return record, before, after
 
     def pack(self, written_at: int) -> Packed:
-        """Return the longest prefix of the versions that one transaction stores, beside the tail that is there.
-
-        A tail without room becomes a run before them.
-        """
+        """Pack the longest prefix that one transaction stores. A full tail becomes a run before it."""
         tail, segment = self._tail, self._segment(written_at)
         last = self._first + len(self.made) - 1
         if segment is not None and tail is not None and tail.takes(segment, self._schema):
@@ -246,7 +228,7 @@ class Packer:
         return Packed(runs[-1].last, None, [*replaced, *runs])
 
     def head_after(self, head: Head, packed: Packed) -> Head:
-        """Return the head of the stream after what was packed is stored."""
+        """Return the head after storing `packed`."""
         stored = packed.last - head.versions
         return head._replace(
             state=self.states[stored],
@@ -257,7 +239,7 @@ class Packer:
         )
 
     def _segment(self, written_at: int) -> Segment | None:
-        """Return the versions as a segment of the tail, None when they are too many or too large for it."""
+        """Return the versions as a segment, or `None` if they are too many or too large."""
         count, before, after = len(self.made), self.states[0], self.states[-1]
         if (
             self._runs
@@ -272,7 +254,7 @@ class Packer:
         return segment if segment.size <= limits.MAX_SEGMENT_BYTES else None
 
     def _close(self, written_at: int) -> None:
-        """Turn the open versions into events."""
+        """Encode the open versions as runs."""
         begin, before = self._begin, self.states[self._begin]
         versions = version_columns(self._deliveries, self.made[begin:], self.states[begin:])
         commit = Commit(len(versions), self._batch, written_at, self._number)
@@ -285,7 +267,7 @@ class Packer:
         self.is_full = is_full or len(sizes) >= limits.MAX_TRANSACTION_RUNS
 
     def _fitting(self) -> list[PackedRun]:
-        """Return the first runs, as many as a transaction holds: at least one."""
+        """Return the first runs that fit one transaction, at least one."""
         fitting, room = self._runs[:1], limits.MAX_TRANSACTION_BYTES - self._runs[0].size
         for run in self._runs[1 : limits.MAX_TRANSACTION_RUNS]:
             room -= run.size
@@ -296,7 +278,7 @@ class Packer:
 
 
 def _split(run: Run) -> list[PackedRun]:
-    """Return a run as it will be stored, in several when it is too large for one."""
+    """Encode a run, split in halves until each part fits a row."""
     data, versions = run.data(), run.versions
     fits = len(data) <= limits.MAX_RUN_DATA_BYTES and len(pack_ids(run.ids)) <= limits.MAX_RUN_ID_BYTES
     if fits or len(versions) == 1:
@@ -316,7 +298,7 @@ def _split(run: Run) -> list[PackedRun]:
 
 def _packed(run: Run, data: bytes | None = None) -> PackedRun:
     event, ids = run.event(data), run.ids
-    # As sent, with the place in the index; binary is base64 in a transaction.
+    # The size in the request, including the index: binary data is base64 there.
     size = sum(len(value) for value in event.properties.values() if isinstance(value, bytes))
     size = (size + limits.HASH_BYTES * len(ids)) * 4 // 3 + limits.ROW_OVERHEAD
     return PackedRun(run.first, run.last, event, ids, size)
@@ -324,21 +306,16 @@ def _packed(run: Run, data: bytes | None = None) -> PackedRun:
 
 @dataclass(frozen=True, slots=True)
 class StreamUpdate:
-    """What one transaction adds to a stream: the runs, and the head after them, which holds the tail.
+    """The changes of a stream in one transaction."""
 
-    `letters` are all letters of the stream, in the order of their numbers, None when none was added or changed.
-    """
-
-    head: Head
+    head: Head  # contains the tail
     runs: Sequence[PackedRun] = ()
-    letters: Sequence[Letter] | None = None
+    letters: Sequence[Letter] | None = None  # all dead letters by number; None: unchanged
 
 
 def stream_key(handler: str, business_id: str = "") -> str:
-    """Return the partition key of the stream of a business object, or what those of a handler begin with.
-
-    Raises `UsageError` for what is no handler's name: the key might be that of another handler's object.
-    """
+    """Return the partition key of a stream, or the prefix of a handler's keys. Raises `UsageError`."""
+    # A name with a hyphen could make the key of another handler's object.
     if not NAME.fullmatch(handler):
         raise UsageError(
             f"{handler!r} is no handler's name: it has letters, digits and _ only, and the business id is apart."
@@ -347,17 +324,14 @@ def stream_key(handler: str, business_id: str = "") -> str:
 
 
 def stream_partition(table: Table, handler: str, business_id: str) -> Partition:
-    """Return where the stream of a business object is.
-
-    Raises `InvalidKeyError` for a key that is too long, and `UsageError` as `stream_key` does.
-    """
+    """Return the partition of a stream. Raises `InvalidKeyError` if its key is too long, and `UsageError`."""
     key = stream_key(handler, business_id)
     escape(key)
     return Partition.exact(table, key)
 
 
 def is_key(key: str) -> bool:
-    """Say whether a stream can have this partition key: whether it is short enough."""
+    """Return whether a partition key is short enough."""
     try:
         escape(key)
     except InvalidKeyError:
@@ -366,10 +340,9 @@ def is_key(key: str) -> bool:
 
 
 async def load(table: Table, handler: HandlerDefinition, business_id: str, ids: Collection[IdKey]) -> History:
-    """Read the newest state of a stream, and the versions that messages with these ids have made.
+    """Read the newest state of a stream, and the versions that messages with these ids made.
 
-    One range query that begins at the header tells which ids may be known; the header it read is the one on which an
-    append is conditional. Raises `StreamTruncatedError` when truncation took a run in between, and `StoredDataError`.
+    Raises `StreamTruncatedError` if a concurrent truncation deletes a run, and `StoredDataError`.
     """
     partition = stream_partition(table, handler.name, business_id)
     codec = handler.codec
@@ -391,7 +364,7 @@ async def _write_header(stream: Stream, properties: Properties, includes: Sequen
 
 
 async def _newest(history: History) -> NewestState:
-    """Return the newest state as it is stored: in the header, in the tail, or else in the newest run."""
+    """Return the stored newest state, from the header, the tail or the newest run."""
     head, number = history.head, history.stream.version
     if head.state is not None:
         return NewestState(head.state, head.schema)
@@ -407,9 +380,9 @@ async def _newest(history: History) -> NewestState:
 async def find_versions(
     table: Table, handler: str, business_id: str, ids: Collection[IdKey]
 ) -> History | None:
-    """Read a stream as `load` does, without its newest state, which no code needs to understand then.
+    """Read a stream like `load`, but not its newest state. Return `None` if there is no stream.
 
-    Return None when there is no stream. Raises `StreamTruncatedError` and `StoredDataError`.
+    Raises `StreamTruncatedError` and `StoredDataError`.
     """
     partition = stream_partition(table, handler, business_id)
     with error_location(table, partition.key):
@@ -434,10 +407,10 @@ async def _find_versions(partition: Partition, ids: Collection[IdKey]) -> Histor
 
 
 async def append(history: History, new: StreamUpdate, beside: Sequence[Include] = ()) -> History:
-    """Append new versions and move the head, in one transaction that fails when anybody wrote since the load.
+    """Append versions and replace the head in one transaction with optimistic concurrency. Return the new history.
 
-    `beside` are changes of other rows of the stream's partition in the same transaction. Return the history after it.
-    Raises `ConcurrencyConflictError`; then, and after `StoreUnavailableError`, load again.
+    `beside`: changes of other rows in the partition. Raises `ConcurrencyConflictError`. After that, and after
+    `StoreUnavailableError`, load again.
     """
     stream, properties = history.stream, new.head.properties()
     letters, includes = history.letters, list(beside)
@@ -460,7 +433,7 @@ async def append(history: History, new: StreamUpdate, beside: Sequence[Include] 
 
 
 async def _read_runs(stream: Stream, needed: Collection[int]) -> list[RecordedEvent]:
-    """Read the runs in some events. One request for each stretch of events without a gap."""
+    """Read the runs in some events. Costs one request for each contiguous range."""
     if max(needed, default=0) > stream.version:
         raise StoredDataError(
             f"The index of ids names event {max(needed)}, and the stream has {stream.version}.",
@@ -480,7 +453,7 @@ async def _read_runs(stream: Stream, needed: Collection[int]) -> list[RecordedEv
 
 @dataclass(frozen=True, slots=True)
 class StreamSummary:
-    """A stream as its header describes it."""
+    """The header of a stream."""
 
     handler: str
     business_id: str
@@ -496,10 +469,10 @@ class StreamSummary:
 async def summaries(
     table: Table, handler: str | None = None, prefix: str = ""
 ) -> AsyncIterator[StreamSummary]:
-    """Yield the streams of a table in the order of their keys, of one handler or all.
+    """Yield the streams of a table in key order, of one handler or all. Costs one request for each 1,000 streams.
 
-    `prefix` is what their business ids begin with; without a handler, all headers are read for it. One request for each
-    1,000 streams. A corrupt one is skipped within `collecting`.
+    `prefix` filters business ids, but without a handler all headers are read. Skips corrupt streams within
+    `collecting`.
     """
     keys = KeyRange() if handler is None else KeyRange(stream_key(handler, prefix))
     async for stream in state_streams(table, keys, HEAD_PROPERTIES):
@@ -513,9 +486,9 @@ async def summaries(
 
 
 async def state_streams(table: Table, keys: KeyRange, header: Sequence[str]) -> AsyncIterator[Stream]:
-    """Yield the state streams in a range of keys, with these properties. One request for each 1,000.
+    """Yield the state streams in a key range, with some properties. Costs one request for each 1,000 streams.
 
-    One whose header cannot be read is skipped within `collecting`.
+    Skips corrupt streams within `collecting`.
     """
     selection = Selection.of((), [*header, "StateVersions", "StateSchema"])
     async for row in read_headers(table, keys, selection.query, damaged_row(table)):
@@ -528,7 +501,7 @@ async def state_streams(table: Table, keys: KeyRange, header: Sequence[str]) -> 
 
 
 async def stream_keys(table: Table, keys: KeyRange) -> AsyncIterator[list[str]]:
-    """Yield the partition keys of the state streams in a range, up to 1,000 at a time, with one request for each."""
+    """Yield the partition keys of state streams in a range, in lists of up to 1,000. Costs one request per list."""
     found: list[str] = []
     selection = Selection.of((), ["StateVersions", "StateSchema"])
     async for row in read_headers(table, keys, selection.query, damaged_row(table)):
@@ -542,9 +515,9 @@ async def stream_keys(table: Table, keys: KeyRange) -> AsyncIterator[list[str]]:
 
 
 async def made_by(table: Table, key: str) -> tuple[int, list[IdKey]]:
-    """Return the first version of a stream that is kept, and the ids of the messages that made it and those after it.
+    """Return the number of the first stored version, and the message ids of all stored versions.
 
-    One request for each 1,000 runs.
+    Costs one request for each 1,000 runs.
     """
     with error_location(table, key):
         select = [*INDEX_PROPERTIES, *ID_PROPERTIES]
@@ -557,10 +530,7 @@ async def made_by(table: Table, key: str) -> tuple[int, list[IdKey]]:
 
 
 async def versions(table: Table, handler: str, business_id: str) -> list[Version] | None:
-    """Return all versions of a stream that are kept, the oldest first; None when there is no stream.
-
-    One request for each 1,000 runs.
-    """
+    """Return all stored versions, oldest first, or `None` without a stream. Costs one request for each 1,000 runs."""
     partition = stream_partition(table, handler, business_id)
     with error_location(table, partition.key):
         slice_ = await Stream.try_read(partition)
@@ -574,10 +544,10 @@ async def versions(table: Table, handler: str, business_id: str) -> list[Version
 
 
 def is_state_stream(stream: Stream) -> bool:
-    """Say whether a stream holds versions of a state, by the properties of its header."""
+    """Return whether a stream holds versions of a state."""
     return "-" in stream.partition.key and is_of_state(stream.properties or {})
 
 
 def _is_of_state(row: Row) -> bool:
-    """Say whether a header is that of a stream of states, even of one that was damaged."""
+    """Return whether a header row belongs to a state stream, even if it is corrupt."""
     return "-" in row.partition_key and is_of_state(row.properties) and not is_tombstone(row)

@@ -1,1 +1,1 @@
-"""The algorithms with an outbox: alone, with a de-duplication store, with tokens; and the two passes of batches."""
+"""The algorithms with an outbox: alone, with a de-duplication store, and with tokens."""

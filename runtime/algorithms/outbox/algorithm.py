@@ -1,17 +1,12 @@
 """The steps that all algorithms with an outbox share: load, check, invoke, store, publish, finish.
 
-One conditional write changes the business state of an entity and adds an outbox entry with the outputs of each message.
-Only then are the outputs published, and only then is the message finished. The entry shows until then that the message
-was processed. The algorithms differ in what shows it afterwards, and say so in a few methods, the hooks.
+One conditional write changes the state of an entity and adds an outbox entry with the outputs of each message. Then the
+outputs are published, and the message is finished. The algorithms differ in how they recognise a finished message.
 
-A batch publishes by committing its outcomes, so it works in two passes. The first handles the ordered messages of an
-entity and stores their outputs in its outbox, together with the batch that they belong to. Once the outcomes are
-committed, the second finishes the messages. Finished in the first pass, a message would lose its outputs: a task that
-dies afterwards runs again, finds the message finished, and has nothing to publish. A single message is a batch of one
-that is published and finished at once.
-
-An entry belongs to its batch until that one is published or abandoned. Other batches, single messages and sweepers may
-publish its outputs once more, but do not finish it: a batch that is resumed returns the same outcomes.
+A batch publishes by committing its outcomes, so it takes two passes: `process` stores entries, and `finish` runs after
+the commit. If the first pass finished messages, a restarted task would find them finished and have nothing to publish.
+An entry belongs to its batch until that is published or abandoned. Others may publish its outputs again, but not finish
+it.
 """
 
 from __future__ import annotations
@@ -50,16 +45,13 @@ from runtime.versions.stream import is_key
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class OutboxAlgorithm(ABC):
-    """Processes the ordered messages of one entity at a time, for one handler.
+    """Processes the messages of one handler, one entity at a time."""
 
-    `name` is the algorithm as the rows of entities have it. `new_id` draws an id for each attempt at a message.
-    """
-
-    name: str
+    name: str  # recorded in each entity
     table: Table
     handler: HandlerDefinition
     clock: Clock = system_clock
-    new_id: NewId = fresh_id
+    new_id: NewId = fresh_id  # identifies an attempt at a message
     retries: RetryPolicy = field(default_factory=RetryPolicy)
     batch: BatchContext = field(default_factory=BatchContext)
     entities: Entities = field(init=False)
@@ -71,11 +63,10 @@ class OutboxAlgorithm(ABC):
     async def process(
         self, business_id: str, deliveries: Sequence[Delivery], seen: Seen = NOTHING
     ) -> list[Outcome]:
-        """Handle the deliveries of one entity, in their order, store, and return an outcome for each: the first pass.
+        """Handle the deliveries of one entity in order, and store the results: the first pass. Return their outcomes.
 
-        `seen` is what deliveries before these have decided. The entity is read once and written once, whatever the
-        number of messages; the de-duplication store or the tokens are asked for each message. Raises
-        `RetriesExhaustedError` after too many lost races in a row.
+        `seen`: the decisions on earlier deliveries of the entity. Costs one read and one write, plus the lookups in the
+        de-duplication store or token store, which are per message. Raises `RetriesExhaustedError`.
         """
         letters = deliveries.letters if isinstance(deliveries, Deliveries) else None
         deliveries = [self.storable(delivery) for delivery in deliveries]
@@ -91,7 +82,7 @@ class OutboxAlgorithm(ABC):
         return outcomes
 
     def storable(self, delivery: Delivery) -> Delivery:
-        """Return a delivery, or the dead letter that it is because its business id is too long for a key."""
+        """Return the delivery, or a dead letter if its business id is too long for a key."""
         if not isinstance(delivery, Outcome):
             try:
                 escape(self.entities.key(delivery.business_id))
@@ -106,10 +97,10 @@ class OutboxAlgorithm(ABC):
         seen: Seen = NOTHING,
         letters: Sequence[int] | None = None,
     ) -> tuple[Entity, list[Outcome]]:
-        """Load, check and invoke for each message, store, make ready; until a write takes no more letters.
+        """Load the entity, handle deliveries, and store it once. Stops early if a write can take no more dead letters.
 
-        Return the entity as it is then, and the outcomes. In a redrive, `letters` are the numbers of the letters that
-        the deliveries are.
+        `letters`: in a redrive, the numbers of the dead letters that are delivered. Returns the stored entity and the
+        outcomes of the handled deliveries.
         """
         loaded = entity = await self.entities.load(self.entities.key(business_id))
         refusals = Refusals(entity.letters, self.batch, letters)
@@ -148,14 +139,14 @@ class OutboxAlgorithm(ABC):
         *,
         is_stopped: bool,
     ) -> tuple[Entity, Delivery]:
-        """Return the entity with what a delivery did, and its outcome, or the delivery if it is in the entity now."""
+        """Handle a delivery. Return the entity, and an outcome, or the delivery itself if the entity has its entry."""
         forgotten = self._after_forgetting(entity, delivery)
         if forgotten is not None:
             return entity, forgotten
         if isinstance(delivery, Outcome):
             return entity, delivery
         known = refusals.refused_by_redrive(position, delivery)
-        # Asked after the entity was loaded: asked before, it could miss a message that another attempt is finishing.
+        # Must follow the load: an earlier lookup could miss a message that another attempt is finishing.
         known = known or await self.known_elsewhere(entity, delivery)
         if known is not None:
             return entity, decided_before(refusals, position, delivery, known)
@@ -177,7 +168,7 @@ class OutboxAlgorithm(ABC):
         return entity, delivery
 
     def invoke(self, entity: Entity, message: Prepared, attempt: str) -> Entity | Outcome:
-        """Return the entity with the new state and an entry for the message, or the dead letter of the message."""
+        """Call the handler. Return the entity with the new state and entry, or a dead letter."""
         handler, envelope = self.handler, message.envelope
         now, version = max(self.clock(), entity.last_now), entity.version + 1
         before = handler.codec.upcast(entity.state, entity.schema)
@@ -210,7 +201,7 @@ class OutboxAlgorithm(ABC):
         return self.if_it_fits(changed, message)
 
     def if_it_fits(self, entity: Entity, message: Prepared) -> Entity | Outcome:
-        """Return an entity that can be stored, or the dead letter of the message that would make it too large."""
+        """Return the entity, or a dead letter for the message that makes it too large to store."""
         if entity.too_large:
             return self.refused(message, Reason.STATE_TOO_LARGE, entity.too_large)
         return entity
@@ -218,26 +209,26 @@ class OutboxAlgorithm(ABC):
     def concluded(
         self, message: Prepared, status: Status, version: int | None = None, outputs: tuple[Output, ...] = ()
     ) -> Outcome:
-        """Return the outcome of a message that was handled, now or before, with the outputs to publish."""
+        """Return the outcome of a message that was handled in this delivery or an earlier one."""
         return Outcome(
             message.envelope, self.handler.name, message.business_id, status, None, None, version, outputs
         )
 
     def refused(self, message: Prepared, reason: Reason, problem: str) -> Outcome:
-        """Return the dead letter that a message is."""
+        """Return a dead letter."""
         name, length = self.handler.name, self.batch.limits.error
         return dead_letter(message.envelope, reason, problem, name, message.business_id, length=length)
 
     def id_reused(self, message: Prepared) -> Outcome:
-        """Return the outcome of another message that has the id of one that was handled."""
+        """Return the dead letter for a message whose id belongs to another message."""
         problem = f"Another message with the id {message.envelope.message_id} was processed."
         return self.refused(message, Reason.ID_REUSED, problem)
 
     async def finish(self, business_id: str, message_ids: Collection[IdKey]) -> None:
-        """Finish messages of one entity whose outcomes are committed: the second pass. Repeating it changes nothing.
+        """Finish messages of one entity after the commit of their outcomes: the second pass. Idempotent.
 
-        Entries of other batches that are neither published nor abandoned are left alone. Costs two requests, one when
-        nothing is left, and what the de-duplication store or the tokens take.
+        Skips entries of other open batches. Costs two requests, or one if nothing is left, plus those to the
+        de-duplication store or token store.
         """
 
         async def finish_once() -> None:
@@ -249,10 +240,10 @@ class OutboxAlgorithm(ABC):
         await until_undisturbed(self.retries, finish_once)
 
     async def unfinished(self, business_id: str, latest: int) -> list[Outcome]:
-        """Return the messages of an entity whose worker or batch died for good, as duplicates with their outputs.
+        """Return messages of one entity whose worker or batch died, as duplicates with their outputs.
 
-        These are single messages that were handled at a time, in microseconds, or before, and messages of batches that
-        were abandoned. Committing these outcomes publishes them; after that they are to be finished.
+        These are single messages handled up to `latest` (microseconds), and messages of abandoned batches. Commit these
+        outcomes to publish them, then call `finish`.
         """
         key = self.entities.key(business_id)
         entity, left = await until_undisturbed(self.retries, partial(self.make_unfinished_ready, key, latest))
@@ -264,7 +255,7 @@ class OutboxAlgorithm(ABC):
         return outcomes
 
     async def make_unfinished_ready(self, key: str, latest: int) -> tuple[Entity, list[IdKey]]:
-        """Load an entity, make ready what nobody will finish, and return both."""
+        """Load an entity, and prepare the outputs of its abandoned messages. Return it and the ids of the messages."""
         entity = await self.entities.load(key)
         single = entity.pending_of(lambda batch: batch is None)
         old = [id_ for id_ in single if entity.outbox[id_].now <= latest]
@@ -275,7 +266,7 @@ class OutboxAlgorithm(ABC):
         return entity, left
 
     def _after_forgetting(self, entity: Entity, delivery: Delivery) -> Outcome | None:
-        """Return the outcome of a delivery that an entity refuses since it was forgotten, None for all others."""
+        """Return the outcome of a delivery that the tombstone of an entity rejects, or `None`."""
         tombstone = entity.tombstone
         if tombstone is None or (isinstance(delivery, Prepared) and delivery.key in entity.outbox):
             return None
@@ -292,7 +283,7 @@ class OutboxAlgorithm(ABC):
     def _outcomes(
         self, entity: Entity, ends: Sequence[Delivery], delivered: set[IdKey], new: Collection[IdKey]
     ) -> list[Outcome]:
-        """Return the outcomes of deliveries, now that all is stored: the first of each message has its outputs."""
+        """Return the final outcomes. Only the first delivery of each message has outputs."""
         outcomes = []
         for end in ends:
             if isinstance(end, Outcome):
@@ -300,7 +291,7 @@ class OutboxAlgorithm(ABC):
                 continue
             entry, is_first = _entry(entity, end.key), end.key not in delivered
             delivered.add(end.key)
-            # An attempt that is repeated finds the entries that the one before has stored for the same batch.
+            # A retry finds the entries that the previous attempt stored for the same batch.
             is_ours = end.key in new or (entry.batch is not None and entry.batch == self.batch.key)
             status = Status.PROCESSED if is_first and is_ours else Status.DUPLICATE
             outputs = entry.to_publish if is_first else ()
@@ -308,59 +299,59 @@ class OutboxAlgorithm(ABC):
         return outcomes
 
     def _may_finish(self, batch: BatchKey | None) -> bool:
-        """Return whether this batch may finish the entries of a batch; None stands for single messages."""
+        """Return whether this batch may finish entries of `batch`, where `None` means single messages."""
         return batch is None or batch == self.batch.key or self._is_over(batch)
 
     def _is_over(self, batch: BatchKey | None) -> bool:
-        """Return whether a batch will publish no more of its entries: it was published or abandoned."""
+        """Return whether a batch was published or abandoned, so that it publishes no more entries."""
         known = self.batch.open_batches
         return batch is not None and known is not None and known.is_finished(*batch)
 
-    # The hooks, in which the algorithms differ.
+    # The algorithms override the methods below.
 
     def tables(self) -> Sequence[Table]:
-        """Return the tables that the algorithm reads and writes."""
+        """Return the tables that the algorithm uses."""
         return [self.table]
 
     async def known_elsewhere(self, entity: Entity, message: Prepared) -> Outcome | None:
-        """Return the outcome of a message that was finished, None when only its entity can tell."""
+        """Return the outcome of a message that is recorded as finished outside its entity, or `None`."""
         return None
 
     async def make_ready(self, entity: Entity, attempts: Mapping[IdKey, str]) -> Entity:
-        """Do what must be done before the outputs of messages can be published, and return the entity as it is then.
+        """Do the work that must precede publishing, and return the updated entity.
 
-        `attempts` are the ids of this attempt by message.
+        `attempts`: the id of this attempt for each message.
         """
         return entity
 
     @abstractmethod
     async def mark_finished(self, entity: Entity, message_ids: Collection[IdKey]) -> Entity:
-        """Mark messages whose outputs were published as done, and return the entity as it is then."""
+        """Mark messages as finished after their outputs were published. Return the updated entity."""
 
     async def forget(self, entity: Entity, message_ids: Collection[IdKey]) -> Entity:
-        """Remove the entries of messages, as far as they are there, and return the entity as it is then."""
+        """Remove the entries of messages, if present. Return the updated entity."""
         return await self.entities.update(entity, lambda current: current.without(message_ids))
 
     async def forget_leftover(self, entity: Entity, message: Prepared) -> None:
-        """Remove the entry that a crash left behind of a message that is known elsewhere."""
+        """Remove the entry that a crash left of a message finished elsewhere."""
         await self.forget(entity, [message.key])
 
     async def evict_from(self, key: str, latest: int, *, dry_run: bool = False) -> int:
-        """Forget the messages of one entity that were processed at a time, in microseconds, or before."""
+        """Forget the messages of an entity that were processed up to `latest`, in microseconds. Return their number."""
         return 0
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class OutboxOneByOne:
-    """Processes single messages with an algorithm that has an outbox, and publishes their outputs."""
+    """Processes single messages with an outbox algorithm, and publishes their outputs."""
 
     algorithm: OutboxAlgorithm
     publish: Publish
 
     async def process(self, message: Delivery, *, redrive_beside: OpenBatches | None = None) -> Outcome:
-        """Handle a message, publish its outputs, finish it, and return the outcome with what was published.
+        """Handle a message as a batch of one, publish its outputs, finish it, and return its outcome.
 
-        A message that was refused before stays so, unless it is redriven; its letter is durable when this returns.
+        See `Algorithm.process`. A dead letter is durable on return.
         """
         algorithm = self.algorithm
         message = algorithm.storable(message)
@@ -371,7 +362,7 @@ class OutboxOneByOne:
         return await until_undisturbed(algorithm.retries, partial(self.attempt, algorithm, message))
 
     async def attempt(self, algorithm: OutboxAlgorithm, message: Delivery) -> Outcome:
-        """Handle a message as a batch of one, publish, finish."""
+        """Make one attempt at a message."""
         entity, (outcome,) = await algorithm.attempt(message.business_id or "", [message])
         if isinstance(message, Outcome) or outcome.is_dead_letter:
             await publish_all(algorithm.table, self.publish, ())
@@ -384,14 +375,14 @@ class OutboxOneByOne:
         return outcome
 
     async def publish_outputs(self, entity: Entity, message_ids: Collection[IdKey]) -> None:
-        """Publish the outputs that the entries of messages still have, once what was committed is durable."""
+        """Publish the unpublished outputs of messages, after making the commit durable."""
         outputs = [output for key in message_ids for output in entity.outbox[key].to_publish]
         await publish_all(self.algorithm.table, self.publish, outputs)
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
-        """Publish and finish messages whose worker died. Return how many.
+        """Publish and finish messages of crashed workers. Return their number.
 
-        Costs one request for each 1,000 entities, and one for each entity that has something left.
+        Costs one request for each 1,000 entities, and one for each entity with unfinished messages.
         """
         latest, algorithm = cut_off(self.algorithm.clock, older_than), self.algorithm
         sweep, keys = partial(self._sweep, latest=latest), algorithm.entities.unfinished()
@@ -405,9 +396,9 @@ class OutboxOneByOne:
         return len(left)
 
     async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:
-        """Forget the ids of messages processed longer ago than `older_than`. Return how many.
+        """Forget the ids of messages processed more than `older_than` ago. Return their number.
 
-        Costs one request for each 1,000 entities and one for each entity, and one more for each that has old ids.
+        Costs one request for each 1,000 entities, one for each entity, and one more for each entity with old ids.
         """
         latest, algorithm = cut_off(self.algorithm.clock, older_than), self.algorithm
         evict = partial(algorithm.evict_from, latest=latest, dry_run=dry_run)

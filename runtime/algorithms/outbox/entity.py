@@ -1,4 +1,4 @@
-"""Entities: a business state and its outbox in one row, so that one conditional write changes both."""
+"""Entities: a state and its outbox in one row, so that one conditional write changes both."""
 
 from __future__ import annotations
 
@@ -57,52 +57,45 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What is kept of one message.
-
-    `fingerprint` tells its copies from another message with its id; `now` is when it was handled, in microseconds, and
-    `version` the version that it made. `outputs` are None once the message is finished.
-
-    `tokens` says which tokens the outputs have, None where messages have no tokens. `type` is the message's type and
-    `batch` the batch that handled it, None for a single message; both are forgotten with the outputs.
-    """
+    """The record of one message in an outbox."""
 
     fingerprint: bytes
-    now: int
-    version: int
-    outputs: tuple[Output, ...] | None
-    tokens: EntryTokens | None = None
+    now: int  # when it was handled, in microseconds
+    version: int  # the version that it made
+    outputs: tuple[Output, ...] | None  # None: the message is finished, and type and batch are dropped too
+    tokens: EntryTokens | None = None  # None: the algorithm has no tokens
     type: str = ""
-    batch: BatchKey | None = None
+    batch: BatchKey | None = None  # None: a single message
 
     @property
     def is_pending(self) -> bool:
-        """Whether the message is not finished."""
+        """Whether the message is unfinished."""
         return self.outputs is not None
 
     @property
     def to_publish(self) -> tuple[Output, ...]:
-        """The outputs that are still to be published, with the names of their tokens."""
+        """The unpublished outputs, with their tokens in the headers."""
         outputs = self.outputs or ()
         return outputs if self.tokens is None else self.tokens.put_into(outputs)
 
     def finished(self) -> Entry:
-        """Return the entry of the finished message, without outputs."""
+        """Return the entry without outputs, which marks the message as finished."""
         return replace(self, outputs=None, type="", batch=None)
 
 
 def pack_entries(entries: Mapping[IdKey, Entry]) -> bytes:
-    """Return entries as they are stored."""
+    """Encode entries for storage."""
     packed: bytes = msgpack.packb((_FORMAT, [_packed(key, entry) for key, entry in entries.items()]))
     return packed
 
 
 def packed_size(key: IdKey, entry: Entry) -> int:
-    """Return how many bytes an entry takes among others."""
+    """Return the encoded size of one entry, in bytes."""
     return len(msgpack.packb(_packed(key, entry)))
 
 
 def unpack_entries(data: bytes) -> dict[IdKey, Entry]:
-    """Return entries as they were stored. Raises `StoredDataError`."""
+    """Decode stored entries. Raises `StoredDataError`."""
     with reading("The outbox of an entity"):
         form, entries = unpack(data)
         if form != _FORMAT:
@@ -137,7 +130,7 @@ def _entry(fingerprint: bytes, now: int, version: int, *pending: Any) -> Entry: 
 
 
 MAX_OUTBOX_BYTES = 512 * 2**10
-"""The limit for all entries when one is added. The row has room for more, as attempts are registered later."""
+"""The limit when an entry is added. The columns are larger, because attempts are registered later."""
 
 _STATE = chunk_names("State", MAX_STATE_BYTES // CHUNK)
 _OUTBOX = chunk_names("Outbox", MAX_OUTBOX_BYTES // CHUNK + 2)
@@ -145,33 +138,25 @@ _OUTBOX = chunk_names("Outbox", MAX_OUTBOX_BYTES // CHUNK + 2)
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """A business object as it was read, or as it is going to be stored.
+    """A business object, read or to be stored. Times are in microseconds."""
 
-    `key` is its partition key; `state` is encoded, in schema version `schema`; `version` counts the messages that were
-    processed, and `last_now` is when the newest of them was, in microseconds. `etag` is None before the first write.
-    `outbox_bytes` is what the entries take as they are stored, None when that was not counted.
-
-    `letters` are the deliveries that were refused, in `letter_rows` rows of their own; `refused` are those that are
-    going to be stored in their place, None when none was changed. An entity that was forgotten has a `tombstone`.
-    """
-
-    key: str
+    key: str  # the partition key
     algorithm: str
-    state: bytes
+    state: bytes  # encoded in schema version `schema`
     schema: int
-    version: int = 0
-    last_now: int = 0
+    version: int = 0  # the number of processed messages
+    last_now: int = 0  # when the newest message was processed
     outbox: Mapping[IdKey, Entry] = field(default_factory=dict)
-    etag: str | None = None
-    outbox_bytes: int | None = field(default=None, compare=False)
+    etag: str | None = None  # None before the first write
+    outbox_bytes: int | None = field(default=None, compare=False)  # the encoded size, if known
     letter_rows: int = 0
     waiting: Waiting = NONE_WAIT
-    letters: Letters = field(default=NO_LETTERS, compare=False)
-    refused: Sequence[Letter] | None = field(default=None, compare=False)
+    letters: Letters = field(default=NO_LETTERS, compare=False)  # as read
+    refused: Sequence[Letter] | None = field(default=None, compare=False)  # as to be stored; None: unchanged
     tombstone: Tombstone | None = None
 
     def with_entry(self, message_id: IdKey, entry: Entry) -> Entity:
-        """Return the entity with an entry, in the place of the one that the message had."""
+        """Return the entity with an entry added or replaced."""
         before = self.outbox.get(message_id)
         size = self._outbox_size() + packed_size(message_id, entry)
         if before is not None:
@@ -179,7 +164,7 @@ class Entity:
         return replace(self, outbox={**self.outbox, message_id: entry}, outbox_bytes=size)
 
     def with_refusals(self, refusals: Refusals, decided: int) -> Entity:
-        """Return the entity with the letters after the first `decided` deliveries; the same when none changed."""
+        """Return the entity with the dead letters of the first `decided` deliveries, or itself if they changed none."""
         letters = refusals.letters(decided)
         if letters is None:
             return self
@@ -187,33 +172,33 @@ class Entity:
         return replace(self, waiting=waiting, refused=letters)
 
     def without(self, message_ids: Collection[IdKey]) -> Entity:
-        """Return the entity without the entries of messages; the same when it has none of them."""
+        """Return the entity without the entries of messages, or itself if it has no such entries."""
         rest = {key: entry for key, entry in self.outbox.items() if key not in message_ids}
         return self if len(rest) == len(self.outbox) else replace(self, outbox=rest, outbox_bytes=None)
 
     def finished(self, message_ids: Collection[IdKey]) -> Entity:
-        """Return the entity with nothing left to publish for messages; the same when there is nothing."""
+        """Return the entity with messages marked as finished, or itself if all of them are."""
         found = {key: self.outbox[key] for key in message_ids if key in self.outbox}
         done = {key: entry.finished() for key, entry in found.items() if entry.is_pending}
         return replace(self, outbox={**self.outbox, **done}, outbox_bytes=None) if done else self
 
     def without_old(self, latest: int) -> Entity:
-        """Return the entity without the entries that were finished and handled at a time or before."""
+        """Return the entity without finished entries handled up to `latest`."""
         old = {key for key, entry in self.outbox.items() if not entry.is_pending and entry.now <= latest}
         return self.without(old)
 
     @property
     def pending(self) -> int:
-        """How many entries are unfinished."""
+        """The number of unfinished entries."""
         return sum(entry.is_pending for entry in self.outbox.values())
 
     def pending_of(self, includes: Callable[[BatchKey | None], bool]) -> list[IdKey]:
-        """Return the messages with pending entries of some batches; None stands for single messages."""
+        """Return the ids of unfinished messages, filtered by batch. `None` means single messages."""
         return [key for key, entry in self.outbox.items() if entry.is_pending and includes(entry.batch)]
 
     @property
     def too_large(self) -> str | None:
-        """What does not fit the row, and how to make room for it; None when all does."""
+        """The reason why the entity does not fit its row and a remedy, or `None`."""
         if len(self.state) > MAX_STATE_BYTES:
             return f"The state would take {len(self.state)} bytes; up to {MAX_STATE_BYTES} can be stored."
         size = self._outbox_size()
@@ -233,7 +218,7 @@ class Entity:
         return len(pack_entries(self.outbox)) if self.outbox_bytes is None else self.outbox_bytes
 
     def properties(self) -> Properties:
-        """Return the properties of the row."""
+        """Encode the row."""
         properties: dict[str, Value] = {
             "Algorithm": self.algorithm,
             "StateSchema": self.schema,
@@ -253,7 +238,7 @@ class Entity:
 
 
 def read_entity(row: Row) -> Entity:
-    """Return the entity that a row holds. Raises `StoredDataError`."""
+    """Decode a row. Raises `StoredDataError`."""
     properties = row.properties
     with reading_row("The entity", row):
         outbox = join(properties, _OUTBOX) if _OUTBOX[0] in properties else None
@@ -274,12 +259,12 @@ def read_entity(row: Row) -> Entity:
 
 
 ENTITY = "ENTITY"
-"""The row key of an entity, in a partition with its letters, and with what a store may keep beside it."""
+"""The row key of an entity. Its partition also holds its dead letters, and processed ids if they share the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entities:
-    """The entities of one handler, written by the algorithm of this name."""
+    """The entities of one handler, processed by one algorithm."""
 
     table: Table
     handler: HandlerDefinition
@@ -291,13 +276,13 @@ class Entities:
         return f"{self.handler.name}-{business_id}"
 
     def business_id(self, key: str) -> str:
-        """Return the business id that a partition key is made of."""
+        """Return the business id in a partition key."""
         return key.removeprefix(self.key(""))
 
     async def load(self, key: str) -> Entity:
-        """Read an entity, or return the one that was never written. Costs one request, two when it has letters.
+        """Read an entity, or return a new one. Costs one request, or two if it has dead letters.
 
-        Raises `UsageError` when another algorithm wrote it: this one would not recognise what was processed.
+        Raises `UsageError` if another algorithm wrote it, because that recorded processed messages differently.
         """
         initial, schema = self.handler.initial, self.handler.codec.version
         row = await self.table.get(key, ENTITY)
@@ -314,13 +299,13 @@ class Entities:
         return await with_letters(self.table, entity)
 
     async def store(self, entity: Entity) -> Entity:
-        """Write an entity as `store_entity` does."""
+        """Write an entity; see `store_entity`."""
         return await store_entity(self.table, entity)
 
     async def update(self, entity: Entity, change: Callable[[Entity], Entity]) -> Entity:
-        """Store the entity as `change` returns it, again from what is stored whenever somebody else wrote in between.
+        """Store `change(entity)`. After a conflict, load the entity and apply `change` again.
 
-        Costs one request, none when `change` returns the same entity, two more for each lost race.
+        Costs one request, none if `change` returns its argument, and two more for each conflict.
         """
 
         async def change_it(before: Entity) -> Entity:
@@ -333,7 +318,7 @@ class Entities:
         return await until_undisturbed(self.retries, again, first=partial(change_it, entity))
 
     async def unfinished(self) -> AsyncIterator[str]:
-        """Yield the keys of the entities with pending entries. Costs one request for each 1,000 entities."""
+        """Yield the keys of entities with unfinished messages. Costs one request for each 1,000 entities."""
         async for row in self._rows():
             with reading_row("The entity", row):
                 pending = number(row.properties, "Pending")
@@ -341,12 +326,12 @@ class Entities:
                 yield row.partition_key
 
     async def all_keys(self) -> AsyncIterator[str]:
-        """Yield the keys of all entities, at the same cost."""
+        """Yield the keys of all entities. Costs one request for each 1,000 entities."""
         async for row in self._rows():
             yield row.partition_key
 
     async def _rows(self) -> AsyncIterator[Row]:
-        after = f"{self.handler.name}."  # "." follows "-": all keys of the handler's entities come before
+        after = f"{self.handler.name}."  # "." follows "-", so this bounds the keys of the handler
         scan = partial(self.table.scan, ENTITY, self.key(""), after, select=["Pending"])
 
         async def scan_page(*, continuation: str | None) -> Page:
@@ -359,16 +344,17 @@ class Entities:
 
 
 async def with_letters(table: Table, entity: Entity) -> Entity:
-    """Read the letters of an entity, if it has any. A write is refused when it was changed since it was read."""
+    """Read the dead letters of an entity, if it has any."""
+    # They may be newer than the entity, but then its conditional write fails.
     if not entity.letter_rows:
         return entity
     return replace(entity, letters=await dead_letters.letters_of(Partition.exact(table, entity.key)))
 
 
 async def store_entity(table: Table, entity: Entity) -> Entity:
-    """Write an entity on the condition that nobody wrote it since it was read. Costs one request.
+    """Write an entity with optimistic concurrency. Costs one request.
 
-    Raises `ConcurrencyConflictError` when somebody did. Then, and when no answer came, the entity must be read again.
+    Raises `ConcurrencyConflictError`. After that or a timeout, the entity must be read again.
     """
     includes: Sequence[Include] = ()
     if entity.refused is not None:

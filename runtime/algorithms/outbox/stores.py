@@ -1,4 +1,4 @@
-"""The rows beside entities: the de-duplication store and the tokens."""
+"""Rows stored apart from entities: the de-duplication store and the tokens."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ from runtime.versions.properties import expect, reading_row, time
 
 
 class DeduplicationStore:
-    """The fingerprints of processed messages, by the key of their entity and their id: one row for each message.
+    """The fingerprints of processed messages, by entity key and message id: one row for each message.
 
-    Its table may be in another account or region than the entities. Reads must be strongly consistent: once `add` has
-    returned, every `find` sees the message, wherever it is called. Azure Table Storage reads so in its primary region,
-    Cosmos DB only when it is configured to.
+    Its table may be in another account or region than the entities, but reads must be strongly consistent. Azure Table
+    Storage reads so in its primary region, Cosmos DB only if configured.
     """
 
     def __init__(self, table: Table, clock: Clock = system_clock) -> None:
@@ -38,15 +37,12 @@ class DeduplicationStore:
         self._clock = clock
 
     async def find(self, entity: str, message_id: IdKey) -> bytes | None:
-        """Return the fingerprint of a message that was processed, None when it was not. Costs one request."""
+        """Return the fingerprint of a processed message, or `None`. Costs one request."""
         row = await self.table.get(entity, row_key(message_id))
         return None if row is None else _fingerprint(row)
 
     async def add(self, entity: str, fingerprints: Mapping[IdKey, bytes]) -> None:
-        """Add messages by their ids; return when that is durable. Adding them again changes nothing but their age.
-
-        Costs one request for each 100 messages.
-        """
+        """Upsert messages, durably. Costs one request for each 100 messages."""
         added_at = to_datetime(self._clock())
         rows = [
             Operation.insert_or_replace(row_key(key), {"Fingerprint": fingerprint, "AddedAt": added_at})
@@ -57,14 +53,14 @@ class DeduplicationStore:
         await self.table.barrier()
 
     async def remove(self, entity: str, message_ids: Iterable[IdKey]) -> None:
-        """Forget messages of an entity, as far as they are there. Costs one request for each."""
+        """Delete messages, if present. Costs one request each."""
         for message_id in message_ids:
             await self._forget(entity, [row_key(message_id)])
 
     async def evict(self, entity: str, latest: int, *, dry_run: bool = False) -> int:
-        """Forget the messages of an entity that were added at a time, in microseconds, or before. Return how many.
+        """Delete the messages of an entity added up to `latest`, in microseconds. Return their number.
 
-        With `dry_run` none is forgotten. Costs one request for each 1,000 messages, and one for each 100 forgotten.
+        Costs one request for each 1,000 messages, and one for each 100 deleted.
         """
         forgotten = 0
         async for page in pages(partial(self.table.query, entity, FIRST, LAST, select=["AddedAt"])):
@@ -75,7 +71,7 @@ class DeduplicationStore:
         return forgotten
 
     async def _forget(self, entity: str, row_keys: list[str]) -> int:
-        """Delete rows in one transaction; none of them when somebody else has deleted one."""
+        """Delete rows in one transaction, or no row if another process deleted one of them. Return their number."""
         try:
             await self.table.transact(entity, [Operation.delete(key) for key in row_keys])
         except RowNotFoundError:
@@ -84,7 +80,7 @@ class DeduplicationStore:
 
 
 def check_processed(row: Row) -> None:
-    """Raise `StoredDataError` for the row of a processed message that cannot be read."""
+    """Raise `StoredDataError` if a row of the store is corrupt."""
     _fingerprint(row)
     _added_at(row)
 
@@ -99,19 +95,19 @@ def _added_at(row: Row) -> int:
         return to_microseconds(time(row.properties, "AddedAt"))
 
 
-# A token belongs to a chain: the messages that one message from outside has led to. The tokens of a chain are in one
-# partition, so that new ones can be created on the condition that the token of their parent, the message that publishes
-# them, still exists. A message that goes to several handlers has one token name, and a token for each of them.
+# A chain is the set of messages that one message from outside leads to. Its tokens share a partition, so that one
+# transaction can create tokens on condition that the token of their parent message exists. If several handlers take a
+# message, its token has one name and a row for each handler.
 
 HEADER = "token"
-"""The header in which a message carries the name of its token."""
+"""The header that holds a token's name."""
 
 PARTITION = "tokens."
 _LAST_PARTITION = f"{PARTITION}~"
-"""Begins the partition keys of chains. No entity's key is like it: a handler's name has no full stop."""
+"""The range of partition keys of chains. Handler names have no full stop, so no entity has such a key."""
 
 USED = "Used"
-"""The property of a token for whose message others were created."""
+"""The property that marks a token as the parent of others."""
 
 FIRST_IN_CHAIN = "first"
 CHAIN_LENGTH = 32
@@ -119,7 +115,7 @@ _NAME = re.compile("[A-Za-z0-9-]{1,64}/[A-Za-z0-9-]{1,64}")
 
 
 class Token(NamedTuple):
-    """A token for one handler. Chain and id together are its name, which the message carries."""
+    """A token for one handler. The message carries its name, `chain/id`."""
 
     chain: str
     id: str
@@ -127,49 +123,49 @@ class Token(NamedTuple):
 
     @classmethod
     def named(cls, name: str, handler: str) -> Token:
-        """Return the token of a handler that has this name."""
+        """Parse a name."""
         chain, _, id_ = name.rpartition("/")
         return cls(chain, id_, handler)
 
     @property
     def name(self) -> str:
-        """The text that the message carries."""
+        """The name that the message carries."""
         return f"{self.chain}/{self.id}"
 
     @property
     def row_key(self) -> str:
-        """The key of its row."""
+        """The row key of the token."""
         return f"{self.id}-{self.handler}"
 
 
 class FoundToken(NamedTuple):
-    """A token as it was read."""
+    """A token with the ETag of its row."""
 
     token: Token
     etag: str
 
 
 class TokenStore:
-    """The tokens of messages that were sent and not yet processed: a row for each. Reads must be strongly consistent.
+    """The tokens of messages that were sent but not processed, one row each. Each call costs one request.
 
-    Costs one request for each call.
+    Reads must be strongly consistent.
     """
 
     def __init__(self, table: Table) -> None:
         self.table = table
 
     async def exists(self, token: Token) -> bool:
-        """Say whether a token exists."""
+        """Return whether a token exists."""
         return await self.table.get(PARTITION + token.chain, token.row_key) is not None
 
     async def issue(self, tokens: Sequence[Token]) -> bool:
-        """Create tokens for a message from outside, all or none; say whether they are new. Durable on return."""
+        """Create all tokens of a message from outside, durably. Return False if any of them exists."""
         is_new = await self.add(tokens)
         await self.flush()
         return is_new
 
     async def add(self, tokens: Sequence[Token]) -> bool:
-        """Create tokens as `issue` does; they are durable from `flush` on."""
+        """Create tokens like `issue`, but not durably: call `flush`."""
         inserts = [Operation.insert(token.row_key, {}) for token in tokens]
         try:
             await self.table.transact(PARTITION + tokens[0].chain, inserts)
@@ -178,14 +174,15 @@ class TokenStore:
         return True
 
     async def create(self, parent: Token, tokens: Sequence[Token]) -> None:
-        """Create tokens of the parent's chain while the parent exists; they are durable from `flush` on.
+        """Create tokens in the parent's chain, if the parent exists. Call `flush` to make them durable.
 
-        Costs one request for each 99 tokens. Raises `ConcurrencyConflictError` when the parent is gone. After a failure
-        some tokens may exist all the same, or come into being later, but none once the parent is deleted.
+        Costs one request for each 99 tokens. Raises `ConcurrencyConflictError` if the parent is gone. After an error
+        some tokens may exist, or appear later, but not after the parent was deleted.
         """
         step = MAX_OPERATIONS - 1
         for at in range(0, len(tokens), step):
             inserts = [Operation.insert(token.row_key, {}) for token in tokens[at : at + step]]
+            # Writing the parent makes the transaction fail if another process deleted it.
             still_there = Operation.merge(parent.row_key, {USED: True})
             try:
                 await self.table.transact(PARTITION + parent.chain, [still_there, *inserts])
@@ -193,36 +190,32 @@ class TokenStore:
                 raise ConcurrencyConflictError(parent.name, str(error)) from error
 
     async def find(self, tokens: Sequence[Token]) -> list[FoundToken]:
-        """Return those tokens that exist, in order. One request for each."""
+        """Return the existing ones of some tokens, in order. Costs one request each."""
         rows = [(token, await self.table.get(PARTITION + token.chain, token.row_key)) for token in tokens]
         return [FoundToken(token, row.etag) for token, row in rows if row is not None]
 
     async def delete(self, token: Token, etag: str = ANY_ETAG) -> None:
-        """Delete a token, if it exists; durable from `flush` on.
-
-        Raises `RowChangedError` when it was read with an ETag and somebody has written it since.
-        """
+        """Delete a token, if it exists. Durable after `flush`. Raises `RowChangedError` on an ETag mismatch."""
         try:
             await self.table.transact(PARTITION + token.chain, [Operation.delete(token.row_key, etag)])
         except RowNotFoundError:
             return
 
     async def flush(self) -> None:
-        """Return when all that was created and deleted before, by anybody, survives a power cut."""
+        """Make all earlier changes durable, including those of other processes."""
         await self.table.barrier()
 
     async def count(self) -> int:
-        """Return how many tokens exist. Costs one request for each 1,000."""
+        """Return the number of tokens. Costs one request for each 1,000."""
         found = pages(partial(self.table.scan, None, PARTITION, _LAST_PARTITION, select=[]))
         return sum([len(page.rows) async for page in found])
 
 
 async def issue(store: TokenStore, message: Envelope, handlers: Collection[str]) -> Envelope:
-    """Return a message from outside with the name of its token, after creating one for each handler that takes it.
+    """Create the tokens of a message from outside, one per handler. Return the message with the token's name.
 
-    Send the message only after this has returned. After a failure issue and send again: the same message gets the same
-    token, and while one of its tokens exists it gets no other. Never issue for a message that was processed: it would
-    be processed again, also when the request of a call that failed takes effect that late. Costs one request.
+    Send the message only afterwards. If this fails, issue and send again: the message gets the same token. Never issue
+    for a processed message, which would be processed again. Costs one request.
     """
     tokens = first_tokens(message.message_id, handlers)
     if tokens:
@@ -231,19 +224,19 @@ async def issue(store: TokenStore, message: Envelope, handlers: Collection[str])
 
 
 def first_tokens(message_id: str, handlers: Collection[str]) -> list[Token]:
-    """Return the tokens of a message from outside, one for each handler that takes it."""
+    """Return the tokens of a message from outside, one per handler."""
     return [Token.named(first_name(message_id), handler) for handler in handlers]
 
 
 def first_name(message_id: str) -> str:
-    """Return the name of the token of a message from outside: its chain begins with it."""
+    """Return the token name of a message from outside, which begins a chain."""
     return f"{sha256(message_id.encode()).hexdigest()[:CHAIN_LENGTH]}/{FIRST_IN_CHAIN}"
 
 
 def token_of(message: Envelope, handler: str) -> Token | None:
-    """Return the token that a message carries for a handler, None when it carries none or another message's first.
+    """Return the token that a message carries for a handler, or `None` if it has none or another message's.
 
-    The tokens of outputs cannot be foreseen, as their attempt draws them; those of messages from outside can.
+    Only first tokens can be forged, because tokens of outputs contain a random attempt id.
     """
     name = (message.headers or {}).get(HEADER)
     if not name or not _NAME.fullmatch(name):
@@ -254,21 +247,17 @@ def token_of(message: Envelope, handler: str) -> Token | None:
 
 
 def with_token(headers: Mapping[str, str], name: str) -> dict[str, str]:
-    """Return headers with the name of a token in them."""
+    """Return headers with a token's name added."""
     return {**headers, HEADER: name}
 
 
 class EntryTokens(NamedTuple):
-    """The tokens of one entry.
+    """The tokens of one outbox entry."""
 
-    `incoming` is the one that the message came with; `recipients` are the handlers of each output. `attempts` are the
-    ids under which tokens of the outputs may have been created, `committed` is the one that counts.
-    """
-
-    incoming: Token
-    recipients: tuple[tuple[str, ...], ...]
-    attempts: tuple[str, ...] = ()
-    committed: str | None = None
+    incoming: Token  # the token of the message itself
+    recipients: tuple[tuple[str, ...], ...]  # the handlers of each output
+    attempts: tuple[str, ...] = ()  # the attempts that may have created tokens for the outputs
+    committed: str | None = None  # the attempt whose tokens the outputs carry
 
     @classmethod
     def read(
@@ -278,20 +267,20 @@ class EntryTokens(NamedTuple):
         attempts: Iterable[str],
         committed: str | None,
     ) -> EntryTokens:
-        """Return what was stored, where tuples became lists."""
+        """Decode stored fields, in which tuples became lists."""
         return cls(Token(*incoming), tuple(map(tuple, recipients)), tuple(attempts), committed)
 
     @property
     def are_decided(self) -> bool:
-        """Whether it is decided which tokens the outputs carry, or they need none."""
+        """Whether an attempt is committed, or no output needs a token."""
         return self.committed is not None or not any(self.recipients)
 
     def registered(self, attempt: str) -> EntryTokens:
-        """Return them with one more attempt."""
+        """Return a copy with one more attempt, if any output needs a token."""
         return self._replace(attempts=(*self.attempts, attempt)) if any(self.recipients) else self
 
     def of_attempt(self, attempt: str) -> list[Token]:
-        """Return the tokens of all outputs, under the ids of an attempt."""
+        """Return the tokens that an attempt creates for all outputs."""
         return [
             Token(self.incoming.chain, f"{attempt}-{index}", handler)
             for index, handlers in enumerate(self.recipients)
@@ -299,12 +288,12 @@ class EntryTokens(NamedTuple):
         ]
 
     def garbage(self) -> list[Token]:
-        """Return the tokens that attempts may have created and that do not count."""
+        """Return the tokens that other attempts than the committed one may have created."""
         lost = [attempt for attempt in self.attempts if attempt != self.committed]
         return [token for attempt in lost for token in self.of_attempt(attempt)]
 
     def put_into(self, outputs: Sequence[Output]) -> tuple[Output, ...]:
-        """Return outputs that carry the names of their tokens."""
+        """Add token names to the headers of outputs."""
         found = []
         for index, output in enumerate(outputs):
             name = f"{self.incoming.chain}/{self.committed or ''}-{index}"

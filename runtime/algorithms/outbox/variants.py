@@ -18,32 +18,31 @@ from runtime.versions.properties import one_of_many
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Outbox(OutboxAlgorithm):
-    """Processes the messages of one handler, and keeps their ids in the entity.
+    """Keeps the ids of processed messages in the entity.
 
-    A new message changes the state and adds an entry with its outputs in one conditional write; then the outputs are
-    published, and the entry is marked as finished. A message with an entry is a duplicate: the outputs that the entry
-    still has are published, and nothing else happens. As outputs are stored, a handler need not be deterministic. Ids
-    are kept until `evict` forgets the old ones; a copy that is delivered after that is processed again.
+    A message with an entry is a duplicate: its unpublished outputs are published, and nothing else happens. Because
+    outputs are stored, handlers need not be deterministic. Copies delivered after `evict` forgot the id are processed
+    again.
 
-    After Masternak and Pobiega, "Improving outbox" (exactly-once.github.io), the first listing. Costs three requests
-    for a new message (two when it has no outputs), one for a duplicate.
+    After Masternak and Pobiega, "Improving outbox" (exactly-once.github.io), first listing. Costs three requests for a
+    new message (two if it has no outputs), one for a duplicate.
     """
 
     name: str = "outbox"
 
     def invoke(self, entity: Entity, message: Prepared, attempt: str) -> Entity | Outcome:
-        """Invoke the handler; a single message without outputs is finished as soon as it is stored."""
+        """Call the handler. A single message without outputs is finished with the same write."""
         changed = super().invoke(entity, message, attempt)
         if isinstance(changed, Outcome) or self.batch.batch_id or changed.outbox[message.key].outputs:
             return changed
         return changed.finished([message.key])
 
     async def mark_finished(self, entity: Entity, message_ids: Collection[IdKey]) -> Entity:
-        """Remove the outputs of messages from their entries, and keep the ids. Costs one request."""
+        """Remove the outputs of messages, but keep their ids. Costs one request."""
         return await self.entities.update(entity, lambda current: current.finished(message_ids))
 
     async def evict_from(self, key: str, latest: int, *, dry_run: bool = False) -> int:
-        """Remove the finished entries of messages that were handled at a time or before. Costs two requests."""
+        """Remove finished entries handled up to `latest`. Costs two requests."""
         with one_of_many(self.entities.table, key):
             entity = await self.entities.load(key)
             if dry_run:
@@ -54,25 +53,23 @@ class Outbox(OutboxAlgorithm):
 
 
 Recipients = Callable[[str], Collection[str]]
-"""Names the handlers that take messages of a type and process them by tokens. An output for none needs no token."""
+"""Returns the handlers that take a message type. An output without recipients needs no token."""
 
 _NO_TOKEN = "It carries no token: issue one before it is sent (`consistent tokens`, `Processor.issue`)."  # noqa: S105 - a sentence
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TokenBased(OutboxAlgorithm):
-    """Processes the messages of one handler while their tokens exist, and deletes these.
+    """Processes a message while its token exists, then deletes the token. No ids are kept.
 
-    No ids of processed messages are kept, so none have to be evicted. A token must never be created again once its
-    message was published. So tokens are created under ids new for each attempt, and a conditional write (the
-    checkpoint) decides whose tokens the messages carry, before any of them is published.
-
-    The id of an attempt is registered in the entity before its tokens are created, and once the message is finished the
-    tokens of attempts that lost are deleted. Tokens are created on the condition that the token of the incoming message
-    still exists, and that one is deleted first: a slow attempt cannot create tokens after others have cleaned up.
+    A token must never exist again after its message was published. So each attempt creates tokens under ids of its own,
+    and one conditional write to the entity commits an attempt before any output is published. Tokens of lost attempts
+    are deleted when the message is finished: each attempt registers its id in the entity before it creates tokens. They
+    are created on condition that the incoming token exists, and that is deleted first, so a slow attempt creates none
+    later.
 
     After Masternak and Pobiega, "Token-based deduplication" and "Exactly-once intuition" (exactly-once.github.io).
-    Costs seven requests for a new message (five when no handler takes its outputs), two for a duplicate.
+    Costs seven requests for a new message (five if no handler takes its outputs), two for a duplicate.
     """
 
     name: str = "tokens"
@@ -80,33 +77,31 @@ class TokenBased(OutboxAlgorithm):
     recipients: Recipients
 
     def tables(self) -> Sequence[Table]:
-        """Return the table of the entities and that of the tokens."""
+        """Return the tables of the entities and of the tokens."""
         return [self.table, self.tokens.table]
 
     async def known_elsewhere(self, entity: Entity, message: Prepared) -> Outcome | None:
-        """Return the outcome of a message without a token, None when its token exists. Costs one request.
-
-        A second token of a message with an entry is deleted, so that no copy is processed with it later.
-        """
+        """Return the outcome of a message without a token, or `None` if its token exists. Costs one request."""
         token = token_of(message.envelope, self.handler.name)
         if token is None:
             return self.refused(message, Reason.INVALID_ENVELOPE, _NO_TOKEN)
         if not await self.tokens.exists(token):
             return self.concluded(message, Status.DUPLICATE)
         entry = entity.outbox.get(message.key)
+        # The message was issued twice. Delete the second token, or a copy could be processed with it later.
         if entry is not None and _tokens(entry).incoming != token:
             await self.table.barrier()
             await self.tokens.delete(token)
         return None
 
     async def forget_leftover(self, entity: Entity, message: Prepared) -> None:
-        """Remove the entry of a message whose token is gone, if it came with this token."""
+        """Remove the entry of a message whose token is gone, if the entry has the same token."""
         entry = entity.outbox.get(message.key)
         if entry is not None and _tokens(entry).incoming == token_of(message.envelope, self.handler.name):
             await super().forget_leftover(entity, message)
 
     def invoke(self, entity: Entity, message: Prepared, attempt: str) -> Entity | Outcome:
-        """Invoke the handler, and register the id of this attempt in the entry."""
+        """Call the handler, and register this attempt in the entry."""
         token = token_of(message.envelope, self.handler.name)
         changed = super().invoke(entity, message, attempt)
         if token is None or isinstance(changed, Outcome):
@@ -117,10 +112,10 @@ class TokenBased(OutboxAlgorithm):
         return self.if_it_fits(changed.with_entry(message.key, replace(entry, tokens=tokens)), message)
 
     async def make_ready(self, entity: Entity, attempts: Mapping[IdKey, str]) -> Entity:
-        """Create tokens for the outputs of messages and commit them, unless those of other attempts are committed.
+        """Register this attempt, create tokens for the outputs, and commit them, unless another attempt is committed.
 
-        Ids of attempts that are not registered yet are registered first. Costs one request for the tokens of each
-        message and one for the commit; nothing when no handler takes the outputs.
+        Costs one request for each message and one for the commit, or none if no handler takes the outputs. Registering
+        costs one more unless `invoke` did it.
         """
         entity = await self.entities.update(entity, partial(_registered, attempts))
         undecided = {key: attempts[key] for key in _undecided(entity, attempts)}
@@ -134,16 +129,16 @@ class TokenBased(OutboxAlgorithm):
         return await self.entities.update(entity, partial(_committed, undecided))
 
     async def mark_finished(self, entity: Entity, message_ids: Collection[IdKey]) -> Entity:
-        """Delete the tokens of messages, and then all that is left of these messages. Costs two requests or more."""
+        """Delete the tokens of messages, then their entries and unused tokens. Costs at least two requests."""
         done = [key for key in message_ids if key in entity.outbox]
         for message_id in done:
             await self.tokens.delete(_tokens(entity.outbox[message_id]).incoming)
         return await self.forget(entity, done) if done else entity
 
     async def forget(self, entity: Entity, message_ids: Collection[IdKey]) -> Entity:
-        """Delete the tokens of attempts that lost, and then the entries of messages whose own tokens are gone.
+        """Delete the tokens of lost attempts, then the entries of messages.
 
-        Raises `ConcurrencyConflictError` when it is not decided yet who lost: then the entity was read too early.
+        Raises `ConcurrencyConflictError` if no attempt is committed yet: the entity was read too early.
         """
         for message_id in message_ids:
             tokens = _tokens(entity.outbox[message_id])
@@ -156,14 +151,14 @@ class TokenBased(OutboxAlgorithm):
 
 
 def _undecided(entity: Entity, message_ids: Collection[IdKey]) -> list[IdKey]:
-    """Return the messages of which it is not decided yet which tokens their outputs carry."""
+    """Return the messages without a committed attempt."""
     return [
         key for key in message_ids if key in entity.outbox and not _tokens(entity.outbox[key]).are_decided
     ]
 
 
 def _registered(attempts: Mapping[IdKey, str], entity: Entity) -> Entity:
-    """Return the entity with one more attempt for each message, unless its tokens are decided."""
+    """Return the entity with this attempt registered for each undecided message."""
     for key in _undecided(entity, attempts):
         entry, attempt = entity.outbox[key], attempts[key]
         if attempt not in _tokens(entry).attempts:
@@ -172,7 +167,7 @@ def _registered(attempts: Mapping[IdKey, str], entity: Entity) -> Entity:
 
 
 def _committed(attempts: Mapping[IdKey, str], entity: Entity) -> Entity:
-    """Return the entity with the tokens of these attempts, unless it has those of others."""
+    """Return the entity with this attempt committed for each undecided message."""
     for key in _undecided(entity, attempts):
         entry = entity.outbox[key]
         tokens = _tokens(entry)._replace(committed=attempts[key])
@@ -188,27 +183,26 @@ def _tokens(entry: Entry) -> EntryTokens:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class OutboxWithDeduplicationStore(OutboxAlgorithm):
-    """Processes the messages of one handler, and keeps their ids in a store apart from the entities.
+    """Keeps the ids of processed messages in a de-duplication store.
 
-    From the commit on, the id of a message is in at least one place: first in the entity's outbox, then in both, then
-    in the store. So the store is asked only *after* the entity was loaded. Asked before, it could answer that a message
-    is unknown; and the entity, loaded after another attempt has moved the id to the store, would not have it either.
-    Asked after, the conditional write is refused when the id was removed from the entity meanwhile.
+    After the commit, a message id is in the entity's outbox, then in both places, then only in the store. So the store
+    must be queried *after* the entity was loaded. Otherwise both could miss an id that another attempt moves in
+    between. In the right order, the conditional write fails if the id left the entity meanwhile.
 
-    After Masternak and Pobiega, "Improving outbox" (exactly-once.github.io), the last listing. That one leaves an entry
-    when an attempt dies between the store and the entity; here the next copy or the sweeper removes it. Costs five
-    requests for a new message, two for a duplicate.
+    After Masternak and Pobiega, "Improving outbox" (exactly-once.github.io), last listing, which leaves an entry if an
+    attempt crashes between store and entity. Here the next copy or a sweep removes it. Costs five requests for a new
+    message, two for a duplicate.
     """
 
     name: str = "deduplication-store"
     store: DeduplicationStore
 
     def tables(self) -> Sequence[Table]:
-        """Return the table of the entities and that of the store."""
+        """Return the tables of the entities and of the store."""
         return [self.table, self.store.table]
 
     async def known_elsewhere(self, entity: Entity, message: Prepared) -> Outcome | None:
-        """Return the outcome of a message whose id is in the store. Costs one request."""
+        """Return the outcome of a message whose id is in the store, or `None`. Costs one request."""
         fingerprint = await self.store.find(entity.key, message.key)
         if fingerprint is None:
             return None
@@ -217,16 +211,16 @@ class OutboxWithDeduplicationStore(OutboxAlgorithm):
         return self.concluded(message, Status.DUPLICATE)
 
     async def mark_finished(self, entity: Entity, message_ids: Collection[IdKey]) -> Entity:
-        """Add messages to the store, and only then remove them from the entity. Costs two requests."""
+        """Add messages to the store, then remove them from the entity. Costs two requests."""
         done = {key: entity.outbox[key].fingerprint for key in message_ids if key in entity.outbox}
         await self.store.add(entity.key, done)
         left = await self.forget(entity, done)
         if left.tombstone != entity.tombstone:
-            await self.store.remove(entity.key, done)  # it was forgotten meanwhile, and its ids with it
+            await self.store.remove(entity.key, done)  # the object was forgotten meanwhile, ids included
         return left
 
     async def evict_from(self, key: str, latest: int, *, dry_run: bool = False) -> int:
-        """Let the store forget the messages of one entity that were added to it at a time or before."""
+        """Delete the messages of one entity from the store that were added up to `latest`."""
         with one_of_many(self.store.table, key):
             return await self.store.evict(key, latest, dry_run=dry_run)
         return 0

@@ -1,1 +1,1 @@
-"""The state-based algorithm: every version is kept, and a duplicate is replayed on the one before its own."""
+"""The state-based algorithm: every version is stored, and a duplicate is replayed on the version before its own."""

@@ -1,9 +1,7 @@
 """State-based consistent messaging: load, invoke, store, publish.
 
-A new message is handled on the newest state and adds a version. A duplicate is handled again on the version just before
-the one that it made, with the context recorded then, so that it gives the same outputs with the same ids, and stores
-nothing. Outcomes are returned last: a writer that lost a race has its append refused before anybody sees what it
-computed.
+A new message is handled on the newest state and adds a version. A duplicate is replayed on the version before its own
+with the recorded context, so it gives the same outputs with the same ids, and stores nothing.
 
 After Masternak and Pobiega, "State-based consistent messaging" (exactly-once.github.io).
 """
@@ -36,7 +34,7 @@ from runtime.versions.stream import History, append, load, stream_partition
 
 @dataclass(eq=False, repr=False)
 class StateBased:
-    """Processes the ordered messages of one stream at a time, for one handler."""
+    """Processes the messages of one handler, one stream at a time."""
 
     table: Table
     handler: HandlerDefinition
@@ -49,23 +47,18 @@ class StateBased:
         self.retries = self.retries.beside(self.table)
 
     def on_behalf_of(self, batch: BatchContext) -> StateBased:
-        """Return the same algorithm for another batch."""
+        """Return a copy for another batch."""
         return replace(self, batch=batch)
 
     async def process(
         self, business_id: str, deliveries: Sequence[Delivery], seen: Seen = NOTHING
     ) -> Sequence[Outcome]:
-        """Handle the deliveries of one stream, in their order, and return an outcome for each.
+        """Handle the deliveries of one stream in order. Return an outcome for each.
 
-        `seen` is what deliveries before these have decided. All copies of a message should be adjacent.
+        `seen`: the decisions on earlier deliveries of the stream. Copies of a message should be adjacent.
 
-        Costs one query and one transaction; more when there are duplicates (see `runtime.versions.stream`), or more new
-        versions than a transaction holds: then each transaction stores a prefix of the rest, and no outcome is returned
-        before its version is stored.
-
-        After a lost race or a lost answer, the computed outcomes are dropped and the stream is loaded again: a version
-        counts as stored only when it was read. Raises `RetriesExhaustedError` after too many of these in a row,
-        `StoredDataError`, and `ReplayFailedError`.
+        Costs one query and one transaction, and more with duplicates (see `runtime.versions.stream`) or if the new
+        versions exceed one transaction. Raises `RetriesExhaustedError`, `StoredDataError` and `ReplayFailedError`.
         """
         try:
             partition = stream_partition(self.table, self.handler.name, business_id)
@@ -92,6 +85,7 @@ class StateBased:
                 sealed = self.invoke(decider, history, waiting, seen)
                 history = await self.store(history, sealed)
             except READ_AGAIN as error:
+                # Even after a timeout the versions may be stored. Only a read can tell, so drop the outcomes.
                 history = None
                 await retries.pause(error)
                 continue
@@ -101,14 +95,11 @@ class StateBased:
         return outcomes
 
     async def load(self, business_id: str, deliveries: Deliveries) -> History:
-        """Load the newest state, and for each duplicate the version just before its own."""
+        """Load the newest state, and for each duplicate the version before its own."""
         return await load(self.table, self.handler, business_id, deliveries.ready_keys())
 
     def invoke(self, decider: Decider, history: History, deliveries: Deliveries, seen: Seen) -> SealedCommit:
-        """Handle deliveries until there are no more, or a transaction is full, and seal it.
-
-        Pure but for the clock, the id of this attempt, and for what handlers capture.
-        """
+        """Handle deliveries until a transaction is full. Pure except for clock, ids and captured values."""
         state = read_state(self.handler.codec, history.newest.encoded, history.stream.partition.key)
         attempt = None if self.documents is None else self.documents.new_id()
         draft = CommitDraft(history, deliveries, seen, state, self.batch, attempt=attempt)
@@ -116,10 +107,7 @@ class StateBased:
         return draft.seal(self.clock())
 
     async def store(self, history: History, sealed: SealedCommit) -> History:
-        """Append the new versions, if nobody wrote since the load, and return the history after it.
-
-        The documents that they refer to are stored before.
-        """
+        """Append the new versions with optimistic concurrency, after their documents. Return the new history."""
         if sealed.update is not None:
             append_ = partial(append, history, sealed.update)
             history = await (self.with_documents(sealed, history, append_) if sealed.documents else append_())
@@ -128,7 +116,7 @@ class StateBased:
     async def with_documents(
         self, sealed: SealedCommit, history: History, append_: Commit[History]
     ) -> History:
-        """Register the attempt, prepare its documents, and append the versions that refer to them."""
+        """Register the attempt, store its documents, and append the versions that refer to them."""
         if self.documents is None or sealed.attempt is None:
             raise UsageError(
                 f"{self.handler.name} stores documents (store_document), and no store was given for them: say where "
@@ -143,8 +131,7 @@ class StateBased:
 class StateBasedOneByOne:
     """Processes single messages of one handler, and publishes their outputs.
 
-    Costs one query and one transaction for a new message, one or two queries for a duplicate. With `consumer_batches`
-    the ledger records, late and in bulk, that the outputs are published.
+    With `consumer_batches`, the ledger records in bulk which outputs are published.
     """
 
     algorithm: StateBased
@@ -154,7 +141,8 @@ class StateBasedOneByOne:
     async def process(self, message: Delivery, *, redrive_beside: OpenBatches | None = None) -> Outcome:
         """Handle a message, publish its outputs, and return its outcome.
 
-        A message that was refused before stays so, unless it is redriven; it is durable too when this returns.
+        See `Algorithm.process`. Costs one query and one transaction for a new message, one or two queries for a
+        duplicate.
         """
         if isinstance(message, Outcome) and not has_stream(message):
             return message
@@ -173,16 +161,16 @@ class StateBasedOneByOne:
         return outcome
 
     async def publish_after(self, algorithm: StateBased, message: Delivery) -> Outcome:
-        """Store the version that a message makes, then publish its outputs."""
+        """Store the version, then publish its outputs."""
         (outcome,) = await algorithm.process(message.business_id or "", [message])
         if outcome.status is not Status.TOO_LATE:
             await publish_all(algorithm.table, self.publish, outcome.outputs)
         return outcome
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:  # noqa: ARG002 - the interface's
-        """Return 0: unpublished outputs are not stored; a redelivery of their message publishes them."""
+        """Return 0: outputs are not stored, and a redelivery publishes them again."""
         return 0
 
     async def evict(self, older_than: timedelta, *, dry_run: bool = False) -> int:  # noqa: ARG002 - the interface's
-        """Return 0: ids are kept in the versions, which truncation cuts."""
+        """Return 0: ids are stored in the versions, which truncation deletes."""
         return 0

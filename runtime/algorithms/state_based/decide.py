@@ -1,8 +1,7 @@
-"""Decisions: the outcome of each delivery of a stream, given its history.
+"""Decide the outcome of each delivery of a stream, given its history.
 
-A *new* message is handled on the newest state and adds a version; a *known* one is replayed on the version before its
-own, and compared with the digests of that; all others are *refused*. Pure but for the clock and for what handlers
-capture.
+A *new* message is handled on the newest state and adds a version. A *known* one is replayed on the version before its
+own, and compared with the recorded digests. All others are *rejected*. Pure except for clock and captured values.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ T = TypeVar("T")
 
 
 class Invoker:
-    """Handles the new messages of one stream one after another, each on the state that the one before left.
+    """Handles new messages of one stream in a row, each on the state of the one before.
 
-    A batch spends most of its time here. What is to be noted of each message is noted for all at the end.
+    A batch spends most of its time in `run`, so bookkeeping is done once per run, not per message.
     """
 
     def __init__(
@@ -55,13 +54,13 @@ class Invoker:
         self._room = batch.limits.room
         self._methods = _newest_methods(handler)
         self._context: Context | None = None
-        """That of the call under way. An error is the handler's as long as there is one."""
+        """The context of the current call. While it is set, an error is the handler's."""
 
     def handle(self, draft: CommitDraft, first: int, end: int) -> Failure | None:
-        """Handle the messages from position `first` on, up to `end`, and add the versions that they make.
+        """Handle the messages at positions `first` to `end`, and add their versions to the draft.
 
-        Ends before when the transaction has no room for more at once, when documents were made, and when a message
-        makes no version: then returns why.
+        Stops early if the transaction is full, the handler created documents, or a message failed. In the last case,
+        returns the failure.
         """
         room, newest = draft.room(), draft.newest
         part = slice(first, min(end, first + room.versions))
@@ -71,7 +70,7 @@ class Invoker:
         return handled.failure
 
     def supervise(self, run: Callable[[], T]) -> T:
-        """Make calls under the handler's supervision."""
+        """Call `run` under the supervision of the handler."""
         return self._handler.interceptor.call(run, lambda: self._context)
 
     def run(
@@ -82,7 +81,7 @@ class Invoker:
         room: float = inf,
         attempt: str | None = None,
     ) -> Handled:
-        """Handle some new messages of the stream, the first on its newest version."""
+        """Handle the deliveries in `part`, starting on `newest`, until the versions take `room` bytes."""
         handler, place = self._handler, self._place(attempt)
         name, business_id, key, most = handler.name, self.business_id, handler.draw_key, self._room
         state, before, number, last_now = newest
@@ -102,6 +101,7 @@ class Invoker:
                 returned, after = settle(handler, method, state, values, before, returned, context)
                 published, captured, documents = context.published, context.captured, context.documents
                 self._context = None
+                # Without headers and captured values, the size of a type is precomputed.
                 if headers or captured:
                     beside = size_beside_state(type_, headers, captured)
                 taken = max(len(after), beside)
@@ -126,19 +126,19 @@ class Invoker:
                 raise
             failed = failure_of(called.exceeded or error)
             failure, documents = Failure(first + len(afters), failed.reason, str(failed)), []
-            # The handler may have changed the state before it failed.
+            # The handler may have mutated the state before it failed.
             state = handler.codec.reread(before)
         made.positions = list(range(first, first + len(afters)))
         return Handled(made, afters, size, state, documents, failure)
 
     def _place(self, attempt: str | None) -> str | None:
-        """Return what the names of the documents of an attempt begin with."""
+        """Return the prefix of the document names of an attempt."""
         return attempt and f"{object_folder(self._handler.name, self.business_id)}/{attempt}"
 
 
 @lru_cache(maxsize=64)
 def _newest_methods(handler: HandlerDefinition) -> Mapping[str, tuple[Method, int, int]]:
-    """Return for each type its method, the revision of that, and what a version takes beside state and headers."""
+    """Return for each type its newest method and revision, and the size of a version without state and headers."""
     return {
         type_: (route.revisions[route.newest], route.newest, size_beside_state(type_, None, None))
         for type_, route in handler.routes.items()
@@ -146,11 +146,11 @@ def _newest_methods(handler: HandlerDefinition) -> Mapping[str, tuple[Method, in
 
 
 FUTURE_TOLERANCE = 3600 * 1_000_000
-"""How far ahead of the clock, in microseconds, a message may say that it was enqueued."""
+"""How far ahead of the clock `enqueued_at` may be, in microseconds."""
 
 
 class Decider:
-    """Decides on the deliveries of one stream, one after another, in a draft."""
+    """Decides the deliveries of one stream in order, in a draft."""
 
     def __init__(
         self, handler: HandlerDefinition, clock: Clock, batch: BatchContext, business_id: str
@@ -163,14 +163,14 @@ class Decider:
         self._replayer = Replayer(handler, business_id)
 
     def decide(self, draft: CommitDraft) -> None:
-        """Decide on the deliveries of a draft until there are no more, or it is full.
+        """Decide deliveries until there are no more, or the draft is full.
 
         Raises `ReplayFailedError` and `DifferenceError`.
         """
         draft.outcomes.handler = self._handler.name
         draft.outcomes.business_id = self._business_id
         if draft.head.refuses:
-            # Whatever else may be wrong with a delivery; no letter of it is kept.
+            # A forgotten object rejects even invalid deliveries, and keeps no dead letters.
             for envelope in draft.deliveries.envelopes:
                 draft.outcomes.refuse(self._dead_letter(envelope, Reason.FORGOTTEN, FORGOTTEN))
             draft.dead_letter = True
@@ -192,9 +192,9 @@ class Decider:
             position = len(draft.outcomes)
 
     def _to_look_at(self, draft: CommitDraft) -> Sequence[int]:
-        """Return the positions, in order, of deliveries that may be anything. All others are new messages.
+        """Return the positions, in order, of deliveries that need a decision. All others are new messages.
 
-        Most groups need not be looked at one by one, as no unknown message can be refused in them.
+        In most groups no unknown message can be rejected, so only duplicates and invalid deliveries remain.
         """
         messages, head = draft.deliveries.messages, draft.head
         newest = max(filter(None, draft.deliveries.envelopes.enqueued_at), default=None)
@@ -213,7 +213,7 @@ class Decider:
         return sorted({*known, *(place for place, each in enumerate(messages) if type(each) is Outcome)})
 
     def _copies_from(self, position: int, draft: CommitDraft) -> list[Copy]:
-        """Return the deliveries in a row, from a position on, that are plainly copies of known messages."""
+        """Return the run of deliveries from a position on that are exact copies of known messages."""
         deliveries, found = draft.deliveries, []
         ids, types = deliveries.envelopes.message_ids, deliveries.envelopes.types
         for place in range(position, min(position + IN_A_ROW, len(deliveries))):
@@ -228,7 +228,7 @@ class Decider:
         return found
 
     def _decide_on(self, position: int, draft: CommitDraft) -> None:
-        """Decide on a delivery that may be anything."""
+        """Decide one delivery of any kind."""
         delivery = draft.deliveries[position]
         if isinstance(delivery, Outcome):
             self._refuse(position, delivery, draft)
@@ -249,12 +249,12 @@ class Decider:
             self._handle(position, position + 1, draft)
 
     def _refuse(self, position: int, refused: Outcome, draft: CommitDraft) -> None:
-        """Conclude a delivery that is not handled."""
+        """Add the outcome of a delivery that makes no version."""
         delivery = draft.deliveries[position]
         draft.refuse(refused, delivery, max(self._clock(), draft.last_now))
 
     def _handle(self, first: int, end: int, draft: CommitDraft) -> None:
-        """Handle new messages on the newest state, and add the versions that they make."""
+        """Handle new messages, and add their versions, or a dead letter for the first that fails."""
         failure = self._invoker.handle(draft, first, end)
         if failure is not None:
             envelope = draft.deliveries.envelopes[failure.position]
@@ -262,7 +262,7 @@ class Decider:
             self._refuse(failure.position, refused, draft)
 
     def _replay(self, known: Copy, draft: CommitDraft) -> None:
-        """Handle a known message again on the version before its own, and compare. Nothing is added."""
+        """Replay a known message, and compare. Adds no version."""
         try:
             replayed = self._replayer.replay(known)
             self._compare(known, replayed, draft)
@@ -270,7 +270,7 @@ class Decider:
             self._refuse_replay(known, Reason.REPLAY_FAILED, str(error), draft)
 
     def _replay_all(self, known: Sequence[Copy], draft: CommitDraft) -> None:
-        """Do the same for copies of known messages in a row, up to the first that fails."""
+        """Replay a run of known messages, up to the first that fails."""
         replayed, error = self._replayer.replay_all(known)
         for each, found in zip(known, replayed, strict=False):
             if meets_digests(found, each.version):
@@ -281,7 +281,7 @@ class Decider:
             self._refuse_replay(known[len(replayed)], Reason.REPLAY_FAILED, str(error), draft)
 
     def _compare(self, known: Copy, replayed: Replayed, draft: CommitDraft) -> None:
-        """Conclude a duplicate if its replay is as its message was handled first, or refuse it. Raises `CodecError`."""
+        """Conclude a duplicate if its replay matches the record; otherwise reject it. Raises `CodecError`."""
         difference = find_difference(self._handler, replayed, known.version)
         if difference is None:
             self._conclude(known, replayed.published, draft)
@@ -293,7 +293,7 @@ class Decider:
             self._refuse_replay(known, Reason.NONDETERMINISTIC, str(difference), draft)
 
     def _conclude(self, known: Copy, published: Sequence[Published], draft: CommitDraft) -> None:
-        """Conclude a duplicate whose replay is as its message was handled first."""
+        """Add the outcome of a duplicate whose replay matches the record."""
         position, version = known.position, known.version
         key = draft.deliveries.keys[position]
         is_first = key not in draft.delivered
@@ -303,7 +303,7 @@ class Decider:
         draft.conclude(key, status, version.number, version.record.now, published)
 
     def _refuse_replay(self, known: Copy, reason: Reason, error: str, draft: CommitDraft) -> None:
-        """Refuse what cannot be replayed; fail the batch when its outputs are unpublished."""
+        """Reject a duplicate that cannot be replayed. Raises `ReplayFailedError` if its outputs are unpublished."""
         position, version, deliveries = known.position, known.version, draft.deliveries
         envelope = deliveries.envelopes[position]
         has_outputs = deliveries.keys[position] in draft.delivered
@@ -317,9 +317,9 @@ class Decider:
         self._refuse(position, self._dead_letter(envelope, reason, error), draft)
 
     def _refusal(self, position: int, message: Prepared, draft: CommitDraft) -> Outcome | None:
-        """Return the outcome of an unknown message that must not be handled, None for all others."""
+        """Return the outcome of an unknown message that must not be handled, or `None`."""
         envelope, enqueued_at = message.envelope, message.envelope.enqueued_at
-        # It cannot be told from a duplicate then; a letter that is redriven can.
+        # It could be a duplicate of a truncated version. A redriven dead letter is known not to be.
         is_too_late = (
             self._batch.late != "process"
             and draft.head.is_too_late(enqueued_at)

@@ -1,4 +1,4 @@
-"""Replays: a duplicate handled again on the version before its own, with the context recorded then."""
+"""Replay duplicates on the version before their own, with the recorded context."""
 
 from __future__ import annotations
 
@@ -24,17 +24,12 @@ _VALUE_LENGTH = 80
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How a replay of version `number` differs from what was recorded.
+    """How the replay of a version differs from the record."""
 
-    `state` are the fields of the next state that differ, None when it is the same; `outputs` says in words which
-    outputs differ, None when they are the same. `schemas` are the recorded schema version and today's, None when they
-    are one.
-    """
-
-    number: int
-    state: tuple[Change, ...] | None
-    outputs: str | None
-    schemas: tuple[int, int] | None = None
+    number: int  # of the version
+    state: tuple[Change, ...] | None  # the fields of the next state that differ; None: the states are equal
+    outputs: str | None  # describes the difference; None: the outputs are equal
+    schemas: tuple[int, int] | None = None  # the recorded schema version and the current one, if they differ
 
     def __str__(self) -> str:
         kinds, details = [], []
@@ -60,13 +55,13 @@ class Difference:
 
 
 def shown(value: Any) -> str:  # noqa: ANN401 - any JSON value
-    """Return a value for a sentence, not longer than one can read."""
+    """Format a JSON value for an error message, shortened to 80 characters."""
     text = ABSENT if value == ABSENT else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _VALUE_LENGTH else f"{text[:_VALUE_LENGTH]}..."
 
 
 def compare_outputs(now: Sequence[Published], digest: bytes) -> str:
-    """Say how today's outputs differ from those of which only this digest was recorded."""
+    """Describe how the outputs of a replay differ from recorded ones, of which only the digest is known."""
     if not now:
         return "nothing is published, and something was"
     was = ", and nothing was" if digest == NO_OUTPUTS else "; of what was, only the digest is known"
@@ -76,50 +71,50 @@ def compare_outputs(now: Sequence[Published], digest: bytes) -> str:
 
 
 IN_A_ROW = 512
-"""How many duplicates are replayed before they are compared: their outputs are in memory."""
+"""The maximum number of duplicates replayed at once. It bounds the memory for their outputs."""
 
 
 class RevisionGoneError(HandlerFailedError):
-    """Raised when the code no longer has the revision of a method that made a version."""
+    """Raised when the code no longer has the revision that made a version."""
 
 
 class Replayed(NamedTuple):
-    """What a replay gave: the encoded next state, and the outputs."""
+    """The result of a replay: the encoded next state, and the outputs."""
 
     after: bytes
     published: Sequence[Published]
 
 
 class Copy(NamedTuple):
-    """A copy of a message that made a version; `position` is its own among the deliveries."""
+    """A duplicate: a delivery of a message that made a version."""
 
     message_id: str
     route: Route
     message: Message
     version: Version
-    position: int = 0
+    position: int = 0  # among the deliveries
 
     @classmethod
     def of(cls, delivery: Prepared, version: Version, position: int = 0) -> Copy:
-        """Return the copy that a delivery is."""
+        """Make the copy of a delivery."""
         return cls(delivery.envelope.message_id, delivery.route, delivery.message, version, position)
 
 
 class Replayer:
-    """Handles known messages of one stream again."""
+    """Replays known messages of one stream."""
 
     def __init__(self, handler: HandlerDefinition, business_id: str) -> None:
         self._handler = handler
         self._business_id = business_id
         self._context: Context | None = None
-        """That of the call under way. An error is the handler's as long as there is one."""
+        """The context of the current call. While it is set, an error is the handler's."""
 
     def replay_all(
         self, copies: Sequence[Copy]
     ) -> tuple[list[Replayed], HandlerFailedError | CodecError | None]:
-        """Handle known messages in a row, as `replay` does, up to the first whose replay fails, and return why it does.
+        """Replay known messages in a row. Return the results up to the first failure, and the error.
 
-        Ends before a version of another schema version or revision than today's code makes: `replay` knows these.
+        Stops before a version with another schema version or revision, which only `replay` can handle.
         """
         replayed: list[Replayed] = []
         run = partial(self._replay_all, copies, replayed)
@@ -153,9 +148,9 @@ class Replayer:
             replayed.append(Replayed(encoded, published))
 
     def replay(self, copy: Copy) -> Replayed:
-        """Handle a known message as it was handled first: same state, clock, captured values, revision.
+        """Replay one known message with the recorded state, clock, captured values and revision.
 
-        Raises `RevisionGoneError`, `HandlerFailedError`, and `CodecError` when the state before it cannot be read.
+        Raises `RevisionGoneError`, `HandlerFailedError`, and `CodecError` if the state cannot be read.
         """
         handler, known, record = self._handler, copy.version, copy.version.record
         method = copy.route.revisions.get(record.revision)
@@ -169,7 +164,7 @@ class Replayer:
         return Replayed(after, context.published)
 
     def _recorded(self, message_id: str, known: Version) -> Context:
-        """Return the context that a message was handled in first."""
+        """Return the context with the recorded values of a version."""
         record = known.record
         return Context(
             self._handler.name,
@@ -183,7 +178,7 @@ class Replayer:
 
 
 def meets_digests(replayed: Replayed, version: Version) -> bool:
-    """Return whether a replay meets the digests of its version."""
+    """Return whether a replay matches the digests of its version."""
     record = version.record
     return (
         digest_state(replayed.after) == record.state_digest
@@ -192,9 +187,9 @@ def meets_digests(replayed: Replayed, version: Version) -> bool:
 
 
 def find_difference(handler: HandlerDefinition, replayed: Replayed, known: Version) -> Difference | None:
-    """Compare a replay with the digests of its version; None when it meets both.
+    """Compare a replay with the digests of its version. Return `None` if both match. Raises `CodecError`.
 
-    A state of another schema version is compared as it is upcast. Raises `CodecError`.
+    A state recorded in another schema version is upcast first.
     """
     codec, record = handler.codec, known.record
     is_upcast = known.schema != codec.version

@@ -1,9 +1,8 @@
-"""Small streams together: one query loads many streams, and one commit stores their new versions.
+"""Process many small streams with one query and one commit.
 
-A stream costs more than a message, so a batch whose objects get a few messages each spends its time on loading and
-storing. Here both are done once for many streams. Only plain streams are processed this way: each message is new, its
-handler succeeds, and its versions fit the tail. All others are left to be processed one by one, with all that
-`StateBased.process` knows: duplicates, refusals, dead letters, documents, runs and conflicts.
+If objects get only a few messages per batch, loading and storing dominate. Only simple streams are handled together:
+each message is new, its handler succeeds, and the versions fit the tail. `StateBased.process` handles all others one by
+one.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ from runtime.versions.stream import NewestState, Packer, is_key, stream_key
 
 @runtime_checkable
 class Together(ReadsTogether, CommitsTogether, Protocol):
-    """Tables on which streams can be processed together."""
+    """Tables that read and commit many streams in one call."""
 
 
 class _Opened(NamedTuple):
-    """A stream that was loaded: its header as it was read, None for a new stream, and its newest version."""
+    """A loaded stream. New streams have no header and no newest version."""
 
     header: Row | None
     head: Head
@@ -46,24 +45,24 @@ class _Opened(NamedTuple):
 
 
 class _Stored(NamedTuple):
-    """The new versions of a stream: its number among the streams, their first number, and their outcomes."""
+    """The stored versions of a stream, and the data of their outcomes."""
 
-    stream: int
-    first: int
+    stream: int  # the index among the streams
+    first: int  # the number of the first new version
     nows: Sequence[int]
     published: Sequence[Sequence[Published]]
 
 
 @dataclass(eq=False, repr=False)
 class StreamsTogether:
-    """Processes the messages of many streams of one handler together."""
+    """Processes messages of many streams of one handler together."""
 
     algorithm: StateBased
     table: Together
 
     @classmethod
     def of(cls, algorithm: object, table: Table) -> StreamsTogether | None:
-        """Return this for an algorithm, None when it does not process its streams together."""
+        """Return a processor for an algorithm, or `None` if it must process streams one by one."""
         if not (isinstance(algorithm, StateBased) and isinstance(table, Together)):
             return None
         is_plain = algorithm.documents is None and not algorithm.batch.is_redrive
@@ -72,16 +71,16 @@ class StreamsTogether:
     async def process(
         self, business_ids: Sequence[str], ends: Sequence[int], deliveries: Deliveries
     ) -> tuple[Outcomes, list[int]]:
-        """Handle the deliveries of streams, each of which ends before one of `ends`.
+        """Handle the deliveries of several streams; each stream ends before one of the positions `ends`.
 
-        Return the outcomes of the streams whose versions were stored, and the numbers of the streams that are left.
-        Nothing of these is known to be stored. Costs one query and one commit for all.
+        Return the outcomes of the stored streams, and the indexes of the streams left for `StateBased.process`, which
+        may have been stored too. Costs one query and one commit in total.
         """
         name = self.algorithm.handler.name
         parts = [slice(*bounds) for bounds in zip([0, *ends], ends, strict=False)]
         usual = self._usual(business_ids, parts, deliveries)
         stored: list[_Stored] = []
-        with suppress(EventStoreError):  # each stream meets it again by itself, and tries again
+        with suppress(EventStoreError):  # each stream is retried on its own, and raises there
             keys = [stream_key(name, business_ids[number]) for number in usual]
             pages = await self.table.query_each(keys, HEADER, dead_letters.LAST)
             handled = [
@@ -97,10 +96,8 @@ class StreamsTogether:
     def _usual(
         self, business_ids: Sequence[str], parts: Sequence[slice], deliveries: Deliveries
     ) -> Sequence[int]:
-        """Return the numbers of the streams whose deliveries are messages with one delivery each, none from the future.
-
-        Most chunks have no others, so whole columns are looked at first.
-        """
+        """Return the indexes of the streams with valid messages only, one delivery each, not from the future."""
+        # Checking whole columns first is faster: most chunks have only such streams.
         messages, keys, enqueued_at = deliveries.messages, deliveries.keys, deliveries.envelopes.enqueued_at
         latest = inf if self.algorithm.batch.is_cascade else self.algorithm.clock() + FUTURE_TOLERANCE
         are_messages = Outcome not in map(type, messages)
@@ -119,7 +116,7 @@ class StreamsTogether:
     def _opened(
         self, key: str, rows: Sequence[Row] | None, deliveries: Deliveries, part: slice
     ) -> _Opened | None:
-        """Return a stream to which new messages can be added, None for one that is to be processed by itself."""
+        """Return a stream to which new messages can be appended, or `None` if it must be processed on its own."""
         handler = self.algorithm.handler
         codec = handler.codec
         if rows == ():
@@ -149,7 +146,7 @@ class StreamsTogether:
         parts: Sequence[slice],
         deliveries: Deliveries,
     ) -> tuple[list[_Stored], list[Transaction]]:
-        """Handle the messages of the streams that were opened; return their versions, and what stores them."""
+        """Handle the messages of opened streams. Return their versions, and the transactions that store them."""
         handler, batch, clock = self.algorithm.handler, self.algorithm.batch, self.algorithm.clock
         invoker = Invoker(handler, clock, batch)
         made: list[_Stored] = []
@@ -166,7 +163,7 @@ class StreamsTogether:
                 invoker.business_id = business_ids[number]
                 handled = invoker.run(deliveries, parts[number], begin)
                 if handled.failure is not None or handled.documents:
-                    initial = None  # the handler may have changed it
+                    initial = None  # the handler may have mutated it
                     continue
                 newest = NewestState(begin.encoded, handler.codec.version)
                 packer = Packer(deliveries, stream.head, newest, batch.batch_id, batch.number)
@@ -202,7 +199,7 @@ class StreamsTogether:
 
 
 def _may_have(head: Head, index_rows: Sequence[Row], keys: Sequence[IdKey]) -> bool:
-    """Return whether a message may have made a version: it is among the ids of the tail, or the index names it."""
+    """Return whether any message may be a duplicate: its id occurs in the tail, or its hash in the index."""
     ids = b"" if head.tail is None else head.tail.packed_ids
     if any((key if isinstance(key, bytes) else key.encode()) in ids for key in keys):
         return True

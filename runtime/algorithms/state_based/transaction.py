@@ -1,4 +1,4 @@
-"""The draft of a commit: the versions that one transaction stores, and the outcomes that depend on them."""
+"""The draft of a commit: new versions for one transaction, and the outcomes that depend on them."""
 
 from __future__ import annotations
 
@@ -20,22 +20,18 @@ from runtime.versions.stream import History, PackedRun, Packer, Room, StreamUpda
 
 
 class SealedCommit(NamedTuple):
-    """A sealed draft: the update of the stream, if any, and the outcomes to publish once that is stored.
-
-    `appended` are the versions made since the load, as far as more copies of their messages wait; `seen` is what has
-    been seen after the outcomes; `documents` are those that the appended versions refer to, made by an `attempt`.
-    """
+    """A sealed draft: the update of the stream, if any, and the outcomes to publish once it is stored."""
 
     outcomes: Outcomes
     update: StreamUpdate | None
-    appended: Mapping[IdKey, Version]
-    seen: Seen
-    documents: Sequence[NewDocument] = ()
+    appended: Mapping[IdKey, Version]  # versions made since the load, if more copies of their messages wait
+    seen: Seen  # with these outcomes
+    documents: Sequence[NewDocument] = ()  # of the appended versions
     attempt: str | None = None
 
 
 class Failure(NamedTuple):
-    """Why the new message at a position makes no version."""
+    """Why a new message made no version."""
 
     position: int
     reason: Reason
@@ -43,7 +39,7 @@ class Failure(NamedTuple):
 
 
 class Newest(NamedTuple):
-    """The newest version of a stream, on which the next one is made: its state, that encoded, its number, its time."""
+    """The newest version of a stream, on which the next one is made."""
 
     state: State
     encoded: bytes
@@ -52,28 +48,20 @@ class Newest(NamedTuple):
 
 
 class Handled(NamedTuple):
-    """The versions that new messages of a stream made, in a row, and why the next message makes none, if so.
-
-    `afters` are the encoded states after each version, `size` the bytes that the versions take, without states that did
-    not change. `state` is the one to continue with. `documents` are those of the last version.
-    """
+    """The versions that a run of new messages made, and why the next message failed, if it did."""
 
     made: MadeColumns
-    afters: Sequence[bytes]
-    size: int
-    state: State
-    documents: Sequence[NewDocument]
+    afters: Sequence[bytes]  # the encoded state after each version
+    size: int  # in bytes, without unchanged states
+    state: State  # after the last version
+    documents: Sequence[NewDocument]  # of the last version
     failure: Failure | None
 
 
 class CommitDraft:
-    """Collects new versions and outcomes of deliveries, on top of a history, until it is full; then it is sealed.
+    """Collects new versions and outcomes on top of a history until it is full, and is then sealed.
 
-    `state` is the newest state, and `before` its encoded bytes, on which the next version is made; `number` is the
-    number of the newest version, and `last_now` the time when it was made. `outcomes` are those of the first
-    deliveries, `delivered` the messages that had their first delivery in this batch, and `refusals` the letters.
-    `attempt` is the id of this attempt, None when there is no store of documents. `may_find` says that a delivery may
-    be of a message that made a version: most groups have no copies, and none is looked for.
+    `attempt`: the id of this attempt, or `None` without a document store.
     """
 
     def __init__(
@@ -91,11 +79,11 @@ class CommitDraft:
         self.refusals = Refusals(history.letters, batch, deliveries.letters)
         self.deliveries = deliveries
         self.seen = seen
-        self.state = state
+        self.state = state  # the newest state; `before` is its encoded form
         self.before = newest.encoded
         self.number = head.versions
         self.last_now = head.last_now
-        self.delivered = set(seen.delivered)
+        self.delivered = set(seen.delivered)  # ids of messages that had their first delivery in this batch
         self.dead_letter = seen.dead_letter
         self.outcomes = Outcomes(deliveries.envelopes)
         self.attempt = attempt
@@ -105,17 +93,18 @@ class CommitDraft:
         self._packer = Packer(deliveries, head, newest, batch.batch_id, batch.number)
         self._positions: dict[IdKey, int] = {}
         self._has_found = bool(history.appended or history.found)
+        # Most groups have no duplicates, and skip all lookups.
         self.may_find = self._has_found or len(set(deliveries.keys)) < len(deliveries.keys)
 
     def find(self, message_id: IdKey) -> Version | None:
-        """Return the version that a message made, before or in this draft."""
+        """Return the version that a message made, in the history or in this draft."""
         position = self._positions.get(message_id)
         if position is not None:
             return self._version(position)
         return self._history.find(message_id) if self._has_found else None
 
     def known_positions(self) -> list[int]:
-        """Return where deliveries are whose message made a version before, or stands before them in the group."""
+        """Return the positions of deliveries that are copies of a stored message or of an earlier delivery."""
         known, before = list[int](), set[IdKey]()
         for position, key in enumerate(self.deliveries.keys if self.may_find else ()):
             if key in before or (self._has_found and self._history.has(key)):
@@ -124,12 +113,12 @@ class CommitDraft:
         return known
 
     def room(self) -> Room:
-        """Return how many versions may be added at once, and after how many bytes of them this is to be asked again."""
+        """Return how many versions may be added at once, and the bytes after which to ask again."""
         return self._packer.room()
 
     @property
     def is_full(self) -> bool:
-        """Whether a commit may have no room for more."""
+        """Whether a commit may have no room for another version."""
         size = sum(document.reference.size for _, document in self._documents)
         return (
             self._packer.is_full
@@ -140,11 +129,11 @@ class CommitDraft:
 
     @property
     def newest(self) -> Newest:
-        """The newest version."""
+        """The newest version, drafted or stored."""
         return Newest(self.state, self.before, self.number, self.last_now)
 
     def extend(self, handled: Handled) -> None:
-        """Add the versions that the next deliveries made, and conclude these."""
+        """Add the versions and outcomes of the next deliveries."""
         made, afters, size, self.state, documents, failure = handled
         if not made:
             return
@@ -164,20 +153,20 @@ class CommitDraft:
     def conclude(
         self, key: IdKey, status: Status, number: int, now: int, published: Sequence[Published]
     ) -> None:
-        """Add the outcome of the next delivery, whose message made version `number` before."""
+        """Add the outcome of the next delivery, a copy of the message that made version `number`."""
         self.outcomes.conclude(status, number, now, published)
         self.delivered.add(key)
         if self.refusals.kept:
             self._remove_letters(len(self.outcomes) - 1, len(self.outcomes))
 
     def _remove_letters(self, first: int, end: int) -> None:
-        """Note that messages were processed, which are no letters any more."""
+        """Remove the dead letters of processed messages."""
         keys, fingerprints = self.deliveries.keys, self.deliveries.fingerprints
         for position in range(first, end):
             self.refusals.processed(position, keys[position], fingerprints[position])
 
     def refuse(self, outcome: Outcome, delivery: Delivery, now: int) -> None:
-        """Add the outcome of the next delivery, which makes no version. A dead letter is kept."""
+        """Add the outcome of the next delivery, which makes no version. Dead letters are kept."""
         if outcome.is_dead_letter:
             position = len(self.outcomes)
             self.refusals.record(position, outcome, delivery, version=self.number, now=now)
@@ -185,7 +174,7 @@ class CommitDraft:
         self.outcomes.refuse(outcome)
 
     def seal(self, written_at: int) -> SealedCommit:
-        """Return the longest prefix that one commit holds, and the outcomes up to the first version left out."""
+        """Seal the longest prefix that fits one transaction, with the outcomes before the first version left out."""
         head = self.head
         runs: Sequence[PackedRun] = ()
         stored, decided = 0, len(self.outcomes)
@@ -209,7 +198,7 @@ class CommitDraft:
         return SealedCommit(outcomes, update, self._appended(stored, decided), seen, documents, self.attempt)
 
     def _appended(self, stored: int, decided: int) -> Mapping[IdKey, Version]:
-        """Return the versions appended since the load that messages still waiting have made."""
+        """Return the versions appended since the load whose messages have more deliveries waiting."""
         waiting, before = self.deliveries.ready_keys(decided), self._history.appended
         appended = {key: before[key] for key in waiting if key in before}
         for key in waiting:
@@ -218,7 +207,6 @@ class CommitDraft:
         return appended
 
     def _version(self, position: int) -> Version:
-        """Return the version at a position of this draft."""
         record, before, after = self._packer.version(position)
         number, batch, schema = self.head.versions + 1 + position, self._batch, self._history.newest.schema
         return Version(number, record, before, after, schema, batch.batch_id, batch_number=batch.number)

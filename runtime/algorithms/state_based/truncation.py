@@ -1,10 +1,9 @@
-"""Truncation: cut away old versions, and remember up to when their messages can no longer be recognised.
+"""Delete old versions of a stream, and record the horizon up to which duplicates can no longer be recognised.
 
-Whole runs go, and segments of the tail, from the oldest on. The horizon of a stream is the newest `enqueued_at` among
-its cut versions plus the redelivery window; it moves in the same transaction as the first delete, and never back. A
-crash anywhere leaves a stream that can be read, and truncating again finishes the work.
-
-What is to be cut is planned and measured first, so that a dry run tells exactly what a run does.
+Whole runs and segments of the tail are deleted, oldest first. The horizon is the newest `enqueued_at` of a deleted
+version plus the redelivery window. It moves in the same transaction as the first delete, and never back. So a crash
+leaves a readable stream, and the next truncation finishes the work. The plan is measured first, which makes dry runs
+exact.
 """
 
 from __future__ import annotations
@@ -48,30 +47,30 @@ MINIMUM_AGE = DAY
 
 
 class HeldBy(StrEnum):
-    """What keeps versions of a stream that are old enough, and more than the number to be kept."""
+    """Why versions are kept that are old enough, and more than the number to keep."""
 
     HOLD = "hold"
-    """A hold among the policies of the table: the stream is not looked at."""
+    """A hold in the policies of the table. The stream is not read."""
 
     OPEN_BATCH = "open_batch"
-    """Their batch is unpublished."""
+    """The batch is unpublished."""
 
     UNDATED = "undated"
-    """They have no `enqueued_at`, and that is not allowed for."""
+    """They have no `enqueued_at`, and `allow_undated` is not set."""
 
     UNACKNOWLEDGED = "unacknowledged"
-    """They are of single messages with outputs, of which nobody has said that they are published."""
+    """Versions of single messages with outputs that may be unpublished."""
 
     LETTER = "letter"
-    """A letter waits that is not newer: redriven after they are cut, its message would be too late."""
+    """A waiting dead letter is not newer: after truncation its redrive would be too late."""
 
     STREAM_DAMAGED = "stream_damaged"
-    """One of its rows cannot be read: nothing is cut of it."""
+    """A row is corrupt. Nothing is deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionRules:
-    """What may be cut, as policies say it too. Times are microseconds. A version goes only when every rule lets it."""
+    """The retention rules of a truncation or a policy, all of which a version must satisfy. Times are microseconds."""
 
     GROUP: ClassVar = "truncate"
 
@@ -105,9 +104,9 @@ class RetentionRules:
     )
 
     def as_of(self, now: int, open_batches: OpenBatches, *, allow_young: bool = False) -> TruncationRules:
-        """Return the rules of a truncation that begins now.
+        """Return the rules for a truncation that begins at `now`.
 
-        Raises `UsageError` when neither an age nor a number is given, or the age is below a day and not allowed to be.
+        Raises `UsageError` if neither age nor number is set, or the age is below a day without `allow_young`.
         """
         age, window = self.older_than, self.redelivery_window
         if age is None and self.keep_last is None:
@@ -128,13 +127,13 @@ class RetentionRules:
 
 
 def ago(now: int, age: int | None) -> int | None:
-    """Return the time that is an age before now, None for no age."""
+    """Return `now - age`, or `None` without an age."""
     return None if age is None else now - age
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruncationChoices(RetentionRules):
-    """What one truncation cuts, and how it works."""
+    """The options of one truncation."""
 
     allow_young: bool = option(
         "Cut versions younger than 24h too, whose messages may well be redelivered.", default=False
@@ -173,43 +172,35 @@ class TruncationChoices(RetentionRules):
 
     @property
     def is_given(self) -> bool:
-        """Whether anything is said of what may be cut, so that the policies of the table do not count."""
+        """Whether any retention rule is set, so that the policies of the table do not apply."""
         flags = (self.redelivery_window, self.allow_undated, self.allow_young)
         return self.older_than is not None or self.keep_last is not None or any(flags)
 
     def as_of(self, now: int, open_batches: OpenBatches, *, allow_young: bool = False) -> TruncationRules:
-        """Return the rules of a truncation that begins now. Raises `UsageError` for rules that make no sense."""
+        """Return the rules for a truncation that begins at `now`. Raises `UsageError` for invalid rules."""
         rules = RetentionRules.as_of(self, now, open_batches, allow_young=allow_young or self.allow_young)
         return replace(rules, give_up=ago(now, self.give_up_letters_older_than))
 
 
 @dataclass(frozen=True, slots=True)
 class TruncationRules:
-    """When a version may go. Times are microseconds.
+    """When a version may be deleted. Times are in microseconds."""
 
-    `cut_off` is the time before which both the version and its message must have been written and enqueued. `keep_last`
-    versions stay whatever their age. Versions of `open_batches` stay, as their outputs may be unpublished, and so do
-    those of single messages with outputs, unless their consumer has acknowledged them or they were written before
-    `acknowledged`, as the operator promises. Versions without `enqueued_at` go only when `allow_undated`.
-
-    The horizon stays before the oldest letter that waits. Letters last refused at `give_up` or before are given up.
-    """
-
-    cut_off: int
-    keep_last: int
+    cut_off: int  # versions must be written, and their messages enqueued, before
+    keep_last: int  # the minimum number of versions, whatever their age
     redelivery_window: int
-    allow_undated: bool
-    open_batches: OpenBatches
-    acknowledged: int | None = None
-    give_up: int | None = None
+    allow_undated: bool  # include versions without `enqueued_at`
+    open_batches: OpenBatches  # whose versions are kept, as their outputs may be unpublished
+    acknowledged: int | None = None  # outputs of single messages handled before are known to be published
+    give_up: int | None = None  # dead letters rejected up to this time are discarded
 
     @classmethod
     def of(cls, now: int, open_batches: OpenBatches, **given: Any) -> TruncationRules:  # noqa: ANN401 - fields
-        """Return the rules, given by the fields of `TruncationChoices`, of a truncation that begins now."""
+        """Return the rules for a truncation that begins at `now`. `given`: fields of `TruncationChoices`."""
         return TruncationChoices(**given).as_of(now, open_batches)
 
     def is_due(self, run: RunIndex, versions: int) -> bool:
-        """Return whether all versions of a run are old enough, and more than those to be kept."""
+        """Return whether all versions of a run are old enough, and outside the number to keep."""
         return (
             run.last <= versions - self.keep_last
             and run.written_at < self.cut_off
@@ -217,10 +208,7 @@ class TruncationRules:
         )
 
     def holder(self, run: RunIndex) -> HeldBy | None:
-        """Return what keeps a run that is due, None when it may go.
-
-        Versions that are unacknowledged may go all the same, when they have no outputs.
-        """
+        """Return why a due run is kept, or `None`. An unacknowledged run may still be deleted if it has no outputs."""
         if not all(
             each.batch is None or self.open_batches.is_finished(each.batch, each.number)
             for each in run.commits
@@ -233,7 +221,7 @@ class TruncationRules:
         return None
 
     def is_held_by_letter(self, run: RunIndex, waiting: Waiting) -> bool:
-        """Return whether a letter that waits would be too late without a run, and could not be redriven."""
+        """Return whether deleting a run would make the redrive of a waiting dead letter too late."""
         if run.undated and waiting.undated:
             return True
         if run.newest is None or waiting.oldest is None:
@@ -241,7 +229,7 @@ class TruncationRules:
         return run.newest + self.redelivery_window >= waiting.oldest
 
     def is_acknowledged(self, commit: Commit) -> bool:
-        """Return whether somebody vouches for the outputs of a commit: a batch, a consumer, or the operator."""
+        """Return whether the outputs of a commit are known to be published, by a batch, a consumer or the operator."""
         if commit.batch is not None:
             return True
         if commit.number is not None and self.open_batches.is_finished(None, commit.number):
@@ -252,10 +240,10 @@ class TruncationRules:
 async def take_letters(
     table: Table, key: str, rules: TruncationRules, retries: RetryPolicy, take: Callable[[Letter], None]
 ) -> frozenset[int]:
-    """Pass the letters of one stream that the rules give up to `take`, and return their numbers.
+    """Call `take` with each dead letter of a stream that the rules discard. Return their numbers.
 
-    A letter may be passed several times. Costs nothing when letters are not given up, else a request for each stream,
-    and one more where letters wait.
+    May pass a letter several times. Costs no request if the rules discard none, otherwise one per stream, and one more
+    if dead letters wait.
     """
     latest = rules.give_up
     if latest is None:
@@ -278,10 +266,9 @@ async def take_letters(
 async def without_old_letters(
     stream: Stream, head: Head, rules: TruncationRules, *, dry_run: bool, kept: Collection[int] | None = None
 ) -> tuple[Stream, Head, int]:
-    """Give up the letters that were refused long ago. Return the stream and its head after it, and how many.
+    """Discard old dead letters, which would hold the horizon. Return the stream, its new head, and their number.
 
-    They would hold the horizon for ever. Costs a query for a stream with letters, and a transaction when some are given
-    up.
+    Costs a query if the stream has dead letters, and a transaction if some are discarded.
     """
     latest = rules.give_up
     if latest is None or not head.waiting.count:
@@ -301,25 +288,25 @@ async def without_old_letters(
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be cut of a stream: events before `first_event`, index rows, and segments of the tail of its head.
+    """The rows and segments of a stream to delete.
 
-    Without a head only rows are deleted that an earlier truncation has left.
+    Without `head`, only rows that an interrupted truncation left.
     """
 
     stream: Stream
-    first_event: int
+    first_event: int  # older ones are deleted
     rows: CutRows
     index: Sequence[Row] = ()
     head: Head | None = None
 
     @property
     def count(self) -> int:
-        """How many rows go."""
+        """The number of rows to delete."""
         return len(self.rows.row_keys) + len(self.index)
 
     @property
     def bytes(self) -> int:
-        """By how much the table is smaller afterwards."""
+        """The number of bytes by which the table shrinks."""
         size = self.rows.bytes + sum(map(row_bytes, self.index))
         if self.head is None:
             return size
@@ -329,14 +316,14 @@ class Plan:
         return size + prepare_row(before)[1] - prepare_row(after)[1]
 
     async def carry_out(self) -> None:
-        """Cut it. A transaction for each 99 rows. Raises `ConcurrencyConflictError`."""
+        """Delete the rows. Costs a transaction for each 99 rows. Raises `ConcurrencyConflictError`."""
         properties = self.head.properties() if self.head else None
         changes = [Include.delete(row.row_key, "*") for row in self.index]
         await Stream.truncate(self.stream, self.first_event, properties, changes, self.rows)
 
 
 async def planned(stream: Stream, gone: Sequence[RunIndex], head: Head) -> Plan | None:
-    """Return what is to be cut when these runs go, the oldest of a stream: events, and segments of the tail."""
+    """Plan the deletion of the oldest runs of a stream. Return `None` if there is nothing to delete."""
     if not gone:
         if stream.first_version == 1:
             return None
@@ -344,7 +331,7 @@ async def planned(stream: Stream, gone: Sequence[RunIndex], head: Head) -> Plan 
         return Plan(stream, stream.first_version, rows) if rows.row_keys else None
     if head.tail is not None and head.tail.first < head.kept_from:
         head = head._replace(tail=head.tail.from_version(head.kept_from))
-    # A segment of the tail has the event 0.
+    # The segments of the tail have the event number 0.
     first_event = max(stream.first_version, *(run.event + 1 for run in gone))
     index = await index_below(stream.partition, head.kept_from)
     return Plan(stream, first_event, await rows_to_cut(stream, first_event), index, head)
@@ -352,11 +339,10 @@ async def planned(stream: Stream, gone: Sequence[RunIndex], head: Head) -> Plan 
 
 @dataclass(slots=True)
 class StoredOutputs:
-    """Tells which versions of a stream have outputs, by the digests of these.
+    """Finds out from digests which versions of a stream have outputs.
 
-    Outputs of single messages may be unpublished, because their worker died after the append. The queue redelivers such
-    a message, and its copy is replayed on the version before its own. So versions of single messages go only when they
-    have no outputs, or when their consumer or the operator says that these are published.
+    Outputs of a single message may be unpublished if its worker crashed after the append. The redelivered message is
+    then replayed, which needs the version before its own.
     """
 
     stream: Stream
@@ -364,7 +350,7 @@ class StoredOutputs:
     _tail_as_run: Run | None = field(default=None, init=False)
 
     async def of(self, run: RunIndex, is_acknowledged: Callable[[Commit], bool]) -> bool:
-        """Say whether versions in a run, other than those of acknowledged commits, have outputs.
+        """Return whether any version in a run has outputs, except in acknowledged commits.
 
         Costs one request, none for the tail.
         """
@@ -379,7 +365,7 @@ class StoredOutputs:
         )
 
     async def _read(self, run: RunIndex) -> Run:
-        """Return a run with its versions; for a segment of the tail, the whole tail."""
+        """Read a run with its versions. For a segment of the tail, return the whole tail."""
         if run.event == NO_EVENT and self.tail is not None:
             self._tail_as_run = self._tail_as_run or self.tail.run()
             return self._tail_as_run
@@ -390,11 +376,7 @@ class StoredOutputs:
 
 @dataclass(frozen=True, slots=True)
 class Truncated:
-    """What was cut of a stream, or would be: versions, runs, rows and bytes; what is kept, and what `held` more of it.
-
-    `rows` are deleted rows, and `bytes` is by how much the table is smaller then: tails in headers are cut too.
-    `letters` were given up.
-    """
+    """What was deleted from a stream, or would be in a dry run."""
 
     stream: str
     versions: int
@@ -403,17 +385,17 @@ class Truncated:
     newest: int
     horizon: int | None
     rows: int = 0
-    bytes: int = 0
-    held: HeldBy | None = None
-    letters: int = 0
+    bytes: int = 0  # by which the table shrinks, including tails in headers
+    held: HeldBy | None = None  # why the next run is kept
+    letters: int = 0  # discarded
 
 
 async def take_versions(
     table: Table, key: str, rules: TruncationRules, retries: RetryPolicy, take: Callable[[Version], None]
 ) -> int:
-    """Pass what the rules let go of one stream to `take`, and return the number of the newest version, 0 for none.
+    """Call `take` with every version of a stream that the rules allow to delete. Return the last number, or 0.
 
-    A version may be passed several times. Costs one query, and one for each run that goes.
+    May pass a version several times. Costs one query, and one for each of their runs.
     """
 
     async def take_old() -> int:
@@ -449,15 +431,14 @@ async def truncate_stream(
     up_to: int | None = None,
     letters_kept: Collection[int] | None = None,
 ) -> Truncated | None:
-    """Cut away what the rules let go of one stream, by its partition key. Return None when it is gone.
+    """Delete the versions of one stream that the rules allow. Return `None` if the stream no longer exists.
 
-    With `up_to` nothing is cut behind the version of this number: those before are kept elsewhere. With `letters_kept`
-    no other letters are given up than those with these numbers, which are kept elsewhere too.
+    `up_to`: the last version to delete, because later ones are not exported. `letters_kept`: the only dead letters to
+    discard, which are exported.
 
-    Costs one query, and one more for each run of single messages that nobody promises to be acknowledged; two more for
-    a stream that is or was cut, to measure the rows, also those that an earlier truncation may have left, and one for
-    each further 64 of them; and for what is cut a query and one transaction for each 99 rows. Raises
-    `RetriesExhaustedError` after too many lost races in a row, and `StoredDataError`.
+    Costs one query, and one more for each run of unacknowledged single messages. A stream that is or was truncated
+    costs two more to measure its rows, one for each 64 further rows, and then a query and one transaction for each 99
+    rows. Raises `RetriesExhaustedError` and `StoredDataError`.
     """
 
     async def attempt() -> Truncated | None:
@@ -484,7 +465,7 @@ async def truncate_stream(
 
 
 async def _read(partition: Partition) -> tuple[Stream, Head, list[RunIndex]] | None:
-    """Return a stream, its head, and its runs with the segments of its tail behind them; None when there is none."""
+    """Read a stream. Return its head, and its runs followed by the segments of its tail; or `None` if there is none."""
     slice_ = await Stream.try_read(
         partition, slice_size=None, select=INDEX_PROPERTIES, header=HEAD_PROPERTIES
     )
@@ -498,7 +479,7 @@ async def _read(partition: Partition) -> tuple[Stream, Head, list[RunIndex]] | N
 async def _gone(
     runs: Sequence[RunIndex], head: Head, rules: TruncationRules, outputs: StoredOutputs
 ) -> tuple[list[RunIndex], HeldBy | None]:
-    """Return the runs to cut: the oldest ones that may go, never the newest run; and what holds the next."""
+    """Return the oldest runs that may be deleted, never the newest run, and why the next one is kept."""
     gone: list[RunIndex] = []
     for run in runs[:-1]:
         if not rules.is_due(run, head.versions):

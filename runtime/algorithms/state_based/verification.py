@@ -1,6 +1,6 @@
-"""Verification: does today's code still replay what is stored? It reads, replays, compares, and writes nothing.
+"""Check whether the current code still replays the stored versions. Read-only.
 
-It tells of each delivery what a batch would make of it as a duplicate. New messages are counted as such.
+Each delivery is judged as if a batch received it again. New messages are only counted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from runtime.versions.stream import History, find_versions
 
 
 class Verdict(StrEnum):
-    """What today's code would make of a redelivery."""
+    """How the current code would handle a redelivery."""
 
     MATCH = "match"
     NONDETERMINISTIC = "nondeterministic"
@@ -51,57 +51,48 @@ class Verdict(StrEnum):
 
     @property
     def is_difference(self) -> bool:
-        """Whether a stored version would no longer give what it gave."""
+        """Whether the result would differ from the record."""
         return self not in {Verdict.MATCH, Verdict.ID_REUSED, Verdict.NOT_KEPT, Verdict.UNKNOWN}
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The verdict on one delivery in one handler.
-
-    `version` and `revision` are those of the stored version, None when there is none; `error` says what differs, and
-    `changes` which fields of the next state do. `outputs` are what a match publishes again. A newest state that cannot
-    be read is a finding without a message: no batch can go on from it.
-    """
+    """The verdict on one delivery to one handler. An unreadable newest state is a finding without a message."""
 
     handler: str | None
     business_id: str | None
     message_id: str | None
     type: str | None
     verdict: Verdict
-    version: int | None = None
-    revision: int | None = None
+    version: int | None = None  # the stored version, if any
+    revision: int | None = None  # of the stored version
     error: str | None = None
-    changes: tuple[Change, ...] = ()
-    outputs: tuple[Output, ...] = ()
+    changes: tuple[Change, ...] = ()  # the fields of the next state that differ
+    outputs: tuple[Output, ...] = ()  # of a match
 
 
 FindCut = Callable[[str, str, Collection[IdKey], int], Mapping[IdKey, Version]]
-"""Finds versions that were cut, by handler, business id, the ids of the messages, and the time that they follow."""
+"""Finds truncated versions by handler, business id and message ids, written after a time."""
 
 
 @dataclass(eq=False, repr=False)
 class Verifier:
-    """Verifies the deliveries of one stream at a time, for one handler.
-
-    `with_outputs` keeps what matches publish; `find_cut` finds versions that the table no longer has.
-    """
+    """Verifies the deliveries of one handler, one stream at a time."""
 
     table: Table
     handler: HandlerDefinition
     retries: RetryPolicy
-    with_outputs: bool = field(default=False, kw_only=True)
-    find_cut: FindCut | None = field(default=None, kw_only=True)
+    with_outputs: bool = field(default=False, kw_only=True)  # keep the outputs of matches
+    find_cut: FindCut | None = field(default=None, kw_only=True)  # finds truncated versions in an archive
 
     def __post_init__(self) -> None:
         self.retries = self.retries.beside(self.table)
 
     async def verify(self, business_id: str, deliveries: Sequence[Delivery]) -> list[Finding]:
-        """Return a finding for each delivery of a stream, and one more when its newest state cannot be read.
+        """Return a finding for each delivery of a stream, and one more if its newest state cannot be read.
 
-        Costs one query, and one more for each stretch of runs that hold their versions. A newest state that is too
-        large for the header is not looked at. Raises `StoredDataError`, and `RetriesExhaustedError` when the store does
-        not answer.
+        Costs one query, and one more for each range of runs with known versions. Does not read a newest state that is
+        too large for the header. Raises `StoredDataError` and `RetriesExhaustedError`.
         """
         name, keys = self.handler.name, list(map(_key, deliveries))
         ids = {key for key in keys if key is not None}
@@ -124,7 +115,7 @@ class Verifier:
         return [newest, *findings]
 
     def _known(self, stream: History, business_id: str, ids: Collection[IdKey]) -> Mapping[IdKey, Version]:
-        """Return the versions that messages made, those that were cut too, as far as they are found."""
+        """Return the versions of messages, including truncated ones that `find_cut` finds."""
         known = {key: version for key in ids if (version := stream.find(key)) is not None}
         others = [key for key in ids if key not in known]
         if self.find_cut is None or stream.head.kept_from == 1 or not others:
@@ -134,7 +125,7 @@ class Verifier:
         return {**self.find_cut(self.handler.name, business_id, others, since), **known}
 
     def _unreadable(self, encoded: bytes, schema: int) -> str | None:
-        """Return why today's code cannot read a stored state as it was, None when it can."""
+        """Return why the current code cannot read a stored state, or `None`."""
         codec = self.handler.codec
         try:
             read_state(codec, codec.upcast(encoded, schema), self.handler.name)
@@ -145,7 +136,7 @@ class Verifier:
     def _findings(
         self, head: Head, business_id: str, deliveries: Sequence[Delivery], versions: Sequence[Version | None]
     ) -> Iterator[Finding]:
-        """Yield the findings: plain copies of known messages are replayed in a row, up to the first that fails."""
+        """Yield the findings. Runs of exact copies are replayed at once."""
         replayer = Replayer(self.handler, business_id)
         position = 0
         while position < len(deliveries):
@@ -197,7 +188,7 @@ class Verifier:
         if isinstance(error, RevisionGoneError):
             verdict = Verdict.REVISION_GONE
         elif isinstance(error, HandlerFailedError):
-            # A state of another shape would look as if the handler had changed it.
+            # If the state cannot be read, the handler is not to blame.
             unreadable = self._unreadable(known.before, known.schema)
             if unreadable is None:
                 verdict = Verdict.REPLAY_FAILED
@@ -207,7 +198,7 @@ class Verifier:
     def _compared(
         self, delivery: Delivery, business_id: str, known: Version, made: Replayed, *, is_same: bool = False
     ) -> Finding:
-        """Return the finding on a message that was replayed; `is_same` says that it is known to be as it was."""
+        """Return the finding on a replayed message. `is_same`: the digests are known to match."""
         try:
             difference = None if is_same else find_difference(self.handler, made, known)
         except CodecError as error:
@@ -240,7 +231,7 @@ class Verifier:
 
 
 def _key(delivery: Delivery) -> IdKey | None:
-    """Return the id by which the version of a delivery is found, None when it can have made none."""
+    """Return the id under which a delivery may have made a version, or `None`."""
     if isinstance(delivery, Prepared):
         return delivery.key
     if delivery.reason is Reason.INVALID_ENVELOPE or not delivery.envelope.message_id:
