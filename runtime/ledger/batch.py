@@ -21,6 +21,10 @@ class BatchKey(NamedTuple):
     number: int | None = None
 
 
+POSITION = "@"
+"""Begins what versions of a consumer record in place of a batch id: which deliveries made them (decision 26)."""
+
+
 @dataclass(frozen=True, slots=True)
 class OpenBatches:
     """The batches that may still publish: those with one of these `numbers`, and all from number `next` on."""
