@@ -43,7 +43,8 @@ def serve(
     r"""Handle the messages of a queue as they come, and acknowledge each once its outputs are published.
 
         consistent serve --app samples.shooting_range:app \
-            --from kafka://localhost:9092/shots?group=range --publish kafka://localhost:9092 \
+            --from "kafka://localhost:9092/shots?group=range" \
+            --publish kafka://localhost:9092 \
             --store sqlite:///store.db --table games
 
     Messages of one business object are handled in their order, those of others beside them; what was read ahead of one
