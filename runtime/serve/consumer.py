@@ -111,6 +111,7 @@ class Consumer:
         stop_probes = await self._answer_probes()
         try:
             await self._source.open(self)
+            await self._settlement.open()
             self._streams = Streams(
                 app, self._table, self._source.origin, self._options,
                 clock=self._clock, troubles=self._troubles, lanes=self._lanes, done=self._finished,

@@ -130,6 +130,7 @@ class Settlement:
     source: Source
     send: Callable[[Sequence[CommittedOutput]], Awaitable[object]] = _drop
     close: Callable[[], Awaitable[None]] = _nothing
+    open: Callable[[], Awaitable[None]] = _nothing
 
     async def settle(self, outputs: Sequence[CommittedOutput], received: Sequence[Received]) -> None:
         """Publish outputs, then acknowledge the deliveries that they came from."""

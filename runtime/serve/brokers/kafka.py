@@ -45,6 +45,7 @@ T = TypeVar("T")
 
 _FORM = "A source in Kafka is written kafka://HOST:PORT/TOPIC,TOPIC?group=NAME, with librdkafka's settings after it."
 _SECONDS = 10.0  # for an answer
+_POLL_SECONDS = 0.02  # other calls of the client wait meanwhile, commits too
 _TRANSACTION_MS = 10_000
 """After how long the brokers end a transaction whose consumer died: until then its partitions wait for it."""
 
@@ -126,7 +127,7 @@ class KafkaSource:
         if is_paused is not self._is_paused:
             (client.pause if is_paused else client.resume)(client.assignment())
             self._is_paused = is_paused
-        first = client.poll(0.02 if is_paused else 1.0)
+        first = client.poll(_POLL_SECONDS)
         if first is None:
             return []
         # Its lane is looked up before others are read: meanwhile its partition may be lost, and assigned again.
@@ -182,7 +183,7 @@ class KafkaSettlement(Settlement):
     """Sends outputs to the topics of their types, in one thread; in a transaction it commits the offsets too."""
 
     def __init__(self, place: _Place, source: Source, names: Mapping[str, str]) -> None:
-        super().__init__(place.name, source, self._send_all, self._close)
+        super().__init__(place.name, source, self._send_all, self._close, self._open)
         self._place, self._names = place, names
         self._thread = ThreadPoolExecutor(1)
         self._producer: Producer | None = None
@@ -206,8 +207,13 @@ class KafkaSettlement(Settlement):
     async def _send_all(self, outputs: Sequence[CommittedOutput]) -> None:
         await self._call(partial(self._send, outputs))
 
-    async def _call(self, work: Callable[[], None]) -> None:
+    async def _call(self, work: Callable[[], object]) -> None:
         await _in(self._thread, work, self.name, TargetUnavailableError)
+
+    async def _open(self) -> None:
+        """Connect, before the first outputs wait for it."""
+        with suppress(TargetUnavailableError):  # it is tried again with them
+            await self._call(self._begun)
 
     async def _close(self) -> None:
         self._producer = None  # the broker aborts a transaction that is open
