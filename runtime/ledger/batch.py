@@ -22,7 +22,7 @@ class BatchKey(NamedTuple):
 
 
 POSITION = "@"
-"""Begins what versions of a consumer record in place of a batch id: which deliveries made them (decision 26)."""
+"""Prefix of the positions that versions of a consumer record as their batch: the deliveries that made them."""
 
 
 @dataclass(frozen=True, slots=True)

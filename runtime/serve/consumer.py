@@ -1,8 +1,8 @@
 """The consumer: reads ahead, handles each stream in order and all streams at once, publishes, then acknowledges.
 
 Three activities share one event loop, each as fast as it can: the reader, the work on streams (in
-`runtime.serve.streams`), and the settler, which publishes what is finished and acknowledges it. While a transaction is
-under way more messages gather for the next one, so that folds grow with the load, and nothing waits without it.
+`runtime.serve.streams`), and the settler, which publishes the outputs of finished messages and acknowledges these. While a
+transaction is under way more messages gather for the next one, so that folds grow with the load, and nothing waits without it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Consumer:
 
     @property
     def counts(self) -> Counts:
-        """What was done so far."""
+        """The counts so far."""
         handled = self._streams.counts if self._streams else Counter[str]()
         return {**handled, "published": self._published}
 
@@ -95,13 +95,13 @@ class Consumer:
             await self._task
 
     def stop(self) -> None:
-        """Read no more, finish what was read within `options.drain`, and let `run` return."""
+        """Stop reading, finish the messages in hand within `options.drain`, and let `run` return."""
         if self._stops_at is None:
             seconds = self._options.drain.total_seconds()
             self._stops_at = asyncio.get_running_loop().time() + seconds
 
     async def run(self) -> Counts:
-        """Consume until the source ends, or `stop` is called. Return what was done."""
+        """Consume until the source ends, or `stop` is called. Return the counts."""
         self._loop = asyncio.get_running_loop()
         self._has_finished, self._has_settled = asyncio.Event(), asyncio.Event()
         self._works: set[asyncio.Task[None]] = set()
@@ -132,7 +132,7 @@ class Consumer:
         return self.counts
 
     async def _read_all(self, streams: Streams) -> None:
-        """Read until the source has ended or the consumer stops, and what was read is settled."""
+        """Read until the source ends or the consumer stops, and all messages are settled."""
         is_at_end, failures = False, 0
         while self._held or not (is_at_end or self._stops_at is not None):
             if self._stops_at is not None and self._loop.time() > self._stops_at:
@@ -223,26 +223,26 @@ class Consumer:
         self._held_bytes -= sum(each.size for each in received)
         self._has_settled.set()
 
-    # What the source says, in its own thread.
+    # Calls of the source, from its own thread.
 
     def assigned(self, lanes: Collection[Lane]) -> None:
         """Begin with lanes."""
         self._loop.call_soon_threadsafe(self._lanes.update, {lane.name: lane for lane in lanes})
 
     def revoked(self, lanes: Collection[Lane]) -> None:
-        """Finish what was started of these lanes, and drop the rest. Blocks the thread of the source meanwhile."""
+        """Finish the started deliveries of these lanes, and drop the rest. Blocks the thread of the source."""
         future = asyncio.run_coroutine_threadsafe(self._drain(lanes), self._loop)
         with suppress(TimeoutError):
             future.result(self._options.drain.total_seconds() + 1)
 
     def lost(self, lanes: Collection[Lane]) -> None:
-        """Drop what was read of these lanes."""
+        """Drop the deliveries of these lanes."""
         for lane in lanes:
             lane.is_lost = True  # at once, whatever the loop does now
         self._loop.call_soon_threadsafe(self._forget, lanes)
 
     async def _drain(self, lanes: Collection[Lane]) -> None:
-        """Wait until what was started of some lanes is settled."""
+        """Wait until the started deliveries of some lanes are settled."""
         ends_at = self._loop.time() + self._options.drain.total_seconds()
         _drop(lanes)
         while not self._has_ended and any(map(_is_busy, lanes)) and self._loop.time() < ends_at:  # noqa: ASYNC110
@@ -296,7 +296,7 @@ async def _passed(event: asyncio.Event) -> None:
 
 
 def _drop(lanes: Collection[Lane]) -> None:
-    """Let what was not started be redelivered."""
+    """Drop the deliveries that were not started: they are redelivered."""
     for lane in lanes:
         for each in lane.waiting.values():
             if each.stage is Stage.WAITING:

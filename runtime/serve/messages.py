@@ -1,4 +1,4 @@
-"""What a consumer passes on: deliveries that were received, and the ports to where they come from and go to."""
+"""Deliveries of brokers, and the ports to sources and targets."""
 
 from __future__ import annotations
 
@@ -78,23 +78,23 @@ class Lane:
 
 
 class Rebalances(Protocol):
-    """What a source tells its consumer, from any thread."""
+    """Notifications of a source to its consumer, from any thread."""
 
     def assigned(self, lanes: Collection[Lane]) -> None:
         """Begin with lanes."""
 
     def revoked(self, lanes: Collection[Lane]) -> None:
-        """Finish and acknowledge what was started of these lanes, within a bound, and drop the rest."""
+        """Finish and acknowledge the started deliveries of these lanes, within a bound, and drop the rest."""
 
     def lost(self, lanes: Collection[Lane]) -> None:
-        """Drop what was read of these lanes: it belongs to another consumer already."""
+        """Drop the deliveries of these lanes, which another consumer has by now."""
 
 
 class Source(Protocol):
     """Where messages come from. Its calls do not block the event loop, and raise `SourceUnavailableError`."""
 
     name: str  # its url without secrets
-    origin: str | None  # what its offsets belong to, once it is open; None for a queue, which has none
+    origin: str | None  # the owner of its offsets, once it is open; None for a queue
 
     async def open(self, rebalances: Rebalances) -> None:
         """Connect. Raises `UsageError` for a topic or queue that is not there."""
@@ -155,7 +155,7 @@ class _Fields(msgspec.Struct):
 _DECODER = msgspec.json.Decoder(_Fields)
 
 
-def read_message(  # noqa: PLR0917 - what brokers tell of a message
+def read_message(  # noqa: PLR0917 - the fields of a message
     content: bytes,
     place: str,
     message_id: str | None = None,
@@ -167,7 +167,7 @@ def read_message(  # noqa: PLR0917 - what brokers tell of a message
     """Return the delivery of a message: `content` is its body, or without id and type an envelope in JSON.
 
     The body of an envelope is an object, or text of one. `stamped` is the broker's time, for messages without one of
-    their own. What is no envelope keeps its content, and has the name of its place for an id.
+    their own. Content that is no envelope is kept, with the name of its place as id.
     """
     business_id, sequence, own = None, None, dict(headers or {})
     given = own.pop("enqueued_at", "")

@@ -41,7 +41,7 @@ _AT_ONCE = 512  # streams on a store of this machine: their transactions share c
 
 
 class Troubles(dict[str, str]):
-    """What is away, by its name, and why. Each change is logged once."""
+    """Services that are away, by name, with the reason. Each change is logged once."""
 
     def add(self, name: str, error: Exception) -> None:
         """Note that something does not answer."""
@@ -69,7 +69,7 @@ class Troubles(dict[str, str]):
                 return result
 
 
-# Positions: which deliveries made a version, as the version records it in place of a batch.
+# Positions: which deliveries made a version, recorded in its field for the batch.
 #
 # `@kafka:CLUSTER/GROUP orders/3:100-104,110` are deliveries of one fold, each the first of its message there. A version
 # is published by the delivery that made it, in the transaction that commits its offset. So a copy at another offset
@@ -165,7 +165,7 @@ def _answer(future: asyncio.Future[tuple[str, ...]], result: TransactionResult) 
 
 
 Key = tuple[str, str] | None
-"""Handler and business id of a stream; None for what reaches no stream, and is refused."""
+"""Handler and business id of a stream; None for deliveries that reach no stream."""
 
 
 @dataclass(slots=True)
@@ -203,7 +203,7 @@ class Streams:
         self._places = asyncio.Semaphore(_AT_ONCE if is_here else options.concurrency)
 
     def add(self, received: Received) -> Iterator[Coroutine[Any, Any, None]]:
-        """Put a delivery into the inboxes of its streams; yield the work on those that nobody works on."""
+        """Put a delivery into the inboxes of its streams; yield the work on idle ones."""
         envelope = received.envelope
         routes = () if received.problem else self._app.routes(envelope.type)
         refused = refused_for_size(envelope) if routes else unroutable(envelope, received.problem)
@@ -221,7 +221,7 @@ class Streams:
                 yield self._work(key, inbox)
 
     async def _work(self, key: Key, inbox: _Inbox) -> None:
-        """Handle what is in an inbox, and what comes meanwhile."""
+        """Handle the deliveries of an inbox until it is empty."""
         while inbox.waiting:
             async with self._places:
                 some = self._take(inbox)

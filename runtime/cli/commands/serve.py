@@ -47,9 +47,9 @@ def serve(
             --publish kafka://localhost:9092 \
             --store sqlite:///store.db --table games
 
-    Messages of one business object are handled in their order, those of others beside them; what was read ahead of one
-    shares a query and a transaction. SIGTERM or Ctrl-C stops reading, finishes what was read and exits with 0; killed
-    at any moment nothing is lost. A refused message is a dead letter of the table, and is acknowledged.
+    Messages of one business object are handled in their order, those of others concurrently; messages of one that were
+    read ahead share a query and a transaction. SIGTERM or Ctrl-C stops reading, finishes the messages in hand and exits
+    with 0; killed at any moment nothing is lost. A refused message is a dead letter of the table, and is acknowledged.
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("consistent").setLevel(logging.INFO)

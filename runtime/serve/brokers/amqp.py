@@ -1,6 +1,6 @@
 """RabbitMQ, by AMQP 0-9-1 (aio-pika): publisher confirms, and a bounded prefetch.
 
-The broker redelivers what was not acknowledged when a connection ends, to this consumer or another one.
+The broker redelivers unacknowledged messages when a connection ends, to this consumer or another one.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def source(url: str) -> Source:
 
 
 def settlement(url: str, source: Source, names: Mapping[str, str]) -> Settlement:
-    """Return what sends to an exchange, or to the queues of types, and waits until all is confirmed."""
+    """Return the settlement that sends to an exchange, or to the queues of types, and waits for confirms."""
     place, exchanges = _Place(url), list[Any]()
 
     async def send(outputs: Sequence[CommittedOutput]) -> None:

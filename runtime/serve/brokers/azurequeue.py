@@ -91,7 +91,7 @@ class _Lease:
 
 
 class AzureQueueSource:
-    """A queue. What is read ahead is bounded, as each message that waits is renewed."""
+    """A queue with a bounded prefetch, as each waiting message is renewed."""
 
     origin: str | None = None
 
@@ -150,7 +150,7 @@ class AzureQueueSource:
             LOG.warning("%s messages of %s were visible again before they were done", gone, self.name)
 
     async def _delete(self, lease: _Lease) -> bool:
-        """Delete a message. Return whether it was not ours any more."""
+        """Delete a message. Return whether another consumer has received it."""
         is_gone = False
         async with self._requests, lease.lock:
             try:
@@ -177,7 +177,7 @@ class AzureQueueSource:
                     lease.message.pop_receipt = renewed.pop_receipt
 
     async def close(self) -> None:
-        """Renew no more. What was not deleted becomes visible when its time has passed."""
+        """Stop renewing. Messages that were not deleted become visible when their time has passed."""
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.gather(self._renewing, return_exceptions=True)
@@ -190,7 +190,7 @@ def source(url: str) -> Source:
 
 
 def settlement(url: str, source: Source, names: Mapping[str, str]) -> Settlement:
-    """Return what sends to the queues of types: outputs of one business object in order, others beside them."""
+    """Return the settlement that sends to the queues of types, in order for each business object."""
     place = _Place(url)
 
     async def send(outputs: Sequence[CommittedOutput]) -> None:

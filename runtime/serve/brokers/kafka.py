@@ -91,7 +91,7 @@ class KafkaSource:
         self.client = Client({**_READING, **given, "group.id": place.group}, logger=_QUIET)
 
     async def open(self, rebalances: Rebalances) -> None:
-        """Find out which cluster it is, which is part of what its offsets are called, and join the group."""
+        """Look up the id of the cluster, which is part of the origin, and join the group."""
         self._rebalances, topics = rebalances, self.place.topics
         metadata = await self._call(self._reading, partial(self.client.list_topics, timeout=_SECONDS))
         missing = [topic for topic in topics if topic not in metadata.topics]
@@ -299,5 +299,5 @@ def source(url: str) -> Source:
 
 
 def settlement(url: str, source: Source, names: Mapping[str, str]) -> Settlement:
-    """Return what sends to a cluster: with the source's offsets in one transaction, where it is the same cluster."""
+    """Return the settlement that sends to a cluster, in transactions if it is that of the source."""
     return KafkaSettlement(_Place(url), source, names)

@@ -73,7 +73,7 @@ def source(_: str) -> Source:
 
 
 def settlement(url: str, source: Source, names: Mapping[str, str]) -> Settlement:
-    """Return what writes outputs to standard output before their messages count as handled."""
+    """Return the settlement that writes outputs to standard output."""
     del url, names
 
     async def send(outputs: Sequence[CommittedOutput]) -> None:
