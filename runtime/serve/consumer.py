@@ -1,8 +1,8 @@
 """The consumer: reads ahead, handles each stream in order and all streams at once, publishes, then acknowledges.
 
-Three activities share one event loop, each as fast as it can: the reader, the work on streams (in
-`runtime.serve.streams`), and the settler, which publishes the outputs of finished messages and acknowledges these. While a
-transaction is under way more messages gather for the next one, so that folds grow with the load, and nothing waits without it.
+Three activities share one event loop: the reader, the work on streams (`runtime.serve.streams`), and the settler, which
+publishes the outputs of finished messages and acknowledges these. While a transaction is under way more messages gather
+for the next one, so that folds grow with the load, and nothing waits without it.
 """
 
 from __future__ import annotations
