@@ -167,6 +167,8 @@ class RabbitQueues:
 
     def __init__(self, url: str) -> None:
         self.source, self.target = f"{url}?queue=entries&prefetch=300", url
+        self._sent = set[tuple[str, int]]()
+        self._found: list[Published] = []
         self._runner = asyncio.Runner()
         self._runner.run(self._open(url))
 
@@ -176,6 +178,7 @@ class RabbitQueues:
             await self._channel.declare_queue(name, durable=True, arguments={"x-queue-type": "quorum"})
 
     def send(self, messages: Sequence[dict[str, Any]]) -> None:
+        self._sent |= {(each["body"]["account"], each["body"]["number"]) for each in messages}
         self._runner.run(self._send(messages))
 
     async def _send(self, messages: Sequence[dict[str, Any]]) -> None:
@@ -186,20 +189,22 @@ class RabbitQueues:
             await self._channel.default_exchange.publish(sent, "entries")
 
     def is_idle(self) -> bool:
-        return self._runner.run(self._count()) == 0
+        """The queue does not tell how many messages are prefetched: they count until their outputs are there."""
+        there = {(each.body["account"], each.body["number"]) for each in self.published()}
+        return self._runner.run(self._count()) == 0 and self._sent <= there
 
     async def _count(self) -> int:
         queue = await self._channel.declare_queue("entries", passive=True)
         return queue.declaration_result.message_count or 0
 
     def published(self) -> list[Published]:
-        return self._runner.run(self._published())
+        self._runner.run(self._read())
+        return self._found
 
-    async def _published(self) -> list[Published]:
-        queue, found = await self._channel.get_queue("Added"), []
+    async def _read(self) -> None:
+        queue = await self._channel.get_queue("Added")
         while message := await queue.get(fail=False, no_ack=True):
-            found.append(Published(message.message_id or "", json.loads(message.body)))
-        return found
+            self._found.append(Published(message.message_id or "", json.loads(message.body)))
 
 
 @contextmanager

@@ -88,7 +88,9 @@ class KafkaSource:
         self._is_paused: bool | None = None  # after an assignment it is not known
         self._reading, self._committing = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
         given = {name: value for name, value in place.settings.items() if name not in _OF_PRODUCERS}
-        self.client = Client({**_READING, **given, "group.id": place.group}, logger=_QUIET)
+        self._is_down = False
+        own = {"group.id": place.group, "error_cb": self._noted}
+        self.client = Client({**_READING, **given, **own}, logger=_QUIET)
 
     async def open(self, rebalances: Rebalances) -> None:
         """Look up the id of the cluster, which is part of the origin, and join the group."""
@@ -124,6 +126,9 @@ class KafkaSource:
 
     def _read(self, most: int, linger: float) -> list[Received]:
         client, is_paused = self.client, most == 0
+        if self._is_down:
+            client.list_topics(timeout=1.0)  # raises until a broker answers
+            self._is_down = False
         if is_paused is not self._is_paused:
             (client.pause if is_paused else client.resume)(client.assignment())
             self._is_paused = is_paused
@@ -138,6 +143,10 @@ class KafkaSource:
         if errors and not found:  # an error that lasts is read again; records are not
             raise KafkaException(errors[0])
         return [each for each in found if each is not None]
+
+    def _noted(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - that is its public name
+            self._is_down = True
 
     def _received(self, record: Message) -> Received | None:
         """Return the delivery in a record, None for a tombstone, and in a partition that was revoked meanwhile."""
