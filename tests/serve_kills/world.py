@@ -189,7 +189,7 @@ class RabbitQueues:
             await self._channel.default_exchange.publish(sent, "entries")
 
     def is_idle(self) -> bool:
-        """The queue does not tell how many messages are prefetched: they count until their outputs are there."""
+        """Return whether all outputs are there: the queue does not count messages that are prefetched."""
         there = {(each.body["account"], each.body["number"]) for each in self.published()}
         return self._runner.run(self._count()) == 0 and self._sent <= there
 
