@@ -217,7 +217,14 @@ class KafkaSettlement(Settlement):
         await self._call(partial(self._send, outputs))
 
     async def _call(self, work: Callable[[], object]) -> None:
-        await _in(self._thread, work, self.name, TargetUnavailableError)
+        try:
+            async with asyncio.timeout(2 * _SECONDS):
+                await _in(self._thread, work, self.name, TargetUnavailableError)
+        except TimeoutError as error:
+            # After a restart of the broker librdkafka waited longer than it was told to. The next producer has
+            # the same id: the brokers fence this one, if it ever goes on.
+            self._thread, self._producer = ThreadPoolExecutor(1), None
+            raise TargetUnavailableError(f"{self.name} does not answer.") from error
 
     async def _open(self) -> None:
         """Connect, before the first outputs wait for it."""
