@@ -79,7 +79,7 @@ def test_a_broker_that_dies_is_waited_for(tmp_path):
         assert wait_until(lambda: "is away" in log.read_text(), 60)
         broker.server.start()
         broker.send(SENT[60:])
-        end(served, broker, log)
+        assert wait_until(broker.is_idle, 100), log.read_text()
 
         assert differences(SENT, broker.published(), is_exact=True) == []
 
