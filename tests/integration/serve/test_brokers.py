@@ -71,7 +71,7 @@ def test_copies_that_the_producer_sends_later_publish_nothing(tmp_path):
 @pytest.mark.thorough
 def test_a_broker_that_dies_is_waited_for(tmp_path):
     log = tmp_path / "log"
-    with BROKERS["kafka"]() as broker, Served(broker, tmp_path / "store.db", log) as served:
+    with BROKERS["kafka"]() as broker, Served(broker, tmp_path / "store.db", log):
         assert isinstance(broker, KafkaBroker)
         broker.send(SENT[:60])
         assert wait_until(broker.is_idle, 100), log.read_text()
