@@ -17,13 +17,13 @@ export NO_MKDOCS_2_WARNING := 1
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup setup-test demo test test-all lint format docs bench clean
+.PHONY: help setup setup-test setup-servers demo test test-all lint format docs bench clean
 
 BIN := .venv/bin
 PIP_INSTALL := scripts/quietly.sh $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
 PYTEST = PATH="$(CURDIR)/.make/node:$$PATH" PYTHONHASHSEED=$(SEED) $(BIN)/python -m pytest --seed $(SEED)
 PARALLEL := --numprocesses auto --maxprocesses 4
-ALL_EXTRAS := azure,connect,documents,postgres,publish,samples,spark,sql,testing
+ALL_EXTRAS := azure,connect,documents,postgres,publish,samples,serve,spark,sql,testing
 RUN_EXTRAS := azure,spark
 DEPENDENCIES := .venv/pyvenv.cfg setup.cfg pyproject.toml constraints.txt
 
@@ -34,13 +34,15 @@ setup: .make/java .make/packages  ## install what is needed to run: Python packa
 
 setup-test: .make/java .make/packages-test .make/azurite  ## also install what the tests and checks need, Azurite included
 
+setup-servers: setup-test .make/servers .make/kafka-server .make/rabbitmq-server  ## also install the servers of long tests: PostgreSQL, Redis, Apache Kafka, RabbitMQ
+
 demo: setup  ## run the ShootingRange sample from message log to leader board
 	@$(BIN)/consistent demo
 
 test: setup-test  ## run the tests, in three to four minutes on two cores; ARGS="tests/unit -k name" runs some, SEED=2 draws other numbers
 	@$(PYTEST) $(PARALLEL) -m "not thorough" $(ARGS)
 
-test-all: setup-test .make/servers  ## run all tests, with many more examples, those of jobs on Spark Connect first
+test-all: setup-servers  ## run all tests, with many more examples, those of jobs on Spark Connect first
 	@failed=; \
 	$(PYTEST) --connect -m "not thorough or connect(thorough=True)" tests/integration/spark || failed=1; \
 	$(PYTEST) $(PARALLEL) --hypothesis-profile thorough --timeout 1200 $(ARGS) || failed=1; \
@@ -119,4 +121,8 @@ endef
 .make/servers: .make/packages-test .make/azurite scripts/ensure_postgres.py scripts/ensure_unpacked.py
 	@$(BIN)/python scripts/ensure_postgres.py
 	@$(BIN)/python scripts/ensure_unpacked.py
+	@touch $@
+
+.make/kafka-server .make/rabbitmq-server: .make/%-server: .make/packages-test .make/java scripts/ensure_%.py
+	@$(BIN)/python scripts/ensure_$*.py
 	@touch $@

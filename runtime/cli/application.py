@@ -21,6 +21,7 @@ from runtime.cli.commands.lint import lint
 from runtime.cli.commands.outcomes import batches, outcomes
 from runtime.cli.commands.publish import publish
 from runtime.cli.commands.run import run, stream, tokens
+from runtime.cli.commands.serve import serve
 from runtime.cli.commands.show import show
 from runtime.cli.commands.sql import sql
 from runtime.cli.commands.truncate import truncate
@@ -109,7 +110,7 @@ def _add(app: typer.Typer, name: str, command: Callable[..., None]) -> None:
 
 _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Write handlers": (init, demo, lint, config),
-    "Run": (run, stream, tokens, publish),
+    "Run": (run, stream, serve, tokens, publish),
     "Look": (outcomes, batches, letters, show, sql),
     "Check": (verify, check),
     "Clean up": (truncate, forget),

@@ -21,6 +21,10 @@ class BatchKey(NamedTuple):
     number: int | None = None
 
 
+POSITION = "@"
+"""Prefix of the positions that versions of a consumer record as their batch: the deliveries that made them."""
+
+
 @dataclass(frozen=True, slots=True)
 class OpenBatches:
     """The batches that may still publish: those in `numbers`, and all from number `next` on."""

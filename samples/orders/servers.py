@@ -1,6 +1,6 @@
 """Azurite, PostgreSQL and Redis for one run of the sample, on free ports of this machine.
 
-Their data is in a temporary folder. `make .make/servers` installs them.
+Their data is in a temporary folder. `make setup-servers` installs them.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class MissingServersError(Exception):
     """Raised when servers are not installed, with the command that installs them."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        super().__init__(f"Not installed: {', '.join(names)}. Run `make .make/servers` in the clone.")
+        super().__init__(f"Not installed: {', '.join(names)}. Run `make setup-servers` in the clone.")
 
 
 @contextmanager

@@ -41,6 +41,7 @@ _MODULES = (
     "handlers.guard",
     "runtime",
     "runtime.publishing",
+    "runtime.serve",
     "runtime.spark",
     "runtime.tables",
     "eventstore",

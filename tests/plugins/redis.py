@@ -69,7 +69,7 @@ def redis_binary() -> str:
         found = shutil.which(name)
         if found is not None:
             return found
-    pytest.fail("redis-server is not installed: run `make .make/servers`, or apt-get install redis-server.")
+    pytest.fail("redis-server is not installed: run `make setup-servers`, or apt-get install redis-server.")
 
 
 @pytest.fixture

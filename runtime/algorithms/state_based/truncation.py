@@ -20,7 +20,7 @@ from eventstore.header import header_row
 from eventstore.limits import prepare_row, row_bytes
 from eventstore.writing import CutRows, rows_to_cut
 from runtime.errors import UsageError
-from runtime.ledger.batch import OpenBatches
+from runtime.ledger.batch import POSITION, OpenBatches
 from runtime.messages.digests import NO_OUTPUTS
 from runtime.options import option
 from runtime.retries import RetryPolicy, until_undisturbed
@@ -230,7 +230,7 @@ class TruncationRules:
 
     def is_acknowledged(self, commit: Commit) -> bool:
         """Return whether the outputs of a commit are known to be published, by a batch, a consumer or the operator."""
-        if commit.batch is not None:
+        if commit.batch is not None and not commit.batch.startswith(POSITION):
             return True
         if commit.number is not None and self.open_batches.is_finished(None, commit.number):
             return True

@@ -149,4 +149,4 @@ def test_servers_that_are_not_installed_are_named_with_what_installs_them(monkey
     with pytest.raises(SystemExit) as ended:
         program.main()
 
-    assert str(ended.value) == "Not installed: Azurite, Redis. Run `make .make/servers` in the clone."
+    assert str(ended.value) == "Not installed: Azurite, Redis. Run `make setup-servers` in the clone."

@@ -1,0 +1,80 @@
+"""`consistent serve`: handle the messages of a live queue as they come, without Spark."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Mapping
+
+from eventstore import connect
+from handlers import App
+from runtime.batch_options import TablePlace
+from runtime.cli.checks import load_app
+from runtime.cli.console import Screen, counted
+from runtime.cli.options import AppSpec, AsJson
+from runtime.options import option
+from runtime.serve.options import ServeOptions
+
+
+def serve(
+    *,
+    app: AppSpec,
+    from_: str = option(
+        "Where messages come from: stdin:, kafka://HOST:PORT/TOPIC?group=NAME, amqp://HOST/?queue=NAME, "
+        "azurequeue://HOST:PORT/QUEUE, or env:NAME.",
+        is_secret=True,
+        metavar="URL",
+        group="serve",
+    ),
+    states: TablePlace,
+    publish: str | None = option(
+        "Where outputs go: stdout:, kafka://HOST:PORT, amqp://..., azurequeue://..., http://... Without it they are "
+        "dropped.",
+        default=None,
+        is_secret=True,
+        metavar="URL",
+        group="serve",
+        is_rare=False,
+    ),
+    options: ServeOptions,
+    as_json: AsJson = False,
+) -> None:
+    r"""Handle the messages of a queue as they come, and acknowledge each once its outputs are published.
+
+        consistent serve --app samples.shooting_range:app \
+            --from "kafka://localhost:9092/shots?group=range" \
+            --publish kafka://localhost:9092 \
+            --store sqlite:///store.db --table games
+
+    Messages of one business object are handled in their order, those of others concurrently; messages of one that were
+    read ahead share a query and a transaction. SIGTERM or Ctrl-C stops reading, finishes the messages in hand and exits
+    with 0; killed at any moment nothing is lost. A refused message is a dead letter of the table, and is acknowledged.
+    """
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("consistent").setLevel(logging.INFO)
+    loaded = load_app(app)
+    counts = asyncio.run(_serve(loaded, from_, states, publish, options))
+    described = {str(name): count for name, count in counts.items()}
+    listed = ", ".join(f"{count:,} {name}" for name, count in described.items() if name != "published")
+    outputs = counted(described.get("published", 0), "output")
+    screen = Screen(as_json)
+    said = f"Handled {listed or 'nothing'}; {outputs} published."
+    if as_json or not (publish or "").startswith("stdout:"):
+        screen.put(described, said)
+    else:
+        screen.note(said)  # standard output is for outputs
+
+
+async def _serve(
+    app: App, source: str, states: TablePlace, target: str | None, options: ServeOptions
+) -> Mapping[str, int]:
+    from runtime.serve.consumer import Consumer
+
+    async with connect(states.store) as store:
+        table = await store.table(states.table)
+        consumer = Consumer(app, table=table, source=source, target=target, options=options)
+        loop = asyncio.get_running_loop()
+        for each in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(each, consumer.stop)
+        return await consumer.run()

@@ -1,0 +1,1 @@
+"""The brokers that messages come from and outputs go to, one in each module."""

@@ -1,0 +1,148 @@
+"""RabbitMQ, by AMQP 0-9-1 (aio-pika): publisher confirms, and a bounded prefetch.
+
+The broker redelivers unacknowledged messages when a connection ends, to this consumer or another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
+
+import aio_pika
+from aio_pika.abc import AbstractIncomingMessage, AbstractRobustConnection
+from aio_pika.exceptions import AMQPError, ChannelNotFoundEntity, PublishError
+
+from runtime.errors import TargetError, TargetUnavailableError, UsageError
+from runtime.publishing.publisher import CommittedOutput
+from runtime.serve.messages import (
+    Rebalances,
+    Received,
+    Settlement,
+    Source,
+    SourceUnavailableError,
+    read_message,
+)
+from runtime.serve.streams import LOG
+
+_FORM = "RabbitMQ is written amqp://USER:PASSWORD@HOST:PORT/VHOST?queue=NAME&prefetch=N, as a target ?exchange=NAME."
+_LOST = (AMQPError, ConnectionError, RuntimeError)
+"""Errors of a connection that has ended; aiormq raises some as `RuntimeError`."""
+
+
+class _Place:
+    """A url taken apart, and its connection."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        if not parts.hostname:
+            raise UsageError(_FORM)
+        self.given = dict(parse_qsl(parts.query))
+        self._url = urlunsplit((parts.scheme, parts.netloc, parts.path, "", ""))
+        self.name = f"{parts.scheme}://{parts.hostname}:{parts.port or 5672}{parts.path}"
+        self.connection: AbstractRobustConnection | None = None
+
+    async def channel(self) -> Any:  # noqa: ANN401 - aio-pika's, of several kinds
+        self.connection = self.connection or await aio_pika.connect_robust(self._url, reconnect_interval=1)
+        return await self.connection.channel()
+
+    async def close(self) -> None:
+        if self.connection is not None:
+            with suppress(*_LOST):
+                await self.connection.close()
+
+
+class RabbitSource:
+    """A queue, which pushes up to `prefetch` messages that are not acknowledged."""
+
+    origin: str | None = None
+
+    def __init__(self, place: _Place) -> None:
+        self._queue = place.given.get("queue", "")
+        if not self._queue:
+            raise UsageError(_FORM)
+        self.name, self._place = f"{place.name}{self._queue}", place
+
+    async def open(self, rebalances: Rebalances) -> None:
+        del rebalances
+        self._messages: asyncio.Queue[AbstractIncomingMessage] = asyncio.Queue()
+        try:
+            channel = await self._place.channel()
+            await channel.set_qos(prefetch_count=int(self._place.given.get("prefetch", "1000")))
+            await (await channel.get_queue(self._queue)).consume(self._messages.put)
+        except ChannelNotFoundEntity as error:
+            raise UsageError(f"There is no queue {self.name}.") from error
+        except _LOST as error:
+            raise UsageError(f"{self.name} does not answer: {error}") from error
+
+    async def read(self, most: int, linger: float) -> Sequence[Received]:
+        if most == 0:
+            await asyncio.sleep(0.02)
+            return ()
+        try:
+            found = [await asyncio.wait_for(self._messages.get(), 1.0)]
+        except TimeoutError:
+            return ()
+        if self._messages.empty():
+            await asyncio.sleep(linger)
+        while len(found) < most and not self._messages.empty():
+            found.append(self._messages.get_nowait())
+        return [self._received(each) for each in found]
+
+    def _received(self, message: AbstractIncomingMessage) -> Received:
+        headers = {name: str(each) for name, each in message.headers.items() if not name.startswith("x-")}
+        headers.pop("business_id", None)
+        place, id_, type_ = f"{self.name}/{message.delivery_tag}", message.message_id, message.type
+        return read_message(message.body, place, id_, type_, headers, message.timestamp, receipt=message)
+
+    async def acknowledge(self, received: Sequence[Received]) -> None:
+        lost = 0
+        for each in received:
+            try:
+                await each.receipt.ack()
+            except _LOST as error:
+                lost += 1
+                if self._place.connection is None or not self._place.connection.connected.is_set():
+                    raise SourceUnavailableError(f"{self.name}: {error}") from error
+        if lost:
+            LOG.warning("%s messages of %s are redelivered, as their connection has ended", lost, self.name)
+
+    async def close(self) -> None:
+        await self._place.close()
+
+
+def source(url: str) -> Source:
+    """Return the queue of a url."""
+    return RabbitSource(_Place(url))
+
+
+def settlement(url: str, source: Source, names: Mapping[str, str]) -> Settlement:
+    """Return the settlement that sends to an exchange, or to the queues of types, and waits for confirms."""
+    place, exchanges = _Place(url), list[Any]()
+
+    async def send(outputs: Sequence[CommittedOutput]) -> None:
+        try:
+            if not exchanges:
+                channel, name = await place.channel(), place.given.get("exchange")
+                exchanges.append(await channel.get_exchange(name) if name else channel.default_exchange)
+            await asyncio.gather(*map(publish, outputs))
+        except PublishError as error:
+            raise TargetError(f"{place.name} routes an output to no queue: {error}") from error
+        except _LOST as error:
+            raise TargetUnavailableError(f"{place.name}: {error}") from error
+
+    async def publish(output: CommittedOutput) -> None:
+        message = aio_pika.Message(
+            output.body.encode(),
+            message_id=output.message_id,
+            type=output.type,
+            content_type="application/json",
+            timestamp=output.enqueued_at,
+            headers={**output.headers, "business_id": output.business_id},
+            delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
+        )
+        await exchanges[0].publish(message, names.get(output.type, output.type))
+
+    return Settlement(place.name, source, send, place.close)

@@ -1,0 +1,215 @@
+"""Azure Storage Queues: envelopes in JSON, as text or base64. Messages that are worked on stay invisible.
+
+A message whose time of invisibility has passed is received by others too; then all of them publish the same outputs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from azure.core.exceptions import AzureError, ResourceNotFoundError
+from azure.storage.queue import QueueMessage, StorageErrorCode, TextBase64EncodePolicy
+from azure.storage.queue.aio import QueueClient, QueueServiceClient
+
+from runtime.errors import TargetError, TargetUnavailableError, UsageError
+from runtime.options import resolved
+from runtime.publishing.publisher import CommittedOutput
+from runtime.serve.messages import (
+    Rebalances,
+    Received,
+    Settlement,
+    Source,
+    SourceUnavailableError,
+    read_message,
+    written,
+)
+from runtime.serve.streams import LOG
+
+_FORM = (
+    "A queue is written azurequeue://ACCOUNT.queue.core.windows.net/QUEUE, azurequeue://HOST:PORT/QUEUE for Azurite, "
+    "or azurequeue:///QUEUE?connection=env:NAME with a connection string in an environment variable."
+)
+_EMULATOR = "devstoreaccount1"  # its key is documented, and no secret
+_EMULATOR_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+_LOCAL = {"127.0.0.1", "localhost", "::1"}
+_PAGE = 32  # the most that the service gives at once
+_REQUESTS = 8  # at once
+_IDLE_SECONDS = 0.5  # between two looks at an empty queue
+_GONE = {StorageErrorCode.MESSAGE_NOT_FOUND, StorageErrorCode.POP_RECEIPT_MISMATCH}
+_BUSY = {408, 429, 500, 502, 503, 504, None}
+
+
+class _Place:
+    """A url taken apart, and the clients of its account."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self.given, self.queue = dict(parse_qsl(parts.query)), parts.path.strip("/")
+        if "/" in self.queue or parts.username or not (parts.hostname or "connection" in self.given):
+            raise UsageError(_FORM)
+        self.name = f"azurequeue://{parts.netloc}/{self.queue}"
+        self._host, self._is_local = parts.netloc, parts.hostname in _LOCAL
+        self._service: QueueServiceClient | None = None
+        self._clients: dict[str, QueueClient] = {}
+
+    def client(self, queue: str) -> QueueClient:
+        """Return the client of a queue, which shares its connections with the others."""
+        self._service = self._service or self._connected()
+        if queue not in self._clients:
+            encode = TextBase64EncodePolicy() if self.given.get("base64") == "1" else None
+            self._clients[queue] = self._service.get_queue_client(queue, message_encode_policy=encode)
+        return self._clients[queue]
+
+    def _connected(self) -> QueueServiceClient:
+        if "connection" in self.given:
+            return QueueServiceClient.from_connection_string(resolved(self.given["connection"]))
+        if self._is_local:
+            key = {"account_name": _EMULATOR, "account_key": _EMULATOR_KEY}
+            return QueueServiceClient(f"http://{self._host}/{_EMULATOR}", credential=key)
+        from azure.identity.aio import DefaultAzureCredential  # noqa: PLC0415 - where it is needed
+
+        return QueueServiceClient(f"https://{self._host}", credential=DefaultAzureCredential())
+
+    async def close(self) -> None:
+        if self._service is not None:
+            await self._service.close()
+
+
+@dataclass(eq=False)
+class _Lease:
+    """A message that is invisible to others; each renewal has another receipt."""
+
+    message: QueueMessage
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class AzureQueueSource:
+    """A queue with a bounded prefetch, as each waiting message is renewed."""
+
+    origin: str | None = None
+
+    def __init__(self, place: _Place) -> None:
+        if not place.queue:
+            raise UsageError(_FORM)
+        self.name, self._place = place.name, place
+        self._visibility = int(place.given.get("visibility", "30"))  # seconds
+        self._prefetch = int(place.given.get("prefetch", "512"))
+        self._leases: set[_Lease] = set()
+        self._renewing: asyncio.Task[None] | None = None
+
+    async def open(self, rebalances: Rebalances) -> None:
+        del rebalances
+        self._client = self._place.client(self._place.queue)
+        try:
+            await self._client.get_queue_properties()
+        except ResourceNotFoundError as error:
+            raise UsageError(f"There is no queue {self.name}.") from error
+        self._requests = asyncio.Semaphore(_REQUESTS)
+        self._renewing = asyncio.create_task(self._renew())
+
+    async def read(self, most: int, linger: float) -> Sequence[Received]:
+        del linger  # a request takes as long
+        found: list[Received] = []
+        try:
+            while (room := min(most, self._prefetch - len(self._leases), _PAGE)) > 0:
+                some = [
+                    self._received(each)
+                    async for each in self._client.receive_messages(
+                        messages_per_page=room, max_messages=room, visibility_timeout=self._visibility
+                    )
+                ]
+                found, most = found + some, most - len(some)
+                if len(some) < room:
+                    break
+        except AzureError as error:
+            if not found:
+                raise SourceUnavailableError(f"{self.name}: {error}") from error
+        if not found:
+            await asyncio.sleep(_IDLE_SECONDS if room > 0 else 0.02)
+        return found
+
+    def _received(self, message: QueueMessage) -> Received:
+        text = str(message.content).encode()
+        if not text.lstrip().startswith(b"{"):
+            with suppress(binascii.Error, ValueError):
+                text = base64.b64decode(text, validate=True)
+        lease = _Lease(message)
+        self._leases.add(lease)
+        return read_message(text, f"{self.name}/{message.id}", stamped=message.inserted_on, receipt=lease)
+
+    async def acknowledge(self, received: Sequence[Received]) -> None:
+        gone = sum(await asyncio.gather(*(self._delete(each.receipt) for each in received)))
+        if gone:
+            LOG.warning("%s messages of %s were visible again before they were done", gone, self.name)
+
+    async def _delete(self, lease: _Lease) -> bool:
+        """Delete a message. Return whether another consumer has received it."""
+        is_gone = False
+        async with self._requests, lease.lock:
+            try:
+                await self._client.delete_message(lease.message)
+            except AzureError as error:
+                is_gone = getattr(error, "error_code", None) in _GONE
+                if not is_gone:
+                    raise SourceUnavailableError(f"{self.name}: {error}") from error
+            self._leases.discard(lease)
+        return is_gone
+
+    async def _renew(self) -> None:
+        """Renew all leases three times within the time of invisibility."""
+        while True:
+            await asyncio.sleep(self._visibility / 3)
+            await asyncio.gather(*map(self._renew_one, list(self._leases)))
+
+    async def _renew_one(self, lease: _Lease) -> None:
+        async with self._requests, lease.lock:
+            if lease in self._leases:
+                with suppress(AzureError):  # the next attempt comes in time, or it is received again
+                    seconds = self._visibility
+                    renewed = await self._client.update_message(lease.message, visibility_timeout=seconds)
+                    lease.message.pop_receipt = renewed.pop_receipt
+
+    async def close(self) -> None:
+        """Stop renewing. Messages that were not deleted become visible when their time has passed."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.gather(self._renewing, return_exceptions=True)
+        await self._place.close()
+
+
+def source(url: str) -> Source:
+    """Return the queue of a url."""
+    return AzureQueueSource(_Place(url))
+
+
+def settlement(url: str, source: Source, names: Mapping[str, str]) -> Settlement:
+    """Return the settlement that sends to the queues of types, in order for each business object."""
+    place = _Place(url)
+
+    async def send(outputs: Sequence[CommittedOutput]) -> None:
+        by_object: dict[str, list[CommittedOutput]] = {}
+        for output in outputs:
+            by_object.setdefault(output.business_id, []).append(output)
+        requests = asyncio.Semaphore(_REQUESTS)
+
+        async def in_order(some: Sequence[CommittedOutput]) -> None:
+            async with requests:
+                for each in some:
+                    queue = place.queue or names.get(each.type, each.type.lower())
+                    await place.client(queue).send_message(written(each).decode())
+
+        work: list[Any] = [in_order(some) for some in by_object.values()]
+        try:
+            await asyncio.gather(*work)
+        except AzureError as error:
+            is_busy = getattr(error, "status_code", None) in _BUSY
+            raise (TargetUnavailableError if is_busy else TargetError)(f"{place.name}: {error}") from error
+
+    return Settlement(place.name, source, send, place.close)

@@ -1,0 +1,319 @@
+"""Kafka, and Event Hubs by its Kafka endpoint, on librdkafka (confluent-kafka).
+
+From Kafka to the same cluster outputs and offsets are one transaction, whose mark is the group's offset. The brokers
+refuse it from a consumer that lost its partitions meanwhile, by the generation of its group. Elsewhere outputs are
+confirmed by all replicas, then offsets are committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+from confluent_kafka import (
+    TIMESTAMP_NOT_AVAILABLE,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka import Consumer as Client
+
+from runtime.clock import to_microseconds
+from runtime.errors import RuntimeFailure, TargetUnavailableError, UsageError
+from runtime.publishing.publisher import CommittedOutput, TargetOptions
+from runtime.publishing.targets.kafka import _QUIET, KafkaTarget
+from runtime.serve.messages import (
+    Lane,
+    Rebalances,
+    Received,
+    Settlement,
+    Source,
+    SourceUnavailableError,
+    read_message,
+)
+
+T = TypeVar("T")
+
+_FORM = "A source in Kafka is written kafka://HOST:PORT/TOPIC,TOPIC?group=NAME, with librdkafka's settings after it."
+_SECONDS = 10.0  # for an answer
+_POLL_SECONDS = 0.02  # other calls of the client wait meanwhile, commits too
+_TRANSACTION_MS = 10_000
+"""After how long the brokers end a transaction whose consumer died: until then its partitions wait for it."""
+
+_READING = {
+    "auto.offset.reset": "earliest",
+    "partition.assignment.strategy": "cooperative-sticky",
+    "isolation.level": "read_committed",
+    "queued.max.messages.kbytes": 16_384,
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+}
+_OF_PRODUCERS = ("transaction.timeout.ms", "linger.ms", "compression.type")  # a consumer would warn of them
+
+
+class _Place:
+    """A url taken apart."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            parts = urlsplit(url)
+        except ValueError:  # whose text may hold the password
+            raise UsageError(_FORM) from None
+        given = dict(parse_qsl(parts.query))
+        self.group = given.pop("group", "")
+        options = TargetOptions(timeout=timedelta(seconds=_SECONDS))
+        cluster = KafkaTarget(f"kafka://{parts.netloc}?{urlencode(given)}", options)
+        self.name, self.settings = cluster.name, cluster.settings
+        self.topics = list(filter(None, parts.path.strip("/").split(",")))
+
+
+class KafkaSource:
+    """A consumer of a group, which reads in a thread of its own. Commits are made in another one."""
+
+    def __init__(self, place: _Place) -> None:
+        if not place.topics or not place.group:
+            raise UsageError(_FORM)
+        self.name, self.place = place.name, place
+        self.origin: str | None = None
+        self._lanes: dict[tuple[str, int], Lane] = {}
+        self._is_paused: bool | None = None  # after an assignment it is not known
+        self._reading, self._committing = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
+        given = {name: value for name, value in place.settings.items() if name not in _OF_PRODUCERS}
+        self._is_down = False
+        own = {"group.id": place.group, "error_cb": self._noted}
+        self.client = Client({**_READING, **given, **own}, logger=_QUIET)
+
+    async def open(self, rebalances: Rebalances) -> None:
+        """Look up the id of the cluster, which is part of the origin, and join the group."""
+        self._rebalances, topics = rebalances, self.place.topics
+        metadata = await self._call(self._reading, partial(self.client.list_topics, timeout=_SECONDS))
+        missing = [topic for topic in topics if topic not in metadata.topics]
+        if missing:
+            raise UsageError(f"{self.name} has no topic {', '.join(missing)}.")
+        self.origin = f"kafka:{metadata.cluster_id}/{quote(self.place.group, safe='')}"
+        subscribe = partial(
+            self.client.subscribe,
+            on_assign=self._assigned,
+            on_revoke=lambda _, partitions: rebalances.revoked(self._taken(partitions)),
+            on_lost=lambda _, partitions: rebalances.lost(self._taken(partitions)),
+        )
+        await self._call(self._reading, partial(subscribe, topics))
+
+    async def read(self, most: int, linger: float) -> Sequence[Received]:
+        return await self._call(self._reading, partial(self._read, most, linger))
+
+    async def acknowledge(self, received: Sequence[Received]) -> None:
+        commit = partial(self.client.commit, offsets=offsets_behind(received), asynchronous=False)
+        await self._call(self._committing, commit)
+
+    async def close(self) -> None:
+        with suppress(SourceUnavailableError):
+            await self._call(self._reading, self.client.close)
+        for thread in (self._reading, self._committing):
+            thread.shutdown(wait=False)
+
+    async def _call(self, thread: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+        return await _in(thread, work, self.name, SourceUnavailableError)
+
+    def _read(self, most: int, linger: float) -> list[Received]:
+        client, is_paused = self.client, most == 0
+        if self._is_down:
+            client.list_topics(timeout=1.0)  # raises until a broker answers
+            self._is_down = False
+        if is_paused is not self._is_paused:
+            (client.pause if is_paused else client.resume)(client.assignment())
+            self._is_paused = is_paused
+        first = client.poll(_POLL_SECONDS)
+        if first is None:
+            return []
+        # Its lane is looked up before others are read: meanwhile its partition may be lost, and assigned again.
+        found = [] if first.error() else [self._received(first)]
+        records = client.consume(most - 1, linger) if most > 1 else []
+        found += [self._received(each) for each in records if not each.error()]
+        errors = [error for each in (first, *records) if (error := each.error())]
+        if errors and not found:  # an error that lasts is read again; records are not
+            raise KafkaException(errors[0])
+        return [each for each in found if each is not None]
+
+    def _noted(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - that is its public name
+            self._is_down = True
+
+    def _received(self, record: Message) -> Received | None:
+        """Return the delivery in a record, None for a tombstone, and in a partition that was revoked meanwhile."""
+        topic, partition, offset = record.topic() or "", record.partition() or 0, record.offset() or 0
+        value, lane = record.value(), self._lanes.get((topic, partition))
+        if value is None or lane is None:
+            return None
+        given: Any = record.headers() or ()
+        headers = {name: (each or b"").decode("utf-8", "replace") for name, each in given}
+        kind, time = record.timestamp()
+        stamped = None if kind == TIMESTAMP_NOT_AVAILABLE else time * 1000
+        message_id, type_ = headers.pop("message_id", None), headers.pop("type", None)
+        own = {name: each for name, each in headers.items() if name not in {"handler", "sequence"}}
+        place = f"{topic}/{partition}/{offset}"
+        return read_message(value, place, message_id, type_, own, stamped, lane=lane, offset=offset)
+
+    def _assigned(self, client: Client, partitions: list[TopicPartition]) -> None:
+        with suppress(KafkaException):  # nothing is known to be acknowledged then
+            partitions = client.committed(partitions, timeout=_SECONDS)
+        lanes = {
+            (each.topic, each.partition): Lane(f"{each.topic}/{each.partition}", max(each.offset, 0))
+            for each in partitions
+        }
+        self._lanes |= lanes
+        self._is_paused = None
+        self._rebalances.assigned(lanes.values())
+
+    def _taken(self, partitions: Iterable[TopicPartition]) -> list[Lane]:
+        lanes = [self._lanes.pop((each.topic, each.partition), None) for each in partitions]
+        return [lane for lane in lanes if lane is not None]
+
+
+def offsets_behind(received: Iterable[Received]) -> list[TopicPartition]:
+    """Return the offsets to commit after deliveries were handled."""
+    ends = {
+        each.lane.name: each.offset + 1 for each in received if each.lane is not None
+    }  # the last one counts
+    places = [(*name.rpartition("/")[::2], end) for name, end in ends.items()]
+    return [TopicPartition(topic, int(partition), end) for topic, partition, end in places]
+
+
+class KafkaSettlement(Settlement):
+    """Sends outputs to the topics of their types, in one thread; in a transaction it commits the offsets too."""
+
+    def __init__(self, place: _Place, source: Source, names: Mapping[str, str]) -> None:
+        super().__init__(place.name, source, self._send_all, self._close, self._open)
+        self._place, self._names = place, names
+        self._thread = ThreadPoolExecutor(1)
+        self._producer: Producer | None = None
+        self._failures: list[KafkaError] = []
+        self._may_have_committed = False
+        self._own: dict[str, Any] = {"enable.idempotence": True}
+        self._group: KafkaSource | None = None
+        if isinstance(source, KafkaSource) and source.place.name == place.name:
+            given, self._group = {**source.place.settings, **place.settings}, source
+            instance = given.get("group.instance.id") or uuid.uuid4().hex
+            self._own["transactional.id"] = f"consistent-serve-{source.place.group}-{instance}"
+            self._own["transaction.timeout.ms"] = given.get("transaction.timeout.ms", _TRANSACTION_MS)
+
+    async def settle(self, outputs: Sequence[CommittedOutput], received: Sequence[Received]) -> None:
+        """Send outputs and commit the offsets of their messages: in one transaction where that is possible."""
+        if self._group is None or not outputs:
+            await super().settle(outputs, received)
+        else:
+            await self._call(partial(self._transact, self._group.client, outputs, received))
+
+    async def _send_all(self, outputs: Sequence[CommittedOutput]) -> None:
+        await self._call(partial(self._send, outputs))
+
+    async def _call(self, work: Callable[[], object]) -> None:
+        try:
+            async with asyncio.timeout(2 * _SECONDS):
+                await _in(self._thread, work, self.name, TargetUnavailableError)
+        except TimeoutError as error:
+            # After a restart of the broker librdkafka waited longer than it was told to. The next producer has
+            # the same id: the brokers fence this one, if it ever goes on.
+            self._thread, self._producer = ThreadPoolExecutor(1), None
+            raise TargetUnavailableError(f"{self.name} does not answer.") from error
+
+    async def _open(self) -> None:
+        """Connect, before the first outputs wait for it."""
+        with suppress(TargetUnavailableError):  # it is tried again with them
+            await self._call(self._begun)
+
+    async def _close(self) -> None:
+        self._producer = None  # the broker aborts a transaction that is open
+        self._thread.shutdown(wait=False)
+
+    def _transact(
+        self, group: Client, outputs: Sequence[CommittedOutput], received: Sequence[Received]
+    ) -> None:
+        producer, offsets = self._begun(), offsets_behind(received)
+        if self._may_have_committed:  # its answer was lost, and it has ended by now
+            found = group.committed(offsets, timeout=_SECONDS)
+            self._may_have_committed = False
+            if all(each.offset >= wanted.offset for each, wanted in zip(found, offsets, strict=True)):
+                return
+        try:
+            producer.begin_transaction()
+            self._send(outputs)
+            metadata = group.consumer_group_metadata()
+            # The brokers fence by it, but not if it was read between the loss of the membership and the next one. The
+            # lanes are lost before that begins, so this order of checks leaves no gap.
+            if not group.memberid() or any(each.is_lost for each in received):
+                producer.abort_transaction(_SECONDS)
+                raise TargetUnavailableError(f"{self.name}: the partitions belong to another consumer.")
+            producer.send_offsets_to_transaction(offsets, metadata, _SECONDS)
+            self._may_have_committed = True
+            producer.commit_transaction(_SECONDS)
+            self._may_have_committed = False
+        except KafkaException as error:
+            # The next producer with this id makes the brokers end the transaction, one way or the other.
+            self._producer = None
+            if error.args[0].txn_requires_abort():
+                producer.abort_transaction(_SECONDS)
+                self._producer, self._may_have_committed = producer, False
+            raise
+
+    def _send(self, outputs: Sequence[CommittedOutput]) -> None:
+        producer, self._failures, topics = self._begun(), [], self._place.topics
+        for output in outputs:
+            headers: dict[str, str | bytes | None] = {
+                **output.headers,
+                "message_id": output.message_id,
+                "type": output.type,
+                "handler": output.handler,
+                "sequence": str(output.sequence),
+                "enqueued_at": str(to_microseconds(output.enqueued_at)),
+            }
+            topic = topics[0] if topics else self._names.get(output.type, output.type)
+            body, key = output.body.encode(), output.business_id.encode()
+            while True:
+                try:
+                    producer.produce(topic, body, key, headers=headers, on_delivery=self._delivered)
+                    break
+                except BufferError:  # until some of what waits is sent
+                    producer.poll(1.0)
+        late = producer.flush(_SECONDS)
+        failed = self._failures[0] if self._failures else KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - public
+        if late or self._failures:
+            raise KafkaException(failed)
+
+    def _delivered(self, error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            self._failures.append(error)
+
+    def _begun(self) -> Producer:
+        if self._producer is None:
+            producer = Producer({**self._place.settings, **self._own}, logger=_QUIET)
+            if self._group is not None:
+                producer.init_transactions(_SECONDS)
+            self._producer = producer
+        return self._producer
+
+
+async def _in(thread: ThreadPoolExecutor, work: Callable[[], T], name: str, kind: type[RuntimeFailure]) -> T:
+    try:
+        return await asyncio.get_running_loop().run_in_executor(thread, work)
+    except KafkaException as error:
+        raise kind(f"{name}: {error.args[0].str()}") from error
+
+
+def source(url: str) -> Source:
+    """Return the topics of a url."""
+    return KafkaSource(_Place(url))
+
+
+def settlement(url: str, source: Source, names: Mapping[str, str]) -> Settlement:
+    """Return the settlement that sends to a cluster, in transactions if it is that of the source."""
+    return KafkaSettlement(_Place(url), source, names)

@@ -1,0 +1,309 @@
+"""The consumer: reads ahead, handles each stream in order and all streams at once, publishes, then acknowledges.
+
+Three activities share one event loop: the reader, the work on streams (`runtime.serve.streams`), and the settler, which
+publishes the outputs of finished messages and acknowledges these. While a transaction is under way more messages gather
+for the next one, so that folds grow with the load, and nothing waits without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Self
+
+from eventstore import StoreUnavailableError, Table
+from eventstore.port import pause_seconds
+from handlers import App
+from runtime.clock import Clock, system_clock
+from runtime.errors import MissingExtraError, TargetUnavailableError
+from runtime.ledger.settings import TableSettings
+from runtime.retries import first_error
+from runtime.serve.messages import (
+    Lane,
+    Received,
+    Source,
+    SourceUnavailableError,
+    Stage,
+    open_settlement,
+    open_source,
+)
+from runtime.serve.options import ServeOptions
+from runtime.serve.streams import FIRST_SECONDS, LOG, LONGEST_SECONDS, Streams, Troubles
+from runtime.supervision import Alarm, supervised
+
+Counts = Mapping[str, int]
+"""How many deliveries ended how, by status, and how many outputs were `published`."""
+
+_CHUNK = 2_000  # how many messages are read at once, and how many are settled
+_CLOSE_SECONDS = 10
+_UNAVAILABLE = (TargetUnavailableError, SourceUnavailableError, StoreUnavailableError)
+
+
+class Consumer:
+    """Handles the messages of a source in the handlers of an app, and sends the outputs to a target.
+
+    `source` and `target` are urls (docs/serve.md). Without a target outputs are dropped. `run` returns when the source
+    ends or after `stop`; in an ASGI lifespan use the consumer as a context manager, which runs it meanwhile.
+
+    Raises `UsageError` for urls that name nothing, and for a table of another app.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        table: Table,
+        source: str | Source,
+        target: str | None = None,
+        options: ServeOptions | None = None,
+        clock: Clock = system_clock,
+    ) -> None:
+        self._options = options or ServeOptions()
+        self._app, self._table, self._clock = app, table, clock
+        self._source = open_source(source) if isinstance(source, str) else source
+        self._settlement = open_settlement(target, self._source, self._options.names)
+        self._troubles = Troubles()
+        self._published = 0
+        self._streams: Streams | None = None
+        self._lanes: dict[str, Lane] = {}
+        self._loose: list[Received] = []  # finished deliveries of a queue
+        self._held, self._held_bytes = 0, 0
+        self._stops_at: float | None = None
+        self._has_ended = False
+        self._task: asyncio.Task[Counts] | None = None
+
+    @property
+    def counts(self) -> Counts:
+        """The counts so far."""
+        handled = self._streams.counts if self._streams else Counter[str]()
+        return {**handled, "published": self._published}
+
+    @property
+    def held(self) -> int:
+        """How many messages were read, and are not acknowledged."""
+        return self._held
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self.run())
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self.stop()
+        if self._task is not None:
+            await self._task
+
+    def stop(self) -> None:
+        """Stop reading, finish the messages in hand within `options.drain`, and let `run` return."""
+        if self._stops_at is None:
+            seconds = self._options.drain.total_seconds()
+            self._stops_at = asyncio.get_running_loop().time() + seconds
+
+    async def run(self) -> Counts:
+        """Consume until the source ends, or `stop` is called. Return the counts."""
+        self._loop = asyncio.get_running_loop()
+        self._has_finished, self._has_settled = asyncio.Event(), asyncio.Event()
+        self._works: set[asyncio.Task[None]] = set()
+        settings = await TableSettings.claim(self._table, self._app)
+        seconds = self._options.handler_timeout.total_seconds()
+        app = supervised(self._app.keyed(settings.draw_key), Alarm(seconds))
+        stop_probes = await self._answer_probes()
+        try:
+            await self._source.open(self)
+            await self._settlement.open()
+            self._streams = Streams(
+                app, self._table, self._source.origin, self._options,
+                clock=self._clock, troubles=self._troubles, lanes=self._lanes, done=self._finished,
+            )  # fmt: skip
+            with first_error():
+                async with asyncio.TaskGroup() as self._tasks:
+                    settler = self._tasks.create_task(self._settle_all())
+                    await self._read_all(self._streams)
+                    for task in (settler, *self._works):
+                        task.cancel()
+            if self._held:
+                LOG.warning("stopped with %s messages unfinished, which will be redelivered", self._held)
+        finally:
+            self._has_ended = True
+            for end in (self._settlement.close, self._source.close, stop_probes):
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(end(), _CLOSE_SECONDS)
+        return self.counts
+
+    async def _read_all(self, streams: Streams) -> None:
+        """Read until the source ends or the consumer stops, and all messages are settled."""
+        is_at_end, failures = False, 0
+        while self._held or not (is_at_end or self._stops_at is not None):
+            if self._stops_at is not None and self._loop.time() > self._stops_at:
+                return
+            if is_at_end:
+                await _passed(self._has_settled)
+                continue
+            room = self._room()
+            try:
+                some = await self._source.read(min(room, _CHUNK), self._options.linger_ms / 1000)
+            except SourceUnavailableError as error:
+                failures += 1
+                self._troubles.add(f"the source {self._source.name}", error)
+                await asyncio.sleep(pause_seconds(failures, FIRST_SECONDS, LONGEST_SECONDS))
+                continue
+            failures, is_at_end = 0, some is None
+            if room:
+                self._troubles.end(f"the source {self._source.name}")
+            for received in some or ():
+                self._take(received, streams)
+
+    def _room(self) -> int:
+        """Return how many messages may be read: none at the end, while too many are held, or something is away."""
+        is_full = self._held_bytes >= self._options.read_ahead_bytes
+        if (
+            self._stops_at is not None
+            or is_full
+            or self._troubles.keys() - {f"the source {self._source.name}"}
+        ):
+            return 0
+        return max(self._options.read_ahead - self._held, 0)
+
+    def _take(self, received: Received, streams: Streams) -> None:
+        if received.is_lost:
+            return
+        if received.lane is not None:
+            received.lane.newest = received.offset
+            received.lane.waiting[received.offset] = received
+        self._held += 1
+        self._held_bytes += received.size
+        for work in streams.add(received):
+            task = self._tasks.create_task(work)
+            self._works.add(task)
+            task.add_done_callback(self._works.discard)
+
+    def _finished(self, received: Received) -> None:
+        if received.lane is None:
+            self._loose.append(received)
+        self._has_finished.set()
+
+    async def _settle_all(self) -> None:
+        while True:
+            ready, self._loose = self._loose[:_CHUNK], self._loose[_CHUNK:]
+            for lane in self._lanes.values():
+                if not lane.is_lost:
+                    ready += lane.finished(_CHUNK - len(ready))
+            if ready:
+                await self._settle(ready)
+            else:
+                await _passed(self._has_finished)
+
+    async def _settle(self, ready: Sequence[Received]) -> None:
+        """Publish the outputs of finished deliveries and acknowledge them, however long the target is away."""
+        failures = 0
+        while ready := [each for each in ready if not each.is_lost]:
+            outputs = [output for each in ready for output in each.outputs]
+            try:
+                await self._table.barrier()
+                await self._settlement.settle(outputs, ready)
+            except _UNAVAILABLE as error:
+                failures += 1
+                self._troubles.add(f"the target {self._settlement.name}", error)
+                asked = getattr(error, "retry_after", None)
+                await asyncio.sleep(asked or pause_seconds(failures, FIRST_SECONDS, LONGEST_SECONDS))
+                continue
+            self._published += len(outputs)
+            break
+        self._troubles.end(f"the target {self._settlement.name}")
+        settled = [each for each in ready if not each.is_lost]
+        for each in settled:
+            if each.lane is not None:
+                del each.lane.waiting[each.offset]
+                each.lane.base = each.offset + 1
+        self._release(settled)
+
+    def _release(self, received: Collection[Received]) -> None:
+        self._held -= len(received)
+        self._held_bytes -= sum(each.size for each in received)
+        self._has_settled.set()
+
+    # Calls of the source, from its own thread.
+
+    def assigned(self, lanes: Collection[Lane]) -> None:
+        """Begin with lanes."""
+        self._loop.call_soon_threadsafe(self._lanes.update, {lane.name: lane for lane in lanes})
+
+    def revoked(self, lanes: Collection[Lane]) -> None:
+        """Finish the started deliveries of these lanes, and drop the rest. Blocks the thread of the source."""
+        future = asyncio.run_coroutine_threadsafe(self._drain(lanes), self._loop)
+        with suppress(TimeoutError):
+            future.result(self._options.drain.total_seconds() + 1)
+
+    def lost(self, lanes: Collection[Lane]) -> None:
+        """Drop the deliveries of these lanes."""
+        for lane in lanes:
+            lane.is_lost = True  # at once, whatever the loop does now
+        self._loop.call_soon_threadsafe(self._forget, lanes)
+
+    async def _drain(self, lanes: Collection[Lane]) -> None:
+        """Wait until the started deliveries of some lanes are settled."""
+        ends_at = self._loop.time() + self._options.drain.total_seconds()
+        _drop(lanes)
+        while not self._has_ended and any(map(_is_busy, lanes)) and self._loop.time() < ends_at:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        self._forget(lanes)
+
+    def _forget(self, lanes: Collection[Lane]) -> None:
+        _drop(lanes)
+        for lane in lanes:
+            lane.is_lost = True
+            self._release(lane.waiting.values())
+            lane.waiting.clear()
+            if self._lanes.get(lane.name) is lane:
+                del self._lanes[lane.name]
+
+    async def _answer_probes(self) -> Callable[[], Awaitable[None]]:
+        """Answer `/livez`, which says that the event loop runs, and `/readyz`: that nothing is away."""
+        if self._options.health_port is None:
+            return _nothing
+        try:
+            from aiohttp import web  # noqa: PLC0415 - of the extra
+        except ModuleNotFoundError as error:
+            raise MissingExtraError(
+                f"Probes need {error.name}: pip install 'consistent-messaging[serve]'."
+            ) from error
+
+        async def live(_: Any) -> web.Response:  # noqa: ANN401 - a request
+            return web.json_response({"status": "live"})
+
+        async def ready(_: Any) -> web.Response:  # noqa: ANN401 - a request
+            body = {"away": dict(self._troubles), "counts": self.counts, "held": self._held}
+            return web.json_response(body, status=503 if self._troubles else 200)
+
+        app = web.Application()
+        app.add_routes([web.get("/livez", live), web.get("/readyz", ready)])
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", self._options.health_port).start()
+        LOG.info("probes are answered on http://127.0.0.1:%s", runner.addresses[0][1])
+        return runner.cleanup
+
+
+async def _nothing() -> None: ...
+
+
+async def _passed(event: asyncio.Event) -> None:
+    """Wait a second at most for an event, and for the next one the next time."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), 1.0)
+    event.clear()
+
+
+def _drop(lanes: Collection[Lane]) -> None:
+    """Drop the deliveries that were not started: they are redelivered."""
+    for lane in lanes:
+        for each in lane.waiting.values():
+            if each.stage is Stage.WAITING:
+                each.stage = Stage.DROPPED
+
+
+def _is_busy(lane: Lane) -> bool:
+    """Return whether the oldest delivery of a lane will be acknowledged soon."""
+    oldest = next(iter(lane.waiting.values()), None)
+    return oldest is not None and oldest.stage in {Stage.STARTED, Stage.DONE}

@@ -1,0 +1,252 @@
+"""Deliveries of brokers, and the ports to sources and targets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import IntEnum
+from importlib import import_module
+from typing import Any, Protocol
+
+import msgspec
+
+from handlers.codec import is_text
+from runtime.clock import to_microseconds
+from runtime.errors import MissingExtraError, RuntimeFailure, UsageError
+from runtime.messages.envelope import MAX_LENGTH, Envelope, canonical
+from runtime.options import resolved
+from runtime.publishing.publisher import CommittedOutput, TargetOptions
+from runtime.publishing.targets.choice import open_target
+
+
+class SourceUnavailableError(RuntimeFailure):
+    """Raised when a source does not answer: another attempt may succeed."""
+
+
+class Stage(IntEnum):
+    """How far a delivery is."""
+
+    WAITING = 0  # in the inbox of its streams
+    STARTED = 1
+    DONE = 2  # all its versions are stored; its outputs may be published
+    DROPPED = 3  # its lane was lost: it is redelivered, to this consumer or another one
+
+
+@dataclass(slots=True, eq=False)
+class Received:
+    """One delivery: of a lane with its offset, or of a queue with its receipt. `problem`: why it is no envelope."""
+
+    envelope: Envelope
+    size: int
+    problem: str | None = None
+    lane: Lane | None = None
+    offset: int = 0
+    receipt: Any = None
+    stage: Stage = Stage.WAITING
+    unfinished: int = 0  # how many handlers have not concluded it
+    outputs: list[CommittedOutput] = field(default_factory=list)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether another consumer has its lane by now."""
+        return self.lane is not None and self.lane.is_lost
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """Deliveries that are acknowledged in their order only: those of one partition of a topic.
+
+    All below `base` are acknowledged. `waiting` holds the others that were read, by offset, in order.
+    """
+
+    name: str
+    base: int = 0
+    waiting: dict[int, Received] = field(default_factory=dict)
+    newest: int = -1
+    is_lost: bool = False
+
+    def finished(self, most: int) -> list[Received]:
+        """Return the deliveries before the first one that is not done: only these may be acknowledged."""
+        found: list[Received] = []
+        for received in self.waiting.values():
+            if received.stage is not Stage.DONE or len(found) == most:
+                break
+            found.append(received)
+        return found
+
+
+class Rebalances(Protocol):
+    """Notifications of a source to its consumer, from any thread."""
+
+    def assigned(self, lanes: Collection[Lane]) -> None:
+        """Begin with lanes."""
+
+    def revoked(self, lanes: Collection[Lane]) -> None:
+        """Finish and acknowledge the started deliveries of these lanes, within a bound, and drop the rest."""
+
+    def lost(self, lanes: Collection[Lane]) -> None:
+        """Drop the deliveries of these lanes, which another consumer has by now."""
+
+
+class Source(Protocol):
+    """Where messages come from. Its calls do not block the event loop, and raise `SourceUnavailableError`."""
+
+    name: str  # its url without secrets
+    origin: str | None  # the owner of its offsets, once it is open; None for a queue
+
+    async def open(self, rebalances: Rebalances) -> None:
+        """Connect. Raises `UsageError` for a topic or queue that is not there."""
+
+    async def read(self, most: int, linger: float) -> Sequence[Received] | None:
+        """Return up to `most` deliveries: waits a second at most for the first, then `linger` seconds; None at the end.
+
+        With 0 the source is paused, and only kept alive.
+        """
+
+    async def acknowledge(self, received: Sequence[Received]) -> None:
+        """Acknowledge finished deliveries."""
+
+    async def close(self) -> None:
+        """Disconnect."""
+
+
+async def _drop(_: Sequence[CommittedOutput]) -> None: ...
+
+
+async def _nothing() -> None: ...
+
+
+@dataclass
+class Settlement:
+    """How outputs are published and their messages acknowledged: by `send`, and then by the source.
+
+    `send` returns when the target has confirmed all. Both may be repeated, and raise `TargetUnavailableError` or
+    `SourceUnavailableError` when another attempt may succeed.
+    """
+
+    name: str
+    source: Source
+    send: Callable[[Sequence[CommittedOutput]], Awaitable[object]] = _drop
+    close: Callable[[], Awaitable[None]] = _nothing
+    open: Callable[[], Awaitable[None]] = _nothing
+
+    async def settle(self, outputs: Sequence[CommittedOutput], received: Sequence[Received]) -> None:
+        """Publish outputs, then acknowledge the deliveries that they came from."""
+        if outputs:
+            await self.send(outputs)
+        await self.source.acknowledge(received)
+
+
+# Envelopes: in JSON, or with id and type as properties of a broker's message.
+
+
+class _Fields(msgspec.Struct):
+    message_id: str
+    type: str
+    body: msgspec.Raw
+    business_id: str | None = None
+    sequence: int | None = None
+    enqueued_at: datetime | None = None
+    headers: dict[str, str] | None = None
+
+
+_DECODER = msgspec.json.Decoder(_Fields)
+
+
+def read_message(  # noqa: PLR0917 - the fields of a message
+    content: bytes,
+    place: str,
+    message_id: str | None = None,
+    type_: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    stamped: datetime | int | None = None,
+    **received: Any,  # noqa: ANN401 - fields of `Received`
+) -> Received:
+    """Return the delivery of a message: `content` is its body, or without id and type an envelope in JSON.
+
+    The body of an envelope is an object, or text of one. `stamped` is the broker's time, for messages without one of
+    their own. Content that is no envelope is kept, with the name of its place as id.
+    """
+    business_id, sequence, own = None, None, dict(headers or {})
+    given = own.pop("enqueued_at", "")
+    time: datetime | int | None = int(given) if given.isdigit() else stamped
+    try:
+        if message_id is not None and type_ is not None:
+            body = content.decode()
+        else:
+            fields = _DECODER.decode(content)
+            body = bytes(fields.body).decode()
+            body = json.loads(body) if body.startswith('"') else body
+            message_id, type_, own = fields.message_id, fields.type, fields.headers or {}
+            business_id, sequence, time = fields.business_id, fields.sequence, fields.enqueued_at or stamped
+        if not 0 < len(message_id) <= MAX_LENGTH or not is_text(message_id):
+            raise ValueError(f"A message id is text of 1 to {MAX_LENGTH} characters.")  # noqa: TRY301 - caught below
+    except ValueError as error:  # which those of msgspec and of UTF-8 are
+        envelope = Envelope(place, "", content.decode("utf-8", "backslashreplace"))
+        return Received(envelope, len(content), f"It is no envelope: {error}", **received)
+    if isinstance(time, datetime):
+        time = to_microseconds(time if time.tzinfo else time.replace(tzinfo=UTC))
+    envelope = Envelope(canonical(message_id), type_, body, business_id, sequence, time, own or None)
+    return Received(envelope, len(content), **received)
+
+
+def written(output: CommittedOutput) -> bytes:
+    """Return an output as an envelope in JSON."""
+    fields = {
+        "message_id": output.message_id,
+        "type": output.type,
+        "body": msgspec.Raw(output.body.encode()),
+        "sequence": output.sequence,
+        "enqueued_at": output.enqueued_at,
+        **({"headers": dict(output.headers)} if output.headers else {}),
+    }
+    return msgspec.json.encode(fields)
+
+
+# Sources and targets by their urls.
+
+_BROKERS = {"stdin": "stdin", "stdout": "stdin", "kafka": "kafka", "azurequeue": "azurequeue", "amqp": "amqp"}
+
+
+def open_source(url: str) -> Source:
+    """Return the source of a url. Raises `UsageError`, and `MissingExtraError` without its package."""
+    url = resolved(url)
+    if url.partition(":")[0] not in _BROKERS or url.startswith("stdout:"):
+        raise UsageError(
+            "A source is stdin:, kafka://HOST:PORT/TOPIC,TOPIC?group=NAME, amqp://USER:PASSWORD@HOST/VHOST?queue=NAME, "
+            "azurequeue://HOST:PORT/QUEUE, or env:NAME for an environment variable that holds one of these."
+        )
+    source: Source = _broker(url).source(url)
+    return source
+
+
+def open_settlement(url: str | None, source: Source, names: Mapping[str, str]) -> Settlement:
+    """Return how outputs are sent to the target of a url, and messages acknowledged; without a url outputs are dropped.
+
+    Raises what `open_source` raises.
+    """
+    if url is None:
+        return Settlement(source.name, source)
+    url = resolved(url)
+    if url.partition(":")[0] in _BROKERS and not url.startswith("stdin:"):
+        settlement: Settlement = _broker(url).settlement(url, source, names)
+        return settlement
+    if not url.startswith(("http://", "https://", "Endpoint=sb")):
+        raise UsageError(
+            "Outputs of a consumer go to stdout:, kafka://HOST:PORT, amqp://..., azurequeue://..., http://..., "
+            "https://..., or the connection string of a Service Bus namespace."
+        )
+    target = open_target(url, TargetOptions(names=names))
+    publisher = target.publisher()
+    return Settlement(target.name, source, publisher.send, publisher.close)
+
+
+def _broker(url: str) -> Any:  # noqa: ANN401 - a module
+    try:
+        return import_module(f"runtime.serve.brokers.{_BROKERS[url.partition(':')[0]]}")
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            f"This broker needs {error.name}: pip install 'consistent-messaging[serve]'."
+        ) from error

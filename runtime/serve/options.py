@@ -1,0 +1,64 @@
+"""The options of a consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import ClassVar
+
+from runtime.options import check_fields, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions:
+    """How a consumer reads ahead, and when it stops."""
+
+    GROUP: ClassVar = "serve"
+
+    names: Mapping[str, str] = option(
+        "The topic or queue for outputs of a type; may be repeated. Without it they have the name of the type.",
+        default=dict,
+        name="--map",
+        metavar="TYPE=NAME",
+    )
+    read_ahead: int = option(
+        "Hold at most so many messages that are not acknowledged; then the source is paused.",
+        default=10_000,
+        metavar="N",
+        min=1,
+    )
+    read_ahead_bytes: int = option(
+        "Hold at most so many bytes of them.", default=64 * 2**20, parse="size", min=1
+    )
+    linger_ms: int = option(
+        "Wait so many milliseconds for more messages, which share a transaction with those of their stream.",
+        default=2,
+        metavar="N",
+        min=0,
+        max=10_000,
+    )
+    fold: int = option(
+        "Handle at most so many messages of a stream at once.", default=500, metavar="N", min=1, max=5_000
+    )
+    concurrency: int = option(
+        "Handle so many streams at once on a store in the network.", default=64, metavar="N", min=1, max=1_024
+    )
+    drain: timedelta = option(
+        "On SIGTERM, finish within this time what was read; the rest is redelivered.",
+        default=timedelta(seconds=20),
+        metavar="TIME",
+    )
+    handler_timeout: timedelta = option(
+        "Refuse a message whose handler takes longer.", default=timedelta(seconds=30), metavar="TIME"
+    )
+    health_port: int | None = option(
+        "Answer /livez and /readyz on this port of 127.0.0.1; 0 chooses a free one, which is logged.",
+        default=None,
+        metavar="PORT",
+        min=0,
+        max=65_535,
+    )
+
+    def __post_init__(self) -> None:
+        check_fields(self)

@@ -1,0 +1,324 @@
+"""Streams: deliveries in order for each business object, folded so that one query and one transaction serve many."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from typing import Any, TypeVar
+
+from eventstore import InterceptedTable, Operation, StoreUnavailableError, Table, drive
+from eventstore.errors import EventStoreError
+from eventstore.port import CommitsTogether, Transaction, TransactionResult, pause_seconds
+from handlers import App
+from runtime.algorithms.refusals import has_stream
+from runtime.algorithms.state_based.algorithm import StateBased
+from runtime.clock import Clock, to_datetime
+from runtime.dead_letters import TableLetters
+from runtime.errors import RetriesExhaustedError, StoredDataError
+from runtime.ledger.batch import POSITION, BatchContext
+from runtime.messages.envelope import Envelopes, id_key
+from runtime.messages.outcome import Outcome, Reason, Status, dead_letter
+from runtime.messages.parsing import id_as_written, prepare_all, refused_for_size, unroutable
+from runtime.publishing.publisher import CommittedOutput
+from runtime.retries import RetryPolicy
+from runtime.serve.messages import Lane, Received, Stage
+from runtime.serve.options import ServeOptions
+from runtime.versions.properties import error_location
+from runtime.versions.stream import find_versions
+
+LOG = logging.getLogger("consistent.serve")
+T = TypeVar("T")
+
+_ATTEMPTS = 6  # before a store counts as away; then consumption pauses, and attempts go on
+FIRST_SECONDS, LONGEST_SECONDS = 0.1, 10.0
+_AT_ONCE = 512  # streams on a store of this machine: their transactions share commits
+
+
+class Troubles(dict[str, str]):
+    """Services that are away, by name, with the reason. Each change is logged once."""
+
+    def add(self, name: str, error: Exception) -> None:
+        """Note that something does not answer."""
+        if name not in self:
+            LOG.warning("%s is away, consumption pauses: %s", name, error)
+        self[name] = str(error)
+
+    def end(self, name: str) -> None:
+        """Note that it answered."""
+        if self.pop(name, None) is not None:
+            LOG.warning("%s is back", name)
+
+    async def until_it_answers(self, name: str, work: Callable[[], Awaitable[T]]) -> T:
+        """Repeat work on the store, with longer and longer pauses, until the store answers."""
+        failures = 0
+        while True:
+            try:
+                result = await work()
+            except (RetriesExhaustedError, StoreUnavailableError) as error:
+                failures += 1
+                self.add(name, error)
+                await asyncio.sleep(pause_seconds(failures, FIRST_SECONDS, LONGEST_SECONDS))
+            else:
+                self.end(name)
+                return result
+
+
+# Positions: which deliveries made a version, recorded in its field for the batch.
+#
+# `@kafka:CLUSTER/GROUP orders/3:100-104,110` are deliveries of one fold, each the first of its message there. A version
+# is published by the delivery that made it, in the transaction that commits its offset. So a copy at another offset
+# publishes nothing, which is known without more state (decision 26).
+
+
+def position_of(source: str, received: Iterable[Received]) -> str:
+    """Return the position of deliveries of one stream, in their order, without copies of a message among them."""
+    offsets: dict[str, list[int]] = {}
+    seen = set[str]()
+    for each in received:
+        if each.lane is not None and each.envelope.message_id not in seen:
+            seen.add(each.envelope.message_id)
+            offsets.setdefault(each.lane.name, []).append(each.offset)
+    lanes = " ".join(f"{lane}:{_spans(sorted(found))}" for lane, found in offsets.items())
+    return f"{POSITION}{source} {lanes}"
+
+
+def _spans(offsets: list[int]) -> str:
+    starts = [offsets[0], *(after for before, after in pairwise(offsets) if after != before + 1)]
+    ends = [*(before for before, after in pairwise(offsets) if after != before + 1), offsets[-1]]
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
+
+
+def makers(source: str, recorded: str | None) -> Mapping[str, list[range]]:
+    """Return the offsets, by lane, of the deliveries that made a version; none if it was not made by this source."""
+    name, *lanes = (recorded or "").split(" ")
+    if name != f"{POSITION}{source}":
+        return {}
+    found = {}
+    for lane, _, spans in (each.rpartition(":") for each in lanes):
+        ends = (span.partition("-") for span in spans.split(","))
+        found[lane] = [range(int(first), int(last or first) + 1) for first, _, last in ends]
+    return found
+
+
+def is_published_by_another(
+    received: Received, made_by: Mapping[str, list[range]], lanes: Mapping[str, Lane]
+) -> bool:
+    """Return whether another delivery than this one has published the outputs of a version, or will.
+
+    That delivery may be gone from a compacted topic before it was acknowledged: then this one publishes.
+    """
+    if not made_by:
+        return False
+    own = received.lane and received.lane.name
+    if own and any(received.offset in span for span in made_by.get(own, ())):
+        return False
+    return not any(
+        lane.base <= offset <= lane.newest and offset not in lane.waiting
+        for name, spans in made_by.items()
+        if (lane := lanes.get(name)) is not None
+        for span in spans
+        for offset in span
+    )
+
+
+class CommittedTogether(InterceptedTable):
+    """A table of this machine. Streams that write at the same time share a commit, and pauses block no other."""
+
+    def __init__(self, table: Table, commits: CommitsTogether) -> None:
+        super().__init__(table)
+        self.scope = "network"
+        self._commits = commits
+        self._waiting: list[tuple[Transaction, asyncio.Future[tuple[str, ...]]]] = []
+
+    async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
+        """Carry out all operations or none, once the other streams that can run now wait too."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[tuple[str, ...]] = loop.create_future()
+        if not self._waiting:
+            loop.call_soon(self._commit)
+        self._waiting.append(((partition_key, operations), answer))
+        return await answer
+
+    def _commit(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        try:
+            results = drive(self._commits.transact_each([transaction for transaction, _ in waiting]))
+        except EventStoreError as error:
+            results = [*map(copy, [error] * len(waiting))]
+        for (_, answer), result in zip(waiting, results, strict=True):
+            _answer(answer, result)
+
+
+def _answer(future: asyncio.Future[tuple[str, ...]], result: TransactionResult) -> None:
+    if future.done():  # cancelled
+        return
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
+
+
+Key = tuple[str, str] | None
+"""Handler and business id of a stream; None for deliveries that reach no stream."""
+
+
+@dataclass(slots=True)
+class _Inbox:
+    waiting: deque[tuple[Received, Outcome | None]] = field(default_factory=deque)
+    is_worked_on: bool = False
+
+
+class Streams:
+    """The streams whose deliveries wait or are being handled. `done` is called with each delivery that is handled."""
+
+    def __init__(
+        self,
+        app: App,
+        table: Table,
+        origin: str | None,
+        options: ServeOptions,
+        *,
+        clock: Clock,
+        troubles: Troubles,
+        lanes: Mapping[str, Lane],
+        done: Callable[[Received], None],
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        is_here = isinstance(table, CommitsTogether)
+        self._table = CommittedTogether(table, table) if isinstance(table, CommitsTogether) else table
+        self._retries = RetryPolicy(attempts=_ATTEMPTS).beside(self._table)
+        self._app, self._origin, self._options, self._clock = app, origin, options, clock
+        self._algorithms = {
+            name: StateBased(self._table, handler, clock, BatchContext(), self._retries)
+            for name, handler in app.handlers.items()
+        }
+        self._troubles, self._lanes, self._done = troubles, lanes, done
+        self._inboxes: dict[Key, _Inbox] = {}
+        self._places = asyncio.Semaphore(_AT_ONCE if is_here else options.concurrency)
+
+    def add(self, received: Received) -> Iterator[Coroutine[Any, Any, None]]:
+        """Put a delivery into the inboxes of its streams; yield the work on idle ones."""
+        envelope = received.envelope
+        routes = () if received.problem else self._app.routes(envelope.type)
+        refused = refused_for_size(envelope) if routes else unroutable(envelope, received.problem)
+        keys: dict[Key, Outcome | None] = {None: refused}
+        if refused is None:
+            keys = {}
+            for route in routes:
+                keys[route.handler, id_as_written(route, envelope) or ""] = None
+        received.unfinished = len(keys)
+        for key, outcome in keys.items():
+            inbox = self._inboxes.setdefault(key, _Inbox())
+            inbox.waiting.append((received, outcome))
+            if not inbox.is_worked_on:
+                inbox.is_worked_on = True
+                yield self._work(key, inbox)
+
+    async def _work(self, key: Key, inbox: _Inbox) -> None:
+        """Handle the deliveries of an inbox until it is empty."""
+        while inbox.waiting:
+            async with self._places:
+                some = self._take(inbox)
+                if some:
+                    await self._fold(key, some)
+        del self._inboxes[key]
+
+    def _take(self, inbox: _Inbox) -> list[tuple[Received, Outcome | None]]:
+        some: list[tuple[Received, Outcome | None]] = []
+        while inbox.waiting and len(some) < self._options.fold:
+            received, refused = inbox.waiting.popleft()
+            if received.stage is not Stage.DROPPED:
+                received.stage = Stage.STARTED
+                some.append((received, refused))
+        return some
+
+    async def _fold(self, key: Key, some: Sequence[tuple[Received, Outcome | None]]) -> None:
+        received = [each for each, _ in some]
+        if key is None:
+            refused = [outcome for _, outcome in some if outcome is not None]
+            self.counts[Status.DEAD_LETTER] += len(refused)
+            await self._troubles.until_it_answers("the store", partial(self._keep, refused))
+        else:
+            await self._troubles.until_it_answers("the store", partial(self._handle, *key, received))
+        for each in received:
+            each.unfinished -= 1
+            if not each.unfinished:
+                each.stage = Stage.DONE
+                self._done(each)
+
+    async def _handle(self, name: str, business_id: str, received: Sequence[Received]) -> None:
+        """Store the versions that deliveries of one stream make, and give them their outputs."""
+        envelopes = Envelopes.of(each.envelope for each in received)
+        handler, algorithm = self._app.handlers[name], self._algorithms[name]
+        deliveries = prepare_all(handler, business_id or None, envelopes)
+        found = {
+            place: each
+            for place, each in enumerate(deliveries.messages)
+            if isinstance(each, Outcome) and not has_stream(each)
+        }
+        places = [place for place in range(len(received)) if place not in found]
+        if places:
+            handled = [received[place] for place in places]
+            ready = deliveries if not found else [deliveries[place] for place in places]
+            batch = BatchContext(None if self._origin is None else position_of(self._origin, handled))
+            try:
+                with error_location(self._table):
+                    outcomes = await algorithm.on_behalf_of(batch).process(business_id, ready)
+            except StoredDataError as error:
+                LOG.warning("%s-%s cannot be read: %s", name, business_id, error)
+                why = Reason.STREAM_DAMAGED, str(error), name
+                outcomes = [dead_letter(each.envelope, *why) for each in handled]
+            found |= zip(places, outcomes, strict=True)
+        await self._keep([each for each in found.values() if each.is_dead_letter and not has_stream(each)])
+        published_before = await self._published_by_others(name, business_id, received, found)
+        for place, outcome in sorted(found.items()):
+            self._conclude(received[place], outcome, publishes=place not in published_before)
+
+    def _conclude(self, received: Received, outcome: Outcome, *, publishes: bool) -> None:
+        self.counts[outcome.status] += 1
+        if outcome.is_dead_letter:
+            envelope = outcome.envelope
+            LOG.warning(
+                "Message %s is a dead letter (%s): %s", envelope.message_id, outcome.reason, outcome.error
+            )
+        if publishes and outcome.status is not Status.TOO_LATE:
+            business_id, handler = outcome.business_id or "", outcome.handler or ""
+            received.outputs += [
+                CommittedOutput(
+                    each.message_id, each.type, each.body, business_id, handler, each.sequence,
+                    to_datetime(each.enqueued_at), each.headers,
+                )
+                for each in outcome.outputs
+            ]  # fmt: skip
+
+    async def _published_by_others(
+        self, name: str, business_id: str, received: Sequence[Received], outcomes: Mapping[int, Outcome]
+    ) -> set[int]:
+        """Return the positions of duplicates whose outputs another delivery publishes. One query if there are any."""
+        duplicates = [
+            place
+            for place, each in outcomes.items()
+            if each.status is Status.DUPLICATE and each.outputs and received[place].lane is not None
+        ]
+        if not duplicates or self._origin is None:
+            return set()
+        keys = {place: id_key(received[place].envelope.message_id) for place in duplicates}
+        history = await find_versions(self._table, name, business_id, set(keys.values()))
+        others = set()
+        for place, key in keys.items():
+            version = None if history is None else history.find(key)
+            made_by = makers(self._origin, version.batch if version else None)
+            if is_published_by_another(received[place], made_by, self._lanes):
+                others.add(place)
+        return others
+
+    async def _keep(self, outcomes: Sequence[Outcome]) -> None:
+        """Keep refused deliveries that have no stream in the table."""
+        if outcomes:
+            await TableLetters(self._table, BatchContext(), self._clock, self._retries).keep(outcomes)

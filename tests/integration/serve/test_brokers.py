@@ -1,0 +1,151 @@
+"""`consistent serve` with real brokers: all that is sent is handled and published, and a process ends when told to."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.serve_kills.world import (
+    BROKERS,
+    REPOSITORY,
+    Broker,
+    KafkaBroker,
+    Served,
+    differences,
+    entries,
+    wait_until,
+)
+
+SENT = list(islice(entries(Random(1), 5, 10**9), 120))
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("azurequeue"),
+        pytest.param("kafka", marks=pytest.mark.thorough),
+        pytest.param("amqp", marks=pytest.mark.thorough),
+    ]
+)
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    with BROKERS[request.param]() as found:
+        yield found
+
+
+def end(served: Served, broker: Broker, log: Path) -> None:
+    """Wait until all is acknowledged, and tell the consumer to end."""
+    assert wait_until(lambda: broker.is_idle() or served.has_ended, 100), log.read_text()
+    served.signal(signal.SIGTERM)
+    assert served.process.wait(60) == 0, log.read_text()
+
+
+def test_what_is_sent_is_published_and_a_consumer_ends_when_it_is_told_to(broker, tmp_path):
+    log = tmp_path / "log"
+    broker.send(SENT)
+    with Served(broker, tmp_path / "store.db", log) as served:
+        end(served, broker, log)
+
+    assert differences(SENT, broker.published(), is_exact=broker.is_exact) == []
+    assert "published" in log.read_text()
+
+
+@pytest.mark.thorough
+def test_copies_that_the_producer_sends_later_publish_nothing(tmp_path):
+    with BROKERS["kafka"]() as broker:
+        for _ in range(2):
+            broker.send(SENT)
+            with Served(broker, tmp_path / "store.db", tmp_path / "log") as served:
+                end(served, broker, tmp_path / "log")
+
+        assert differences(SENT, broker.published(), is_exact=True) == []
+
+
+@pytest.mark.thorough
+def test_a_broker_that_dies_is_waited_for(tmp_path):
+    log = tmp_path / "log"
+    with BROKERS["kafka"]() as broker, Served(broker, tmp_path / "store.db", log):
+        assert isinstance(broker, KafkaBroker)
+        broker.send(SENT[:60])
+        assert wait_until(broker.is_idle, 100), log.read_text()
+        broker.server.kill()
+        assert wait_until(lambda: "is away" in log.read_text(), 60)
+        broker.server.start()
+        broker.send(SENT[60:])
+        assert wait_until(broker.is_idle, 100), log.read_text()
+
+        assert differences(SENT, broker.published(), is_exact=True) == []
+
+
+def consistent(folder: Path, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "runtime", "serve", "--app", "tests.serve_kills.apps:app"]
+    command += ["--store", f"sqlite:///{folder}/store.db", "--table", "accounts", *arguments]
+    return subprocess.run(
+        command, cwd=REPOSITORY, input=given, capture_output=True, text=True, timeout=100, check=False
+    )
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(each) for each in text.splitlines()]
+
+
+def test_lines_are_handled_and_their_outputs_printed(tmp_path):
+    given = "".join(json.dumps(each) + "\n" for each in SENT)
+
+    done = consistent(tmp_path, "--from", "stdin:", "--publish", "stdout:", given=given)
+
+    assert done.returncode == 0, done.stderr
+    distinct = len({each["message_id"] for each in SENT})
+    assert f"Handled {distinct} processed, {len(SENT) - distinct} duplicate;" in done.stderr
+    first = {each["message_id"]: each["body"] for each in lines(done.stdout)}
+    assert len(first) == distinct
+
+    # And the same lines again print the same outputs
+    again = consistent(tmp_path, "--from", "stdin:", "--publish", "stdout:", given=given)
+    assert {each["message_id"]: each["body"] for each in lines(again.stdout)} == first
+
+
+def test_a_pipe_is_handled_as_it_comes(tmp_path):
+    command = [sys.executable, "-m", "runtime", "serve", "--app", "tests.serve_kills.apps:app"]
+    command += ["--store", f"sqlite:///{tmp_path}/store.db", "--table", "accounts"]
+    with subprocess.Popen(
+        [*command, "--from", "stdin:", "--publish", "stdout:"],
+        cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdin
+        assert process.stdout
+        for each in SENT[:3]:
+            process.stdin.write(json.dumps(each) + "\n")
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["body"]["number"] == each["body"]["number"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--from", "nats://here"], "A source is stdin:, kafka://"),
+        (["--from", "stdin:", "--publish", "sqlite:///file.db"], "Outputs of a consumer go to stdout:"),
+        (["--from", "kafka://here:9092/entries"], "A source in Kafka is written"),
+    ],
+)
+def test_what_cannot_be_served_is_told_in_one_sentence(arguments, sentence, tmp_path):
+    done = consistent(tmp_path, *arguments)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert sentence in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+def test_without_a_target_outputs_are_counted_and_dropped(tmp_path):
+    done = consistent(tmp_path, "--from", "stdin:", "--json", given=json.dumps(SENT[0]) + "\n")
+
+    assert json.loads(done.stdout) == {"processed": 1, "published": 1}

@@ -1,0 +1,77 @@
+"""What docs/serve.md shows of Kafka runs as it stands, on a broker of this machine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from samples.shooting_range.log import generate
+from tests.docs.pasting import beside_the_project, marked
+from tests.plugins.azurite import free_port
+from tests.plugins.kafka import KafkaServer, running_kafka
+from tests.serve_kills.world import wait_until
+
+PAGE = "docs/serve.md"
+pytestmark = pytest.mark.thorough
+
+
+@pytest.fixture
+def server():
+    with running_kafka() as found:
+        found.make_topics("shots", "Hit", "Missed", partitions=1)
+        producer = Producer({"bootstrap.servers": found.address})
+        for row in generate(5, 100):
+            headers = {"message_id": str(row["message_id"]), "type": row["type"]}
+            producer.produce("shots", row["body"], json.loads(row["body"])["game_id"], headers=headers)
+        producer.flush()
+        yield found
+
+
+def outputs(server: KafkaServer) -> int:
+    own = {"bootstrap.servers": server.address, "group.id": "page", "auto.offset.reset": "earliest"}
+    consumer, count = Consumer(own), 0
+    consumer.subscribe(["Hit", "Missed"])
+    while (record := consumer.poll(15 if not count else 3)) is not None:
+        count += not record.error()
+    consumer.close()
+    return count
+
+
+def run(command: Sequence[str], folder: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, cwd=folder, env=beside_the_project())
+
+
+def test_the_command(server, tmp_path):
+    (command,) = marked(PAGE, "serve")
+    port = free_port()
+    command = command.replace("localhost:9092", server.address).replace("8080", str(port))
+    with run(["bash", "-c", f"exec {command}"], tmp_path) as served:
+
+        def is_done() -> bool:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz") as answer:
+                    told = json.load(answer)
+            except OSError:
+                return False
+            return told["counts"].get("processed") == 100 and not told["held"]
+
+        assert wait_until(is_done, 100)
+        served.terminate()
+        assert served.wait(60) == 0
+    assert outputs(server) == 75
+
+
+def test_the_program(server, tmp_path):
+    (program,) = marked(PAGE, "consumer")
+    (tmp_path / "program.py").write_text(
+        program.replace("localhost:9092", server.address).replace("sleep(60)", "sleep(15)")
+    )
+    with run(["python", "program.py"], tmp_path) as served:
+        assert served.wait(100) == 0
+    assert outputs(server) == 75

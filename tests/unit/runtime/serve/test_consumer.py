@@ -1,0 +1,329 @@
+"""The consumer: folds what it reads ahead, publishes before it acknowledges, and loses nothing when it is disturbed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from eventstore import InterceptedTable, StoreUnavailableError, drive
+from handlers import App
+from runtime.algorithms.state_based.truncation import TruncationRules
+from runtime.dead_letters import Selection, find_letters
+from runtime.errors import UsageError
+from runtime.ledger.batch import OpenBatches
+from runtime.serve import Consumer, ServeOptions
+from runtime.serve.messages import Stage
+from runtime.versions.run import Commit
+from runtime.versions.stream import versions
+from tests.unit.runtime.serve.topics import Accounts, World, line, until
+from tests.unit.runtime.tables import memory_table
+
+DAY = 86_400_000_000
+
+
+def test_messages_of_a_business_object_share_one_query_and_one_transaction():
+    counted = InterceptedTable(memory_table())
+    world = World(table=counted)
+    world.topic.send(*(line(f"m{number}", "anna", number) for number in range(100)))
+
+    consumer = world.consume()
+
+    assert world.target.numbers() == [("anna", number, number + 1) for number in range(100)]
+    assert consumer.counts == {"processed": 100, "published": 100}
+    claim = 1  # of the table, when the consumer starts
+    assert (counted.counts["query"] - claim, counted.counts["transact"] - claim) == (1, 1)
+
+
+def test_outputs_are_sent_before_their_messages_are_acknowledged():
+    world = World()
+    world.topic.send(line("m1", "anna"), line("m2", "bert"))
+
+    world.consume()
+
+    assert world.topic.log == ["sent 2", "committed 2", "closed"]
+
+
+def test_an_offset_waits_for_those_before_it():
+    # Given a message whose store does not answer, and another one behind it
+    world, answers = World(), asyncio.Event()
+
+    async def wait(name: str, key: str, _: int) -> None:
+        if key == "Accounts-slow":
+            await answers.wait()
+
+    world.table = InterceptedTable(world.table, before=wait)
+    world.topic.send(line("m1", "slow"), line("m2", "quick"))
+
+    async def during(consumer: Consumer) -> None:
+        await until(lambda: consumer.counts.get("processed") == 1)
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+        # Then nothing is published nor acknowledged before it is done
+        assert world.topic.log == []
+        answers.set()
+        await world.until_all_is_acknowledged()
+
+    world.consume(during)
+    assert world.topic.log == ["sent 2", "committed 2", "closed"]
+
+
+def test_a_copy_at_another_offset_publishes_nothing():
+    world = World("entries/0", "entries/1")
+    world.topic.send(line("m1", "anna"))
+    world.consume()
+
+    world.topic.send(line("m1", "anna"))
+    world.topic.send(line("m1", "anna"), lane="entries/1")
+    consumer = world.consume()
+
+    assert consumer.counts == {"duplicate": 2, "published": 0}
+    assert world.target.numbers() == [("anna", 1, 1)]
+
+
+def test_a_delivery_that_was_not_acknowledged_publishes_again():
+    # Given a consumer that died after it had sent, before it acknowledged, with a copy in its fold
+    world = World()
+    world.topic.send(line("m1", "anna", 1), line("m2", "anna", 2), line("m1", "anna", 1))
+    world.consume()
+    world.topic.committed["entries/0"] = 0
+    first, world.target.sent = world.target.sent, []
+
+    # When another one reads all again, in folds that are cut otherwise
+    world.options = ServeOptions(linger_ms=0, fold=1)
+    world.consume()
+
+    # Then each delivery that made a version publishes the same, and the copy nothing
+    assert world.target.sent == first
+
+
+def test_a_copy_publishes_when_the_delivery_that_made_the_version_is_gone_from_the_topic():
+    # Given a version whose delivery was neither acknowledged nor kept by a compacted topic
+    world = World()
+    world.topic.send(line("m1", "anna"))
+    world.consume()
+    world.topic.committed["entries/0"], world.target.sent = 0, []
+    world.topic.records["entries/0"] = [None, line("m1", "anna")]
+
+    world.consume()
+
+    assert world.target.numbers() == [("anna", 1, 1)]
+
+
+@pytest.mark.parametrize("origin", ["topic:cluster/other", None], ids=["another group", "a queue"])
+def test_a_version_of_another_source_is_published_again(origin):
+    world = World()
+    world.topic.send(line("m1", "anna"))
+    world.consume()
+    world.topic.origin = origin
+    world.topic.send(line("m1", "anna"))
+
+    world.consume()
+
+    assert world.target.numbers() == [("anna", 1, 1)] * 2
+    assert len({each.message_id for each in world.target.sent}) == 1
+
+
+def test_versions_of_a_topic_are_cut_once_the_operator_vouches_for_them():
+    world = World()
+    world.topic.send(line("m1", "anna"), line("m2", "anna"))
+    world.consume()
+
+    made = drive(versions(world.table, "Accounts", "anna"))
+    assert [each.batch for each in made or ()] == ["@topic:cluster/group entries/0:0-1"] * 2
+    commit = Commit(2, made[0].batch if made else "", 0)
+    rules = TruncationRules.of(30 * DAY, OpenBatches(), older_than=DAY)
+    assert not rules.is_acknowledged(commit)
+    assert replace(rules, acknowledged=DAY).is_acknowledged(commit)
+
+
+def test_what_is_refused_is_a_dead_letter_and_is_acknowledged():
+    world = World()
+    world.topic.send(
+        line("m1", "anna", -1),
+        b"no json",
+        b'{"message_id": "m2", "type": "Unknown", "body": {}}',
+        line("m3", ""),
+    )
+
+    consumer = world.consume()
+
+    async def kept() -> list[str]:
+        return sorted([str(each.letter.reason) async for each in find_letters(world.table, Selection())])
+
+    assert consumer.counts == {"dead_letter": 4, "published": 0}
+    assert drive(kept()) == ["handler_error", "invalid_envelope", "no_business_id", "unknown_type"]
+
+
+def test_a_target_that_is_away_pauses_the_source_and_loses_nothing():
+    world = World()
+    world.target.failures = 3
+    world.topic.send(*(line(f"m{number}", "anna", number) for number in range(5)))
+
+    world.consume()
+
+    assert world.topic.log == ["away"] * 3 + ["sent 5", "committed 5", "closed"]
+    assert 0 in world.topic.reads
+
+
+def test_a_store_that_is_away_pauses_the_source_and_loses_nothing(monkeypatch):
+    monkeypatch.setattr("runtime.serve.streams._ATTEMPTS", 1)
+    monkeypatch.setattr("runtime.serve.streams.FIRST_SECONDS", 0.001)
+    world, failures = World(), [3]
+
+    async def fail(name: str, key: str, _: int) -> None:
+        if key == "Accounts-anna" and failures[0]:
+            failures[0] -= 1
+            raise StoreUnavailableError("it does not answer")
+
+    world.table = InterceptedTable(world.table, before=fail)
+    world.topic.send(line("m1", "anna"))
+
+    world.consume()
+
+    assert world.target.numbers() == [("anna", 1, 1)]
+    assert 0 in world.topic.reads
+
+
+@pytest.mark.parametrize(
+    ("options", "most"),
+    [(ServeOptions(linger_ms=0, read_ahead=3), 3), (ServeOptions(linger_ms=0, read_ahead_bytes=1), 20)],
+    ids=["messages", "bytes"],
+)
+def test_what_is_held_is_bounded(options, most):
+    world, held = World(), list[int]()
+    world.options = options
+    world.topic.send(*(line(f"m{number}", f"account {number}") for number in range(40)))
+    world.topic.most = 20
+
+    async def during(consumer: Consumer) -> None:
+        world.target.before = lambda: held.append(consumer.held)
+        await world.until_all_is_acknowledged()
+
+    world.consume(during)
+    assert max(held) <= most
+    assert len(world.target.sent) == 40
+
+
+def test_a_consumer_that_is_told_to_stop_finishes_what_it_has_read():
+    world = World()
+    world.topic.send(*(line(f"m{number}", "anna", number) for number in range(5)))
+
+    async def during(consumer: Consumer) -> None:
+        world.target.before = consumer.stop  # when it is about to send what it has read
+        await until(lambda: "closed" in world.topic.log)
+
+    world.consume(during)
+
+    assert world.topic.log == ["sent 5", "committed 5", "closed"]
+
+
+def test_a_consumer_stops_within_its_bound_and_what_it_held_is_redelivered():
+    world = World()
+    world.options = ServeOptions(linger_ms=0, drain=timedelta(milliseconds=20))
+    world.target.failures = 10_000
+    world.topic.send(line("m1", "anna"))
+
+    async def during(consumer: Consumer) -> None:
+        await until(lambda: "away" in world.topic.log)
+
+    world.consume(during)
+    assert world.topic.committed == {"entries/0": 0}
+
+    world.target.failures = 0
+    world.consume()
+    assert world.target.numbers() == [("anna", 1, 1)]
+
+
+def test_a_lane_that_is_revoked_is_given_back_when_what_was_started_is_settled():
+    # Given one message that is being handled, and four that wait behind it
+    world, answers = World(), asyncio.Event()
+
+    async def wait(name: str, key: str, _: int) -> None:
+        if key == "Accounts-anna":
+            await answers.wait()
+
+    world.table = InterceptedTable(world.table, before=wait)
+    world.options = ServeOptions(linger_ms=0, fold=1)
+    world.topic.send(*(line(f"m{number}", "anna", number) for number in range(5)))
+
+    async def during(consumer: Consumer) -> None:
+        await until(lambda: consumer.held == 5)
+        lane = world.topic.lanes["entries/0"]
+        stages = [each.stage for each in lane.waiting.values()]
+
+        # When its lane is revoked, then it is waited for, and the others are dropped
+        revoking = asyncio.create_task(asyncio.to_thread(consumer.revoked, [lane]))
+        await until(lambda: Stage.DROPPED in [each.stage for each in lane.waiting.values()])
+        answers.set()
+        await revoking
+        assert stages == [Stage.STARTED, *[Stage.WAITING] * 4]
+        assert (consumer.held, lane.is_lost) == (0, True)
+
+    world.consume(during)
+    assert world.topic.committed == {"entries/0": 1}
+
+    # And the next consumer handles them
+    world.consume()
+    assert world.target.numbers() == [("anna", number, number + 1) for number in range(5)]
+
+
+def test_a_lane_that_was_lost_is_neither_published_nor_acknowledged():
+    world = World()
+    world.target.failures = 10_000
+    world.topic.send(line("m1", "anna"))
+
+    async def during(consumer: Consumer) -> None:
+        await until(lambda: "away" in world.topic.log)
+        await asyncio.to_thread(consumer.lost, [world.topic.lanes["entries/0"]])
+        world.target.failures = 0
+        await until(lambda: consumer.held == 0)
+
+    world.consume(during)
+
+    assert world.target.sent == []
+    assert world.topic.committed == {"entries/0": 0}
+
+
+def test_a_table_of_another_app_is_refused():
+    world = World()
+    world.app = App(Accounts, name="one")
+    world.consume(lambda _: asyncio.sleep(0))
+    world.app = App(Accounts, name="other")
+
+    with pytest.raises(UsageError, match="belongs to"):
+        world.consume(lambda _: asyncio.sleep(0))
+
+
+def test_probes_tell_what_is_away(caplog):
+    caplog.set_level("INFO", "consistent.serve")
+    world = World()
+    world.options = ServeOptions(linger_ms=0, health_port=0, drain=timedelta(0))
+    world.target.failures = 10_000
+    world.topic.send(line("m1", "anna"))
+
+    def asked(path: str) -> tuple[int, dict[str, object]]:
+        (port,) = [each.message.rpartition(":")[2] for each in caplog.records if "probes" in each.message]
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as refused:
+            return refused.code, json.load(refused)
+
+    async def during(consumer: Consumer) -> None:
+        await until(lambda: "away" in world.topic.log)
+        assert await asyncio.to_thread(asked, "/livez") == (200, {"status": "live"})
+        status, told = await asyncio.to_thread(asked, "/readyz")
+        assert (status, told["away"], told["held"]) == (503, {"the target target": "it does not answer"}, 1)
+        world.target.failures = 0
+        await world.until_all_is_acknowledged()
+        status, told = await asyncio.to_thread(asked, "/readyz")
+        assert (status, told["counts"]) == (200, {"processed": 1, "published": 1})
+
+    world.consume(during)

@@ -1,0 +1,159 @@
+"""A topic and a queue in memory, and a target that can be away: what a consumer sees of a broker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from eventstore import Table
+from handlers import App, Context, Handler, Message, State, handles
+from runtime.errors import TargetUnavailableError
+from runtime.publishing.publisher import CommittedOutput
+from runtime.serve import Consumer, ServeOptions
+from runtime.serve.messages import Lane, Rebalances, Received, Settlement, read_message
+from tests.unit.runtime.tables import memory_table
+
+
+class Add(Message):
+    account: str
+    number: int
+
+
+class Added(Message):
+    account: str
+    number: int
+    count: int
+
+
+class Account(State):
+    count: int = 0
+
+
+class Accounts(Handler[Account]):
+    @handles(by="account")
+    def add(self, state: Account, message: Add, context: Context) -> Account:
+        if message.number < 0:
+            raise ValueError("not below nothing")
+        count = state.count + 1
+        context.publish(Added(account=message.account, number=message.number, count=count))
+        return Account(count=count)
+
+
+app = App(Accounts)
+
+
+def line(id_: str, account: str, number: int = 1) -> bytes:
+    body = {"account": account, "number": number}
+    return json.dumps({"message_id": id_, "type": "Add", "body": body}).encode()
+
+
+class Topic:
+    """A partition for each lane: what is not acknowledged is read again by the next consumer."""
+
+    name = "topic"
+
+    def __init__(self, *lanes: str, origin: str | None = "topic:cluster/group") -> None:
+        self.origin = origin
+        self.records: dict[str, list[bytes | None]] = {lane: [] for lane in lanes or ("entries/0",)}
+        self.committed = dict.fromkeys(self.records, 0)
+        self.log: list[str] = []
+        self.rebalances: Rebalances | None = None
+        self.reads: list[int] = []
+        self.most = 10_000  # how many are read at once
+
+    def send(self, *lines: bytes, lane: str = "entries/0") -> None:
+        self.records[lane] += lines
+
+    def settlement(self, target: Target) -> Settlement:
+        return Settlement("target", self, target.send)
+
+    async def open(self, rebalances: Rebalances) -> None:
+        self.rebalances = rebalances
+        self.lanes = {name: Lane(name, self.committed[name]) for name in self.records}
+        self.position = dict(self.committed)
+        rebalances.assigned(list(self.lanes.values()))
+
+    async def read(self, most: int, linger: float) -> Sequence[Received]:
+        self.reads.append(most)
+        most = min(most, self.most)
+        found: list[Received] = []
+        for name, lane in self.lanes.items():
+            for content in self.records[name][self.position[name] :][: most - len(found)]:
+                if content is not None:
+                    offset = self.position[name]
+                    found.append(read_message(content, f"{name}/{offset}", lane=lane, offset=offset))
+                self.position[name] += 1
+        await asyncio.sleep(0)
+        return found
+
+    async def acknowledge(self, received: Sequence[Received]) -> None:
+        for each in received:
+            assert each.lane
+            self.committed[each.lane.name] = each.offset + 1
+        self.log.append(f"committed {sum(self.committed.values())}")
+
+    async def close(self) -> None:
+        self.log.append("closed")
+
+
+class Target:
+    """Keeps what it is sent, unless it is away."""
+
+    def __init__(self, log: list[str]) -> None:
+        self.sent: list[CommittedOutput] = []
+        self.failures = 0
+        self.before: Callable[[], object] = lambda: None
+        self._log = log
+
+    async def send(self, outputs: Sequence[CommittedOutput]) -> None:
+        self.before()
+        if self.failures:
+            self.failures -= 1
+            self._log.append("away")
+            raise TargetUnavailableError("it does not answer", 0.001)
+        self.sent += outputs
+        self._log.append(f"sent {len(outputs)}")
+
+    def numbers(self) -> list[tuple[str, int, int]]:
+        """Return account, number and count of what was sent."""
+        return [tuple(json.loads(each.body).values()) for each in self.sent]
+
+
+class World:
+    """A topic, a table and a target, with one consumer after another."""
+
+    def __init__(self, *lanes: str, table: Table | None = None) -> None:
+        self.topic = Topic(*lanes)
+        self.table = table or memory_table()
+        self.target = Target(self.topic.log)
+        self.options = ServeOptions(linger_ms=0)
+        self.app = app
+
+    def consumer(self) -> Consumer:
+        consumer = Consumer(self.app, table=self.table, source=self.topic, options=self.options)
+        consumer._settlement = self.topic.settlement(self.target)
+        return consumer
+
+    def consume(self, during: Callable[[Consumer], Coroutine[Any, Any, None]] | None = None) -> Consumer:
+        """Run a consumer until all is acknowledged, or what is done meanwhile ends."""
+        return asyncio.run(self._consume(during))
+
+    async def _consume(self, during: Callable[[Consumer], Coroutine[Any, Any, None]] | None) -> Consumer:
+        consumer = self.consumer()
+        async with asyncio.timeout(60):
+            async with consumer:
+                await (self.until_all_is_acknowledged() if during is None else during(consumer))
+        return consumer
+
+    async def until_all_is_acknowledged(self) -> None:
+        await until(
+            lambda: self.topic.committed == {name: len(of) for name, of in self.topic.records.items()}
+        )
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Let others run until something holds."""
+    while not condition():  # noqa: ASYNC110 - what others do is looked at
+        await asyncio.sleep(0.001)
