@@ -161,7 +161,7 @@ def damage(file, _other):
         (damage, "of the export is corrupt"),
         (lambda file, _: file.write_bytes(file.read_bytes()[:-100]), "of the export is corrupt"),
         (lambda file, _: file.unlink(), "of the export is missing"),
-        (lambda file, other: file.write_bytes(other.read_bytes()), "of .* damaged: its .* rows are not the"),
+        (lambda file, other: file.write_bytes(other.read_bytes()), "of .* corrupt: its .* rows are not the"),
     ],
 )
 def test_a_damaged_export_is_named_before_anything_is_written(run, other, export, harm, sentence):
