@@ -340,8 +340,8 @@ class RowFiles:
 async def import_table(table: Table, name: str, folder: Path, manifest: Manifest, tell: Tell) -> None:
     """Write the rows of an export, after `check_files`, into an empty table, and verify them.
 
-    A marker row with the number of imported files lets an interrupted import resume. Costs a transaction per 100 rows
-    of a partition, and one request per 1,000 rows. Raises `ArchiveError` if the table has other rows.
+    An interrupted import resumes from a marker row. Costs a transaction per 100 rows of a partition, and one request
+    per 1,000 rows. Raises `ArchiveError` if the table has other rows.
     """
     done, written = await _begin(table, name, manifest), 0
     for index, file in enumerate(manifest.files):

@@ -116,7 +116,7 @@ async def _finish(table: Table, check: PartitionCheck, checked: Checked, *, repa
             again.add(row)
     found, guard = again.compared(), again.guard
     if guard is None or isinstance(again.of_object, LedgerCheck):
-        # No row changes with every write, so a read may be inconsistent: keep only faults of both.
+        # No row changes with every write, so a read may be inconsistent: report only faults of both reads.
         found = [fault for fault in found if fault in faults]
     else:
         after = await table.get(check.key, guard.row_key)

@@ -98,7 +98,7 @@ class KafkaTarget(Target):
     def __init__(self, url: str, options: TargetOptions) -> None:
         try:
             parts = urlsplit(url)
-        except ValueError:  # whose text may hold the password
+        except ValueError:  # its text may contain the password
             raise UsageError(_FORM) from None
         credentials, _, brokers = parts.netloc.rpartition("@")
         if not all(map(_BROKER.fullmatch, brokers.split(","))) or parts.path.strip("/") or parts.fragment:

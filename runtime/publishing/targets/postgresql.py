@@ -40,7 +40,7 @@ class PostgresTarget(SqlTarget):
     def __init__(self, url: str, options: TargetOptions) -> None:
         try:
             parts = conninfo_to_dict(url)
-        except psycopg.ProgrammingError:  # whose text may hold the password
+        except psycopg.ProgrammingError:  # its text may contain the password
             raise UsageError(_FORM) from None
         # An unescaped `/`, `#` or `@` moves parts of the password into one of these.
         places = [str(parts.get(each, "")) for each in ("host", "port", "dbname")]
