@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial, wraps
 from itertools import groupby
-from operator import attrgetter
 from typing import Any, ClassVar, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 from runtime.errors import TargetError, TargetUnavailableError
@@ -296,6 +295,6 @@ class OneByOnePublisher(Publisher, Generic[To]):
 
         with first_error():
             async with asyncio.TaskGroup() as group:
-                by_object = groupby(outputs, attrgetter("business_id"))
+                by_object = groupby(outputs, lambda each: each.business_id)
                 tasks = [group.create_task(in_order(list(some))) for _, some in by_object]
         return [record for task in tasks for record in task.result() if record is not None]

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import partial
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import aiohttp
@@ -59,7 +58,7 @@ class HttpPublisher(publisher.OneByOnePublisher[HttpTarget]):
 
     async def attempt(self, output: CommittedOutput) -> Record | None:
         """Send a request, and return a dead letter if the receiver refuses it permanently."""
-        status, why, asked = await self.target.in_turn(partial(self._request, output))
+        status, why, asked = await self.target.in_turn(lambda: self._request(output))
         if status is not None and status < 300:  # noqa: PLR2004 - 2xx
             return None
         if status is not None and status < 500 and status not in _TEMPORARY:  # noqa: PLR2004 - 5xx are retried
