@@ -311,7 +311,7 @@ async def letters_of_stream(table: Table, stream: StreamLetters) -> Sequence[Fou
 
 
 async def discard(table: Table, selection: Selection, retries: RetryPolicy) -> int:
-    """Discard the selected letters, and return their number. Redeliveries are rejected, except of letters of the table.
+    """Discard the selected letters, and return their number. Streams keep rejecting their redeliveries.
 
     Costs two requests per stream and one per letter of the table, in addition to `find_letters`.
     """

@@ -48,7 +48,7 @@ Tell = Callable[
 
 @dataclass(slots=True)
 class SetDigest:
-    """The size of a set and the sum of its members' digests, in any order, as stores sort keys differently."""
+    """The size of a set, and a digest that does not depend on the order, as stores sort keys differently."""
 
     count: int = 0
     total: int = 0

@@ -118,7 +118,7 @@ class KafkaTarget(Target):
         return self._names.get(type_, type_)
 
     async def prepare(self, types: Collection[str]) -> None:
-        """Check that the topics exist, which may create them, depending on the cluster's configuration."""
+        """Check that the topics exist. Some clusters create them on demand."""
         topics = sorted({MARKERS, *map(self.topic_of, types)})
         with _translated_errors(self.name):
             try:
