@@ -378,7 +378,7 @@ class DeliverySettings:
         return cls(at_least_once, lock_limit, ttl, default_ttl)
 
     def is_at_least_once(self, customer: str) -> bool:
-        """Return whether a customer has at least once."""
+        """Return whether messages to a customer are sent at least once."""
         return "*" in self.at_least_once or customer in self.at_least_once
 
     def ttl_of(self, customer: str) -> timedelta:
