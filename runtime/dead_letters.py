@@ -25,16 +25,8 @@ from runtime.messages.envelope import Envelope, canonical, id_key, pack_envelope
 from runtime.messages.outcome import Outcome, Reason
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions import limits
+from runtime.versions import properties as stored
 from runtime.versions.dead_letters import Letter, given_up, letter_properties, letters_of, read_letter_row
-from runtime.versions.properties import (
-    damaged_row,
-    error_location,
-    expect,
-    number,
-    one_of_many,
-    reading,
-    reading_row,
-)
 from runtime.versions.stream import StreamUpdate, append, find_versions, stream_key
 
 
@@ -168,9 +160,9 @@ def row_key(handler: str | None, envelope: Envelope) -> str:
 
 def found_letter(row: Row) -> FoundLetter:
     """Parse the row of a letter of the table. Raises `StoredDataError`."""
-    with reading_row("The letter", row):
+    with stored.reading_row("The letter", row):
         (letter,) = read_letter_row(row)
-        handler = expect(row.properties.get("Handler"), str, None)
+        handler = stored.expect(row.properties.get("Handler"), str, None)
     return FoundLetter(letter, handler or None, None, row=row.row_key, etag=row.etag)
 
 
@@ -189,7 +181,7 @@ async def letters_of_table(table: Table, selection: Selection) -> AsyncIterator[
     async for page in pages(partial(table.query, PARTITION, _FIRST, _LAST)):
         for row in page.rows:
             found = None
-            with one_of_many(table, PARTITION):
+            with stored.one_of_many(table, PARTITION):
                 found = found_letter(row)
             if found is not None and selection.takes(found.handler, found.letter):
                 yield found
@@ -262,7 +254,7 @@ async def find_letters(table: Table, selection: Selection) -> AsyncIterator[Foun
     """
     async for stream in streams_with_letters(table, selection):
         letters: Sequence[FoundLetter] = ()
-        with one_of_many(table, stream.key):
+        with stored.one_of_many(table, stream.key):
             letters = await letters_of_stream(table, stream)
         for letter in letters:
             if selection.takes(letter.handler, letter.letter):
@@ -276,10 +268,10 @@ async def streams_with_letters(table: Table, selection: Selection) -> AsyncItera
     async for key, properties, is_entity in _holders(table, selection):
         waiting = beyond_limit = 0
         with (
-            one_of_many(table, key) if selection.keys is None else nullcontext(),
-            reading("The number of letters", ENTITY if is_entity else HEADER, key),
+            stored.one_of_many(table, key) if selection.keys is None else nullcontext(),
+            stored.reading("The number of letters", ENTITY if is_entity else HEADER, key),
         ):
-            waiting, beyond_limit = (number(properties, name, 0) for name in _COUNTS)
+            waiting, beyond_limit = (stored.number(properties, name, 0) for name in _COUNTS)
         if waiting or beyond_limit:
             yield StreamLetters(key, waiting, beyond_limit, is_entity)
 
@@ -294,7 +286,7 @@ async def _holders(table: Table, selection: Selection) -> AsyncIterator[tuple[st
                 yield key, entity.properties, True
         return
     keys = KeyRange() if selection.handler is None else KeyRange(stream_key(selection.handler))
-    substitute = damaged_row(table)
+    substitute = stored.damaged_row(table)
     async for row in read_headers(table, keys, (*HEADER_NAMES, *_COUNTS), substitute):
         if not is_tombstone(row):
             yield row.partition_key, row.properties, False
@@ -306,7 +298,7 @@ async def letters_of_stream(table: Table, stream: StreamLetters) -> Sequence[Fou
     """Return the waiting letters of a stream, in order. At most one request."""
     if not stream.waiting:
         return []
-    with error_location(table, stream.key):
+    with stored.error_location(table, stream.key):
         waiting = (await letters_of(Partition.exact(table, stream.key))).waiting
     handler, _, business_id = stream.key.partition("-")
     parking: Letter | None = None
@@ -319,7 +311,7 @@ async def letters_of_stream(table: Table, stream: StreamLetters) -> Sequence[Fou
 
 
 async def discard(table: Table, selection: Selection, retries: RetryPolicy) -> int:
-    """Discard the selected letters, and return their number. Redeliveries are rejected, except of letters of the table.
+    """Discard the selected letters, and return their number. Streams keep rejecting their redeliveries.
 
     Costs two requests per stream and one per letter of the table, in addition to `find_letters`.
     """
@@ -327,7 +319,7 @@ async def discard(table: Table, selection: Selection, retries: RetryPolicy) -> i
     count = 0
     async for stream in streams_with_letters(table, selection):
         if stream.waiting:
-            with one_of_many(table, stream.key):
+            with stored.one_of_many(table, stream.key):
                 count += await until_undisturbed(retries, partial(_give_up, table, stream, selection))
     async for found in letters_of_table(table, selection):
         if found.row is not None and found.etag is not None:

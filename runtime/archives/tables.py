@@ -28,7 +28,7 @@ from runtime.file_systems import flush
 from runtime.retries import RetryPolicy, first_error, until_undisturbed
 from runtime.versions.properties import number
 
-NAME = "manifest.json"
+MANIFEST = "manifest.json"
 FORMAT = 2
 SCHEMA = pa.schema([("partition_key", pa.string()), ("row_key", pa.string()), ("properties", pa.binary())])
 """The columns of an exported row. Its properties are an array of msgpack: each name with its value, sorted by name."""
@@ -48,7 +48,7 @@ Tell = Callable[
 
 @dataclass(slots=True)
 class SetDigest:
-    """The size of a set and the sum of its members' digests, in any order, as stores sort keys differently."""
+    """The size of a set, and a digest that does not depend on the order, as stores sort keys differently."""
 
     count: int = 0
     total: int = 0
@@ -165,10 +165,10 @@ class Manifest:
 
 def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of an export. Raises `ArchiveError`."""
-    path = folder / NAME
+    path = folder / MANIFEST
     if not path.exists():
         raise ArchiveError(
-            f"There is no complete export in {folder}: {NAME} is missing, which `consistent export` writes last."
+            f"There is no complete export in {folder}: {MANIFEST} is missing, which `consistent export` writes last."
         )
     with reading(path):
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -232,10 +232,10 @@ async def export_table(table: Table, name: str, folder: Path, tell: Tell) -> Man
     manifest = Manifest(name, tuple(files.done))
     check_files(folder, manifest, tell)
     # Written last: an interrupted export has no manifest, and starts over.
-    unfinished = folder / f"_{NAME}-unfinished"
+    unfinished = folder / f"_{MANIFEST}-unfinished"
     unfinished.write_text(json.dumps(manifest.document(), indent=2), encoding="utf-8")
     flush(unfinished)
-    unfinished.replace(folder / NAME)
+    unfinished.replace(folder / MANIFEST)
     flush(folder)
     return manifest
 
@@ -243,9 +243,9 @@ async def export_table(table: Table, name: str, folder: Path, tell: Tell) -> Man
 def _prepare_folder(folder: Path) -> None:
     """Create the folder, or delete the files of an interrupted export."""
     folder.mkdir(parents=True, exist_ok=True)
-    if (folder / NAME).exists():
+    if (folder / MANIFEST).exists():
         raise UsageError(f"{folder} contains an export already. Choose another folder.")
-    left = [*folder.glob("rows-*.parquet"), *folder.glob(f"_{NAME}-unfinished")]
+    left = [*folder.glob("rows-*.parquet"), *folder.glob(f"_{MANIFEST}-unfinished")]
     if set(folder.iterdir()) - set(left):
         raise UsageError(f"{folder} is not empty. Choose another folder.")
     for file in left:
@@ -340,8 +340,8 @@ class RowFiles:
 async def import_table(table: Table, name: str, folder: Path, manifest: Manifest, tell: Tell) -> None:
     """Write the rows of an export, after `check_files`, into an empty table, and verify them.
 
-    A marker row with the number of imported files lets an interrupted import resume. Costs a transaction per 100 rows
-    of a partition, and one request per 1,000 rows. Raises `ArchiveError` if the table has other rows.
+    An interrupted import resumes from a marker row. Costs a transaction per 100 rows of a partition, and one request
+    per 1,000 rows. Raises `ArchiveError` if the table has other rows.
     """
     done, written = await _begin(table, name, manifest), 0
     for index, file in enumerate(manifest.files):

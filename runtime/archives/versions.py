@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from handlers.codec import is_text
-from runtime.archives.tables import NAME as MANIFEST
-from runtime.archives.tables import RowGroups, read_batches, reading
+from runtime.archives import tables
 from runtime.errors import ArchiveError, UsageError
 from runtime.file_systems import flush
 from runtime.messages.envelope import IdKey, id_key, id_text
@@ -105,7 +104,7 @@ class VersionPart(Part):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder / f"versions-{uuid.uuid4().hex}.parquet")
-        self._groups: RowGroups | None = None
+        self._groups: tables.RowGroups | None = None
 
     def add(self, handler: str, business_id: str, version: Version) -> None:
         """Add a version."""
@@ -124,7 +123,7 @@ class VersionPart(Part):
         }
         row = {name: values[name] for name in SCHEMA.names}
         self._written.update(msgpack.packb(list(row.values())))
-        self._groups = self._groups or RowGroups(self._stream, SCHEMA, _GROUP_ROWS, _GROUP_BYTES)
+        self._groups = self._groups or tables.RowGroups(self._stream, SCHEMA, _GROUP_ROWS, _GROUP_BYTES)
         self._groups.add(row, len(version.before) + len(version.after))
 
     def close(self) -> None:
@@ -134,8 +133,8 @@ class VersionPart(Part):
         super().close()
 
     def _read_back(self, path: Path) -> Iterator[bytes]:
-        for batch in read_batches(path):
-            with reading(path):
+        for batch in tables.read_batches(path):
+            with tables.reading(path):
                 rows = [msgpack.packb(list(row.values())) for row in _rows_in(batch)]
             yield from rows
 
@@ -164,7 +163,7 @@ def _version_of(row: Mapping[str, Any]) -> Version:
 def prepare_parts(folder: Path) -> None:
     """Create a folder, and delete unfinished files. Raises `UsageError` if it contains the export of a table."""
     folder.mkdir(parents=True, exist_ok=True)
-    if (folder / MANIFEST).exists():
+    if (folder / tables.MANIFEST).exists():
         raise UsageError(f"{folder} contains the export of a table. Choose another folder.")
     for parts in (PARTS, LETTER_PARTS):
         for file in folder.glob(f"{parts}{_UNFINISHED}"):
@@ -209,7 +208,7 @@ class ExportedVersions:
         if condition is not None:
             wanted &= condition
         for file in self._files:
-            with reading(Path(file.path)):
+            with tables.reading(Path(file.path)):
                 batches = file.to_table(schema=SCHEMA, filter=wanted).to_batches()
                 versions = [_version_of(row) for batch in batches for row in _rows_in(batch)]
             yield from versions
@@ -220,7 +219,7 @@ def files_that_name(folder: Path, handler: str, business_ids: Collection[str]) -
     ids, keys = list(business_ids), [f"{handler}-{business_id}" for business_id in business_ids]
     counts = {}
     for path in sorted(filter(Path.is_file, folder.rglob("*.parquet"))):
-        with reading(path):
+        with tables.reading(path):
             file = ds.dataset(path, format="parquet")
             if {"handler", "business_id"} <= set(file.schema.names):
                 is_named = (ds.field("handler") == handler) & ds.field("business_id").isin(ids)
@@ -228,7 +227,7 @@ def files_that_name(folder: Path, handler: str, business_ids: Collection[str]) -
             elif "partition_key" in file.schema.names:
                 counts[path] = file.count_rows(filter=ds.field("partition_key").isin(keys))
     for path in sorted(folder.rglob(LETTER_PARTS)):
-        with reading(path), path.open(encoding="utf-8") as lines:
+        with tables.reading(path), path.open(encoding="utf-8") as lines:
             letters = map(json.loads, lines)
             counts[path] = sum(letter["handler"] == handler and letter["stream"] in ids for letter in letters)
     return {path: count for path, count in counts.items() if count}

@@ -54,7 +54,7 @@ class Registration:
     etag: str = ""
 
     def taken_out(self) -> Include:
-        """Return the conditional deletion of the row, part of the commit."""
+        """Return the conditional deletion of the row, to include in the commit."""
         return Include.delete(PREFIX + self.attempt, self.etag)
 
     def properties(self) -> dict[str, Value]:
@@ -225,7 +225,7 @@ class DocumentSweep:
     only_look: bool = False
 
     async def sweep(self, older_than: timedelta) -> Swept:
-        """Delete documents of uncommitted attempts of ended batches, and of messages that are `older_than` this.
+        """Delete documents of attempts that never committed: of ended batches, and of messages of this age.
 
         One request per 1,000 objects with documents since the last sweep, two per object, and one per deleted document.
         """

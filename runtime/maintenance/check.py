@@ -21,20 +21,15 @@ from eventstore.stream import read_range
 from runtime import dead_letters, leases
 from runtime.algorithms.outbox import stores
 from runtime.algorithms.outbox.entity import ENTITY, Entity, read_entity
-from runtime.algorithms.outbox.stores import Token, check_processed
 from runtime.archives import MARK as IMPORT
-from runtime.documents.protocol import MARKER, read_registration
-from runtime.documents.protocol import PREFIX as REGISTRATION
+from runtime.documents import protocol as documents
 from runtime.errors import StoredDataError, UsageError
-from runtime.leases import read_lease
 from runtime.ledger import ledger
 from runtime.ledger.batch import OpenBatches
-from runtime.ledger.ledger import read_record
 from runtime.ledger.settings import OF_TABLE, read_settings
 from runtime.maintenance import policies
 from runtime.messages.envelope import FIRST as PROCESSED
-from runtime.publishing import last_hop as deliveries
-from runtime.publishing import records
+from runtime.publishing import last_hop, records
 from runtime.retries import READ_AGAIN
 from runtime.versions import dead_letters as dead_letters_storage
 from runtime.versions import index
@@ -116,7 +111,7 @@ async def _finish(table: Table, check: PartitionCheck, checked: Checked, *, repa
             again.add(row)
     found, guard = again.compared(), again.guard
     if guard is None or isinstance(again.of_object, LedgerCheck):
-        # No row changes with every write, so a read may be inconsistent: keep only faults of both.
+        # No row changes with every write, so a read may be inconsistent: report only faults of both reads.
         found = [fault for fault in found if fault in faults]
     else:
         after = await table.get(check.key, guard.row_key)
@@ -168,7 +163,7 @@ class PartitionCheck(RowsCheck):
             if row.row_key == ENTITY:
                 self.of_object = EntityCheck(row)
                 return
-        is_separate = row.row_key == MARKER or row.row_key.startswith((PROCESSED, REGISTRATION))
+        is_separate = row.row_key == documents.MARKER or row.row_key.startswith((PROCESSED, documents.PREFIX))
         if self.of_object is not None and not is_separate:
             self.of_object.add(row)
             return
@@ -194,13 +189,15 @@ class PartitionCheck(RowsCheck):
         key = row.row_key
         # Other programs may have streams in the table.
         self._is_foreign = self._is_foreign or (key == HEADER and (is_header(row) or is_tombstone(row)))
-        if key == MARKER:
+        if key == documents.MARKER:
             self._is_marked = True
-        elif key.startswith(REGISTRATION):
+        elif key.startswith(documents.PREFIX):
             if not self._is_marked:
                 self._is_marked = True
-                self.report(MARKER, "is missing, so a sweep ignores the object's documents", repair=True)
-                self.rebuilt[MARKER] = {}
+                self.report(
+                    documents.MARKER, "is missing, so a sweep ignores the object's documents", repair=True
+                )
+                self.rebuilt[documents.MARKER] = {}
         elif key == HEADER:
             if not self._is_foreign:
                 self.report(HEADER, "is not the header of a stream")
@@ -208,7 +205,7 @@ class PartitionCheck(RowsCheck):
             key.startswith(EVENT) and not self._is_foreign
         ):
             self.report(key, "belongs to a stream that has no header")
-        elif key.startswith((ENTITY, MARKER)) and not is_separate:
+        elif key.startswith((ENTITY, documents.MARKER)) and not is_separate:
             self.report(key, "has the row key of an entity or marker, but is neither")
 
 
@@ -294,7 +291,7 @@ class LedgerCheck(RowsCheck):
         elif row.row_key.startswith((ledger.OPEN, ledger.PAST)):
             self._markers[row.row_key] = row.properties
         else:
-            record = read_record(row)
+            record = ledger.read_record(row)
             marker = ledger.past_marker(record) if record.is_finished else ledger.began(record)
             self._batches[row.row_key] = _Batch(
                 marker.row_key, marker.properties, record.number, record.algorithm
@@ -394,9 +391,9 @@ def check_row(row: Row) -> None:
             break
     else:
         if "-" in key and row.row_key.startswith(PROCESSED):
-            check_processed(row)
-        elif "-" in key and row.row_key.startswith(REGISTRATION):
-            read_registration(row)
+            stores.check_processed(row)
+        elif "-" in key and row.row_key.startswith(documents.PREFIX):
+            documents.read_registration(row)
     if problem:
         raise StoredDataError(problem, row.row_key, key)
 
@@ -412,7 +409,7 @@ def _policy_problem(row: Row) -> str | None:
 
 
 def _lease_problem(row: Row) -> str | None:
-    read_lease(row)
+    leases.read_lease(row)
     return None if row.row_key == leases.ROW_KEY else "is not a lease"
 
 
@@ -440,7 +437,7 @@ def _token_problem(row: Row) -> str | None:
 
 
 def _delivery_problem(row: Row) -> str | None:
-    deliveries.read_key(row)
+    last_hop.read_key(row)
     return None if row.row_key.startswith(PROCESSED) else "is not the key of a delivery"
 
 
@@ -451,7 +448,7 @@ _SEPARATE: Mapping[str, Callable[[Row], str | None]] = {
     ISSUED: _issued_problem,
     IMPORT: _import_problem,
     stores.PARTITION: _token_problem,
-    deliveries.PARTITION: _delivery_problem,
+    last_hop.PARTITION: _delivery_problem,
 }
 """Checks of rows by partition key, or by its prefix if that ends with a dot. Each returns a problem or None."""
 
@@ -460,7 +457,7 @@ async def _orphaned_tokens(table: Table, used: Sequence[Row]) -> list[Fault]:
     """Report used tokens that no entity will delete. One request per 1,000 entities and one per reported token."""
     if not used:
         return []
-    incoming, handlers, unknown = set[Token](), set[str](), set[str]()
+    incoming, handlers, unknown = set[stores.Token](), set[str](), set[str]()
     async for row in read_range(table, ENTITY, _ALL, substitute=DamagedRow.of):
         handler = row.partition_key.partition("-")[0]
         try:
@@ -474,7 +471,7 @@ async def _orphaned_tokens(table: Table, used: Sequence[Row]) -> list[Fault]:
     faults = []
     problem = "is used, but its entity has finished the message: a redelivery would be handled again"
     for row in used:
-        token = Token(row.partition_key.removeprefix(stores.PARTITION), *row.row_key.rsplit("-", 1))
+        token = stores.Token(row.partition_key.removeprefix(stores.PARTITION), *row.row_key.rsplit("-", 1))
         if token in incoming or token.handler not in handlers - unknown:
             continue
         # Read again after the entities, as a token is deleted after its entity is written. It is kept, as a lost

@@ -255,10 +255,10 @@ async def _delete_documents(
 
 
 async def referenced_documents(table: Table, handler: str, business_id: str) -> list[str]:
-    """Return the documents that an object's versions refer to, none if they are corrupt. One request per 1,000 runs."""
+    """Return the names of the documents that an object's versions refer to. One request per 1,000 runs."""
     try:
         stream_versions = await versions(table, handler, business_id) or []
-    except StoredDataError:
+    except StoredDataError:  # a corrupt object can still be forgotten
         return []
     return [
         unpack(value)["name"]

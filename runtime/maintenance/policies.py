@@ -92,7 +92,7 @@ async def existing(table: Table, scope: Scope) -> Scope:
     if scope.handler is None:
         return scope
     owner = (await TableSettings.of(table)).owner
-    prefix, hint = f"{scope.handler}-", "`consistent show` lists what there is"
+    prefix, hint = f"{scope.handler}-", "`consistent show` lists all handlers and streams"
     if "-" not in scope.handler:
         if scope.business_id is not None:
             for spelling in dict.fromkeys((scope.business_id, canonical(scope.business_id))):

@@ -252,7 +252,7 @@ async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisKeys]:
     try:
         limits: dict[str, Any] = {"socket_timeout": 5.0, "socket_connect_timeout": 5.0}
         redis = Redis.from_url(url, decode_responses=True, retry=Retry(NoBackoff(), 0), **limits)
-    except ValueError:  # whose text may hold the password
+    except ValueError:  # its text may contain the password
         raise UsageError(
             "--keys is not a valid Redis url. Write redis://USER:PASSWORD@HOST:PORT/0, with %25 for %, %40 for @, "
             "%2F for / and %20 for a blank in the user or password."
@@ -378,7 +378,7 @@ class DeliverySettings:
         return cls(at_least_once, lock_limit, ttl, default_ttl)
 
     def is_at_least_once(self, customer: str) -> bool:
-        """Return whether a customer has at least once."""
+        """Return whether messages to a customer are sent at least once."""
         return "*" in self.at_least_once or customer in self.at_least_once
 
     def ttl_of(self, customer: str) -> timedelta:

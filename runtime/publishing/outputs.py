@@ -167,7 +167,7 @@ class BatchOutputs:
 
 
 def check_types(batches: Iterable[BatchOutputs], types: Collection[str]) -> None:
-    """Raise `UsageError` if there are outputs, but none of one of these types. Reads all outputs."""
+    """Raise `UsageError` if there are outputs, but one of these types has no output. Reads all outputs."""
     there: set[str] = set()
     for batch in batches:
         for table in replace(batch, types=()).tables():

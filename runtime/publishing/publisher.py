@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial, wraps
 from itertools import groupby
-from operator import attrgetter
 from typing import Any, ClassVar, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 from runtime.errors import TargetError, TargetUnavailableError
@@ -159,35 +158,33 @@ class PublishOptions:
     """Empty for all types. Part of the publication's key."""
     any_types: bool = False  # do not check that the types exist: an epoch may lack some
     slices: int | None = option(
-        "Cut the batch into so many slices, by business id; by default one for each 1,000 deliveries, at most 256.",
+        "Cut the batch into N slices by business id; by default one for each 1,000 deliveries, at most 256.",
         default=None,
         metavar="N",
         min=1,
         max=10_000,
     )
     concurrency: int = option(
-        "Send so many slices or requests at once; on Spark in each task.",
+        "Send up to N slices or requests concurrently; on Spark in each task.",
         default=4,
         metavar="N",
         min=1,
         max=256,
     )
-    attempts: int = option(
-        "Try so often what may succeed when it is tried again.", default=8, metavar="N", min=1
-    )
+    attempts: int = option("Try up to N times after temporary errors.", default=8, metavar="N", min=1)
     lease: timedelta = option(
-        "Take over slices of a runner that has not renewed its claim for so long.",
+        "Take over slices of a runner that has not renewed its claim for this long.",
         default=timedelta(minutes=1),
         metavar="TIME",
     )
     take_over: bool = option(
-        "Do not wait for claims of a runner that certainly does not run any more.",
+        "Do not wait for claims of a runner that has certainly stopped.",
         default=False,
         group=None,
         is_rare=True,
     )
     force: bool = option(
-        "Resume although the target may have forgotten what it received before.",
+        "Resume although the target may no longer recognise duplicates.",
         default=False,
         group=None,
         is_rare=True,
@@ -204,7 +201,7 @@ class TargetOptions:
     GROUP: ClassVar = "publish"
 
     names: Mapping[str, str] = option(
-        "The table, topic or path for a message type; may be repeated. Without it tables and topics have the name of "
+        "The table, topic or path for a message type; may be repeated. By default tables and topics have the name of "
         "the type.",
         default=dict,
         name="--map",
@@ -213,9 +210,11 @@ class TargetOptions:
     batch_id: str = ""
     concurrency: int = 4  # the maximum number of concurrent requests of all publishers
     rate: float | None = option(
-        "Make at most so many requests or calls a second.", default=None, metavar="N", min=0.001
+        "Make at most N requests or calls a second.", default=None, metavar="N", min=0.001
     )
-    timeout: timedelta = option("Wait so long for an answer.", default=timedelta(seconds=30), metavar="TIME")
+    timeout: timedelta = option(
+        "Wait this long for a response.", default=timedelta(seconds=30), metavar="TIME"
+    )
     attempts: int = 8
     headers: Mapping[str, str] = option(
         "Send a header with each HTTP request, such as Authorization=env:TOKEN; may be repeated.",
@@ -225,7 +224,7 @@ class TargetOptions:
     )
     """May hold secrets."""
     window: timedelta = option(
-        "For how long a Service Bus queue is configured to recognise duplicates; a slice is not resumed later.",
+        "The duplicate detection window of a Service Bus queue or topic; a slice is not resumed later.",
         default=timedelta(minutes=10),
         name="--duplicate-window",
         metavar="TIME",
@@ -237,8 +236,8 @@ class TargetOptions:
         "For a MODULE:FUNCTION: the field of a body that names the customer.", default=None, metavar="FIELD"
     )
     keys: str = option(
-        "For a MODULE:FUNCTION: keep the keys that say what was sent in redis://HOST:PORT/0, another store or env:NAME,"
-        " instead of the table of the batch.",
+        "For a MODULE:FUNCTION: keep the keys of sent messages in redis://HOST:PORT/0, another store or env:NAME, "
+        "instead of the table of the batch.",
         default="",
         is_secret=True,
         metavar="URL",
@@ -296,6 +295,6 @@ class OneByOnePublisher(Publisher, Generic[To]):
 
         with first_error():
             async with asyncio.TaskGroup() as group:
-                by_object = groupby(outputs, attrgetter("business_id"))
+                by_object = groupby(outputs, lambda each: each.business_id)
                 tasks = [group.create_task(in_order(list(some))) for _, some in by_object]
         return [record for task in tasks for record in task.result() if record is not None]

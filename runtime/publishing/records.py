@@ -165,7 +165,7 @@ class SliceClaim:
         await self._change({})
 
     async def note(self, position: int, records: Sequence[Record] = ()) -> None:
-        """Save the number of sent outputs, and records, and renew the lease. One request per 99 records."""
+        """Save the number of sent outputs, and records, and renew the lease. One request, and one per 99 records."""
         keys = (_record_key(self.publication, each) for each in records)
         also = list(map(Operation.insert_or_replace, keys, map(_properties, records)))
         while len(also) >= MAX_OPERATIONS:

@@ -15,7 +15,6 @@ from datetime import timedelta
 from functools import partial
 from hashlib import sha256
 from itertools import chain, groupby, islice
-from operator import attrgetter
 from typing import Any
 
 from eventstore import Table
@@ -311,7 +310,7 @@ async def redrive(
         outputs = BatchOutputs.of(record, out, options.types)
         with cut(outputs.with_ids(list(letters_by_id)), 1) as only:
             await until_available(options.attempts, partial(target.prepare, only.types))
-            by_object = (list(some) for _, some in groupby(only.outputs(0), attrgetter("business_id")))
+            by_object = (list(some) for _, some in groupby(only.outputs(0), lambda each: each.business_id))
 
             async def work(publisher: Publisher) -> None:
                 nonlocal sent

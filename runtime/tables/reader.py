@@ -21,9 +21,8 @@ from runtime.ledger.ledger import BatchRecord, records
 from runtime.ledger.settings import TableSettings
 from runtime.messages.envelope import Envelope
 from runtime.tables import versions
-from runtime.tables.columns import TEXT, TIME, Columns, chosen, in_batches, model_of
+from runtime.tables.columns import TEXT, TIME, Columns, chosen, definition_of, in_batches, model_of
 from runtime.tables.streams import ALL, StreamQuery
-from runtime.tables.versions import Outputs, outputs_by
 from runtime.versions.properties import error_location
 
 if TYPE_CHECKING:
@@ -123,7 +122,7 @@ class Request:
     change_start: str | None = None
     change_end: str | None = None
     app: App | None = None  # states become structs of its models
-    outputs: Outputs | None = None  # for versions
+    outputs: versions.Outputs | None = None  # for versions
 
     def __post_init__(self) -> None:
         if self.app is not None and not isinstance(self.app, App):
@@ -259,7 +258,11 @@ def read_versions(
     """
     query = StreamQuery(handler, business_id, moment(since), moment(until), columns)
     feed = (read_change_feed, change_start_batch_id, change_end_batch_id)
-    outputs = None if with_outputs is None else outputs_by(app, handler, with_outputs)
+    outputs = None
+    if with_outputs is not None:
+        if app is None or handler is None:
+            raise UsageError("Outputs are computed by replay, which needs both an app and a handler.")
+        outputs = versions.Outputs(app, definition_of(app, handler), with_outputs)
     return read(store, table, Request(TableKind.VERSIONS, query, None, None, *feed, app=app, outputs=outputs))
 
 

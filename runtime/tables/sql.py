@@ -109,9 +109,7 @@ def query(
         try:
             count = len(connection.extract_statements(statement))
             if count != 1:
-                raise UsageError(
-                    f"There {f'are {count} statements' if count else 'is no statement'}: write one."
-                )
+                raise UsageError(f"Write exactly one statement, not {count}.")
             result = connection.sql(statement)
             if result is None:
                 return Answer([], [])

@@ -13,6 +13,7 @@ import pyarrow as pa
 from eventstore import PAGE_SIZE, KeyRange, Partition, Stream, Table
 from eventstore.header import EVENT, HEADER
 from handlers import App, CodecError
+from handlers.app import HandlerDefinition
 from runtime.algorithms.algorithm import HandlerFailedError
 from runtime.algorithms.state_based.replay import Copy, Replayer, find_difference
 from runtime.clock import system_clock, to_microseconds
@@ -24,17 +25,7 @@ from runtime.messages.outcome import outputs_of
 from runtime.messages.parsing import Prepared, is_copy, prepare
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.tables import streams
-from runtime.tables.columns import (
-    TEXT,
-    TIME,
-    Buffer,
-    Columns,
-    StateColumns,
-    as_json,
-    chosen,
-    definition_of,
-    in_batches,
-)
+from runtime.tables.columns import TEXT, TIME, Buffer, Columns, StateColumns, as_json, chosen, in_batches
 from runtime.tables.streams import ALL, COLUMNS, RUN, Decoded, Part, StreamHead, StreamQuery, parts_of
 from runtime.versions.head import HEAD_PROPERTIES, Head
 from runtime.versions.properties import reading
@@ -170,16 +161,15 @@ TYPE = pa.list_(pa.struct([*_TEXTS, *_OTHERS]))  # outputs, with the columns of 
 class Outputs:
     """The outputs of a handler's versions, which are not stored, computed by replaying messages."""
 
-    def __init__(self, app: App, handler: str, messages: Iterable[Envelope]) -> None:
+    def __init__(self, app: App, handler: HandlerDefinition, messages: Iterable[Envelope]) -> None:
         self._app = app
-        self._handler = definition_of(app, handler)
-        self._messages: Mapping[str, Envelope] = {
-            each.message_id: each for each in messages if each.type in self._handler.routes
-        }
+        self._handler = handler
+        self._messages = {each.message_id: each for each in messages if each.type in handler.routes}
 
     def keyed(self, draw_key: bytes | None) -> Outputs:
         """Return the outputs for a table with this secret of seeded draws, if any."""
-        return Outputs(self._app.keyed(draw_key), self._handler.name, self._messages.values())
+        app = self._app.keyed(draw_key)
+        return Outputs(app, app.handlers[self._handler.name], self._messages.values())
 
     def of(self, some: Decoded) -> Sequence[Sequence[Mapping[str, Any]] | None]:
         """Return the outputs of each version, or None if its message is missing or its replay differs from it."""
@@ -201,13 +191,6 @@ class Outputs:
             return None
         outputs = outputs_of(replayed.published, version.number, version.record.now)
         return [{**each._asdict(), "headers": list((each.headers or {}).items())} for each in outputs]
-
-
-def outputs_by(app: App | None, handler: str | None, messages: Iterable[Envelope]) -> Outputs:
-    """Return the outputs of a handler. Raises `UsageError` without an app or a handler."""
-    if app is None or handler is None:
-        raise UsageError("Outputs are computed by replay, which needs both an app and a handler.")
-    return Outputs(app, handler, messages)
 
 
 STATE_COLUMNS = {

@@ -9,7 +9,7 @@ import pytest
 
 from eventstore import InterceptedTable, Operation, connect
 from runtime.archives import tables as exporting
-from runtime.archives.tables import NAME
+from runtime.archives.tables import MANIFEST
 from runtime.errors import ArchiveError, UsageError
 from tests.support.names import new_name
 from tests.unit.runtime.archives.tables import exported, fill, imported, packed, read_all
@@ -68,7 +68,7 @@ def test_a_table_that_went_through_every_store_comes_back_the_same(
 
     assert run(packed(other)) == run(packed(table))
     assert len(run(read_all(other))) == 2 + 230 + 12
-    assert len({json.loads((folder / NAME).read_text())["digest"] for folder in folders}) == 1
+    assert len({json.loads((folder / MANIFEST).read_text())["digest"] for folder in folders}) == 1
 
 
 def test_rows_that_somebody_else_writes_meanwhile_are_found(run, table, other, export, tmp_path):
@@ -82,7 +82,7 @@ def test_rows_that_somebody_else_writes_meanwhile_are_found(run, table, other, e
     change = Operation.merge("r000", {"N": -1})
     with pytest.raises(ArchiveError, match="was written to while it was exported"):
         run(exported(watched(table, 2, "many", change), tmp_path / "no export"))
-    assert not (tmp_path / "no export" / NAME).exists()
+    assert not (tmp_path / "no export" / MANIFEST).exists()
 
     with pytest.raises(ArchiveError, match="another process has written to it"):
         run(imported(watched(other, 6, "mine", Operation.insert("r", {"V": 1})), export))
@@ -96,7 +96,7 @@ def test_an_export_that_was_killed_at_any_call_begins_anew(run, table, tmp_path)
         try:
             run(exported(watched, folder))
         except KilledError:
-            assert not (folder / NAME).exists()
+            assert not (folder / MANIFEST).exists()
             continue
         break
     assert call > 2
@@ -161,7 +161,7 @@ def damage(file, _other):
         (damage, "of the export is corrupt"),
         (lambda file, _: file.write_bytes(file.read_bytes()[:-100]), "of the export is corrupt"),
         (lambda file, _: file.unlink(), "of the export is missing"),
-        (lambda file, other: file.write_bytes(other.read_bytes()), "of .* damaged: its .* rows are not the"),
+        (lambda file, other: file.write_bytes(other.read_bytes()), "of .* corrupt: its .* rows are not the"),
     ],
 )
 def test_a_damaged_export_is_named_before_anything_is_written(run, other, export, harm, sentence):
@@ -186,7 +186,7 @@ def test_a_damaged_export_is_named_before_anything_is_written(run, other, export
 def test_a_format_of_the_future_and_a_manifest_that_does_not_fit_are_refused(
     run, other, export, change, sentence
 ):
-    (export / NAME).write_text(json.dumps(json.loads((export / NAME).read_text()) | change))
+    (export / MANIFEST).write_text(json.dumps(json.loads((export / MANIFEST).read_text()) | change))
 
     with pytest.raises(ArchiveError, match=sentence):
         run(imported(other, export))

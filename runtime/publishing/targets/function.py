@@ -84,7 +84,7 @@ class FunctionTarget(publisher.OneByOneTarget):
 
 
 class FunctionPublisher(publisher.OneByOnePublisher[FunctionTarget]):
-    """Calls a function for outputs whose keys do not say that they were sent."""
+    """Calls the function for each output, unless its key says that it was sent."""
 
     def __init__(self, target: FunctionTarget) -> None:
         super().__init__(target)

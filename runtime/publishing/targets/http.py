@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import partial
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import aiohttp
@@ -29,7 +28,7 @@ class HttpTarget(publisher.OneByOneTarget):
         try:
             parts = urlsplit(url)
             is_url = bool(parts.hostname) and parts.port != 0 and not re.search(r"\s", url)
-        except ValueError:  # whose text may hold the password
+        except ValueError:  # its text may contain the password
             is_url = False
         if not is_url:
             raise UsageError(
@@ -59,7 +58,7 @@ class HttpPublisher(publisher.OneByOnePublisher[HttpTarget]):
 
     async def attempt(self, output: CommittedOutput) -> Record | None:
         """Send a request, and return a dead letter if the receiver refuses it permanently."""
-        status, why, asked = await self.target.in_turn(partial(self._request, output))
+        status, why, asked = await self.target.in_turn(lambda: self._request(output))
         if status is not None and status < 300:  # noqa: PLR2004 - 2xx
             return None
         if status is not None and status < 500 and status not in _TEMPORARY:  # noqa: PLR2004 - 5xx are retried
@@ -91,7 +90,7 @@ class HttpPublisher(publisher.OneByOnePublisher[HttpTarget]):
             aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, aiohttp.ClientResponseError, TimeoutError
         ) as error:  # fmt: skip
             return None, f"{type(error).__name__} {error}".strip(), None
-        except (aiohttp.ClientError, ValueError) as error:  # whose text may hold the url, or a header
+        except (aiohttp.ClientError, ValueError) as error:  # its text may contain the url or a header
             raise TargetError(
                 f"The request to {self.target.name} is invalid ({type(error).__name__}): correct its url or --header."
             ) from None

@@ -98,7 +98,7 @@ class KafkaTarget(Target):
     def __init__(self, url: str, options: TargetOptions) -> None:
         try:
             parts = urlsplit(url)
-        except ValueError:  # whose text may hold the password
+        except ValueError:  # its text may contain the password
             raise UsageError(_FORM) from None
         credentials, _, brokers = parts.netloc.rpartition("@")
         if not all(map(_BROKER.fullmatch, brokers.split(","))) or parts.path.strip("/") or parts.fragment:
@@ -118,7 +118,7 @@ class KafkaTarget(Target):
         return self._names.get(type_, type_)
 
     async def prepare(self, types: Collection[str]) -> None:
-        """Check that the topics exist, which may create them, depending on the cluster's configuration."""
+        """Check that the topics exist. Some clusters create them on demand."""
         topics = sorted({MARKERS, *map(self.topic_of, types)})
         with _translated_errors(self.name):
             try:

@@ -11,7 +11,6 @@ from math import ceil
 from operator import attrgetter
 
 import psycopg
-from psycopg import AsyncConnection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from runtime.errors import TargetError, TargetUnavailableError, UsageError
@@ -40,7 +39,7 @@ class PostgresTarget(SqlTarget):
     def __init__(self, url: str, options: TargetOptions) -> None:
         try:
             parts = conninfo_to_dict(url)
-        except psycopg.ProgrammingError:  # whose text may hold the password
+        except psycopg.ProgrammingError:  # its text may contain the password
             raise UsageError(_FORM) from None
         # An unescaped `/`, `#` or `@` moves parts of the password into one of these.
         places = [str(parts.get(each, "")) for each in ("host", "port", "dbname")]
@@ -60,8 +59,8 @@ class PostgresTarget(SqlTarget):
                 for statement in statements:
                     await connection.execute(statement.encode())
 
-    async def connected(self) -> AsyncConnection:
-        return await AsyncConnection.connect(self._conninfo)
+    async def connected(self) -> psycopg.AsyncConnection:
+        return await psycopg.AsyncConnection.connect(self._conninfo)
 
     def publisher(self) -> PostgresPublisher:
         return PostgresPublisher(self)
@@ -82,7 +81,7 @@ class PostgresPublisher(Publisher):
 
     def __init__(self, target: PostgresTarget) -> None:
         self._target = target
-        self._connection: AsyncConnection | None = None
+        self._connection: psycopg.AsyncConnection | None = None
 
     async def open(self, name: SliceName) -> bool:
         """Begin a transaction with the slice's marker. Waits for a concurrent one with the same marker."""
@@ -131,7 +130,7 @@ class PostgresPublisher(Publisher):
             with suppress(psycopg.Error):
                 await connection.close()
 
-    async def _connected(self) -> AsyncConnection:
+    async def _connected(self) -> psycopg.AsyncConnection:
         if self._connection is None:
             self._connection = await self._target.connected()
         return self._connection

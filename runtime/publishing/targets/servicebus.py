@@ -101,7 +101,7 @@ class ServiceBusPublisher(Publisher):
         if self._client is None:
             try:
                 self._client = ServiceBusClient.from_connection_string(self._target.connection, retry_total=0)
-            except ValueError:  # whose text may hold the key
+            except ValueError:  # its text may contain the key
                 raise UsageError(
                     f"The connection string of {self._target.name} is invalid: copy it again from the Azure portal."
                 ) from None

@@ -391,7 +391,7 @@ def test_looking_at_a_table_makes_neither_it_nor_its_store(consistent, store, tm
         ("--compact-after", "0", "'--compact-after'"),
         ("--max-dead-letters", "many", "'many'"),
         ("--types", "Fire", "FireAt, Hit"),
-        ("--publish", "ftp://x", "A target is sqlite:///FILE"),
+        ("--publish", "ftp://x", "Use sqlite:///FILE"),
         ("--map", "Hit=hits", "--map says how outputs are published: add --publish URL."),
     ],
 )
