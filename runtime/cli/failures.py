@@ -120,8 +120,8 @@ def _tell(damaged: Damaged) -> None:
         complain(f"stream_damaged: {error}")
     if damaged.count:
         complain(
-            f"Skipped {damaged.count} corrupt streams or rows. All others were processed. "
-            f"`consistent check` checks the whole table."
+            f"Skipped {damaged.count} corrupt streams or rows. All others were processed. `consistent check` examines "
+            f"the whole table."
         )
 
 
