@@ -106,10 +106,10 @@ PRINTED: dict[str, tuple[str, ...]] = {
         r"Live tokens: 1",  # of the Hit of the first example, which nobody handles
     ),
     "docs/evolution.md": (
-        r"3 of 3 deliveries would no longer give what they gave; 0 match\.",
+        r"3 of 3 deliveries differ; 0 match\.",
         r"No stored version differs: 3 of 3 deliveries match\.",
         r"3 versions in 2 runs were cut",
-        r"not_kept: Messages whose versions may have been cut",
+        r"not_kept: Messages whose versions may be truncated",
     ),
     "docs/check-and-export.md": (r" of raffle into raffle, with the digest",),
     "docs/dead-letters.md": (re.escape(json.dumps({"total": 512})),),
@@ -136,7 +136,7 @@ PRINTED: dict[str, tuple[str, ...]] = {
         r"36 outputs in 8 slices",
         r"36 outputs in 1 slices",
     ),
-    "docs/side-effects.md": (r"No documents were left behind\.", r"InvoiceIssued"),
+    "docs/side-effects.md": (r"There are no orphaned documents\.", r"InvoiceIssued"),
     "docs/streaming.md": (r"shots-0: ", r"shots-1: ", r"handler='LeaderBoard', status='duplicate'"),
     "docs/tables.md": (r"StartNewRound", r"FireAt"),
     "docs/truncation.md": (r"recognised after",),

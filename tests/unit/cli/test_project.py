@@ -64,7 +64,7 @@ def test_a_value_is_taken_from_the_first_that_has_one(project, monkeypatch):
 def test_a_variable_whose_value_cannot_be_is_named(project, consistent, monkeypatch):
     monkeypatch.setenv("CONSISTENT_TRUNCATE_OLDER_THAN", "soon")
 
-    assert "It is the value of CONSISTENT_TRUNCATE_OLDER_THAN." in consistent("truncate").err
+    assert "The value is from CONSISTENT_TRUNCATE_OLDER_THAN." in consistent("truncate").err
 
 
 def test_a_flag_of_the_file_is_unset_by_a_word(project):
@@ -108,7 +108,7 @@ def test_the_only_target_is_meant_and_others_are_named(project, consistent, tmp_
     (tmp_path / "consistent.toml").write_text(FILE + '[publish.losers]\nto = "sqlite:///losers.db"\n')
 
     assert project("publish", "--to", "losers")["publish.losers.map"] == (None, "default")
-    assert "the targets winners, losers: name one by --to" in consistent("publish").err
+    assert "the targets winners, losers: select one with --to" in consistent("publish").err
     assert "did you mean winners?" in consistent("publish", "--to", "winner").err
     more = "[publish.slow]\nto = 'sqlite:///x.db'\ntimeout = '5m'\n"
     (tmp_path / "consistent.toml").write_text(more)
@@ -136,13 +136,13 @@ def test_pyproject_has_it_too(consistent, tmp_path):
         ("[batch]\nmax-rounds = 0", "consistent.toml:2: max-rounds does not fit: "),
         ('[batch]\nlate = "never"', "consistent.toml:2: late does not fit: 'never' is not one of"),
         ("[log]\ntypes = 'Won'", "consistent.toml:2: types does not fit: it is a list of names."),
-        ("truncate = 1", "consistent.toml:1: truncate is a table, [truncate]."),
+        ("truncate = 1", "consistent.toml:1: truncate must be a table, [truncate]."),
         ("[publish.x]\nrate = 1", "consistent.toml:1: the target x has no url"),
         ("[env.dev]\n[env.dev.spark]\nmastr = 'x'", "consistent.toml:3: there is no key mastr in [spark]: did"),
         ("env = 1", "consistent.toml:1: env is a table"),
         ("table = 'a-b'", "consistent.toml:1: table does not fit: "),
-        ("[spark]\nmaster = 'here'", "consistent.toml:2: master does not fit: 'here' is no master of Spark"),
-        ("[spark]\nremote = 'here'", "consistent.toml:2: remote does not fit: 'here' is no url of Spark Connect"),
+        ("[spark]\nmaster = 'here'", "consistent.toml:2: master is invalid: 'here' is not a Spark master"),
+        ("[spark]\nremote = 'here'", "consistent.toml:2: remote is invalid: 'here' is not a Spark Connect URL"),
         ("a = = 1", "consistent.toml:1: this is no TOML"),
     ],
 )  # fmt: skip
@@ -263,7 +263,7 @@ def test_what_is_unfinished_is_in_place_of_the_log_of_the_file(consistent, store
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
-        ("consistent.toml", b"\xff", "consistent.toml: it is no UTF-8 text"),
+        ("consistent.toml", b"\xff", "consistent.toml is not UTF-8 text"),
         ("consistent.toml", b'older-than = "1d"\nolder_than = "2d"', "older-than is given twice"),
         (
             "consistent.toml",
@@ -276,9 +276,9 @@ def test_what_is_unfinished_is_in_place_of_the_log_of_the_file(consistent, store
         (
             "pyproject.toml",
             b"[[tool.consistent]]\ntable = 'games'",
-            "consistent is a table, [tool.consistent]",
+            "consistent must be a table, [tool.consistent]",
         ),
-        ("pyproject.toml", b"[tool]\nconsistent = 3", "consistent is a table, [tool.consistent]"),
+        ("pyproject.toml", b"[tool]\nconsistent = 3", "consistent must be a table, [tool.consistent]"),
     ],
 )
 def test_a_file_that_cannot_be_meant_is_told_in_one_line(consistent, tmp_path, name, text, told):

@@ -139,7 +139,7 @@ def test_the_rules(consistent):
     ("arguments", "sentence"),
     [
         ([], "Name what to check"),
-        (["a b"], "MODULE:ATTRIBUTE, MODULE, FILE.py or by a folder, not 'a b'"),
+        (["a b"], "MODULE:ATTRIBUTE, MODULE, FILE.py or a folder, not 'a b'"),
         (["nowhere"], "There is no module nowhere"),
         (["nowhere:app"], "There is no module nowhere"),
         (["bad:nothing"], "The module bad has no attribute nothing"),

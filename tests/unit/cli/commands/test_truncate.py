@@ -165,7 +165,7 @@ def test_it_deletes_what_counts_for_nothing_once_that_is_old_enough(consistent, 
     assert set(office.files) == {letter.name for letter in office.announced}
     assert consistent(*at_once, "--json").document == found(given_up=1)
     office.sweep(days_later=2)
-    assert consistent(*at_once).out == "No documents were left behind.\n"
+    assert consistent(*at_once).out == "There are no orphaned documents.\n"
 
 
 def test_a_store_of_documents_that_cannot_be_opened_is_a_wrong_usage(consistent, office):
@@ -260,7 +260,7 @@ def test_people_read_it_in_sentences():
         in text
     )
     assert "3 streams have no policy, and were left alone." in text
-    assert "Held back: 2 streams by a hold, 2 streams by batches that are not published." in text
+    assert "Held back: 2 streams by a hold, 2 streams by unpublished batches." in text
     assert "12 rows deleted. 24 requests, 2.00 for each row." in text
 
 
