@@ -98,7 +98,7 @@ def test_an_app_from_a_folder_with_such_a_name(here, spec):
     (here / "handlers" / "bank.py").write_text(GOOD)
     (here / "accounts.py").write_text("from handlers.bank import app")
 
-    with pytest.raises(AppNotFoundError, match=r"/handlers has the name of a package .* my_handlers\."):
+    with pytest.raises(AppNotFoundError, match=r"/handlers has the same name as a package .* my_handlers\."):
         load_app(spec)
 
 
@@ -129,9 +129,9 @@ def test_another_form_is_wrong_usage(here, spec):
         ("accounts:other", r"The module accounts has no attribute other\. Its apps: app\."),
         (
             "accounts:Account",
-            r"no App but the class Account: write app = App\(Account\) in it.* accounts:app",
+            r"not an App but the class Account: add app = App\(Account\), .* accounts:app",
         ),
-        ("without:app", r"The module without has no attribute app\. Write in it: app = App\(Account\)\."),
+        ("without:app", r"The module without has no attribute app\. Add to it: app = App\(Account\)\."),
         ("accounts:__name__", r"accounts:__name__ is not an App but of type str"),
     ],
 )

@@ -131,7 +131,7 @@ def test_an_app_that_is_none(consistent, folder, command, before, after, sentenc
     ("arguments", "code", "sentence"),
     [
         (["--app", "shop"], 2, "An app is named MODULE:ATTRIBUTE"),
-        (["--app", "shop.py:app"], 2, "write shop:ATTRIBUTE"),
+        (["--app", "shop.py:app"], 2, "not its file name: shop:ATTRIBUTE"),
         (["--app", "shp:app"], 2, "There is no module shp"),
         (
             ["--messages", "b"],
@@ -158,8 +158,8 @@ def test_an_app_that_is_none(consistent, folder, command, before, after, sentenc
         (["--table", "g", "--table", "my-table"], 2, "The table name 'my-table' cannot be used"),
         (["--table", "gmes", "--must-exist"], 1, "There is no table gmes in sqlite:///store.db."),
         (["--out", "log.jsonl"], 1, "Outcomes cannot be written to log.jsonl: "),
-        (["--out", "log.jsonl/deeper"], 1, "Choose another --out."),
-        (["--out", "out*"], 2, "a pattern to Spark"),
+        (["--out", "log.jsonl/deeper"], 1, "Use another --out."),
+        (["--out", "out*"], 2, "is a pattern with one of"),
         (["--master", "nonsense"], 2, "'nonsense' is not a Spark master: use local[*]"),
         (["--master", "local[x]"], 2, "'local[x]' is not a Spark master"),
         (["--remote", "host:15002"], 2, "'host:15002' is not a Spark Connect URL: use sc://HOST:PORT"),
@@ -175,11 +175,11 @@ def test_an_app_that_is_none(consistent, folder, command, before, after, sentenc
         ),
         (["--partitions", "0"], 2, "greater than or equal to 1"),
         (["--max-dead-letters", "lots"], 2, "use a number such as 10, or a share such as 0.5%"),
-        (["--strict"], 2, "Say with --max-dead-letters"),
+        (["--strict"], 2, "--strict needs --max-dead-letters"),
         (["--late", "perhaps"], 2, "--late"),
         (["--on-difference", "perhaps"], 2, "--on-difference"),
         (["--algorithm", "outbox"], 1, "The table was processed with the algorithm state-based"),
-        (["--batch-id", "a/b"], 1, "The batch id 'a/b' is not usable"),
+        (["--batch-id", "a/b"], 1, "The batch id 'a/b' is invalid"),
         (["--batch-id", "given-up"], 1, "Batch given-up was abandoned"),
         (["--batch-id", "begun", "--out", "elsewhere"], 1, "Batch begun has outcomes in "),
         (["--log-file", "folder"], 2, "'folder' is a directory"),
@@ -207,7 +207,7 @@ def test_a_batch_that_cannot_begin(consistent, store, tmp_path, arguments, code,
     ("log", "code", "sentence"),
     [
         ("lgo.jsonl", 1, "There is no log at lgo.jsonl."),
-        ("", 2, "--messages is empty"),
+        ("", 2, "Use either --messages LOG"),
         ("folder", 1, "The log at folder holds no parquet files"),
         ("log.csv", 1, "log.csv is no Parquet"),
         ("empty.jsonl", 1, "holds no messages"),
@@ -227,14 +227,14 @@ show ON --limit -1                                 => 2 --limit
 show ON ShootingRange 1                            => 1 There is no stream of ShootingRange for 1
 show ON ShootingRange 1 --version 1 --message m    => 2 --version and --message exclude each other
 show ON ShootingRange --version 1                  => 2 --diff need HANDLER and BUSINESS_ID
-show ON ShootingRange --stats                      => 2 leave HANDLER, --prefix
+show ON ShootingRange --stats                      => 2 omit HANDLER, --prefix
 show ON --stats --master lokal                     => 2 'lokal' is not a Spark master: use local[*]
 show ON --stats --token-table others               => 1 There is no table others
 show ON ShootingRange GAME --version 4             => 1 There is no version 4: the newest is 3.
 show ON ShootingRange GAME --message m9            => 1 Message m9 made none of the versions kept.
 sql ON 'select * from outputs'                     => 2 --out
 sql ON 'select * from outputs' --out nowhere       => 1 --out
-sql ON @windows                                    => 2 there is @window, @stats
+sql ON @windows                                    => 2 use one of @window, @stats
 sql ON selec                                       => 2 failed: Parser Error: syntax error at or near "selec"
 sql ON 'select nothing from versions'              => 2 The statement failed: Binder Error: Referenced column
 sql ON 'select 1' --as-of noon                     => 2 'noon' is not a valid time. Use a datetime, or text such as 2026
@@ -255,9 +255,9 @@ batches ON --abandon b7                            => 1 There is no batch b7
 batches ON --dry-run                               => 2 add one of them
 batches ON --prune                                 => 2 --prune needs --older-than AGE
 batches ON --older-than 30d                        => 2 --prune needs --older-than AGE
-letters ON --stream ShootingRange                  => 2 write HANDLER/BUSINESS_ID
-letters ON --stream /x                             => 2 write HANDLER/BUSINESS_ID
-letters ON --stream ShootingRange/                 => 2 write HANDLER/BUSINESS_ID
+letters ON --stream ShootingRange                  => 2 use HANDLER/BUSINESS_ID
+letters ON --stream /x                             => 2 use HANDLER/BUSINESS_ID
+letters ON --stream ShootingRange/                 => 2 use HANDLER/BUSINESS_ID
 letters discard ON                                 => 2 Select dead letters with --message ID, --reason R,
 letters redrive ON APP --out out                   => 2 Select dead letters with --message ID, --reason R,
 truncate ON                                        => 2 There are no retention rules: add --older-than AGE
@@ -276,33 +276,33 @@ truncate ON APP --algorithm outbox --older-than 0s => 2 --allow-young
 truncate ON APP --algorithm outbox --older-than 9d --keep-last 1 => 2 Ids have only the rule --older-than
 truncate ON APP --algorithm outbox --older-than 9d => 1 processed with the algorithm state-based (batch b1)
 truncate ON APP --algorithm outbox --documents x   => 2 Only the algorithm state-based stores documents
-truncate ON APP --algorithm outbox --older-than 9d --deduplication-table x => 2 leave it out with outbox
+truncate ON APP --algorithm outbox --older-than 9d --deduplication-table x => 2 omit it with outbox
 truncate ON APP --algorithm deduplication-store --older-than 9d --deduplication-store sqlite:///no.db => 1 no store
 tokens issue ON                                    => 2 is `consistent tokens` now
 letters nothing ON                                 => 2 one of list, redrive, discard
 truncate ON --policy list --handler ShootingRange  => 2 --policy list lists all
 truncate ON --policy remove --keep-last 1          => 2 --policy remove takes no rules
-truncate ON --policy set --keep-last 1 --take-over => 2 leave out --take-over
-show --export nowhere ON                           => 2 give HANDLER and BUSINESS_ID
-show ON --quick                                    => 2 --quick is for --stats
-truncate ON --policy set                           => 2 --older-than AGE, --keep-last N or both, or --hold
+truncate ON --policy set --keep-last 1 --take-over => 2 omit --take-over
+show --export nowhere ON                           => 2 needs HANDLER and BUSINESS_ID
+show ON --quick                                    => 2 --quick needs --stats
+truncate ON --policy set                           => 2 --older-than AGE or --keep-last N, or --hold
 truncate ON --policy set --older-than 3h           => 2 Versions younger than 24h are kept
 truncate ON --policy set --allow-undated --hold    => 2 --older-than AGE, --keep-last N
-truncate ON --policy set --stream 7 --hold         => 2 give --handler too
+truncate ON --policy set --stream 7 --hold         => 2 --stream needs --handler
 truncate ON --policy set --handler Typo --hold     => 2 The table has nothing of Typo
 truncate ON --policy set --handler Shooting --keep-last 1 => 2 The table has nothing of Shooting
 truncate ON --policy set --handler ShootingRange --stream 7 --hold => 2 The table has nothing of ShootingRange 7
 truncate ON --policy set --handler ShootingRange --stream GAME1 --hold => 2 The table has nothing of ShootingRange
 truncate ON --policy set --handler ShootingRange-GAME --hold => 2 The table has nothing of ShootingRange-
-truncate ON --policy set --older-than 9d --dry-run => 2 leave out --dry-run
-truncate ON --policy set --keep-last 1 --give-up-letters-older-than 9d => 2 leave out --give-up-letters-older-than
-truncate ON --policy remove --dry-run               => 2 leave out --dry-run
+truncate ON --policy set --older-than 9d --dry-run => 2 omit --dry-run
+truncate ON --policy set --keep-last 1 --give-up-letters-older-than 9d => 2 omit --give-up-letters-older-than
+truncate ON --policy remove --dry-run               => 2 omit --dry-run
 truncate ON --policy remove                        => 2 There are no rules for the table
 truncate ON --policy remove --handler ShootingRange --stream 7 --hold => 2 There is no hold for ShootingRange 7
 forget ShootingRange GAME ON --json                => 2 confirm with --yes, or try --dry-run first
-forget ShootingRange nobody ON --yes               => 1 holds nothing of ShootingRange nobody
+forget ShootingRange nobody ON --yes               => 1 contains nothing of ShootingRange nobody
 forget ShootingRange GAME nobody ON --yes --json   => 1 ShootingRange nobody. Nothing was
-forget Nobody GAME ON --yes                        => 1 holds nothing of Nobody
+forget Nobody GAME ON --yes                        => 1 contains nothing of Nobody
 forget ShootingRange ON --yes                      => 2 BUSINESS_ID
 forget ShootingRange GAME ON --yes --out no        => 2 does not exist
 forget ShootingRange GAME ON --yes --token-table others => 1 There is no table others
@@ -310,9 +310,9 @@ forget A b --store sqlite:///no.db --table games   => 1 There is no store
 run ON APP LOG                                     => 2 --out
 run ON APP LOG --out out --algorithm perhaps       => 2 'outbox'
 run ON APP LOG --out out --algorithm outbox --late process => 2 late and on_difference need
-run ON APP LOG --out out --algorithm outbox --on-difference fail => 2 nothing is replayed
+run ON APP LOG --out out --algorithm outbox --on-difference fail => 2 late and on_difference need
 run ON APP LOG --out out --token-table other       => 2 Only the algorithm tokens uses a token store: leave it out with
-run ON APP LOG --out out --algorithm outbox --deduplication-table games => 2 leave it out with outbox.
+run ON APP LOG --out out --algorithm outbox --deduplication-table games => 2 omit it with outbox.
 run ON APP LOG --out out --algorithm tokens --deduplication-store sqlite:///store.db => 2 leave it out with tokens.
 run ON APP LOG --out out --algorithm deduplication-store --token-store sqlite:///ids.db => 2 uses a token store
 run ON APP LOG --out out --algorithm tokens --token-store memory: => 2 one process
@@ -340,8 +340,8 @@ outcomes --out folder                              => 1 There are no outcomes
 outcomes --out folder --batch-id b                 => 1 There are no outcomes of batch b in folder
 outcomes --out folder --export no/x.jsonl          => 1 no/x.jsonl cannot be written: there is no folder no.
 outcomes --out folder --status dead                => 2 '--status': 'dead' is not one of 'processed', 'duplicate'
-demo --log-only store.db                           => 1 is there already
-demo --games 3 --messages 40                       => 2 go with --log-only LOG
+demo --log-only store.db                           => 1 exists: remove it
+demo --games 3 --messages 40                       => 2 need --log-only LOG
 demo --master lokal                                => 2 'lokal' is not a Spark master: use local[*]
 """
 WORDS = {"ON": ON_STORE, "APP": SAMPLE, "LOG": LOG}
@@ -388,14 +388,14 @@ def test_looking_at_a_table_makes_neither_it_nor_its_store(consistent, store, tm
             "nowhere",
             "There is no folder nowhere: --source must be the folder that receives the files.",
         ),
-        ("--source", "folder*", "a pattern to Spark"),
+        ("--source", "folder*", "is a pattern with one of"),
         ("--out", "folder/out", "--out folder/out is inside --source folder"),
-        ("--checkpoint", "folder/c", "choose another --checkpoint"),
+        ("--checkpoint", "folder/c", "use another --checkpoint"),
         ("--checkpoint", "log/c", "The checkpoint cannot be written to log/c: "),
         ("--trigger", "5s", "--trigger and --available-now exclude each other"),
-        ("--trigger", "soon", "'soon' is no duration"),
-        ("--query", "a b", "is not usable"),
-        ("--out", "out[1]", "a pattern to Spark"),
+        ("--trigger", "soon", "'soon' is not a duration"),
+        ("--query", "a b", "is invalid"),
+        ("--out", "out[1]", "is a pattern with one of"),
         ("--compact-after", "0", "'--compact-after'"),
         ("--max-dead-letters", "many", "'many'"),
         ("--types", "Fire", "FireAt, Hit"),

@@ -89,7 +89,7 @@ def test_an_export_has_a_line_for_each(consistent, refused, tmp_path):
         {},
     ]
     again = consistent("letters", *ON_STORE, "--export", "letters.jsonl")
-    assert (again.code, "letters.jsonl is there already" in again.err) == (2, True)
+    assert (again.code, "letters.jsonl exists" in again.err) == (2, True)
 
 
 def test_a_table_without_letters_says_so(consistent, store):

@@ -41,7 +41,7 @@ def test_an_object_is_erased_from_the_files(consistent, tmp_path):
     said = consistent(*FORGET, "--yes")
 
     assert said.code == 0
-    assert f"Erased. From now on ShootingRange refuses all messages for {GAME}." in said.err
+    assert f"Erased. From now on ShootingRange rejects all messages for {GAME}." in said.err
     header = consistent("show", "ShootingRange", GAME, *ON_STORE, "--json").document
     assert (header["versions"], header["state"], header["refuses"]) == ([], None, True)
     assert header["forgotten"] == header["horizon"]

@@ -138,7 +138,7 @@ def test_the_rules(consistent):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "Name what to check"),
+        ([], "The target is missing"),
         (["a b"], "MODULE:ATTRIBUTE, MODULE, FILE.py or a folder, not 'a b'"),
         (["nowhere"], "There is no module nowhere"),
         (["nowhere:app"], "There is no module nowhere"),

@@ -52,7 +52,7 @@ def test_again_it_is_published_already(consistent, batch):
         (("--to", "env:NOWHERE"), "The environment variable NOWHERE is not set."),
         (("--to", "sqlite:///store.db"), "The target is the store itself"),
         (("--to", "sqlite:///linked.db"), "The target is the store itself"),
-        (("--to", "sqlite:///out.db", "--map", "Hit"), "written NAME=VALUE."),
+        (("--to", "sqlite:///out.db", "--map", "Hit"), "Use the form NAME=VALUE."),
         (("--to", "sqlite:///out.db", "--types", "Typo"), "Choose --types from Hit, Missed"),
         (("--to", "sqlite:///out.db", "--types", "Hit", "--types", "missed"), "has the type missed."),
         (
@@ -115,7 +115,7 @@ def test_a_function_sends_each_message_once_to_its_customer(consistent, batch, t
     other = consistent(*to, "--types", "Hit", "--json")
 
     assert first.document["results"] == {"sent": 24}
-    assert "Recorded in all: 24 sent." in again.out
+    assert "Total: 24 sent." in again.out
     assert other.document["results"] == {"filtered": 16}
     sent = [line.split() for line in (tmp_path / "sent").read_text().splitlines()]
     assert len(sent) == len({name for _, name in sent}) == 24
@@ -176,7 +176,7 @@ def test_without_a_batch_all_that_is_not_out_is_published_in_the_order_of_batche
     assert [each.document["batches"][0]["batch_id"] for each in (again, letters, redriven)] == ["y"] * 3
     assert [each["message_id"] for each in letters.document["batches"][0]["refused"]] == ["y1"]
     assert after.document == {"batches": []}
-    assert "no outputs that ordered:send has not got" in consistent(*publish).out
+    assert "no outputs that ordered:send lacks" in consistent(*publish).out
     assert (tmp_path / "sent").read_text().splitlines() == [*sent, "y y1"]
 
 
@@ -205,7 +205,7 @@ def test_a_batch_whose_outcomes_are_gone_holds_back_no_other_and_is_told(consist
     )
 
     assert (said.code, one.code) == (1, 1)
-    assert "Batch z is left out" in said.err
+    assert "Batch z is skipped" in said.err
     assert [each["batch_id"] for each in said.document["batches"]] == ["y"]
 
 

@@ -269,7 +269,7 @@ def test_stats_of_a_state_based_table(consistent, store):
     assert {each["oldest"] for each in document["handlers"]} == {"2026-03-01T12:00:00Z"}
     assert [each["rows"] for each in document["handlers"]] == [1, 2]
     assert document["others"] == {"rows": 0, "bytes": 0}
-    assert "Beside these: 0 rows of the ledger" in consistent("show", "--stats", *ON_STORE).out
+    assert "Others: 0 rows of the ledger" in consistent("show", "--stats", *ON_STORE).out
 
 
 def test_stats_of_a_table_that_holds_nothing(consistent, tmp_path):

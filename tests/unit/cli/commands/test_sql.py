@@ -58,8 +58,8 @@ def test_the_window_of_an_object(consistent, cut):
             ("after 2026-03-01T12:00:00+00:00", "All duplicates without enqueued_at are recognised"),
         ),
         (NOW.microseconds, True, ("after 2026-03-01T12:00:00+00:00", "without enqueued_at is too_late")),
-        (None, True, ("however old", "without enqueued_at is too_late")),
-        (None, False, ("No version was cut",)),
+        (None, True, ("All duplicates with enqueued_at", "without enqueued_at is too_late")),
+        (None, False, ("No version was truncated",)),
     ],
 )
 def test_what_a_cut_means_for_duplicates(horizon, undated_cut, words):

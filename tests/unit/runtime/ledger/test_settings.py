@@ -190,7 +190,7 @@ def test_a_consumer_chooses_keyed_draws_for_a_new_table(table):
     assert keyed.outputs[0].body != process(memory_table()).outputs[0].body
     # ... and whoever works on the table later draws so, too
     assert process(table).outputs == keyed.outputs
-    with pytest.raises(UsageError, match="stay so"):
+    with pytest.raises(UsageError, match="which cannot change"):
         claimed(table, draws="plain")
 
 
