@@ -13,11 +13,10 @@ from collections.abc import Iterable, Iterator
 from opcode import opname
 from pathlib import Path
 
+# The top-level packages of this project, whose names users' modules must not have.
 PACKAGES = ("eventstore", "handlers", "runtime", "samples")
-"""The top-level packages of this project, whose names users' modules must not have."""
 
-HOME = Path(__file__).resolve().parents[1]
-"""The folder that contains them."""
+HOME = Path(__file__).resolve().parents[1]  # the folder that contains them
 
 
 def check() -> None:

@@ -221,8 +221,7 @@ class _Group:
 
 
 CHOSEN = "CONSISTENT_ENV"
-SHOW_ALL = "consistent.help-all"
-"""Key in the `meta` of the context: the help shows all options."""
+SHOW_ALL = "consistent.help-all"  # key in the `meta` of the context: the help shows all options
 
 
 def _show_all(ctx: typer.Context, is_asked: bool) -> None:

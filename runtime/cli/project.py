@@ -29,20 +29,16 @@ if TYPE_CHECKING:
     from runtime.cli.options import Declared
 
 FILE, PYPROJECT, ROOT = "consistent.toml", "pyproject.toml", ("tool", "consistent")
-TARGETS = "publish"
-"""The group with a table for each named target."""
+TARGETS = "publish"  # the group with a table for each named target
 
-Names = tuple[str, ...]
-"""The path of an entry: tables and key."""
+Names = tuple[str, ...]  # the path of an entry: tables and key
 
-Key = tuple[str, str]
-"""Group, empty for the top level, and name."""
+Key = tuple[str, str]  # group, empty for the top level, and name
 
-PATHS = ("DIR", "FILE", "LOG", "URL")
-"""The metavars of options that may be relative paths."""
+PATHS = ("DIR", "FILE", "LOG", "URL")  # the metavars of options that may be relative paths
 
+# The options of the file, each with the typer parameter that validates its value.
 Schema = Mapping[Key, tuple["Declared", Any]]
-"""The options of the file, each with the typer parameter that validates its value."""
 
 
 class Value(NamedTuple):
@@ -59,8 +55,7 @@ class Project:
     folder: Path = field(default_factory=Path)
     values: dict[Key, Value] = field(default_factory=dict)
     targets: dict[str, dict[Key, Value]] = field(default_factory=dict)
-    secrets: list[str] = field(default_factory=list)
-    """The locations of secrets in the file."""
+    secrets: list[str] = field(default_factory=list)  # the locations of secrets in the file
 
     def find(self, option: Declared, target: str | None = None) -> Value | None:
         """Return the value of an option. For options of targets, `target` selects one."""
@@ -306,8 +301,8 @@ def _lines(source: str) -> dict[tuple[str, ...], int]:
     return found
 
 
+# Options that select the input. For other options, the last value counts, as usual.
 _ONCE = frozenset({"--messages", "--message", "--stream", "--handler", "--reason", "--id", "--edit"})
-"""Options that select the input. For other options, the last value counts, as usual."""
 
 
 class Command(TyperCommand):

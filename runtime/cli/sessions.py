@@ -21,8 +21,7 @@ from runtime.errors import UsageError
 if TYPE_CHECKING:
     from runtime.spark.session import Session
 
-    ShownSession = tuple[Session, StepProgress]
-    """A session and its progress display."""
+    ShownSession = tuple[Session, StepProgress]  # a session and its progress display
 
 
 _MASTER = re.compile(r"local(\[\s*(\d+|\*)\s*(,\s*\d+\s*)?\])?|local-cluster\[.+\]|(spark|k8s)://.+|yarn")
@@ -140,11 +139,11 @@ def _never_ignored() -> Iterator[None]:
         sys.unraisablehook = hook
 
 
+# Halves Java's CPU time for up to 100,000 messages, which end before optimised code pays off.
 SHORT_LIVED = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""Halves Java's CPU time for up to 100,000 messages, which end before optimised code pays off."""
 
+# The size of a small log: 60,000 messages of the sample as JSON lines, 190,000 as Parquet.
 SMALL_BYTES = 16 * 2**20
-"""The size of a small log: 60,000 messages of the sample as JSON lines, 190,000 as Parquet."""
 
 _CHOSEN_BY_USER = (
     "JDK_JAVA_OPTIONS",

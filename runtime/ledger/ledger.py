@@ -35,8 +35,7 @@ STATE_BASED = "state-based"
 
 EPOCH = "epoch "  # prefix of the input of a micro-batch
 
-HIDDEN_EPOCHS = "_epochs"
-"""The folder in OUT that holds a micro-batch until readers may see it."""
+HIDDEN_EPOCHS = "_epochs"  # the folder in OUT that holds a micro-batch until readers may see it
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _COUNT = "Count_"
@@ -555,8 +554,7 @@ class ConsumerBatches:
                 continue  # the operator has abandoned it
 
 
-MARK = "_batch"
-"""Prefix of a commit marker, whose name contains a digest of the round's file names and sizes."""
+MARK = "_batch"  # prefix of a commit marker, whose name contains a digest of the round's file names and sizes
 
 
 def mark_prefix(token: str) -> str:

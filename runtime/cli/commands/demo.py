@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from runtime.cli.sessions import ShownSession
     from runtime.spark.batch import BatchResult
 
-SAMPLE = "samples.shooting_range"
-"""Imported by name, because the runtime must work without the samples."""
+SAMPLE = "samples.shooting_range"  # imported by name, because the runtime must work without the samples
 
 FOLDER, TABLE = Path("demo-output"), "games"
 GAMES, MESSAGES, DUPLICATES, SEED = 500, 20_000, 0.1, 1

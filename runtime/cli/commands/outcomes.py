@@ -216,10 +216,8 @@ class OutcomeFiles:
 
     rounds: Sequence[Round]
     outcome_filter: OutcomeFilter
-    held_back: Sequence[str] = ()
-    """Batches with too many dead letters, which are omitted unless selected."""
-    is_one: bool = False
-    """Whether a single batch is selected."""
+    held_back: Sequence[str] = ()  # batches with too many dead letters, which are omitted unless selected
+    is_one: bool = False  # whether a single batch is selected
 
     @classmethod
     def open(cls, out: str, batch_id: str | None, outcome_filter: OutcomeFilter) -> OutcomeFiles:

@@ -113,8 +113,7 @@ class PublishTo:
 class Publishing:
     """A target, opened before the batch starts."""
 
-    to: str = field(repr=False)
-    """The URL, which may contain a secret."""
+    to: str = field(repr=False)  # the URL, which may contain a secret
     batch_id: str
     states: TablePlace
     of_target: TargetOptions
