@@ -99,10 +99,7 @@ class Alarm(CallInterceptor):
 
 
 class Watch(CallInterceptor):
-    """Supervises the main thread of a worker, whose process may be ended.
-
-    `is_retry`: the task killed a worker before.
-    """
+    """Supervises the main thread of a worker. Needs to know if the task killed a worker before (`is_retry`)."""
 
     def __init__(self, seconds: float, *, is_retry: bool = False) -> None:
         self._seconds = seconds

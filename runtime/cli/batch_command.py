@@ -290,10 +290,7 @@ class BatchChoices:
     def carried_out(
         self, app: App, options: BatchOptions, first_step: str, work: Work, log_bytes: int | None = None
     ) -> Iterator[CarriedOut]:
-        """Run the batch, and yield its report while the Spark session is open.
-
-        `log_bytes` is the size of the log, if known.
-        """
+        """Run the batch on a log of `log_bytes`, if known, and yield its report while Spark is running."""
         from runtime.spark.batch import Batch
 
         batch_id = self.batch_id or ""

@@ -114,7 +114,6 @@ def answered() -> Iterator[None]:
 
 
 def _tell(damaged: Damaged) -> None:
-    """Report the corrupt streams that were skipped."""
     for error in damaged.errors[:_SHOWN]:
         complain(f"stream_damaged: {error}")
     if damaged.count:

@@ -187,8 +187,6 @@ def _hints(of: type) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Group:
-    """The options of a dataclass."""
-
     of: type
     chosen: Only | None
 
@@ -424,10 +422,7 @@ class SparkOptions:
     def working(
         self, when_stopped: str, log_bytes: int | None = None
     ) -> AbstractContextManager[ShownSession]:
-        """Start Spark, and yield session and progress; see `sessions.working`.
-
-        `log_bytes` is the size of the log, if known.
-        """
+        """Start Spark for a log of `log_bytes`, if known, and yield session and progress; see `sessions.working`."""
         if self.settings:
             from runtime.spark.session import SETTINGS
 

@@ -97,7 +97,7 @@ def find_file(start: Path) -> Path | None:
 
 
 def read(schema: Schema, chosen: str | None) -> Project:
-    """Read and validate the project file. `chosen` selects an environment.
+    """Read the project file with environment `chosen`.
 
     Raises `UsageError` with file, line and the closest known key.
     """
@@ -167,8 +167,6 @@ def _open(schema: Schema, file: Path, shown: str) -> tuple[dict[str, Any], _Read
 
 @dataclass(frozen=True)
 class _Reader:
-    """Validates the entries of a file."""
-
     schema: Schema
     shown: str
     folder: Path
@@ -281,7 +279,6 @@ _NAME = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([\w-]+))\s*(\.)?""")
 
 
 def _lines(source: str) -> dict[tuple[str, ...], int]:
-    """Return the line of each table and key."""
     found: dict[tuple[str, ...], int] = {}
     table: tuple[str, ...] = ()
     for number, line in enumerate(source.splitlines(), 1):

@@ -106,7 +106,6 @@ def _terminate(*_: object) -> None:
 
 @contextmanager
 def _handling(number: signal.Signals, handler: Any) -> Iterator[None]:  # noqa: ANN401 - a handler in Python or C
-    """Handle a signal in the block. No-op outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -119,10 +118,7 @@ def _handling(number: signal.Signals, handler: Any) -> Iterator[None]:  # noqa: 
 
 @contextmanager
 def _never_ignored() -> Iterator[None]:
-    """Send an interrupt again if it arrived in a destructor, where Python discards exceptions.
-
-    Py4J runs thousands of destructors in a batch.
-    """
+    # Python discards exceptions in destructors, of which Py4J runs thousands in a batch: send the interrupt again.
     hook = sys.unraisablehook
 
     def again(ignored: sys.UnraisableHookArgs) -> None:

@@ -132,7 +132,7 @@ class TableDemands:
     adopt: bool = False  # take over a table of another app
 
     async def settings_after(self, table: Table, old: TableSettings, *, has_batches: bool) -> TableSettings:
-        """Return the settings of a table after the batch. Raises `UsageError` if they cannot be met.
+        """Return the settings after the batch. Raises `UsageError` if they cannot be met.
 
         Keying the draws of a table without batches costs one request for each 1,000 rows; everything else is free.
         """

@@ -176,7 +176,6 @@ def find_excesses(envelopes: Envelopes, limits: MessageLimits) -> Mapping[int, T
 
 
 def _to_measure(envelopes: Envelopes, limits: MessageLimits) -> list[int]:
-    """Return the positions of deliveries that might be over a limit."""
     bodies = envelopes.bodies
     may_be: set[int] = set()
     for texts, most in (

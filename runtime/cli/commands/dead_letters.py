@@ -64,10 +64,7 @@ class LetterOptions:
     )
 
     def selection(self, *, must_choose: bool = False) -> Selection:
-        """Return the selection.
-
-        Raises `UsageError` for an invalid stream, and with `must_choose` if nothing is selected.
-        """
+        """Return the selection. Raises `UsageError` if it is invalid, or empty with `must_choose`."""
         stream = None
         if self.stream is not None:
             handler, _, business_id = self.stream.partition("/")

@@ -277,7 +277,6 @@ class _Story:
 
 
 def _digest_of_outputs(result: BatchResult) -> dict[str, Any]:
-    """Return the number of outputs of a batch, and the SHA-256 of their sorted rows."""
     from runtime.spark import outputs
 
     columns = ("message_id", "type", "body", "sequence", "enqueued_at", "headers")
@@ -287,7 +286,6 @@ def _digest_of_outputs(result: BatchResult) -> dict[str, Any]:
 
 
 async def _digest_of_states(table: Table) -> dict[str, Any]:
-    """Return the numbers of streams and versions, and the SHA-256 of all heads."""
     digest, streams, versions = sha256(), 0, 0
     async for summary in summaries(table):
         digest.update(repr((summary.key, summary.runs, summary.head)).encode())

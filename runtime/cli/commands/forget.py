@@ -130,8 +130,6 @@ def forget(
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """The tables that may contain rows of an object."""
-
     states: TablePlace
     ids: TablePlace
     tokens: TablePlace

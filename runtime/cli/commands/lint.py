@@ -82,7 +82,6 @@ def lint(
 
 
 def _targets(spec: str) -> Iterator[Target]:
-    """Yield the files of an app, a module, a file or a folder."""
     path = Path(spec)
     if path.is_dir() and not (path.name and path.with_suffix(".py").exists()):
         files = sorted(

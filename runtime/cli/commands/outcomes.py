@@ -102,7 +102,6 @@ def batches(
 def _show_batches(
     screen: Screen, states: TablePlace, records: Sequence[BatchRecord], described: Sequence[dict[str, Any]]
 ) -> None:
-    """Show batches as a table, and those with unpublished outputs."""
     columns = ("batch_id", "status", "rounds", "started_at", "updated_at", "outcomes", "published to", "out")
     rows, unpublished = [], []
     for each, record in zip(described, records, strict=True):
@@ -156,7 +155,6 @@ def _abandon(screen: Screen, states: TablePlace, batch_id: str, *, dry_run: bool
 
 
 def _what_is_left(record: BatchRecord) -> str:
-    """Return advice on an abandoned batch."""
     if record.algorithm == STATE_BASED:
         return "Its messages can be run under another id."
     left = "`consistent run --unfinished`, or another batch of its messages, publishes the outputs left in outboxes."
@@ -221,10 +219,7 @@ class OutcomeFiles:
 
     @classmethod
     def open(cls, out: str, batch_id: str | None, outcome_filter: OutcomeFilter) -> OutcomeFiles:
-        """Find the committed rounds, on any file system that pyarrow or fsspec supports.
-
-        Raises `NotPossibleError` if there is none, or the folder cannot be read.
-        """
+        """Find the committed rounds, on any file system of pyarrow or fsspec. Raises `NotPossibleError` without any."""
         import pyarrow as pa
 
         if Path(out).is_file():
@@ -317,7 +312,7 @@ def _id(folder: Folder) -> str:
 
 
 def _rounds(batch: Folder) -> Iterator[Round]:
-    """Yield the committed rounds of a batch."""
+    """Yield the committed rounds: those with a commit marker."""
     for name in batch.names():
         number = re.fullmatch(r"round=(\d+)", name)
         if number is not None:
@@ -349,7 +344,6 @@ def _texts(*values: str) -> pa.Array:
 
 
 def _without_times(type_: pa.DataType) -> pa.DataType:
-    """Replace timestamps in a type by microseconds."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(type_):

@@ -56,10 +56,7 @@ class Customers:
     )
 
     def settings(self) -> DeliverySettings:
-        """Return the settings from environment variables, with `strategy` applied to all customers.
-
-        Raises `UsageError` if they contradict each other.
-        """
+        """Return the settings from the environment, with `strategy` for all. Raises `UsageError` for contradictions."""
         settings = DeliverySettings.read(os.environ)
         if self.strategy == "at-least-once":
             return replace(settings, at_least_once=frozenset("*"))
@@ -303,8 +300,6 @@ def _table(refused: Sequence[Record], of: int) -> RenderableType:
 
 @dataclass(frozen=True)
 class _Asked:
-    """The options that apply to each batch."""
-
     out: str | None
     letters: bool
     redrive: bool

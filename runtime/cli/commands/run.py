@@ -12,13 +12,7 @@ import typer
 from eventstore import connect
 from runtime.algorithms.choice import check_swept
 from runtime.batch_options import BatchOptions, TablePlace
-from runtime.cli.batch_command import (
-    OF_ANY_BATCH,
-    BatchChoices,
-    BatchReport,
-    command_on,
-    counts_text,
-)
+from runtime.cli.batch_command import OF_ANY_BATCH, BatchChoices, BatchReport, command_on, counts_text
 from runtime.cli.checks import check_folder, check_log, check_source_folder, load_app
 from runtime.cli.commands.publish import PublishTo, publish_done, tell_of_keys
 from runtime.cli.console import Screen, counted
@@ -123,7 +117,6 @@ def run(
 
 
 def _judge(screen: Screen, report: BatchReport, limit: DeadLetterLimit | None, then: Sequence[str]) -> None:
-    """Explain the dead letters of a batch, and exit with 3 if there are too many."""
     if not report.dead_letters:
         return
     say = "The table keeps the dead letters. To list them, and to redrive them after fixing the cause:"

@@ -153,7 +153,6 @@ def _csv(value: Any) -> str:  # noqa: ANN401 - a value of a column
 
 
 def _stats(states: TablePlace) -> pa.Table:
-    """Count the contents of a table, as an Arrow table."""
     import pyarrow as pa
 
     count = count_table(states, ScanOptions())

@@ -358,10 +358,7 @@ def _forget(
     *,
     yes: bool,
 ) -> tuple[dict[str, Any], str]:
-    """Delete old message ids. Returns the report as JSON and as text.
-
-    Raises `BatchRefusedError` if the table has another algorithm, or the ids are in another table.
-    """
+    """Delete old message ids. Raises `BatchRefusedError` for another algorithm or another table of ids."""
     older_than, dry_run, ids = of.older_than(algorithm, choices), choices.dry_run, of.others.ids(states)
     loaded = load_app(of.app)
     require_table(ids)
@@ -496,7 +493,6 @@ def truncate(
 def _kinds(
     states: TablePlace, choices: TruncationChoices, options: BatchOptions, only_: CleanUpKind | None
 ) -> list[CleanUpKind]:
-    """Return the kinds to clean up. Raises `UsageError` if options or rules are missing."""
     possible: dict[CleanUpKind, bool] = {
         "versions": options.algorithm == STATE_BASED,
         "documents": options.documents is not None,

@@ -158,7 +158,6 @@ def _total(counts: Sequence[VerdictCount], *verdicts: Verdict) -> int:
 def _parts(
     counts: Sequence[VerdictCount], differences: Sequence[FirstDifference], *, is_clean: bool
 ) -> Iterator[RenderableType]:
-    """Yield the report for people: counts, examples of differences, and advice."""
     columns = ("handler", "type", "revision", "verdict", "deliveries", "streams")
     rows = [asdict(each) | {"handler": each.handler or "(none)"} for each in counts]
     yield make_table("Results with today's code", columns, rows)
