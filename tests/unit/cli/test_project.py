@@ -222,7 +222,16 @@ def test_all_keys_have_one_type():
     known: dict[tuple[str, str], object] = {}
     for key, (declared, _) in schema(typer.main.get_command(application)):
         assert known.setdefault(key, declared.kind) == declared.kind, key
-    assert {group for group, _ in known} == {"", "batch", "log", "publish", "spark", "stores", "truncate"}
+    assert {group for group, _ in known} == {
+        "",
+        "batch",
+        "log",
+        "publish",
+        "serve",
+        "spark",
+        "stores",
+        "truncate",
+    }
 
 
 def test_each_key_is_an_option_and_each_command_has_usual_ones():

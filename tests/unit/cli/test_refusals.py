@@ -244,13 +244,13 @@ sql ON "select 'infinity'::timestamp"              => 2 The result has a timesta
 sql ON 'select 1' APP                              => 2 With an app, choose a handler too
 sql ON 'select 1' APP --handler X                  => 2 The app has no handler X
 sql ON 'select 1' --json --csv                     => 2 --json and --csv exclude each other
-sql ON ''                                          => 2 one statement
-sql ON '  '                                        => 2 one statement
-sql ON ';'                                         => 2 one statement
-sql ON '/* nothing */'                             => 2 one statement
-sql ON 'select 1; select 2'                        => 2 one statement
-sql ON 'set threads = 1; select 1'                 => 2 one statement
-sql ON 'from state;;from state'                    => 2 one statement
+sql ON ''                                          => 2 statement
+sql ON '  '                                        => 2 statement
+sql ON ';'                                         => 2 statement
+sql ON '/* nothing */'                             => 2 statement
+sql ON 'select 1; select 2'                        => 2 statement
+sql ON 'set threads = 1; select 1'                 => 2 statement
+sql ON 'from state;;from state'                    => 2 statement
 batches ON --abandon b7                            => 1 There is no batch b7
 batches ON --dry-run                               => 2 add one of them
 batches ON --prune                                 => 2 --prune needs --older-than AGE
@@ -399,7 +399,7 @@ def test_looking_at_a_table_makes_neither_it_nor_its_store(consistent, store, tm
         ("--compact-after", "0", "'--compact-after'"),
         ("--max-dead-letters", "many", "'many'"),
         ("--types", "Fire", "FireAt, Hit"),
-        ("--publish", "ftp://x", "A target is sqlite:///FILE"),
+        ("--publish", "ftp://x", "not a valid target. Use sqlite:///FILE"),
         ("--map", "Hit=hits", "--map needs --publish URL."),
     ],
 )

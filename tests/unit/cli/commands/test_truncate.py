@@ -93,7 +93,7 @@ def test_ids_are_forgotten_and_a_dry_run_says_what_it_would(consistent, worked, 
         "dry_run": False,
         "ids": {"older_than_seconds": 0, "forgotten": 2},
     }
-    assert consistent(*forget, *AT_ONCE, "--dry-run").out.startswith("0 ids would be forgotten.")
+    assert consistent(*forget, *AT_ONCE, "--dry-run").out.startswith("0 ids would be deleted.")
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_folder_of_documents_that_is_not_there_is_told(consistent, office, com
     done = consistent(*command, *DOCUMENTS[1:-1], url)
 
     assert done.code == 2
-    (said,) = re.findall(r"There is no folder of documents at (.*?): say", " ".join(done.err.split()))
+    (said,) = re.findall(r"There is no folder of documents at (.*?)\. Use", " ".join(done.err.split()))
     assert said in (shown, str(Path.cwd() / shown))
     assert len(office.files) == 3
 
