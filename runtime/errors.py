@@ -118,10 +118,7 @@ class TargetError(RuntimeFailure):
 
 
 class TargetUnavailableError(TargetError):
-    """Raised when a target is unavailable. A retry may succeed.
-
-    `retry_after` is the delay requested by the target, in seconds.
-    """
+    """Raised when a target is unavailable. A retry may succeed, after `retry_after` seconds if given."""
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message, retry_after)
@@ -137,10 +134,7 @@ class SendError(RuntimeFailure):
 
 
 class TransientError(SendError):
-    """Raised by a sender if a retry may succeed.
-
-    `retry_after` is the delay requested by the receiver, in seconds.
-    """
+    """Raised by a sender if a retry may succeed, after `retry_after` seconds if given."""
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message, retry_after)

@@ -13,11 +13,10 @@ from collections.abc import Iterable, Iterator
 from opcode import opname
 from pathlib import Path
 
+# The top-level packages of this project, whose names users' modules must not have.
 PACKAGES = ("eventstore", "handlers", "runtime", "samples")
-"""The top-level packages of this project, whose names users' modules must not have."""
 
-HOME = Path(__file__).resolve().parents[1]
-"""The folder that contains them."""
+HOME = Path(__file__).resolve().parents[1]  # the folder that contains them
 
 
 def check() -> None:
@@ -41,11 +40,9 @@ def check() -> None:
 
 
 def search_path(path: Iterable[str]) -> list[str]:
-    """Return Python's search path with the working directory last.
-
-    The folder of this project precedes it, because an editable installation does not add it to the path.
-    """
+    """Return Python's search path with the working directory last, and this project's folder before it."""
     here = str(Path.cwd())
+    # An editable installation does not add the project's folder to the path.
     return list(dict.fromkeys([entry for entry in path if entry not in ("", here)] + [str(HOME), here]))
 
 

@@ -147,10 +147,7 @@ class Processor:
         return [await self._handle(route, message, redrive_beside) for route in routes]
 
     async def issue(self, message: Envelope) -> Envelope:
-        """Return a message with a new token, for the token-based algorithm: send that. One request.
-
-        With other algorithms, returns the message unchanged.
-        """
+        """Return the message with a new token, unchanged if the algorithm needs none. One request."""
         if self._tokens is None:
             return message
         return await issue(self._tokens, message, choice.handlers_of(self._app, message.type))

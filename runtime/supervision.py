@@ -35,8 +35,8 @@ _MOST_BETWEEN_LOOKS = 1.0
 _SURVIVED = 87  # exit code of a fork that completed all calls; unlikely for a handler that exits
 T = TypeVar("T")
 D = TypeVar("D", App, HandlerDefinition)
+# Returns the context of the current call, or the number of parsed messages. `None` between calls.
 Now = Callable[[], object]
-"""Returns the context of the current call, or the number of parsed messages. `None` between calls."""
 
 
 def supervised(app: App, interceptor: CallInterceptor) -> App:
@@ -99,10 +99,7 @@ class Alarm(CallInterceptor):
 
 
 class Watch(CallInterceptor):
-    """Supervises the main thread of a worker, whose process may be ended.
-
-    `is_retry`: the task killed a worker before.
-    """
+    """Supervises the main thread of a worker. Needs to know if the task killed a worker before (`is_retry`)."""
 
     def __init__(self, seconds: float, *, is_retry: bool = False) -> None:
         self._seconds = seconds

@@ -14,8 +14,7 @@ _MISSING = (
     "Error: The command line needs {}: pip install 'consistent-messaging[spark]', or 'consistent-messaging[sql]' for "
     "the commands without Spark."
 )
-_OWNER_ONLY = 0o077
-"""Files of commands, such as outcomes and exports, are readable by their user only."""
+_OWNER_ONLY = 0o077  # files of commands, such as outcomes and exports, are readable by their user only
 
 _TYPED_IN = (
     "Warning: the command line contains a secret, visible in the process list and the shell history. Put it into an "

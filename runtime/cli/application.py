@@ -132,6 +132,7 @@ for _below, _verb in _OF_LETTERS.items():
     _add(_letters, _below, _verb)
 application.add_typer(_letters, name="letters", short_help=_HELP_OF_LETTERS)
 
+# The successors of commands of earlier versions.
 RENAMED = {
     "deliver": "publish",
     "discard": "letters discard",
@@ -144,4 +145,3 @@ RENAMED = {
     "sweep": "truncate --only documents`, and of outboxes `consistent run --unfinished AGE",
     "window": "sql @window",
 }
-"""The successors of commands of earlier versions."""

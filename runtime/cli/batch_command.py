@@ -30,23 +30,21 @@ if TYPE_CHECKING:
     from runtime.spark.batch import Batch, BatchResult, OutcomeCount
     from runtime.spark.session import Session
 
-    Work = Callable[[Batch, str], BatchResult]
-    """Runs a batch under an id."""
+    Work = Callable[[Batch, str], BatchResult]  # runs a batch under an id
 
 
 _given: ContextVar[Sequence[str] | None] = ContextVar("arguments", default=None)
 
 _STORES = ("--store", "--deduplication-store", "--token-store", "--publish", "--to", "--keys", "--header")
 _SECRETS = ("accountkey=", "sharedaccesskey=", "sharedaccesssignature=", "sig=", "password=")
-_IN_URL = re.compile(r"://[^/@]*:(?!\d*(/|$)).+@", re.DOTALL)
-"""A password in a URL."""
+_IN_URL = re.compile(r"://[^/@]*:(?!\d*(/|$)).+@", re.DOTALL)  # a password in a URL
 
+# A value for a name such as Authorization, spark.authenticate.secret, fs.s3a.secret.key or token.
 _NAMED = re.compile(
     r"(?:^|[\s.;/?&-])(?:authorization|api-?key|cookie|token|[\w.-]*(?:secret|password|token|\.key|account\.key[\w.-]*))="
     r"(?!env:|file:|$)",
     re.IGNORECASE,
 )
-"""A value for a name such as Authorization, spark.authenticate.secret, fs.s3a.secret.key or token."""
 
 
 def remember(arguments: Sequence[str] | None) -> None:
@@ -235,6 +233,7 @@ def table_of_dead_letters(
     return Group(table, "", _CHANGED_RULE) if _OF_REPLAY & {group.reason for group in groups} else table
 
 
+# The fields of `BatchOptions` that all batch commands take.
 OF_ANY_BATCH = (
     "cascade",
     "max_rounds",
@@ -246,7 +245,6 @@ OF_ANY_BATCH = (
     "adopt",
     "limits",
 )
-"""The fields of `BatchOptions` that all batch commands take."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -292,10 +290,7 @@ class BatchChoices:
     def carried_out(
         self, app: App, options: BatchOptions, first_step: str, work: Work, log_bytes: int | None = None
     ) -> Iterator[CarriedOut]:
-        """Run the batch, and yield its report while the Spark session is open.
-
-        `log_bytes` is the size of the log, if known.
-        """
+        """Run the batch on a log of `log_bytes`, if known, and yield its report while Spark is running."""
         from runtime.spark.batch import Batch
 
         batch_id = self.batch_id or ""

@@ -124,7 +124,6 @@ def hint_at(name: str | None) -> str:
 
 
 def _raised(name: str, error: BaseException) -> str:
-    """Return the error for a module whose import failed."""
     last_line = traceback.format_exception_only(error)[-1].strip()
     if isinstance(error, HandlersError):
         last_line = str(error)
@@ -163,9 +162,9 @@ def check_file(file: Path | None) -> None:
 
 
 def check_log(path: str, master: str, format_: str | None, source: str | None = None) -> int | None:
-    """Check a log without Spark. Returns its size in bytes, or `None` if it is not on local disks.
+    """Return the size of a log in bytes, `None` if not local.
 
-    Raises `LogError` for an invalid log, and `UsageError` for an invalid source.
+    Raises `LogError`, and `UsageError` for an invalid source.
     """
     from runtime.spark.logs.normalise import check_source
     from runtime.spark.logs.read import find_on_disk, is_on_disk
@@ -259,10 +258,7 @@ def check_batch(
     *,
     must_exist: bool = True,
 ) -> bool:
-    """Return whether the table of a batch exists. Never creates it.
-
-    Raises `UsageError` if the ledger rejects the batch, and with `must_exist` `TableNotFoundError`.
-    """
+    """Return whether the table of a batch exists. Raises `UsageError` if the ledger rejects the batch."""
     from runtime.spark.commit import absolute_folder
 
     folder = absolute_folder(out)

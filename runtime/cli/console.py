@@ -27,14 +27,14 @@ from runtime.clock import to_datetime
 # Senders control ids, types, errors and bodies. A control character in them could clear the screen, write to the
 # clipboard, reverse the text direction or fake output of the command. An invisible one makes an id look like another.
 
+# Control characters except tab and line feed, bidirectional controls, line separators and surrogates.
 _COMMANDS = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
-"""Control characters except tab and line feed, bidirectional controls, line separators and surrogates."""
 
+# Unicode's characters without width.
 _UNSEEN = (
     "\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u2065\u206a-\u206f\u3164\ufe00-\ufe0f\ufeff"
     "\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-"""Unicode's characters without width."""
 
 _IN_LINES = re.compile(f"[{_COMMANDS}{_UNSEEN}]")
 _IN_A_LINE = re.compile(f"[\t\n{_COMMANDS}{_UNSEEN}]")

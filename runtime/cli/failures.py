@@ -32,10 +32,9 @@ from runtime.cli.console import complain
 from runtime.errors import AppNotFoundError, BatchHeldBackError, MissingExtraError, RuntimeFailure, UsageError
 from runtime.versions.properties import Damaged, collecting
 
+# The log file for Spark's output and tracebacks, relative to the working directory.
 DEFAULT = Path(".consistent", "consistent.log")
-"""The log file for Spark's output and tracebacks, relative to the working directory."""
-LIMIT_BYTES = 10 * 2**20
-"""A longer log file is renamed to `.1`, replacing an older one."""
+LIMIT_BYTES = 10 * 2**20  # a longer log file is renamed to `.1`, replacing an older one
 
 
 def prepare_log(path: Path | None = None) -> Path:
@@ -115,13 +114,12 @@ def answered() -> Iterator[None]:
 
 
 def _tell(damaged: Damaged) -> None:
-    """Report the corrupt streams that were skipped."""
     for error in damaged.errors[:_SHOWN]:
         complain(f"stream_damaged: {error}")
     if damaged.count:
         complain(
-            f"Skipped {damaged.count} corrupt streams or rows. All others were processed. "
-            f"`consistent check` checks the whole table."
+            f"Skipped {damaged.count} corrupt streams or rows. All others were processed. `consistent check` examines "
+            f"the whole table."
         )
 
 

@@ -1,4 +1,4 @@
-"""Options: made from the fields of dataclasses, or declared here where the command line alone has them."""
+"""Turns dataclass fields into options of typer, and declares options of the command line only."""
 
 from __future__ import annotations
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from runtime.cli.sessions import ShownSession
     from runtime.spark.session import Session
 
-# Durations and sizes as people write them.
-
 _MICROSECOND = timedelta(microseconds=1)
 _MICROSECONDS_OF = {
     "s": 1_000_000,
@@ -43,36 +41,36 @@ _BYTES_OF = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
 def parse_duration(text: str) -> int:
-    """Return the microseconds of a duration such as 30s, 15m, 24h, 7d or 2w. Raises `typer.BadParameter`."""
+    """Parse a duration such as 30s, 15m, 24h, 7d or 2w to microseconds. Raises `typer.BadParameter`."""
     match = re.fullmatch(r"([0-9]{1,9})([smhdw])", text.strip().lower())
     if match is None:
-        raise typer.BadParameter(f"{text!r} is no duration: write 30s, 15m, 24h, 7d or 2w.")
+        raise typer.BadParameter(f"{text!r} is not a duration: use a form such as 30s, 15m, 24h, 7d or 2w.")
     return int(match[1]) * _MICROSECONDS_OF[match[2]]
 
 
 def parse_time(text: str) -> timedelta:
-    """Return the same as a `timedelta`."""
+    """Parse a duration to a `timedelta`. Raises `typer.BadParameter`."""
     return parse_duration(text) * _MICROSECOND
 
 
 def duration_text(microseconds: int) -> str:
-    """Return a duration as `parse_duration` takes it, in the largest unit that it is whole in."""
+    """Format microseconds for `parse_duration`, in the largest exact unit."""
     whole = (unit for unit, each in _MICROSECONDS_OF.items() if microseconds % each == 0)
     unit = max(whole, key=_MICROSECONDS_OF.__getitem__)
     return f"{microseconds // _MICROSECONDS_OF[unit]}{unit}"
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes of a size such as 1000, 64KiB, 1MiB or 2GiB. Raises `typer.BadParameter`, also for 0."""
+    """Parse a size such as 1000, 64KiB, 1MiB or 2GiB to bytes. Raises `typer.BadParameter`, also for 0."""
     match = re.fullmatch(r"([0-9]{1,15})\s*(|B|KIB|MIB|GIB)", text.strip().upper())
     size = int(match[1]) * _BYTES_OF[match[2]] if match else 0
     if not size:
-        raise typer.BadParameter(f"{text!r} is no size: write 1000, 64KiB, 1MiB or 2GiB.")
+        raise typer.BadParameter(f"{text!r} is not a size: use a form such as 1000, 64KiB, 1MiB or 2GiB.")
     return size
 
 
 def size_text(size: int) -> str:
-    """Return a size as `parse_size` takes it, in the largest unit that it is whole in."""
+    """Format bytes for `parse_size`, in the largest exact unit."""
     unit = max((unit for unit, each in _BYTES_OF.items() if size % each == 0), key=_BYTES_OF.__getitem__)
     return f"{size // _BYTES_OF[unit]}{unit.replace('I', 'i')}"
 
@@ -80,20 +78,20 @@ def size_text(size: int) -> str:
 def _pair(text: str) -> tuple[str, str]:
     name, _, value = (part.strip() for part in text.partition("="))
     if not name or not value:
-        raise typer.BadParameter("It is written NAME=VALUE.")  # not quoted: it may be a secret
+        raise typer.BadParameter("Use the form NAME=VALUE.")  # without the text, which may be a secret
     return name, value
 
 
-# Options made from dataclasses. A parameter of a command that is a dataclass stands for an option for each field that
-# `runtime.options.option` made, and for those of fields that are such dataclasses. The command is given an instance.
+# A dataclass parameter of a command stands for an option for each field declared by `runtime.options.option`, and for
+# those of nested dataclasses. The command receives an instance.
 
 
 class Only(frozenset[str]):
-    """The names of the fields of a dataclass that a command takes, in the annotation of its parameter; else all."""
+    """The fields of a dataclass that a command uses, in the annotation of its parameter. Default: all."""
 
 
 def only(*names: str) -> Only:
-    """Return what says so; the other fields are left at their defaults."""
+    """Restrict a command to some fields of a dataclass. The others keep their defaults."""
     return Only(names)
 
 
@@ -107,7 +105,7 @@ def _keyword(name: str, default: object, annotation: object) -> inspect.Paramete
 
 @dataclass(frozen=True)
 class Declared:
-    """A field as an option of the command line and the environment, and, in its group, of the project file."""
+    """A dataclass field as an option of command line, environment and, with a group, project file."""
 
     field: Field[Any]
     hint: Any
@@ -115,18 +113,18 @@ class Declared:
 
     @property
     def key(self) -> str:
-        """The name in the project file, and without its hyphens on the command line."""
+        """The name in the project file, and after the hyphens on the command line."""
         own = self.field.name.rstrip("_").replace("_", "-")
         return str(self.field.metadata.get("name", own)).removeprefix("--")
 
     @property
     def name(self) -> str:
-        """The name as a parameter, which is that of the option: two classes may have the same field."""
+        """The parameter name. Derived from the option's name, because two classes may have the same field."""
         return self.key.replace("-", "_") if "name" in self.field.metadata else self.field.name
 
     @property
     def kind(self) -> Any:  # noqa: ANN401 - types
-        """The type without None."""
+        """The type without `None`."""
         kinds = [each for each in get_args(self.hint) if each is not NoneType]
         return kinds[0] if len(kinds) < len(get_args(self.hint)) else self.hint
 
@@ -137,7 +135,7 @@ class Declared:
 
     @property
     def is_rare(self) -> bool:
-        """Whether the option is left to `--help-all`: by default one of a group of its own."""
+        """Whether only `--help-all` lists the option. True by default for options with a group."""
         is_required = self.field.default is self.field.default_factory is MISSING
         return bool(self.field.metadata.get("is_rare", self.group and not is_required))
 
@@ -149,7 +147,7 @@ class Declared:
         return named
 
     def parameter(self) -> inspect.Parameter:
-        """Return the parameter with the annotation that typer reads."""
+        """Return the parameter, with the annotation for typer."""
         more = {each: value for each, value in self.field.metadata.items() if each not in OWN_DETAILS}
         kind, default, is_optional = self.kind, self.field.default, self.kind is not self.hint
         more.setdefault("show_envvar", "envvar" in more)
@@ -165,14 +163,14 @@ class Declared:
         elif self.is_many:
             more["parser"] = _pair if get_origin(kind) is Mapping else str
             kind, default, is_optional = list[str], None, True
-        # A flag that the project file may set can be unset by a word.
+        # --no-KEY overrides a flag that the project file sets.
         names = f"--{self.key}" + f"/--no-{self.key}" * (kind is bool and self.group is not None)
         annotation: Any = Annotated[kind | None if is_optional else kind, typer.Option(names, **more)]
         default = inspect.Parameter.empty if default is MISSING else default
         return _keyword(self.name, default, annotation)
 
     def take(self, given: dict[str, Any]) -> Any:  # noqa: ANN401 - of any option
-        """Take the value of the field: of one that may be repeated, the mapping, or the names between commas."""
+        """Pop the value of the field. Repeated options become a mapping, or a list split at commas."""
         value = given.pop(self.name)
         if not self.is_many:
             return value
@@ -189,21 +187,19 @@ def _hints(of: type) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Group:
-    """The options that a dataclass stands for."""
-
     of: type
     chosen: Only | None
 
     @classmethod
     def find(cls, hint: Any) -> _Group | None:  # noqa: ANN401 - any type
-        """Return the group that a parameter or field of this type is, None for an option of its own."""
+        """Return the group for a parameter or field of this type, or `None` if it is not a dataclass."""
         kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
         if not is_dataclass(kind) or not isinstance(kind, type):
             return None
         return cls(kind, next((each for each in get_args(hint) if isinstance(each, Only)), None))
 
     def members(self) -> Iterator[tuple[str, Declared | _Group]]:
-        """Yield the names of the fields that are options, or groups of them, and these."""
+        """Yield the name of each field with its option or nested group."""
         hints = _hints(self.of)
         for each in fields(self.of):
             group = self.find(hints[each.name])
@@ -212,19 +208,18 @@ class _Group:
                 yield each.name, group or Declared(each, hints[each.name], table)
 
     def options(self) -> Iterator[Declared]:
-        """Yield each option."""
+        """Yield all options."""
         for _, each in self.members():
             yield from [each] if isinstance(each, Declared) else each.options()
 
     def take(self, given: dict[str, Any]) -> Any:  # noqa: ANN401 - an instance
-        """Take the values of the options out of what was given, and return the instance."""
+        """Pop the values of the options, and create the dataclass."""
         values = {name: each.take(given) for name, each in self.members()}
         return self.of(**{name: value for name, value in values.items() if value is not _NOT_GIVEN})
 
 
 CHOSEN = "CONSISTENT_ENV"
-SHOW_ALL = "consistent.help-all"
-"""Is in the `meta` of the context of a command whose help is to show all options."""
+SHOW_ALL = "consistent.help-all"  # key in the `meta` of the context: the help shows all options
 
 
 def _show_all(ctx: typer.Context, is_asked: bool) -> None:
@@ -235,18 +230,18 @@ def _show_all(ctx: typer.Context, is_asked: bool) -> None:
 
 
 def of_environment() -> Any:  # noqa: ANN401 - a field
-    """Return the option that chooses an environment of the project file."""
-    text = "Take the values of this environment of the project file before the others."
+    """Return the option that selects an environment of the project file."""
+    text = "Prefer the values of this environment in the project file."
     chosen = option(text, default=None, name="--env", envvar=CHOSEN, metavar="NAME")
     chosen.name = "env"
     return chosen
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command as typer reads it, with an option for each field of the dataclasses that it takes.
+    """Return a command whose dataclass parameters are replaced by an option for each field.
 
-    A parameter of its own may have what `option` makes as default, or in its annotation. Arguments come first, then
-    options that must be given. What is returned has the options by the names of their parameters, as `declared`.
+    Other parameters may have an `option` as default or in their annotation. Arguments come first, then required
+    options. The result has the options by parameter name as attribute `declared`.
     """
     hints = get_type_hints(command, include_extras=True)
     takers: dict[str, Callable[[dict[str, Any]], Any]] = {}
@@ -255,26 +250,26 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     for name, each in inspect.signature(command).parameters.items():
         hint: Any = hints[name]
         own = next((one for one in (each.default, *get_args(hint)) if isinstance(one, Field)), None)
-        found: Declared | _Group | None = _Group.find(hint)
+        entry: Declared | _Group | None = _Group.find(hint)
         if own is not None:
             own = copy(own)
             own.name = name
             if not isinstance(each.default, Field) and each.default is not inspect.Parameter.empty:
                 own.default = each.default
             kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
-            found = Declared(own, kind, own.metadata.get("group"))
-        if found is None:
+            entry = Declared(own, kind, own.metadata.get("group"))
+        if entry is None:
             parameters.append(each.replace(annotation=hint))
             continue
-        takers[name] = found.take
-        options = [found] if isinstance(found, Declared) else list(found.options())
+        takers[name] = entry.take
+        options = [entry] if isinstance(entry, Declared) else list(entry.options())
         parameters += [one.parameter() for one in options]
         declared |= {one.name: one for one in options}
     if any(each.group is not None for each in declared.values()):
         parameters.append(Declared(of_environment(), str | None, None).parameter())
     rare = sum(each.is_rare for each in declared.values())
     if rare:
-        text = f"Show all options, with the {rare} that are seldom needed, and exit."
+        text = f"Show all options, including {rare} rare ones, and exit."
         info = typer.Option("--help-all", is_eager=True, callback=_show_all, help=text, show_default=False)
         parameters.append(_keyword("help_all", default=False, annotation=Annotated[bool, info]))
 
@@ -290,26 +285,22 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return flat
 
 
-# Options that the command line alone has, and several commands share.
-
 DEFAULT_MASTER = "local[*,4]"
 
-Yes = Annotated[
-    bool, typer.Option("--yes", help="Do not ask whether it is to be done, as it cannot be undone.")
-]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
-Limit = Annotated[int, typer.Option("--limit", metavar="N", min=0, help="Show so many at most; 0 shows all.")]
+Limit = Annotated[int, typer.Option("--limit", metavar="N", min=0, help="Show at most N; 0 shows all.")]
 
 
 def _check_app(spec: str) -> None:
     if not all(spec.partition(":")):
-        raise UsageError("it is MODULE:ATTRIBUTE")
+        raise UsageError("it must be MODULE:ATTRIBUTE")
 
 
 AppSpec = Annotated[
     str,
     option(
-        "The App with the handlers; its module may be in the working directory, which is searched last.",
+        "The App with the handlers. The working directory is searched last for its module.",
         metavar="MODULE:ATTRIBUTE",
         group="",
         check=_check_app,
@@ -329,35 +320,35 @@ Messages = Annotated[
 
 @dataclass(frozen=True)
 class AuxiliaryStores:
-    """Where the de-duplication store and the token store are, as far as it is said."""
+    """The locations of the de-duplication store and the token store."""
 
     GROUP: ClassVar[str | None] = "stores"
 
     deduplication_store: str | None = option(
-        "With --algorithm deduplication-store: the store of the ids, if it is not --store.",
+        "With --algorithm deduplication-store: the store of message ids. Default: --store.",
         default=None,
         metavar="URL",
     )
     deduplication_table: str | None = option(
-        "With --algorithm deduplication-store: the table of the ids, if it is not --table.",
+        "With --algorithm deduplication-store: the table of message ids. Default: --table.",
         default=None,
         metavar="NAME",
     )
     token_store: str | None = option(
-        "With --algorithm tokens: the store of the tokens, if it is not --store.", default=None, metavar="URL"
+        "With --algorithm tokens: the store of tokens. Default: --store.", default=None, metavar="URL"
     )
     token_table: str | None = option(
-        "With --algorithm tokens: the table of the tokens, if it is not --table.",
+        "With --algorithm tokens: the table of tokens. Default: --table.",
         default=None,
         metavar="NAME",
     )
 
     def ids(self, states: TablePlace) -> TablePlace:
-        """Return the table of the ids; what is not said is as for the states."""
+        """Return the table of message ids. Omitted parts default to the table of the states."""
         return TablePlace(self.deduplication_store or states.store, self.deduplication_table or states.table)
 
     def tokens(self, states: TablePlace) -> TablePlace:
-        """Return the table of the tokens; what is not said is as for the states."""
+        """Return the table of tokens. Omitted parts default to the table of the states."""
         return TablePlace(self.token_store or states.store, self.token_table or states.table)
 
     def check(self, algorithm: str) -> None:
@@ -370,25 +361,25 @@ class AuxiliaryStores:
 
 @dataclass(frozen=True)
 class SparkOptions:
-    """Where Spark works, and what takes its log."""
+    """Where Spark runs, and its log file."""
 
     GROUP: ClassVar[str | None] = "spark"
 
     master: str | None = option(
-        "Where Spark works: local[*,4] means all cores, and four attempts for each task.",
+        "The Spark master: local[*,4] means all cores, and four attempts for each task.",
         default=DEFAULT_MASTER,
         metavar="MASTER",
         check=check_place,
     )
     remote: str | None = option(
-        "Work on this server of Spark Connect, whatever --master says; needs the extra `connect`.",
+        "A Spark Connect server to use instead of --master. Needs the extra `connect`.",
         default=None,
         is_rare=True,
         metavar="sc://HOST:PORT",
         check=partial(check_place, None),
     )
     log_file: Path | None = option(
-        "Takes what Spark prints, and traces of unexpected errors.",
+        "The file for Spark's output, and for tracebacks of unexpected errors.",
         default=None,
         metavar="FILE",
         dir_okay=False,
@@ -397,30 +388,32 @@ class SparkOptions:
     )
 
     settings: Mapping[str, str] = option(
-        "Start Spark with a setting of its own, such as spark.driver.memory=4g; may be repeated.",
+        "A Spark setting, such as spark.driver.memory=4g. May be repeated.",
         default=dict,
         is_rare=True,
         metavar="NAME=VALUE",
     )
 
     def __post_init__(self) -> None:
-        check_place(self.master, self.remote)  # what cannot be is refused
+        check_place(self.master, self.remote)
         if self.settings and not self.master:
-            raise UsageError("--settings are those of a Spark that is started: say with --master where.")
+            raise UsageError("--settings apply when Spark is started: add --master.")
         if self.settings and self.remote:
             raise UsageError(
-                f"--settings cannot be applied to {self.remote}, which runs already: set them there instead."
+                f"--settings cannot be applied to the running server {self.remote}: set them there."
             )
         if "spark.master" in self.settings or "spark.remote" in self.settings:
-            raise UsageError("Where Spark works is said by --master or --remote, and not by --settings.")
+            raise UsageError(
+                "Use --master or --remote instead of spark.master and spark.remote in --settings."
+            )
 
     @property
     def place(self) -> str:
-        """Where Spark works: a master, or the url of a server of Spark Connect; empty for this process."""
+        """The master or the URL of Spark Connect. Empty for this process."""
         return self.remote or self.master or ""
 
     def check_scope(self, *places: TablePlace) -> None:
-        """Raise `UsageError` where workers would not see the same stores as this process."""
+        """Raise `UsageError` if workers cannot access the stores."""
         from runtime.spark.worker.connection import check_scope
 
         for each in places:
@@ -429,31 +422,28 @@ class SparkOptions:
     def working(
         self, when_stopped: str, log_bytes: int | None = None
     ) -> AbstractContextManager[ShownSession]:
-        """Start Spark, and yield the session and the progress to report steps to; see `sessions.working`.
-
-        `log_bytes` is the size of the log that it is to read, where that is known.
-        """
+        """Start Spark for a log of `log_bytes`, if known, and yield session and progress; see `sessions.working`."""
         if self.settings:
             from runtime.spark.session import SETTINGS
 
             taken = sorted(SETTINGS.keys() & self.settings)
             if taken:
-                raise UsageError(f"A batch sets {taken[0]} itself: leave it out of --settings.")
+                raise UsageError(f"Batches set {taken[0]} themselves: remove it from --settings.")
         settings = {**settings_for(log_bytes), **self.settings}
         return working(self.place, self.log_file, when_stopped=when_stopped, settings=settings)
 
 
 @dataclass(frozen=True)
 class ScanOptions(SparkOptions):
-    """Where a table is worked on: in this process, or range by range on the workers of Spark.
+    """Scan a table in this process, or in key ranges on Spark.
 
-    The project file says nothing of it: a table of usual size takes less time here than Spark to start.
+    Not in the project file: scanning a table of ordinary size is faster than starting Spark.
     """
 
     GROUP: ClassVar[str | None] = None
 
     master: str | None = option(
-        "Work on Spark there, by parts, as on local[*,4]; without it in this process alone.",
+        "A Spark master, such as local[*,4], to scan the table in parallel. Default: this process.",
         default=None,
         metavar="MASTER",
         is_rare=True,
@@ -469,10 +459,9 @@ class ScanOptions(SparkOptions):
         stopped: str = "Stopped. Nothing was written.",
         prefix: str = "",
     ) -> None:
-        """Call an async function with a table and its keys that have a prefix, or with ranges of them on Spark.
+        """Call an async function with the table and its key range, or with several ranges on Spark.
 
-        Each result is merged as the value that its `document()` returns. `step` says what is being done, and `stopped`
-        what remains after Ctrl-C.
+        Merges the `document()` of each result. `step` describes the work, `stopped` the state after Ctrl-C.
         """
         if not self.place:
             merge(on_table(states, lambda opened: function(opened, KeyRange(prefix))).document())
@@ -485,7 +474,7 @@ class ScanOptions(SparkOptions):
 
     @contextmanager
     def on_spark(self, step: str, stopped: str, *places: TablePlace) -> Iterator[Session]:
-        """Start Spark for one step. Raises `UsageError` where workers would not see the same stores."""
+        """Start Spark for one step. Raises `UsageError` if workers cannot access the stores."""
         self.check_scope(*places)
         with self.working(stopped) as (spark, progress):
             progress.step(step)

@@ -1,8 +1,7 @@
 """The project file: defaults of options in `consistent.toml`, or in `[tool.consistent]` of pyproject.toml.
 
-It is found from the working directory upwards. Its keys are the options that have a group (see `runtime.options`):
-`Schema` follows from the commands. A value counts where neither the command line nor the environment has one; those of
-the environment that is chosen, `[env.NAME]`, count before the others.
+The file is searched from the working directory upwards. Its keys are the options with a group. Command line and
+environment variables take precedence; a selected environment, `[env.NAME]`, overrides the rest of the file.
 """
 
 from __future__ import annotations
@@ -30,24 +29,20 @@ if TYPE_CHECKING:
     from runtime.cli.options import Declared
 
 FILE, PYPROJECT, ROOT = "consistent.toml", "pyproject.toml", ("tool", "consistent")
-TARGETS = "publish"
-"""The group that is there once for each target, by its name."""
+TARGETS = "publish"  # the group with a table for each named target
 
-Names = tuple[str, ...]
-"""The way to an entry: tables, and the key."""
+Names = tuple[str, ...]  # the path of an entry: tables and key
 
-Key = tuple[str, str]
-"""The group, empty for the top level, and the name in it."""
+Key = tuple[str, str]  # group, empty for the top level, and name
 
-PATHS = ("DIR", "FILE", "LOG", "URL")
-"""The metavars of options that may be relative paths."""
+PATHS = ("DIR", "FILE", "LOG", "URL")  # the metavars of options that may be relative paths
 
+# The options of the file, each with the typer parameter that validates its value.
 Schema = Mapping[Key, tuple["Declared", Any]]
-"""The options that the file may hold, each with the parameter of typer that checks its value."""
 
 
 class Value(NamedTuple):
-    """A value as the command line would give it, and where it stands."""
+    """A value in the form of the command line, and its location in the file."""
 
     value: Any
     origin: str
@@ -55,24 +50,25 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True)
 class Project:
-    """What the project file says in the environment that is chosen; of no file, nothing."""
+    """The values of a project file in the selected environment."""
 
     folder: Path = field(default_factory=Path)
     values: dict[Key, Value] = field(default_factory=dict)
     targets: dict[str, dict[Key, Value]] = field(default_factory=dict)
-    secrets: list[str] = field(default_factory=list)
-    """The places of secrets that are written in the file."""
+    secrets: list[str] = field(default_factory=list)  # the locations of secrets in the file
 
     def find(self, option: Declared, target: str | None = None) -> Value | None:
-        """Return the value of an option; of those of targets, the value for this one."""
+        """Return the value of an option. For options of targets, `target` selects one."""
         values = self.targets.get(target or "", {}) if option.group == TARGETS else self.values
         return None if option.group is None else values.get((option.group, option.key))
 
     def target(self, given: str | None, *, must_be: bool) -> str | None:
-        """Return the name of the target that is meant, None for a url. Raises `UsageError` where that is not clear."""
+        """Return the name of the selected target, or `None` for a URL. Raises `UsageError` if it is ambiguous."""
         if given is None and must_be and self.targets:
             if len(self.targets) > 1:
-                raise UsageError(f"The project has the targets {', '.join(self.targets)}: name one by --to.")
+                raise UsageError(
+                    f"The project has the targets {', '.join(self.targets)}: select one with --to."
+                )
             return next(iter(self.targets))
         if given is None or given in self.targets:
             return given
@@ -83,33 +79,35 @@ class Project:
 
 
 def find_file(start: Path) -> Path | None:
-    """Return the nearest project file, None without one.
+    """Return the nearest project file, or `None`.
 
-    Raises `UsageError` for one that cannot be read, and for a file of another user in a folder above: it names code
-    that is run.
+    Raises `UsageError` for an unreadable file, and for a file of another user in a parent folder, because it names code
+    to run.
     """
     for folder in (start, *start.parents):
         for file in (folder / FILE, folder / PYPROJECT):
             if not os.path.lexists(file) or (file.name == PYPROJECT and not _has_table(file)):
                 continue
             if not file.is_file():
-                raise UsageError(f"{file} is no file.")
+                raise UsageError(f"{file} is not a file.")
             if folder != start and file.stat().st_uid not in {0, os.getuid(), start.stat().st_uid}:
-                raise UsageError(f"{file} belongs to another user: work in its own folder, or a copy.")
+                raise UsageError(f"{file} belongs to another user: change to its folder, or copy it.")
             return file
     return None
 
 
 def read(schema: Schema, chosen: str | None) -> Project:
-    """Read and check the project file, with the values of the environment that is chosen.
+    """Read the project file with environment `chosen`.
 
-    Raises `UsageError`, which names file, line and the nearest known key, for what cannot be.
+    Raises `UsageError` with file, line and the closest known key.
     """
     here = Path.cwd()
     file = find_file(here)
     if file is None:
         if chosen:
-            raise UsageError(f"There is no environment {chosen!r}: no {FILE} is in {here} or above.")
+            raise UsageError(
+                f"There is no environment {chosen!r}, because there is no {FILE} in {here} or its parents."
+            )
         return Project()
     document, reader = _open(schema, file, os.path.relpath(file, here))
     environments = reader.table(("env",), document.pop("env", {}))
@@ -128,35 +126,34 @@ def read(schema: Schema, chosen: str | None) -> Project:
                 into[key] = Value(given, f"{place} [env.{name}]" if name else place)
     for name, target in project.targets.items():
         if (TARGETS, "to") not in target:
-            raise reader.wrong((TARGETS, name), f"the target {name} has no url, to = URL")
+            raise reader.wrong((TARGETS, name), f"the target {name} has no URL: add to = URL")
     return project
 
 
 def _has_table(file: Path) -> bool:
-    """Return whether a pyproject.toml is meant: one that has our table, or that names it and cannot be read."""
+    """Return whether a pyproject.toml has our table. Other tools report invalid ones."""
     try:
         if b"consistent" not in file.read_bytes():
             return False
         tool = _load(file, str(file))[1].get(ROOT[0], {})
     except (OSError, UsageError):
-        return False  # which is told by the tools that it is for
+        return False
     return isinstance(tool, dict) and ROOT[1] in tool
 
 
 def _load(file: Path, shown: str) -> tuple[str, dict[str, Any]]:
-    """Return the text of a file, and what it says. Raises `UsageError`."""
     import tomllib
 
     try:
         source = file.read_text("utf-8-sig")
         return source, tomllib.loads(source)
     except UnicodeError as error:
-        raise UsageError(f"{shown}: it is no UTF-8 text ({error}).") from error
+        raise UsageError(f"{shown} is not UTF-8 text: {error}.") from error
     except OSError as error:
-        raise UsageError(f"{shown}: it cannot be read: {error.strerror}.") from error
+        raise UsageError(f"{shown} cannot be read: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         line = re.search(r"line (\d+)", str(error))
-        raise UsageError(f"{shown}:{line[1] if line else 1}: this is no TOML: {error}.") from error
+        raise UsageError(f"{shown}:{line[1] if line else 1}: invalid TOML: {error}.") from error
 
 
 def _open(schema: Schema, file: Path, shown: str) -> tuple[dict[str, Any], _Reader]:
@@ -170,8 +167,6 @@ def _open(schema: Schema, file: Path, shown: str) -> tuple[dict[str, Any], _Read
 
 @dataclass(frozen=True)
 class _Reader:
-    """Checks what stands in a file."""
-
     schema: Schema
     shown: str
     folder: Path
@@ -179,7 +174,7 @@ class _Reader:
     lines: Mapping[Names, int]
 
     def place(self, names: Names) -> str:
-        """Return file and line of an entry: its own line, or that of the table that it is in."""
+        """Return file and line of an entry, or of its table."""
         full = (*self.root, *names)
         found = (self.lines[full[:n]] for n in range(len(full), 0, -1) if full[:n] in self.lines)
         return f"{self.shown}:{next(found, 1)}"
@@ -189,19 +184,19 @@ class _Reader:
         return UsageError(f"{self.place(names)}: {sentence}{'' if sentence.endswith('?') else '.'}")
 
     def table(self, names: Names, value: Any) -> Mapping[str, Any]:  # noqa: ANN401 - of TOML
-        """Return a value that must be a table. Raises `UsageError`."""
+        """Return a value as a table. Raises `UsageError` if it is none."""
         if isinstance(value, Mapping):
             for name, times in Counter(each.replace("_", "-") for each in value).items():
                 if times > 1 and name != TARGETS:
-                    raise self.wrong((*names, name), f"{name} is given twice")
+                    raise self.wrong((*names, name), f"{name} is given twice: keep one")
             return value
         if names[:-1] == (TARGETS,):
-            raise self.wrong(names, f"a target has a name: write [{TARGETS}.NAME]")
+            raise self.wrong(names, f"a target needs a name: use [{TARGETS}.NAME]")
         full = names or self.root
-        raise self.wrong(names, f"{full[-1]} is a table, [{'.'.join(full)}]")
+        raise self.wrong(names, f"{full[-1]} must be a table, [{'.'.join(full)}]")
 
     def entries(self, above: Names, table: Mapping[str, Any]) -> Iterator[tuple[Names, Any]]:
-        """Yield the entries of the top level or of an environment, by their ways from there."""
+        """Yield the entries of the top level or of an environment, with their paths."""
         groups = {group for group, _ in self.schema if group}
         for name, value in table.items():
             if name not in groups:
@@ -212,13 +207,13 @@ class _Reader:
                 yield from (((name, key, *filter(None, [last])), one) for last, one in inner.items())
 
     def checked(self, names: Names, value: object, above: Names) -> tuple[Key, Any]:
-        """Return key and value of an entry. Raises `UsageError` for an unknown key, and a value that does not fit."""
+        """Return key and value of an entry. Raises `UsageError` for an unknown key or invalid value."""
         group, name = names[0] if names[1:] else "", names[-1]
         key = (group, name.replace("_", "-"))
         if key not in self.schema:
             known = [each for of, each in self.schema if of == group]
             known += [] if group else sorted({of for of, _ in self.schema if of} | {"env"})
-            elsewhere = [f": it stands {_table(of)}" for of, each in self.schema if each == key[1]]
+            elsewhere = [f": it belongs {_table(of)}" for of, each in self.schema if each == key[1]]
             hint = elsewhere[0] if elsewhere else _meant(key[1], known)
             raise self.wrong((*above, *names), f"there is no key {name} {_table(group)}{hint}")
         declared, parameter = self.schema[key]
@@ -228,13 +223,13 @@ class _Reader:
             declared.field.metadata.get("check", str)(given)
         except (typer.BadParameter, ValueError, UsageError, EventStoreError) as error:
             reason = getattr(error, "message", str(error)).removeprefix("Value error, ").rstrip(".")
-            raise self.wrong((*above, *names), f"{name} does not fit: {reason}") from error
+            raise self.wrong((*above, *names), f"{name} is invalid: {reason}") from error
         if isinstance(given, list):
             return key, [self.anchored(declared, each) for each in given]
         return key, self.anchored(declared, given) if isinstance(given, str) else given
 
     def anchored(self, declared: Declared, text: str) -> str:
-        """Return a value in which a relative path, which counts from the file's folder, is absolute."""
+        """Resolve a relative path in a value against the folder of the file."""
         before = "".join(text.partition("=")[:2]) if declared.is_many and "=" in text else ""
         path = text.removeprefix(before)
         scheme = next((each for each in ("sqlite:///", "file:") if path.startswith(each)), "")
@@ -247,21 +242,20 @@ class _Reader:
 
 
 def _meant(name: str, known: Iterable[str]) -> str:
-    """Return the hint at the nearest name, or at all."""
+    """Return a hint with the closest name, or all names."""
     near, listed = get_close_matches(name, list(known), 1), ", ".join(sorted(known))
-    return f": did you mean {near[0]}?" if near else listed and f": there are {listed}"
+    return f": did you mean {near[0]}?" if near else listed and f": use one of {listed}"
 
 
 def _table(group: str) -> str:
-    """Return where a group is in the file."""
     return f"in [{group}{'.NAME' * (group == TARGETS)}]" if group else "at the top level"
 
 
 def _as_typed(declared: Declared, value: Any) -> bool | str | list[str]:  # noqa: ANN401 - of TOML
-    """Return a value of TOML as the command line gives it. Raises `ValueError` for one of another type."""
+    """Convert a TOML value to the form of the command line. Raises `ValueError` for the wrong type."""
     kind, is_text = declared.kind, "parse" in declared.field.metadata
     takes: tuple[type, ...] = (str, int) if is_text else (str,)
-    what = "a text"
+    what = "text"
     if get_origin(kind) is Mapping:
         takes, what = (dict,), "a table, such as { name = 'value' }"
     elif declared.is_many:
@@ -271,11 +265,11 @@ def _as_typed(declared: Declared, value: Any) -> bool | str | list[str]:  # noqa
     elif kind in (int, float) and not is_text:
         takes, what = (int, float), "a number"
     if not isinstance(value, takes) or (isinstance(value, bool) and kind is not bool):
-        raise ValueError(f"it is {what}")
+        raise ValueError(f"it must be {what}")
     if isinstance(value, dict):
         inner = next((name for name, each in value.items() if isinstance(each, dict | list)), None)
         if inner is not None:
-            raise ValueError(f"{inner} has a table or list: a name with dots stands in quotes")
+            raise ValueError(f"{inner} must not be a table or list: quote names with dots")
         words = {name: str(each).lower() if isinstance(each, bool) else each for name, each in value.items()}
         return [f"{name}={word}" for name, word in words.items()]
     return value if isinstance(value, bool) else [*map(str, value)] if isinstance(value, list) else str(value)
@@ -285,7 +279,6 @@ _NAME = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([\w-]+))\s*(\.)?""")
 
 
 def _lines(source: str) -> dict[tuple[str, ...], int]:
-    """Return the line of each table and key that begins one."""
     found: dict[tuple[str, ...], int] = {}
     table: tuple[str, ...] = ()
     for number, line in enumerate(source.splitlines(), 1):
@@ -305,22 +298,20 @@ def _lines(source: str) -> dict[tuple[str, ...], int]:
     return found
 
 
-# Commands that take it.
-
+# Options that select the input. For other options, the last value counts, as usual.
 _ONCE = frozenset({"--messages", "--message", "--stream", "--handler", "--reason", "--id", "--edit"})
-"""Options that choose what is worked on; of others, as everywhere, the last value counts."""
 
 
 class Command(TyperCommand):
-    """A command whose options may stand in the project file, and in which what is worked on is given once."""
+    """A command with defaults from the project file. Options that select its input must not be repeated."""
 
     @property
     def declared(self) -> Mapping[str, Declared]:
-        """The options that are fields, by their parameters."""
+        """The options that are dataclass fields, by parameter name."""
         return getattr(self.callback, "declared", {})
 
     def options(self) -> Iterator[tuple[Declared, Any]]:
-        """Yield the options that the project file may hold, with the parameters."""
+        """Yield the options with a key in the project file, with their parameters."""
         for parameter in self.params:
             declared = self.declared.get(parameter.name)
             if declared is not None and declared.group is not None:
@@ -328,20 +319,20 @@ class Command(TyperCommand):
 
     @staticmethod
     def counts(option: Declared, given: Mapping[str, Any]) -> bool:
-        """Return whether the file's value of an option counts beside what is typed."""
-        # A policy of the table is what is typed: the rules of the file are those of one truncation.
+        """Return whether the file's value of an option applies, given the typed options."""
+        # A policy contains only the typed rules; those of the file are for single truncations.
         is_of_truncation = option.group == "truncate" and given.get("policy") is not None
-        is_in_place_of_log = option.name == "messages" and given.get("unfinished") is not None
-        return not (is_of_truncation or is_in_place_of_log)
+        replaces_log = option.name == "messages" and given.get("unfinished") is not None
+        return not (is_of_truncation or replaces_log)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer shows no type for it
-        """Refuse what is given twice, and parse the rest as always, with the project's values as defaults."""
+        """Parse the arguments, with defaults from the project file."""
         given, rest, order = self.make_parser(ctx).parse_args(args=list(args))
         for option, times in Counter(order).items():
             name = option.opts[0]
             if times > 1 and name in _ONCE and not getattr(option, "multiple", False):
                 more = " A log may be a folder, or a pattern such as 'logs/*.jsonl'." * (name == "--messages")
-                ctx.fail(f"{name} is given {times} times, and takes one value.{more}")
+                ctx.fail(f"{name} is given {times} times, but takes one value.{more}")
         log = self.log(ctx, given, rest)
         known = [] if given.get("help") or ctx.resilient_parsing else list(self.options())
         project = read_project(ctx, given.get("env")) if known else Project()
@@ -353,11 +344,11 @@ class Command(TyperCommand):
         try:
             super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            error.message = error.message.removeprefix("Value error, ")  # which pydantic adds
+            error.message = error.message.removeprefix("Value error, ")  # added by pydantic
             name = getattr(error.param, "name", None) or ""
             source = ctx.get_parameter_source(name)
             if source is not None and source.name == "ENVIRONMENT" and name in self.declared:
-                error.message += f" It is the value of {self.declared[name].variable}."
+                error.message += f" The value is from {self.declared[name].variable}."
             raise
         ctx.params.update(log)
         if target is not None:
@@ -365,7 +356,7 @@ class Command(TyperCommand):
         return []
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
-        """Write the options that people use, or with --help-all all of them by the tables of the project file."""
+        """Write the common options, or with --help-all all options by table of the project file."""
         parts: dict[str, list[Any]] = {"Arguments": [], "Options": []}
         for parameter in self.get_params(ctx):
             record: Any = parameter.get_help_record(ctx)
@@ -382,11 +373,11 @@ class Command(TyperCommand):
 
     @property
     def has_log(self) -> bool:
-        """Whether the command reads a log, which may be named without an option."""
+        """Whether the command reads a log, which needs no option name."""
         return "messages" in self.declared and self.declared["messages"].group is not None
 
     def log(self, ctx: Any, given: Mapping[str, Any], rest: list[str]) -> dict[str, str]:  # noqa: ANN401
-        """Return the log that is named without --messages."""
+        """Return the log that is given without --messages."""
         if not rest or not self.has_log:
             return {}
         log, *more = (given["messages"], *rest) if given.get("messages") else rest
@@ -395,7 +386,7 @@ class Command(TyperCommand):
         return {"messages": log}
 
     def target(self, project: Project, given: Mapping[str, Any]) -> tuple[str, str | None]:
-        """Return the option that names the target, and the target of the project that it names."""
+        """Return the option for the target, and the selected target of the project."""
         option = next((each.name for each, _ in self.options() if each.name in ("to", "publish")), "")
         if not option or not project.targets:
             return option, None
@@ -407,17 +398,17 @@ class Command(TyperCommand):
         for (_, key), value in (project.targets[name] if name else {}).items():
             if key not in taken:
                 raise UsageError(
-                    f"{value.origin}: --{option} takes no {key}: use `consistent publish --to {name}`."
+                    f"{value.origin}: --{option} does not support {key}: use `consistent publish --to {name}`."
                 )
         return option, name
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401
-        """Return the pieces of the usage: a log may be named without --messages."""
+        """Return the pieces of the usage line."""
         return super().collect_usage_pieces(ctx) + ["[LOG]"] * self.has_log
 
 
 def schema(command: Any) -> Iterator[tuple[Key, tuple[Declared, Any]]]:  # noqa: ANN401
-    """Yield the keys of the project file: the options of all commands that have a group."""
+    """Yield the keys of the project file, from the options of all commands."""
     for each in getattr(command, "commands", {}).values():
         yield from schema(each)
     for each, parameter in command.options() if isinstance(command, Command) else ():
@@ -425,10 +416,10 @@ def schema(command: Any) -> Iterator[tuple[Key, tuple[Declared, Any]]]:  # noqa:
 
 
 def read_project(ctx: Any, environment: str | None) -> Project:  # noqa: ANN401
-    """Read the project file of the working directory, and warn of secrets that are written in it."""
+    """Read the project file of the working directory, and warn of secrets in it."""
     project = read(dict(schema(ctx.find_root().command)), environment or os.environ.get(CHOSEN))
     for place in project.secrets:
-        Screen().note(f"Warning: {place} holds a secret: write env:NAME or file:PATH.")
+        Screen().note(f"Warning: {place} contains a secret: use env:NAME or file:PATH.")
     if project.folder not in (Path(), Path.cwd()) and str(project.folder) not in sys.path:
-        sys.path.append(str(project.folder))  # where the module of its app is looked for last
+        sys.path.append(str(project.folder))  # to find the module of the app
     return project

@@ -21,8 +21,8 @@ class BatchKey(NamedTuple):
     number: int | None = None
 
 
+# Prefix of the positions that versions of a consumer record as their batch: the deliveries that made them.
 POSITION = "@"
-"""Prefix of the positions that versions of a consumer record as their batch: the deliveries that made them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +50,13 @@ class BatchContext:
     batch_id: str | None = None  # None for single messages
     open_batches: OpenBatches | None = None  # their outputs may be unpublished; None if unknown
     is_cascade: bool = False  # whether the messages are outputs of this batch
+    # How to treat a message that might be a duplicate of a truncated version.
     late: Literal["refuse", "process"] = "refuse"
-    """How to treat a message that might be a duplicate of a truncated version."""
+    # Whether a dead letter holds back later messages of its stream, in this batch or until it is redriven.
     on_error: Literal["continue", "stop-stream", "park"] = "continue"
-    """Whether a dead letter holds back later messages of its stream, in this batch or until it is redriven."""
     is_redrive: bool = False  # whether the messages are dead letters
+    # How to treat a duplicate whose replay differs from the recorded version.
     on_difference: Literal["dead-letter", "fail"] = "dead-letter"
-    """How to treat a duplicate whose replay differs from the recorded version."""
     number: int | None = None  # of the batch, or of a consumer batch
     limits: MessageLimits = USUAL
 
@@ -85,8 +85,7 @@ class BatchContext:
 
 _FORM = re.compile(r"(\d{1,18})|(\d{1,3}(?:\.\d{1,9})?)%")
 
-HELD_BACK_MARKER = "_held-back"
-"""An empty file in the folder of a batch that is held back. Spark ignores it."""
+HELD_BACK_MARKER = "_held-back"  # an empty file in the folder of a batch that is held back. Spark ignores it.
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,7 @@ STATE_BASED = "state-based"
 
 EPOCH = "epoch "  # prefix of the input of a micro-batch
 
-HIDDEN_EPOCHS = "_epochs"
-"""The folder in OUT that holds a micro-batch until readers may see it."""
+HIDDEN_EPOCHS = "_epochs"  # the folder in OUT that holds a micro-batch until readers may see it
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _COUNT = "Count_"
@@ -245,7 +244,6 @@ class Ledger:
                 await tries.pause(error)
 
     async def _begin(self, asked: BatchRecord, demands: TableDemands | None) -> BatchRecord:
-        """Insert the batch and its marker, advance the counter and store the settings, in one transaction."""
         counter = await self._counter(asked.algorithm)
         record = replace(asked, number=counter.next)
         first = (counter.algorithm or asked.algorithm, counter.first_batch or asked.batch_id)
@@ -464,7 +462,6 @@ def _check_folder(record: BatchRecord, out: str) -> None:
 
 
 def _taken(record: BatchRecord) -> BatchRefusedError:
-    """Return the error for a batch that another driver changed."""
     if record.status is BatchStatus.ABANDONED:
         return BatchRefusedError(f"Batch {record.batch_id} was abandoned while it ran.")
     return BatchRefusedError(
@@ -539,7 +536,6 @@ class ConsumerBatches:
         return len(self._former)
 
     def _retire(self) -> None:
-        """Close the current batch to new messages."""
         if self._current is not None:
             self._former.append(self._current)
             self._current = None
@@ -555,8 +551,7 @@ class ConsumerBatches:
                 continue  # the operator has abandoned it
 
 
-MARK = "_batch"
-"""Prefix of a commit marker, whose name contains a digest of the round's file names and sizes."""
+MARK = "_batch"  # prefix of a commit marker, whose name contains a digest of the round's file names and sizes
 
 
 def mark_prefix(token: str) -> str:

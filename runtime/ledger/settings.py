@@ -17,11 +17,9 @@ from runtime.errors import UsageError
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions.properties import expect, reading_row, text
 
-LEDGER = "_batches"
-"""The partition of the ledger. Keys of streams contain a hyphen, so they never equal it."""
+LEDGER = "_batches"  # the partition of the ledger. Keys of streams contain a hyphen, so they never equal it.
 
-OF_TABLE = "!of-table"
-"""The row of the settings. It sorts between `!next` and `!open-…`."""
+OF_TABLE = "!of-table"  # the row of the settings. It sorts between `!next` and `!open-…`.
 
 KEY_BYTES = 32
 _BETWEEN = ","
@@ -134,7 +132,7 @@ class TableDemands:
     adopt: bool = False  # take over a table of another app
 
     async def settings_after(self, table: Table, old: TableSettings, *, has_batches: bool) -> TableSettings:
-        """Return the settings of a table after the batch. Raises `UsageError` if they cannot be met.
+        """Return the settings after the batch. Raises `UsageError` if they cannot be met.
 
         Keying the draws of a table without batches costs one request for each 1,000 rows; everything else is free.
         """

@@ -79,10 +79,10 @@ def pieces(joined: bytes, size: int) -> list[bytes]:
 # as 16 bytes and other ids as text, so the two never compare equal.
 
 MAX_LENGTH = 255
+# All spellings of a UUID, without the end anchor, which Java and Python write differently.
 UUID_PATTERN = (
     r"(?i)^(?:urn:uuid:)?\{?([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})\}?"
 )
-"""All spellings of a UUID, without the end anchor, which Java and Python write differently."""
 
 _CANONICAL_PATTERN = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _UUID = re.compile(UUID_PATTERN + r"\Z", re.ASCII)

@@ -36,13 +36,13 @@ class MessageLimits:
 
     GROUP: ClassVar = "log"
 
+    # Also applies to invalid rows of a table, as JSON.
     line: int = _limit(
         "line",
         MIB,
         "Reject longer lines of a log as too_large. Only size, digest and first kilobyte are kept.",
         **_SIZE,
     )
-    """Also applies to invalid rows of a table, as JSON."""
     body: int = _limit("body", MIB, "Reject messages with larger bodies as too_large.", **_SIZE)
     headers: int = _limit(
         "headers",
@@ -97,8 +97,8 @@ Bytes = bytes  # `Excess` has a field named `bytes`
 _BEGINS = f'{{"{NOTE}":{{'
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 _BYTES_OF_A_CHARACTER = 4
+# The msgpack bytes that start neither an array nor a map.
 _NO_CONTAINERS = bytes(range(256)).translate(None, bytes([*range(0x80, 0xA0), *range(0xDC, 0xE0)]))
-"""The msgpack bytes that start neither an array nor a map."""
 
 _NAMES = ("message_id", "type", "business_id")
 
@@ -176,7 +176,6 @@ def find_excesses(envelopes: Envelopes, limits: MessageLimits) -> Mapping[int, T
 
 
 def _to_measure(envelopes: Envelopes, limits: MessageLimits) -> list[int]:
-    """Return the positions of deliveries that might be over a limit."""
     bodies = envelopes.bodies
     may_be: set[int] = set()
     for texts, most in (

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Self, overload
 from handlers import Published
 from runtime.messages.envelope import Columnar, Envelope, Envelopes
 
+# Parts in which errors of a group may differ. A regular expression for Python and Spark.
 VARYING = r"""'[^']*'|"[^"]*"|-?\d+"""
-"""Parts in which errors of a group may differ. A regular expression for Python and Spark."""
 
 _VARYING = re.compile(VARYING)
 _EXAMPLES = 2

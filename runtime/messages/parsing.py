@@ -244,7 +244,6 @@ def id_as_written(route: Route, envelope: Envelope) -> str | None:
 
 
 def _id_in(text: str, path: Sequence[str]) -> str | None:
-    """Return the text or integer at a path of a JSON object, or `None`."""
     try:
         found, _ = _JSON.raw_decode(text.lstrip(" \t\r\n"))
     except (ValueError, RecursionError):
@@ -371,7 +370,6 @@ class _Parser:
                 self.parsed.append(None)
 
     def _refuse_others(self, route: Route, positions: Sequence[int]) -> None:
-        """Turn messages of one type that belong to another stream into dead letters."""
         path = ".".join(route.path)
         id_in = attrgetter(path)
         messages = self.messages
@@ -404,7 +402,6 @@ class _Parser:
 
 
 def _problems(envelopes: Envelopes, keys: Sequence[IdKey]) -> Mapping[int, str]:
-    """Return, by position, the reasons why envelopes cannot be stored."""
     dated = [moment for moment in envelopes.enqueued_at if moment is not None]
     problems: dict[int, str] = {}
     are_uuids = set(map(type, keys)) <= {bytes}  # which are valid text

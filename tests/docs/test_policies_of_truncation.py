@@ -41,4 +41,4 @@ def test_what_is_held_is_not_cut_by_rules_on_the_command_line(place):
     assert (document["streams"], document["cut"], document["held"]) == (3, 0, {"hold": 3})
     assert (document["rows"], document["requests_per_row"]) == (0, None)
     again = place.consistent("truncate", *_ON_TABLE, *rules, "--report", "report")
-    assert (again.returncode, "report is there already" in again.stderr) == (2, True)
+    assert (again.returncode, "report exists" in again.stderr) == (2, True)

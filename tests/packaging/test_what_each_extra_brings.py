@@ -93,7 +93,7 @@ def test_the_command_line_without_its_packages_is_one_sentence(tmp_path):
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         "Error: The command line needs typer: pip install 'consistent-messaging[spark]', or "
-        "'consistent-messaging[sql]' for the commands that do without Spark.\n"
+        "'consistent-messaging[sql]' for the commands without Spark.\n"
     )
 
 

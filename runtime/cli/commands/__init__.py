@@ -1,1 +1,1 @@
-"""The commands, one in each module. What a command's docstring says is its help text."""
+"""The commands, one in each module. The docstring of a command is its help text."""

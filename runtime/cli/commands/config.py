@@ -1,4 +1,4 @@
-"""`consistent config`: the values of options, and where each comes from."""
+"""`consistent config`: show the values of options and their sources."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ def config(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[COMMAND [OPTIONS]]", show_default=False, help="Show what this command takes."
+            metavar="[COMMAND [OPTIONS]]", show_default=False, help="Show the options of this command."
         ),
     ] = None,
     *,
     env: str | None = of_environment(),
     as_json: AsJson = False,
 ) -> None:
-    """Show the value of each option of the project, and where it comes from.
+    """Show the value of each option of the project, and its source.
 
         consistent config
         consistent config run --env prod
 
-    A value is taken from the command line, else from an environment variable, the environment of the project file that
-    is chosen, the file (consistent.toml, or [tool.consistent] of pyproject.toml, found from the working directory
-    upwards), or the default. Secrets are hidden.
+    The sources, in order of precedence: command line, environment variable, the selected environment of the project
+    file, the project file (consistent.toml, or [tool.consistent] of pyproject.toml, searched from the working directory
+    upwards), and the default. Secrets are hidden.
     """
     root: Any = ctx.find_root().command
     command, rest = root, list(words or ())
@@ -55,7 +55,7 @@ def config(
             inner.fail(f"Got unexpected extra argument ({left[0]})")
         given |= log
         of_target, target = command.target(project, given)
-        if target is not None:  # its url is in the file
+        if target is not None:  # its URL is in the file
             given.pop(of_target, None)
         known = {
             (each.group or "", each.key): (each, parameter)
@@ -71,21 +71,21 @@ def config(
 def _rows(
     project: Project,
     known: Schema,
-    ctx: Any,  # noqa: ANN401 - typer shows no type for it
+    ctx: Any,  # noqa: ANN401 - untyped in typer
     given: Mapping[str, Any],
     target: str | None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each option, and of those of targets one for each target."""
+    """Yield a row for each option. Options of targets have a row for each target."""
     for (group, key), (declared, parameter) in sorted(known.items(), key=lambda each: each[0][0]):
         names: list[str | None] = [target] if group != TARGETS or target else [*project.targets] or [None]
         for name in names:
-            found = project.find(declared, name)
-            ctx.default_map = {} if found is None else {parameter.name: found.value}
+            entry = project.find(declared, name)
+            ctx.default_map = {} if entry is None else {parameter.name: entry.value}
             value, source = parameter.consume_value(ctx, given)
             if source.name in ("COMMANDLINE", "ENVIRONMENT"):
-                parameter.process_value(ctx, value)  # what the command would refuse is refused
+                parameter.process_value(ctx, value)  # validates like the command itself
             origins = {"COMMANDLINE": "command line", "ENVIRONMENT": declared.variable}
-            origins["DEFAULT_MAP"] = found and found.origin
+            origins["DEFAULT_MAP"] = entry and entry.origin
             of_target = name if group == TARGETS and name else None
             yield {
                 "key": ".".join(filter(None, (group, of_target, key))),
@@ -95,7 +95,6 @@ def _rows(
 
 
 def _text(value: object) -> str:
-    """Return a value as a table shows it."""
     return (
         ", ".join(map(str, value))
         if isinstance(value, list)
@@ -106,14 +105,14 @@ def _text(value: object) -> str:
 
 
 def _shown(declared: Declared, value: object) -> object:
-    """Return a value in which secrets are hidden; what only says where a secret is, is none."""
+    """Return a value with secrets hidden. References such as `env:NAME` are not secret."""
     if isinstance(value, list):
         return [_shown(declared, each) for each in value]
     if not isinstance(value, str):
         return value
-    name, equals, what = value.partition("=")
+    name, equals, content = value.partition("=")
     is_pair = declared.is_many and equals
-    is_hidden = is_pair and not declared.field.repr and not what.startswith(("env:", "file:"))
+    is_hidden = is_pair and not declared.field.repr and not content.startswith(("env:", "file:"))
     if is_secret(value) or is_hidden:
         return f"{name}=..." if is_pair else "..."
     return value

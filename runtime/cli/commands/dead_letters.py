@@ -1,4 +1,4 @@
-"""`consistent letters`, `redrive` and `letters discard`: list dead letters, handle them again, or give them up."""
+"""`consistent letters`: list dead letters, redrive or discard them."""
 
 from __future__ import annotations
 
@@ -40,33 +40,36 @@ from runtime.retries import RetryPolicy
 
 @dataclass(frozen=True)
 class LetterOptions:
-    """Which dead letters are meant."""
+    """Options that select dead letters."""
 
-    message: str | None = option("Only letters of the message with this id.", default=None, metavar="ID")
+    message: str | None = option("Only dead letters of the message with this id.", default=None, metavar="ID")
     reason: list[Reason] | None = option(
-        "Only letters with this reason, or with one of several.", default=None, metavar="REASON"
+        "Only dead letters with this reason. May be repeated.", default=None, metavar="REASON"
     )
-    handler: str | None = option("Only letters of this handler.", default=None, metavar="NAME")
+    handler: str | None = option("Only dead letters of this handler.", default=None, metavar="NAME")
     stream: str | None = option(
-        "Only letters of the stream of this handler and business object.", default=None, metavar="HANDLER/ID"
+        "Only dead letters of the stream of this handler and business id.", default=None, metavar="HANDLER/ID"
     )
     older_than: int | None = option(
-        "Only letters refused last 7d, 24h ... ago.", default=None, parse="duration", metavar="AGE"
+        "Only dead letters last rejected more than 7d, 24h ... ago.",
+        default=None,
+        parse="duration",
+        metavar="AGE",
     )
     newer_than: int | None = option(
-        "Only letters refused first less than 3d, 12h ... ago.", default=None, parse="duration", metavar="AGE"
+        "Only dead letters first rejected less than 3d, 12h ... ago.",
+        default=None,
+        parse="duration",
+        metavar="AGE",
     )
 
     def selection(self, *, must_choose: bool = False) -> Selection:
-        """Return the letters that are meant.
-
-        Raises `UsageError` for what names no stream, and with `must_choose` when nothing says which letters are meant.
-        """
+        """Return the selection. Raises `UsageError` if it is invalid, or empty with `must_choose`."""
         stream = None
         if self.stream is not None:
             handler, _, business_id = self.stream.partition("/")
             if not (handler and business_id):
-                raise UsageError(f"{self.stream!r} names no stream: write HANDLER/BUSINESS_ID.")
+                raise UsageError(f"{self.stream!r} is not a stream: use HANDLER/BUSINESS_ID.")
             stream = handler, business_id
         now = system_clock()
         until, since = (None if age is None else now - age for age in (self.older_than, self.newer_than))
@@ -74,7 +77,7 @@ class LetterOptions:
         selection = Selection(self.message, reasons, self.handler, stream, until, since)
         if must_choose and selection.is_all:
             raise UsageError(
-                "Say which letters: --message ID, --reason R, --handler H, --stream H/ID, --older-than AGE, "
+                "Select dead letters with --message ID, --reason R, --handler H, --stream H/ID, --older-than AGE, "
                 "--newer-than AGE, or --all."
             )
         return selection
@@ -82,7 +85,7 @@ class LetterOptions:
 
 @dataclass(slots=True)
 class LettersReport:
-    """Letters that were found: the first of them, all in groups, and how many were not kept."""
+    """The selected dead letters: the first ones, all of them in groups, and the number of deliveries not stored."""
 
     limit: int = 0
     is_grouped: bool = True
@@ -93,7 +96,7 @@ class LettersReport:
     beyond_limit: int = 0
 
     def add(self, found: FoundLetter) -> None:
-        """Take another letter into its group, and list it up to the limit."""
+        """Count a dead letter in its group, and list it up to the limit."""
         letter = found.letter
         self.count += 1
         self.behind += found.behind is not None
@@ -103,7 +106,7 @@ class LettersReport:
             self.listed.append(found)
 
     def document(self) -> dict[str, Any]:
-        """Return the report for JSON."""
+        """Return the JSON form of the report."""
         document: dict[str, Any] = {
             "count": self.count,
             "behind": self.behind,
@@ -117,7 +120,7 @@ class LettersReport:
     def parts(self) -> Iterator[RenderableType]:
         """Yield the report for people."""
         if not self.count:
-            yield "There are no such letters."
+            yield "There are no such dead letters."
         elif self.is_grouped:
             groups = self.groups.largest_first()
             yield table_of_dead_letters(groups[: self.limit or None], self.count, "Letters")
@@ -127,11 +130,11 @@ class LettersReport:
             rows = [_row(each) for each in self.listed]
             yield make_table(f"Letters{more}", tuple(rows[0]), rows)
         if self.behind:
-            yield f"{counted(self.behind, 'letter')} cannot be handled before the one that parks their stream."
+            yield f"{counted(self.behind, 'letter')} must wait for the one that parks their stream."
         if self.beyond_limit:
             yield (
-                f"Beyond the limit of their streams, {counted(self.beyond_limit, 'delivery')} in all were not kept: "
-                f"they are in the outcomes only."
+                f"{counted(self.beyond_limit, 'delivery')} over the limit of their streams were not stored. They are "
+                f"in the outcomes only."
             )
 
 
@@ -151,38 +154,35 @@ def _row(found: FoundLetter) -> dict[str, Any]:
     }
 
 
-All = Annotated[bool, typer.Option("--all", help="All letters of the table.")]
+All = Annotated[bool, typer.Option("--all", help="All dead letters of the table.")]
 
 
 def letters(
     *,
     states: TablePlace,
     chosen: LetterOptions,
-    group: bool = option(
-        "Show groups of one reason, handler, type and error in place of letters.", default=False
-    ),
+    group: bool = option("Show groups with the same reason, handler, type and error.", default=False),
     limit: Limit = 20,
     export: Path | None = option(
-        "Write all letters that are asked for to a file, as JSON lines that `consistent letters redrive --edit` "
-        "takes.",
+        "Write all selected dead letters to a file, as JSON lines for `consistent letters redrive --edit`.",
         default=None,
         metavar="FILE",
         dir_okay=False,
     ),
     as_json: AsJson = False,
 ) -> None:
-    r"""List the letters of a table: deliveries that were refused, and wait to be redriven or discarded.
+    r"""List the dead letters of a table: rejected deliveries that can be redriven or discarded.
 
         consistent letters --store sqlite:///store.db --table games
         consistent letters --store sqlite:///store.db --table games \
             --reason invalid_body --export letters.jsonl
 
-    It needs no Spark: two requests for each 1,000 streams, and one for each stream that has letters. A letter that is
-    behind another waits until that is processed or discarded, as it parks the stream.
+    Needs no Spark. Two requests for each 1,000 streams, and one for each stream with dead letters. A dead letter behind
+    one that parks its stream waits until that one is processed or discarded.
     """
     check_file(export)
     if export is not None and export.exists():
-        raise UsageError(f"{export} is there already, and may hold edits: choose another --export.")
+        raise UsageError(f"{export} exists and may contain edits: use another --export.")
     selection, report = chosen.selection(), LettersReport(limit, group)
 
     async def read(table: Table) -> None:
@@ -208,17 +208,17 @@ def discard(
     chosen: LetterOptions,
     all_: All = False,
     yes: Yes = False,
-    dry_run: bool = option("Write nothing, and say what would be discarded.", default=False),
+    dry_run: bool = option("Write nothing, and show what would be discarded.", default=False),
     as_json: AsJson = False,
 ) -> None:
-    r"""Give letters up: their deliveries are deleted, and can never be redriven.
+    r"""Discard dead letters: delete their deliveries, which can never be redriven.
 
         consistent letters discard --store sqlite:///store.db --table games \
             --reason invalid_body --older-than 30d --dry-run
 
-    A redelivery of such a message stays refused, with the reason that its letter had. What waits behind a letter that
-    parks its stream is free once that is discarded: redrive it, or discard it too. It costs what `consistent letters`
-    does, and a query and a transaction for each stream that has such letters.
+    Redeliveries of a discarded message stay rejected, with the same reason. Discarding a dead letter that parks its
+    stream frees the ones behind it: redrive or discard them too. Costs as much as `consistent letters`, and a query and
+    a transaction for each stream with selected dead letters.
     """
     selection = chosen.selection(must_choose=not all_)
     screen, report, count = Screen(as_json), LettersReport(), 0
@@ -235,14 +235,14 @@ def discard(
         count = on_table(states, lambda opened: give_up(opened, selection, RetryPolicy()))
     said = [f"{counted(count, 'letter')} discarded."] if is_meant else []
     if report.count and dry_run:
-        said = ["Nothing was discarded: this is what would be."]
+        said = ["Dry run: nothing was discarded."]
     screen.put({**report.document(), "discarded": count}, *said)
 
 
 def _note_changes(edits: Edits, screen: Screen) -> None:
     many = len(edits.changed)
     changes = "changes its" if many == 1 else "change their"
-    rest = "" if many == len(edits) else " The others are redriven as they were."
+    rest = "" if many == len(edits) else " The others are redriven unchanged."
     lines = "edited line" if len(edits) == 1 else "edited lines"
     screen.note(f"{many:,} of {len(edits):,} {lines} {changes} letter.{rest}")
 
@@ -255,28 +255,28 @@ def redrive(
     chosen: LetterOptions,
     all_: All = False,
     edit: Path | None = option(
-        "Lines that `consistent letters --export` wrote, with messages mended: each is handled in place of "
-        "its letter's. Without other choices, these letters are redriven.",
+        "A file of `consistent letters --export` with edited messages, to handle instead of the originals. By default, "
+        "only these dead letters are redriven.",
         default=None,
         metavar="FILE",
         dir_okay=False,
         exists=True,
         is_rare=True,
     ),
-    dry_run: bool = option("Write nothing, and say what would be redriven.", default=False),
+    dry_run: bool = option("Write nothing, and show what would be redriven.", default=False),
     publish: PublishTo,
     as_json: AsJson = False,
 ) -> None:
-    r"""Handle letters again, once their cause is mended, each in its own handler.
+    r"""Handle dead letters again after fixing their cause, each in its own handler.
 
         consistent letters redrive --app samples.shooting_range:app --cascade \
             --store sqlite:///store.db --table games --out outcomes --all
 
-    A redrive is a batch. A letter that is processed is a letter no more; one that is refused again stays, with the new
-    reason. Letters of one stream are handled in the order in which they came. Which letters they are is decided once:
-    a redrive that was stopped goes on with the same ones when it is run again with its id. Where there are none, it
-    begins no batch and no Spark, and exits with 0: so a scheduler may call it after each batch, for letters whose
-    cause may come late (--reason handler_error --newer-than 3d). With --publish URL its outputs are published too.
+    A redrive is a batch. Processed dead letters are removed; rejected ones stay, with the new reason. Dead letters of
+    one stream are handled in order of arrival. The selection is made once: a stopped redrive resumes with the same dead
+    letters if it is run again with its id. With nothing to redrive, it starts neither a batch nor Spark, and exits with
+    0. So a scheduler may call it after each batch (--reason handler_error --newer-than 3d). --publish URL also
+    publishes the outputs.
     """
     is_chosen = all_ or edit is not None or batch.batch_id is not None
     selection = chosen.selection(must_choose=not is_chosen)
@@ -288,7 +288,7 @@ def redrive(
     screen, report = Screen(as_json), LettersReport()
 
     async def look(table: Table) -> None:
-        """Count what would be redriven, and check the edits as a redrive does; one is enough for a redrive."""
+        # A dry run counts all; a redrive needs to know only whether there is one, or that all edits are valid.
         async for found in find_letters(table, request.selection):
             if request.takes(found):
                 request.edits.mended(found)
@@ -303,21 +303,21 @@ def redrive(
         if edit is not None:
             _note_changes(edits, screen)
         if dry_run or not report.count:
-            said = ["Nothing was redriven: this is what would be."] if dry_run else []
+            said = ["Dry run: nothing was redriven."] if dry_run else []
             screen.put(report.document(), *report.parts(), *said)
             return
     batch.check(loaded, options)
-    publish.find("", batch.states)  # what is no target is refused before the batch is announced
+    publish.find("", batch.states)  # rejects an invalid target before the batch is announced
     batch = batch.announced(screen)
     target = publish.find(batch.batch_id or "", batch.states)
     from runtime.spark.redriving import redrive_letters
 
-    step = "Choosing the letters"
+    step = "Selecting dead letters"
     with batch.carried_out(loaded, options, step, lambda of, new: redrive_letters(of, request, new)) as done:
         screen.put(done.report.document(), *done.report.parts())
         if target is None and done.report.record.counts.get("outputs"):
             screen.show(
-                "Its outputs are in the outcomes only. To publish all outputs that a target has not got:",
+                "The outputs are not published. To publish all outputs that a target lacks:",
                 f"  {command_on('publish', batch.states, '--to', 'URL')}",
             )
         if publish_done(target, done, screen):

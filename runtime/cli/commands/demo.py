@@ -1,4 +1,4 @@
-"""`consistent demo`: the sample from message log to leader board, or its log alone."""
+"""`consistent demo`: run the sample from message log to leader board, or write its log."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from runtime.cli.sessions import ShownSession
     from runtime.spark.batch import BatchResult
 
-SAMPLE = "samples.shooting_range"
-"""By name: the runtime works without the samples."""
+SAMPLE = "samples.shooting_range"  # imported by name, because the runtime must work without the samples
 
 FOLDER, TABLE = Path("demo-output"), "games"
 GAMES, MESSAGES, DUPLICATES, SEED = 500, 20_000, 0.1, 1
@@ -49,24 +48,24 @@ _SETTINGS = {**SHORT_LIVED, "spark.sql.shuffle.partitions": "4"}
 
 @dataclass(frozen=True)
 class LogShape:
-    """What is in a log of the shooting range: games that begin with StartNewRound, and shots, FireAt."""
+    """The size and order of a log of the shooting range."""
 
-    games: int = option("With --log-only: games that are played at once.", default=GAMES, metavar="N", min=1)
-    messages: int = option("With --log-only: different messages.", default=MESSAGES, metavar="N", min=1)
+    games: int = option("With --log-only: concurrent games.", default=GAMES, metavar="N", min=1)
+    messages: int = option("With --log-only: distinct messages.", default=MESSAGES, metavar="N", min=1)
     duplicates: float = option(
-        "With --log-only: the share that is delivered twice, 0.1 for a tenth.",
+        "With --log-only: the share of messages delivered twice, such as 0.1.",
         default=0.0,
         metavar="SHARE",
         min=0.0,
     )
-    shuffle: bool = option("With --log-only: put the deliveries in random order.", default=False)
+    shuffle: bool = option("With --log-only: shuffle the deliveries.", default=False)
     seed: int = option("With --log-only: the same seed gives the same log.", default=SEED, metavar="S")
 
 
 def demo(
     *,
     log_only: Path | None = option(
-        "Write a message log to this file, JSON lines if .jsonl, else Parquet, and run nothing.",
+        "Only write a message log to this file, JSON lines for .jsonl, otherwise Parquet.",
         default=None,
         metavar="LOG",
     ),
@@ -74,29 +73,28 @@ def demo(
     spark: Annotated[SparkOptions, only("master")],
     as_json: AsJson = False,
 ) -> None:
-    r"""Run the ShootingRange sample from message log to leader board, and then deliver everything again.
+    r"""Run the ShootingRange sample from message log to leader board, then deliver everything again.
 
         consistent demo
 
-    It writes logs, an embedded store and outcomes to ./demo-output, which is removed and made anew at each start, and
-    takes about half a minute. It ends with an error if anything does not come out as it must.
+    Writes logs, a store and outcomes to ./demo-output, which is deleted and recreated at each start. Takes about half a
+    minute, and fails if any result is wrong.
 
         consistent demo --log-only log.parquet --games 500 --messages 20000 \
             --duplicates 0.1 --shuffle
 
-    Writes a log to try other commands with. The rows are made in memory, about 1 KB each, without Spark. A file that is
-    there already is not replaced.
+    Writes a log for other commands, without Spark. Rows are held in memory, about 1 KB each. Never overwrites a file.
     """
     if log_only is not None:
         write_log_only(log_only, log, Screen(as_json))
         return
     if log != LogShape():
-        raise UsageError("--games, --messages, --duplicates, --shuffle and --seed go with --log-only LOG.")
+        raise UsageError("--games, --messages, --duplicates, --shuffle and --seed need --log-only LOG.")
     begun = time.monotonic()
     app = importlib.import_module(SAMPLE).app
     make_folder(FOLDER)
     screen, log_file = Screen(as_json), FOLDER / "spark.log"
-    stopped = "Stopped. The next demo begins anew."
+    stopped = "Stopped. The next demo starts from scratch."
     session = working(spark.place, log_file, when_stopped=stopped, keep_steps=False, settings=_SETTINGS)
     with session as shown:
         story = _Story(app, shown, screen)
@@ -115,10 +113,10 @@ def demo(
 
 
 def make_folder(path: Path) -> None:
-    """Make the folder of the demo anew. Raises `NotPossibleError` when there is one that no demo made."""
+    """Recreate the folder of the demo. Raises `NotPossibleError` if it was not created by a demo."""
     if path.exists() or path.is_symlink():
         if path.is_symlink() or not (path / _MARK).is_file():
-            raise NotPossibleError(f"{path} is there and was not made by the demo: move it away first.")
+            raise NotPossibleError(f"{path} exists and was not created by the demo: move it away.")
         shutil.rmtree(path)
     path.mkdir(parents=True)
     (path / _MARK).write_text("The next `consistent demo` removes this folder.\n", encoding="utf-8")
@@ -126,7 +124,7 @@ def make_folder(path: Path) -> None:
 
 @dataclass
 class _Story:
-    """The demo as it goes on: each step is shown, and put into the document for `--json`."""
+    """The steps of the demo. Each is shown, and added to the document for `--json`."""
 
     app: App
     shown: ShownSession
@@ -136,16 +134,16 @@ class _Story:
     steps: int = 0
 
     def tell(self) -> None:
-        """Tell all steps. Raises `NotPossibleError` when something does not come out as it must."""
-        self.begin("A message log", "As a queue may deliver it: late, twice, and in no order.")
+        """Run all steps. Raises `NotPossibleError` for a wrong result."""
+        self.begin("A message log", "As a queue may deliver it: late, duplicated and out of order.")
         count = self.write("log", self.first_day())
         self.document["log"] = {"games": GAMES, "messages": MESSAGES, "deliveries": count}
         file = FOLDER / "log.parquet"
         self.screen.show(f"{count:,} deliveries of {MESSAGES:,} messages to {GAMES} games, shuffled: {file}")
         self.begin(
             "The batch",
-            "Every new message is handled on the newest state and adds a version. What ShootingRange publishes, Hit "
-            "and Missed, LeaderBoard handles in the next round.",
+            "Each new message is handled on the newest state and adds a version. LeaderBoard handles the outputs of "
+            "ShootingRange, Hit and Missed, in the next round.",
         )
         first = self.run("first", "log")
         self.run_again(first)
@@ -160,11 +158,11 @@ class _Story:
         self.finish()
 
     def run_again(self, first: BatchResult) -> None:
-        """Run the same log as a new batch, and compare what it gave and what it left."""
+        """Run the same log as a new batch, and compare outputs and states."""
         self.begin(
             "The same log again",
-            "Every delivery is a duplicate now. Each is handled again on the version just before its own: the same "
-            "outputs with the same ids, and nothing is stored.",
+            "Every delivery is now a duplicate. It is replayed on the version before its own, with the same outputs "
+            "and ids. Nothing is stored.",
         )
         before = on_table(self.states, _digest_of_states)
         second = self.run("second", "log")
@@ -189,18 +187,16 @@ class _Story:
         }
         self.document["compared"] = {**promises, "outputs": outputs, "states": states}
         if not all(promises.values()):
-            raise NotPossibleError(
-                "The second run did not give what the first one gave: this must not happen."
-            )
+            raise NotPossibleError("The second run differs from the first one. Please report this as a bug.")
 
     def truncate(self) -> None:
-        """Cut all that is not in the newest run of its stream, however young it is."""
+        """Truncate everything but the newest run of each stream, regardless of age."""
         from runtime.spark import truncate
 
         self.begin(
             "Truncation",
-            "Streams would grow for ever. Old versions are cut, here without the minimum age of 24 hours that "
-            "protects from late copies; the newest run of each stream always stays.",
+            "Truncation keeps streams from growing for ever. Here it ignores the minimum age of 24 hours, which "
+            "protects against late copies. The newest run of each stream always stays.",
         )
         spark, progress = self.shown
         progress.step("Cutting")
@@ -211,11 +207,11 @@ class _Story:
         self.screen.show(*report.parts())
 
     def redeliver(self) -> None:
-        """Run a slice of the first day's log once more, when its versions are gone."""
+        """Run a part of the first day's log after its versions were truncated."""
         self.begin(
-            "A copy that comes too late",
-            "Of the first day's messages nothing is left to recognise them by. They are not newer than the horizon of "
-            "their stream, so they are refused, and not handled a second time.",
+            "A late copy",
+            "The first day's messages can no longer be recognised as duplicates. They are not newer than the horizon "
+            "of their stream, so they are rejected instead of being handled twice.",
         )
         self.write("redelivery", islice(self.first_day(), REDELIVERED))
         before = on_table(self.states, _digest_of_states)
@@ -225,42 +221,39 @@ class _Story:
         too_late = self.document["redelivery"]["counts"].get("too_late", 0)
         if too_late != REDELIVERED or not same_states:
             raise NotPossibleError(
-                f"{too_late} of {REDELIVERED} copies were too late: it must be all of them."
+                f"Only {too_late} of {REDELIVERED} copies were too late. Please report this as a bug."
             )
 
     def finish(self) -> None:
-        """Show the leader board, and where to look next."""
-        self.begin(
-            "The leader board",
-            "What it all was for: the hits and misses of each game, each shot counted once.",
-        )
+        """Show the leader board, and what to try next."""
+        self.begin("The leader board", "The hits and misses of each game. Each shot counts once.")
         scores = on_table(self.states, _best_scores)
         self.document["leader_board"] = scores
         rows = [{"": place, **score} for place, score in enumerate(scores, 1)]
         columns = ("", "game", "hits", "misses")
         self.screen.show(make_table(f"The {len(rows)} games with the most hits", columns, rows))
-        self.screen.show(Text("\nTo look at next", "bold cyan"))
+        self.screen.show(Text("\nNext steps", "bold cyan"))
         where, game = f"--store {self.states.store} --table {TABLE}", scores[0]["game"]
-        for what, command in (
+        for topic, command in (
             ("The batches of this demo", f"consistent batches {where}"),
             ("Its streams", f"consistent show ShootingRange {where} --limit 5"),
             ("The versions of the best game", f"consistent show {where} LeaderBoard {game} --diff"),
-            ("One with all that is recorded", f"consistent show {where} ShootingRange {game} --version 44"),
+            ("One version in full", f"consistent show {where} ShootingRange {game} --version 44"),
             ("Your own handlers", "consistent run --help"),
         ):
-            self.screen.show(Text(f"{what}:", "dim"), f"  {command}")
+            self.screen.show(Text(f"{topic}:", "dim"), f"  {command}")
 
     def begin(self, title: str, why: str) -> None:
-        """Begin a step."""
+        """Show the heading of a step."""
         self.steps += 1
         self.screen.show(Text.assemble("\n", (f"{self.steps}. {title}", "bold cyan")), Text(why, "dim"))
 
     def first_day(self) -> Iterator[dict[str, Any]]:
-        """Yield the deliveries of the first day: a tenth of the messages twice, and all in no order."""
+        """Yield the deliveries of the first day, shuffled and with duplicates."""
         return generate_log(GAMES, MESSAGES, duplicates=DUPLICATES, shuffle=True, seed=SEED)
 
     def write(self, name: str, rows: Iterable[dict[str, Any]]) -> int:
-        """Write a log, and return how many deliveries it has."""
+        """Write a log, and return the number of deliveries."""
         from runtime.spark.logs.read import write_log
 
         return write_log(rows, FOLDER / f"{name}.parquet")
@@ -284,7 +277,6 @@ class _Story:
 
 
 def _digest_of_outputs(result: BatchResult) -> dict[str, Any]:
-    """Return how many outputs a batch published, and the SHA-256 of their sorted rows."""
     from runtime.spark import outputs
 
     columns = ("message_id", "type", "body", "sequence", "enqueued_at", "headers")
@@ -294,7 +286,6 @@ def _digest_of_outputs(result: BatchResult) -> dict[str, Any]:
 
 
 async def _digest_of_states(table: Table) -> dict[str, Any]:
-    """Return how many streams and versions there are, and the SHA-256 of all heads: states, versions and times."""
     digest, streams, versions = sha256(), 0, 0
     async for summary in summaries(table):
         digest.update(repr((summary.key, summary.runs, summary.head)).encode())
@@ -304,7 +295,6 @@ async def _digest_of_states(table: Table) -> dict[str, Any]:
 
 
 async def _best_scores(table: Table) -> list[dict[str, Any]]:
-    """Return the five games with the most hits."""
     scores = []
     async for summary in summaries(table, "LeaderBoard"):
         state = decode(summary.head.state or b"{}")
@@ -322,9 +312,9 @@ def generate_log(games: int, messages: int, **options: Any) -> Iterator[dict[str
 
 
 def write_log_only(path: Path, shape: LogShape, screen: Screen) -> None:
-    """Write a log, and say how to run it. Raises `NotPossibleError` where a file is there already."""
+    """Write a log, and show how to run it. Raises `NotPossibleError` if the file exists."""
     if path.exists():
-        raise NotPossibleError(f"{path} is there already: remove it, or write to another --log-only.")
+        raise NotPossibleError(f"{path} exists: remove it, or use another --log-only.")
     from runtime.spark.logs.read import write_log
 
     written = write_log(generate_log(**asdict(shape)), path)
@@ -332,6 +322,6 @@ def write_log_only(path: Path, shape: LogShape, screen: Screen) -> None:
     screen.put(
         {"out": str(path), **document, "games": shape.games},
         f"Wrote {written:,} deliveries of {shape.messages:,} messages in {shape.games:,} games to {path}.",
-        f"Run them: consistent run --app samples.shooting_range:app --messages {path} --cascade "
+        f"Run it: consistent run --app samples.shooting_range:app --messages {path} --cascade "
         f"--store sqlite:///store.db --table games --out outcomes",
     )

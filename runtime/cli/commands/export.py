@@ -1,4 +1,4 @@
-"""`consistent export` and `consistent import`: a whole table as files, and back."""
+"""`consistent export` and `consistent import`: copy a whole table to files and back."""
 
 from __future__ import annotations
 
@@ -22,19 +22,17 @@ if TYPE_CHECKING:
 def export(
     *,
     states: TablePlace,
-    to: Path = option(
-        "The folder for the files, which is made, or is empty.", metavar="DIR", file_okay=False
-    ),
+    to: Path = option("The folder for the files, new or empty.", metavar="DIR", file_okay=False),
     as_json: AsJson = False,
 ) -> None:
-    r"""Copy a whole table into Parquet files: all rows, of streams, ledger, letters, tokens and all else.
+    r"""Copy a whole table to Parquet files: streams, ledger, dead letters, tokens and all other rows.
 
         consistent export --store sqlite:///store.db --table games \
             --to games-export
 
-    `consistent import` writes them into another table, of any store. The files are read back, and the export counts
-    only if nobody wrote to the table meanwhile. Two requests for each 1,000 rows. Stopped at any moment it is no
-    export; run it again to begin anew.
+    `consistent import` writes them to another table of any store. The files are read back, and the export is valid only
+    if the table did not change meanwhile. Two requests for each 1,000 rows. An interrupted export is invalid: run it
+    again from the start.
     """
     with needing("Exports need"):
         from runtime.archives.tables import export_table
@@ -50,22 +48,21 @@ def export(
 
 def import_(
     *,
-    from_: Path = option("The folder that `consistent export` wrote.", metavar="DIR", file_okay=False),
+    from_: Path = option("A folder written by `consistent export`.", metavar="DIR", file_okay=False),
     states: TablePlace,
     as_json: AsJson = False,
 ) -> None:
-    """Write an exported table into a table that is empty, which is made if it is not there.
+    """Import an exported table into an empty table, which is created if necessary.
 
         consistent import --from games-export --store azurite --table games
 
-    All files are verified before anything is written, and all rows are read back afterwards. Stopped at any moment it
-    goes on where it was when it is run again. One transaction for each 100 rows of a partition, one request more for
-    each 1,000 rows.
+    All files are verified before anything is written, and all rows are read back afterwards. An interrupted import
+    resumes when it is run again. One transaction for each 100 rows of a partition, and one request for each 1,000 rows.
     """
     with needing("Exports need"):
         from runtime.archives.tables import check_files, import_table, read_manifest
     check_name(states.table)
-    connect(states.store)  # what is no url is refused first
+    connect(states.store)  # rejects an invalid URL early
     manifest = read_manifest(from_)
 
     async def import_all() -> None:
@@ -84,7 +81,6 @@ def import_(
 
 
 def _described(manifest: Manifest, folder: Path) -> dict[str, Any]:
-    """Return a manifest for JSON."""
     written = manifest.document()
     del written["format"]
     return {"folder": str(folder), "bytes": manifest.bytes, **written}

@@ -31,17 +31,17 @@ from runtime.retries import RetryPolicy
 
 @dataclass(frozen=True)
 class FilesLookedAt:
-    """Where files are that may name the objects."""
+    """Folders with files that may mention the objects."""
 
     out: list[Path] | None = option(
-        "List the files of outcomes below this folder that name the objects; they are not changed.",
+        "List the files of outcomes in this folder that mention the objects. They are not changed.",
         default=None,
         metavar="DIR",
         exists=True,
         file_okay=False,
     )
     export: list[Path] | None = option(
-        "List the files of exports below this folder that name the objects; they are not changed.",
+        "List the files of exports in this folder that mention the objects. They are not changed.",
         default=None,
         metavar="DIR",
         exists=True,
@@ -61,29 +61,29 @@ def forget(
     states: TablePlace,
     others: AuxiliaryStores,
     restart: bool = option(
-        "Begin a new history, for messages that are enqueued from now on, in place of refusing all messages.",
+        "Start a new history with messages enqueued from now on, instead of rejecting all messages.",
         default=False,
     ),
-    dry_run: bool = option("Write nothing, and say what would be erased.", default=False),
+    dry_run: bool = option("Write nothing, and show what would be erased.", default=False),
     yes: Yes = False,
     files: FilesLookedAt,
     documents: str | None = option(
-        "Delete the documents of the objects too, which are kept there. Without it those are listed that "
-        "versions refer to.",
+        "Also delete the objects' documents in this folder or store. By default, documents that versions refer to are "
+        "only listed.",
         default=None,
         metavar="URL",
     ),
     as_json: AsJson = False,
 ) -> None:
-    r"""Erase business objects: versions, states, message ids, letters, outboxes, all but a tombstone.
+    r"""Erase business objects: versions, states, message ids, dead letters and outboxes. Only a tombstone remains.
 
         consistent forget LeaderBoard 7f0c...e2 --out outcomes --dry-run \
             --store sqlite:///store.db --table games
 
-    Every later message of such an object is a dead letter with the reason `forgotten`; with --restart only messages
-    that were enqueued before are refused, as too_late. With --documents all documents of the objects are deleted too.
-    Nothing brings back what was erased. An SQLite file is written anew, so that no free page and no log holds it.
-    Stopped at any moment it leaves objects that refuse messages; run it again to finish.
+    Later messages of a forgotten object become dead letters, `forgotten`. With --restart only messages enqueued before
+    are rejected, as too_late. --documents also deletes the objects' documents. Erased data cannot be restored: an
+    SQLite file is rewritten, so that no free page or log contains it. After an interruption the objects reject
+    messages; run the command again to finish.
     """
     places = _Places(states, others.ids(states), others.tokens(states))
     for place in places.each:
@@ -96,21 +96,21 @@ def forget(
     screen.show(*_parts(handler, traces, named, kept, are_deleted=stored is not None))
     missing = [id_ for id_ in business_ids if not {id_, canonical(id_)} & traces.keys()]
     if missing:
-        rest = " Nothing was erased: leave them out to erase the others." if traces else ""
+        rest = " Nothing was erased: omit them to erase the others." if traces else ""
         raise NotPossibleError(
-            f"The table {states.table} holds nothing of {handler} {', '.join(missing)}.{rest}"
+            f"The table {states.table} contains nothing of {handler} {', '.join(missing)}.{rest}"
         )
     if dry_run:
-        screen.show("Nothing was erased: this is what would be.")
+        screen.show("Dry run: nothing was erased.")
     else:
         held = [trace.key for trace in traces.values() if trace.held]
         if held:
             raise NotPossibleError(
-                f"A policy holds {', '.join(held)}: lift the hold (`truncate --policy remove --hold`) before."
+                f"A policy holds {', '.join(held)}: lift the hold first (`truncate --policy remove --hold`)."
             )
         confirm(f"Erasing {counted(len(traces), 'object')} of {handler}", yes=yes)
         asyncio.run(_erase(places, handler, list(traces), stored, restart=restart))
-        then = "begins a new history" if restart else "refuses all messages"
+        then = "starts a new history" if restart else "rejects all messages"
         screen.note(f"Erased. From now on {handler} {then} for {', '.join(traces)}.")
     objects = [
         {"business_id": business_id, **asdict(trace), "forgotten_at": moment(trace.forgotten_at)}
@@ -130,19 +130,17 @@ def forget(
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Where the tables are that may hold something of an object."""
-
     states: TablePlace
     ids: TablePlace
     tokens: TablePlace
 
     @property
     def each(self) -> Iterable[TablePlace]:
-        """Each place once."""
+        """The distinct locations."""
         return dict.fromkeys((self.states, self.ids, self.tokens))
 
     async def open(self, stack: AsyncExitStack) -> Tables:
-        """Open each place once."""
+        """Open each location once."""
         opened = {}
         for place in self.each:
             store = await stack.enter_async_context(connect(place.store))
@@ -153,9 +151,9 @@ class _Places:
 async def _find_traces(
     places: _Places, handler: str, business_ids: Sequence[str], documents: ListedDocuments | None
 ) -> tuple[dict[str, Trace], list[str]]:
-    """Return what there is of each object, and the names of documents: all in their store, or those that are known.
+    """Return the rows of each object, and the names of their documents: all in the store, or the referenced ones.
 
-    Raises when its messages' ids or tokens are not where the options say.
+    Raises `BatchRefusedError` if ids or tokens are in other tables.
     """
     async with AsyncExitStack() as stack:
         tables = await places.open(stack)
@@ -213,7 +211,6 @@ def _parts(
     *,
     are_deleted: bool,
 ) -> list[RenderableType]:
-    """Return tables of the objects, of the files that name them, and of their documents, if there are any."""
     shown = []
     if traces:
         columns = ("business id", "versions", "messages", "rows", "forgotten before")
@@ -225,8 +222,8 @@ def _parts(
         shown.append(make_table(f"Objects of {handler}", columns, rows))
     if files:
         named = [(str(path), count) for path, count in files.items()]
-        shown.append(make_table("Files that name them, which stay as they are", ("file", "rows"), named))
+        shown.append(make_table("Files that mention them (unchanged)", ("file", "rows"), named))
     if documents:
-        title = "Documents" if are_deleted else "Documents that stay, as no --documents says where they are"
+        title = "Documents" if are_deleted else "Documents that stay, because --documents is missing"
         shown.append(make_table(title, ("name",), [(name,) for name in documents]))
     return shown

@@ -1,4 +1,4 @@
-"""`consistent init`: a project that works, to begin with."""
+"""`consistent init`: create a project."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from runtime.errors import UsageError
 
 def init(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", show_default=False, help="The folder of the project, a new one.")
+        str, typer.Argument(metavar="NAME", show_default=False, help="The new folder of the project.")
     ],
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Write a project that works: a handler with tests, a message log, consistent.toml, pyproject.toml, a CI workflow.
+    """Create a project: a handler with tests, a message log, consistent.toml, pyproject.toml and a CI workflow.
 
         consistent init raffle
 
-    In its folder the tests pass, and `consistent run raffle.jsonl` runs the log. A file that is there is not replaced.
+    In its folder the tests pass, and `consistent run raffle.jsonl` runs the log. Never overwrites files.
     """
     if not name.strip():
-        raise UsageError("Name the folder of the project: consistent init NAME.")
+        raise UsageError("The project needs a name: consistent init NAME.")
     folder = Path(name)
     project = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-")
     if not project:
-        raise UsageError(f"A project has ASCII letters or digits in its name, unlike {name!r}.")
+        raise UsageError(f"The name {name!r} of the project must contain ASCII letters or digits.")
     if folder.exists() and not folder.is_dir():
-        raise NotPossibleError(f"{folder} is a file: name a new folder.")
+        raise NotPossibleError(f"{folder} is a file: use a new folder.")
     files = template(project)
     for file in files:
         if os.path.lexists(folder / file):
-            raise NotPossibleError(f"{folder / file} is there already: name a new folder.")
+            raise NotPossibleError(f"{folder / file} exists: use a new folder.")
     try:
         for file in files:
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
@@ -56,12 +56,12 @@ def init(
     ]
     Screen(as_json).put(
         {"folder": str(folder), "files": list(files)},
-        f"Wrote {', '.join(files)}. Go on with:",
+        f"Wrote {', '.join(files)}. Next:",
         *(f"  {step}" for step in steps),
     )
 
 
 def template(project: str) -> dict[str, str]:
-    """Return the files of a project of this name."""
+    """Return the files of a project, by path."""
     text = Path(__file__).with_name("project.txt").read_text(encoding="utf-8").replace("PROJECT", project)
     return dict(part.split("\n", 1) for part in text.split("=== ")[1:])

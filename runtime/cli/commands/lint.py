@@ -1,4 +1,4 @@
-"""`consistent lint`: finds nondeterministic code in the source of handlers."""
+"""`consistent lint`: find nondeterministic code in handlers."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def lint(
             metavar="TARGET",
             show_default=False,
             help="MODULE:ATTRIBUTE for the handlers of an App, which is imported; MODULE, FILE.py or a folder for all "
-            "handlers, states and messages in there, which are not.",
+            "handlers, states and messages in it, without importing them.",
         ),
     ] = None,
     *,
     app: str = option(
-        "Check the handlers of this App where nothing is named.",
+        "Check the handlers of this App if there is no TARGET.",
         default="",
         metavar="MODULE:ATTRIBUTE",
         group="",
     ),
-    rules: bool = option("List the rules, and check nothing.", default=False),
-    notes: bool = option("Print all notes, also on draws that senders could foresee.", default=False),
+    rules: bool = option("Only list the rules.", default=False),
+    notes: bool = option("Print all notes, including draws that senders could predict.", default=False),
     as_json: AsJson = False,
 ) -> None:
     """Find nondeterministic code in the source of handlers.
@@ -46,12 +46,12 @@ def lint(
         consistent lint samples.shooting_range:app
         consistent lint orders/handlers.py --json
 
-    Clocks, random numbers, environment, files, network, threads, identities, the order of sets, data kept between
-    messages, and mutations of state or message: each with its place, the calls that lead there, and what to use
-    instead. Calls are followed into your own modules, not into installed ones.
+    Finds clocks, random numbers, environment, files, network, threads, identities, the order of sets, data kept between
+    messages, and mutations of state or message: each with its location, the calls that lead there, and an alternative.
+    Follows calls into your own modules, not into installed ones.
 
-    A comment `# noqa: CODE reason` silences a rule on its line. Exit code 0: nothing found; 1: something found;
-    2: wrong arguments, source that cannot be read, or an app, module or folder without handlers.
+    A comment `# noqa: CODE reason` silences a rule on its line. Exit codes: 0 no findings, 1 findings, 2 usage error,
+    unreadable source, or no handlers.
     """
     screen = Screen(as_json)
     if rules:
@@ -61,9 +61,7 @@ def lint(
         return
     targets = targets or ([app] if app else [])
     if not targets:
-        raise UsageError(
-            "Name what to check: MODULE:ATTRIBUTE like samples.shooting_range:app, MODULE, or FILE.py."
-        )
+        raise UsageError("The target is missing: use MODULE:ATTRIBUTE, MODULE, FILE.py or a folder.")
     here = Path.cwd()
     try:
         files = [found for each in targets for found in _targets(each)]
@@ -73,7 +71,7 @@ def lint(
     except SourceError as error:
         raise UsageError(str(error)) from error
     if not report.handlers and not all(target.endswith(".py") for target in targets):
-        raise UsageError(f"There is no handler in {', '.join(targets)}: name the module that defines it.")
+        raise UsageError(f"There is no handler in {', '.join(targets)}: use the module that defines it.")
     found = counted(len(report.findings), "finding") if report.findings else "Nothing found"
     where = f"{counted(report.handlers, 'handler')}, {counted(report.files, 'file')}"
     shown = [each for each in report.notes if notes or each.rule.code != "CM206"]
@@ -84,7 +82,6 @@ def lint(
 
 
 def _targets(spec: str) -> Iterator[Target]:
-    """Yield the files that are named: of an app, a module, a file or a folder."""
     path = Path(spec)
     if path.is_dir() and not (path.name and path.with_suffix(".py").exists()):
         files = sorted(
@@ -103,19 +100,15 @@ def _targets(spec: str) -> Iterator[Target]:
             except (TypeError, OSError):
                 file = None
             if file is None:
-                raise UsageError(
-                    f"The source of {handler.__qualname__} in {spec} cannot be found, so it cannot be checked."
-                )
+                raise UsageError(f"The source of {handler.__qualname__} in {spec} cannot be found.")
             yield Target(Path(file), frozenset({handler.__name__}))
     elif all(part.isidentifier() for part in spec.split(".")):
         yield Target(locate(spec))
     else:
-        raise UsageError(
-            f"What to check is named MODULE:ATTRIBUTE, MODULE, FILE.py or by a folder, not {spec!r}."
-        )
+        raise UsageError(f"A target must be MODULE:ATTRIBUTE, MODULE, FILE.py or a folder, not {spec!r}.")
 
 
 def _is_users(path: Path) -> bool:
-    """Return whether a file in a folder is the user's own, and not installed, cached or hidden."""
+    """Return whether a file is the user's own, not installed, cached or hidden."""
     others = {"node_modules", "site-packages", "__pycache__"}
     return not any(part in others or part.startswith(".") for part in path.parts)

@@ -1,4 +1,4 @@
-"""`consistent outcomes` and `consistent batches`: what batches did and published, and how far each is."""
+"""`consistent outcomes` and `consistent batches`: results of batches, and their progress."""
 
 from __future__ import annotations
 
@@ -34,45 +34,41 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-# `consistent batches`: what the ledger of a table says.
-
 
 def batches(
     *,
     states: TablePlace,
-    limit: int = option("How many batches to list, the newest first.", default=50, metavar="N", min=1),
+    limit: int = option("List at most N batches, newest first.", default=50, metavar="N", min=1),
     abandon: str | None = option(
-        "Give up a batch that has not ended: what it stored stays, what it did not publish it never will.",
+        "End an unfinished batch without publishing it. Its versions stay.",
         default=None,
         metavar="ID",
     ),
-    prune: bool = option(
-        "Delete the rows of batches that ended longer ago than --older-than.", default=False
-    ),
+    prune: bool = option("Delete the rows of batches that ended before --older-than.", default=False),
     older_than: int | None = option(
         "With --prune: 30d, 24h, 2w ...", default=None, metavar="AGE", parse="duration"
     ),
-    dry_run: bool = option("With --prune or --abandon: write nothing, and say what would go.", default=False),
+    dry_run: bool = option(
+        "With --prune or --abandon: write nothing, and show what would change.", default=False
+    ),
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the newest batches of a table: those that have not ended first, then the published and abandoned ones.
+    """List the batches of a table: unfinished ones first, then the newest.
 
         consistent batches --store sqlite:///store.db --table games
 
-    A batch that died stands as started. Run it again with its id and it goes on where it was; until then its
-    versions are not cut, and a message of it that cannot be replayed fails any other batch. To which targets outputs
-    were published is listed too. One request for each batch that is listed, and for each publication of it.
+    A batch that crashed stays started: run it again with its id to resume it. Until then its versions are not
+    truncated, and a message of it that cannot be replayed fails other batches. Also lists the targets to which outputs
+    were published. One request for each listed batch, and one for each of its publications.
 
-    With --prune, the ledger forgets batches that ended long ago, never one that has not ended. Their versions and
-    outcomes stay; what is kept of their publications goes with them, dead letters too. A forgotten id that is used
-    again is a new batch, for which it needs another folder of outcomes.
+    --prune deletes the ledger's rows of batches that ended long ago, with the records of their publications and the
+    dead letters of targets. Versions and outcomes stay. A pruned id may be reused by a new batch, which needs another
+    folder for its outcomes.
     """
     screen = Screen(as_json)
     if prune != (older_than is not None):
-        raise UsageError(
-            "--prune and --older-than AGE go together: the one says what to do, the other with which batches."
-        )
+        raise UsageError("--prune needs --older-than AGE, and --older-than needs --prune: use both.")
     if older_than is not None:
         _prune(screen, states, system_clock() - older_than, dry_run=dry_run, yes=yes)
         return
@@ -80,17 +76,17 @@ def batches(
         _abandon(screen, states, abandon, dry_run=dry_run, yes=yes)
         return
     if dry_run:
-        raise UsageError("--dry-run says what --prune or --abandon would do: add one of them.")
+        raise UsageError("--dry-run needs --prune or --abandon: add one of them.")
     records = on_table(states, lambda table: Ledger(table, system_clock).batches(limit))
     known = on_table(states, lambda table: publications_of(table, {each.batch_id for each in records}))
     described = [describe(record) | {"publications": known[record.batch_id]} for record in records]
     screen.put({"batches": described})
     if not records:
-        screen.show(f"No batch was run into the table {states.table}.")
+        screen.show(f"The table {states.table} has no batches.")
         return
     _show_batches(screen, states, records, described)
     if len(records) == limit:
-        screen.show(f"There may be more: these are the newest {limit:,}, --limit lists others.")
+        screen.show(f"These are the newest {limit:,} batches. Use --limit to list more.")
     for record in records:
         if record.is_finished:
             continue
@@ -98,7 +94,7 @@ def batches(
         if record.is_epoch:
             again = "start its query again"
         screen.show(
-            f"Batch {record.batch_id} has not ended. If nobody is running it, {again} to go on, or give it up:\n"
+            f"Batch {record.batch_id} has not ended. If it is not running, {again} to resume it, or abandon it:\n"
             f"  {command_with('--abandon', record.batch_id)}"
         )
 
@@ -106,7 +102,6 @@ def batches(
 def _show_batches(
     screen: Screen, states: TablePlace, records: Sequence[BatchRecord], described: Sequence[dict[str, Any]]
 ) -> None:
-    """Show batches as a table, and of which of them outputs are out nowhere."""
     columns = ("batch_id", "status", "rounds", "started_at", "updated_at", "outcomes", "published to", "out")
     rows, unpublished = [], []
     for each, record in zip(described, records, strict=True):
@@ -121,12 +116,14 @@ def _show_batches(
         )
         if record.status is BatchStatus.PUBLISHED and record.counts.get("outputs") and not is_out:
             unpublished.append(record.batch_id)
-    is_published = any(each["publications"] for each in described)  # by anyone: most read outcomes
+    is_published = any(
+        each["publications"] for each in described
+    )  # hides the column of tables that never publish
     shown = [each for each in columns if is_published or each != "published to"]
     screen.show(make_table(f"Batches of {states.table}", shown, rows))
     if is_published and unpublished:
         screen.show(
-            f"Outputs are not out of {', '.join(unpublished)}. To publish all that a target has not got:\n"
+            f"Unpublished outputs: {', '.join(unpublished)}. To publish all outputs that a target lacks:\n"
             f"  {command_on('publish', states, '--to', 'URL')}"
         )
 
@@ -134,48 +131,43 @@ def _show_batches(
 def _prune(screen: Screen, states: TablePlace, before: int, *, dry_run: bool, yes: bool) -> None:
     old = on_table(states, lambda table: Ledger(table, system_clock).prune(before, dry_run=True))
     if dry_run:
-        said = f"Nothing was forgotten: {counted(old, 'batch')} would be."
+        said = f"Dry run: {counted(old, 'batch')} would be pruned."
         screen.put({"dry_run": True, "pruned": 0, "would_be_pruned": old}, said)
         return
     if old:
         confirm(f"Deleting {counted(old, 'batch')} from the ledger of {states.table}", yes=yes)
     pruned = on_table(states, lambda table: Ledger(table, system_clock).prune(before))
     publications = on_table(states, lambda table: prune_publications(table, system_clock))
-    said = f"The ledger of {states.table} has forgotten {counted(pruned, 'batch')}."
+    said = f"Pruned {counted(pruned, 'batch')} from the ledger of {states.table}."
     screen.put({"pruned": pruned, "publications": publications}, said)
 
 
 def _abandon(screen: Screen, states: TablePlace, batch_id: str, *, dry_run: bool, yes: bool) -> None:
-    found = on_table(states, lambda table: Ledger(table, system_clock).get(batch_id))
+    current = on_table(states, lambda table: Ledger(table, system_clock).get(batch_id))
     if dry_run:
-        then = "stays so" if found.is_finished else "would be"
-        screen.put(
-            describe(found), f"Nothing was given up: batch {batch_id}, which is {found.status}, {then}."
-        )
+        then = "stays so" if current.is_finished else "would be abandoned"
+        screen.put(describe(current), f"Dry run: batch {batch_id} is {current.status}, and {then}.")
         return
-    if not found.is_finished:
-        confirm(f"Giving up batch {batch_id}, with what it has not published,", yes=yes)
+    if not current.is_finished:
+        confirm(f"Abandoning batch {batch_id}, with its unpublished outputs,", yes=yes)
     record = on_table(states, lambda table: Ledger(table, system_clock).abandon(batch_id))
     screen.put(describe(record), f"Batch {batch_id} is abandoned. {_what_is_left(record)}")
 
 
 def _what_is_left(record: BatchRecord) -> str:
-    """Return what is to be done about a batch that was given up."""
     if record.algorithm == STATE_BASED:
         return "Its messages can be run under another id."
-    left = "`consistent run --unfinished` publishes what outboxes have left, as does another batch with its messages."
+    left = "`consistent run --unfinished`, or another batch of its messages, publishes the outputs left in outboxes."
     if record.rounds == 0:
         return left
     rounds = "its committed round" if record.rounds == 1 else f"its {record.rounds:,} committed rounds"
     folder = within(record.out, f"batch_id={record.batch_id}")
     there = f"The outcomes of {rounds} are in {folder}: publish them from there"
-    return f"{there}, as no other batch gives them again. {left}"
+    return f"{there}, because no other batch repeats them. {left}"
 
 
-# The outcomes of batches as they lie in a folder, read without Spark, on any file system.
-#
-# Pandas takes as long to import as all else together. So nothing is asked of pyarrow for which it imports
-# that, which are arrays of Python's values, and times as Python's.
+# Importing pandas would double the start-up time. pyarrow imports it to convert Python values to arrays, and timestamps
+# to Python values, so both are avoided here.
 
 _BATCH = "batch_id="
 _KINDS = ("handler", "status", "reason")
@@ -186,17 +178,15 @@ OutcomeKind = tuple[str | None, str, str | None]
 
 @dataclass(frozen=True)
 class OutcomeFilter:
-    """Which outcomes are asked for."""
+    """Options that select outcomes."""
 
     status: Status | None = option("Only outcomes with this status.", default=None)
     handler: str | None = option("Only outcomes of this handler.", default=None, metavar="NAME")
     reason: Reason | None = option("Only dead letters with this reason.", default=None, metavar="REASON")
-    id: str | None = option(
-        "Only outcomes of this message, or of this business object.", default=None, metavar="ID"
-    )
+    id: str | None = option("Only outcomes of this message or business object.", default=None, metavar="ID")
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows of a batch that are asked for."""
+        """Return the matching rows of a record batch."""
         import pyarrow.compute as pc
 
         for name, value in (("status", self.status), ("handler", self.handler), ("reason", self.reason)):
@@ -205,12 +195,13 @@ class OutcomeFilter:
         if self.id is None:
             return batch
         ids = _texts(self.id, canonical(self.id))
-        found = [pc.is_in(batch[name], value_set=ids) for name in ("message_id", "business_id")]
-        return batch.filter(pc.or_(*found))
+        return batch.filter(
+            pc.or_(*(pc.is_in(batch[name], value_set=ids) for name in ("message_id", "business_id")))
+        )
 
 
 class Round(NamedTuple):
-    """A round that is in place."""
+    """A committed round."""
 
     batch_id: str
     number: int
@@ -219,25 +210,20 @@ class Round(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OutcomeFiles:
-    """The outcomes of the batches in a folder, all or of one batch, that are asked for."""
+    """The selected outcomes of one batch or all batches in a folder. Needs no Spark."""
 
     rounds: Sequence[Round]
     outcome_filter: OutcomeFilter
-    held_back: Sequence[str] = ()
-    """Batches that are not published, as they have too many dead letters: left out unless named."""
-    is_one: bool = False
-    """Whether one batch is named."""
+    held_back: Sequence[str] = ()  # batches with too many dead letters, which are omitted unless selected
+    is_one: bool = False  # whether a single batch is selected
 
     @classmethod
     def open(cls, out: str, batch_id: str | None, outcome_filter: OutcomeFilter) -> OutcomeFiles:
-        """Find the rounds that are in place, on any file system that pyarrow or fsspec opens.
-
-        Raises `NotPossibleError` when there is none, and when the folder cannot be read.
-        """
+        """Find the committed rounds, on any file system of pyarrow or fsspec. Raises `NotPossibleError` without any."""
         import pyarrow as pa
 
         if Path(out).is_file():
-            raise NotPossibleError(f"{out} is a file: name the folder that batches write their outcomes to.")
+            raise NotPossibleError(f"{out} is a file: use the folder of the outcomes.")
         path, options = path_and_options(out)
         url = path.rstrip("/") + options if ":" in out else str(Path(out).absolute())
         try:
@@ -254,7 +240,7 @@ class OutcomeFiles:
             rounds = [each for each in rounds if each.batch_id not in held_back]
         if not rounds and held_back:
             raise NotPossibleError(
-                f"There are only outcomes of batches in {out} that are held back: add --batch-id {held_back[0]}."
+                f"All batches in {out} are held back: select one, such as --batch-id {held_back[0]}."
             )
         if not rounds:
             which = f" of batch {batch_id}" if batch_id else ""
@@ -271,13 +257,13 @@ class OutcomeFiles:
         return found
 
     def rows(self) -> Iterator[Row]:
-        """Yield the outcomes, each with its batch and round."""
+        """Yield the outcomes with batch and round."""
         for batch, where in self._batches():
             for row in _rows(batch):
                 yield {**where, **row}
 
     def published(self) -> Iterator[Row]:
-        """Yield the outputs of the outcomes, each once, with the handler and the message that published it."""
+        """Yield each output once, with the handler and message that published it."""
         known: set[str] = set()
         for batch, where in self._batches(("message_id", "handler", "outputs")):
             for row in _rows(batch):
@@ -287,7 +273,7 @@ class OutcomeFiles:
                         yield {**where, "published_by": row["handler"], "cause": row["message_id"], **output}
 
     def table(self) -> tuple[pa.Schema, Callable[[Sequence[str]], Iterator[pa.RecordBatch]]]:
-        """Return the columns of outcomes, with batch and round, and what reads some of them."""
+        """Return the schema of outcomes, including batch and round, and a function that reads columns."""
         import pyarrow as pa
 
         def read(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -301,11 +287,11 @@ class OutcomeFiles:
         of_round = {"batch_id": pa.string(), "round": pa.int32()}
         stored = next((file.schema_arrow for file, _ in self._files()), None)
         if stored is None:
-            raise NotPossibleError("There are no files of outcomes yet.")
+            raise NotPossibleError("There are no outcome files yet.")
         return pa.schema([*of_round.items(), *stored]), read
 
     def _batches(self, columns: Sequence[str] = ()) -> Iterator[tuple[pa.RecordBatch, Row]]:
-        """Yield the rows that are asked for, with some columns at least, or else all."""
+        """Yield the matching rows with at least these columns, by default all."""
         names = list({*columns, *_KINDS, "message_id", "business_id"}) if columns else None
         for file, where in self._files():
             for batch in file.iter_batches(columns=names):
@@ -321,12 +307,12 @@ class OutcomeFiles:
 
 
 def _id(folder: Folder) -> str:
-    """Return the id of the batch whose folder this is, empty when it is none's."""
+    """Return the batch id in the name of a folder, or an empty text."""
     return folder.name.removeprefix(_BATCH) if folder.name.startswith(_BATCH) else ""
 
 
 def _rounds(batch: Folder) -> Iterator[Round]:
-    """Yield the rounds of a batch that are in place as a whole."""
+    """Yield the committed rounds: those with a commit marker."""
     for name in batch.names():
         number = re.fullmatch(r"round=(\d+)", name)
         if number is not None:
@@ -337,7 +323,7 @@ def _rounds(batch: Folder) -> Iterator[Round]:
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[Row]:
-    """Yield the rows of a batch, in which headers are mappings."""
+    """Yield rows with headers as mappings and times as datetimes."""
     import pyarrow as pa
 
     schema = pa.schema([(field.name, _without_times(field.type)) for field in batch.schema])
@@ -349,7 +335,7 @@ def _rows(batch: pa.RecordBatch) -> Iterator[Row]:
 
 
 def _texts(*values: str) -> pa.Array:
-    """Return an array of texts."""
+    """Return a string array, without `pa.array`, which imports pandas."""
     import pyarrow as pa
 
     encoded = [value.encode() for value in values]
@@ -358,7 +344,6 @@ def _texts(*values: str) -> pa.Array:
 
 
 def _without_times(type_: pa.DataType) -> pa.DataType:
-    """Return the type in which times are microseconds."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(type_):
@@ -371,19 +356,16 @@ def _without_times(type_: pa.DataType) -> pa.DataType:
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - any value of a row
-    """Return a row, or a value in it, as JSON has it; `headers` come from Arrow as pairs."""
+    """Convert a row to JSON values. Arrow returns `headers` as pairs."""
     if isinstance(value, dict):
         return {name: dict(item) if name == "headers" else _plain(item) for name, item in value.items()}
     return list(map(_plain, value)) if isinstance(value, list) else value
 
 
-# `consistent outcomes`.
-
-
 def outcomes(
     *,
     out: str = option(
-        "The folder or url that batches write their outcomes to, or that of one batch in there.",
+        "The folder or URL of outcomes, or of one batch in it.",
         metavar="DIR",
         group="",
     ),
@@ -391,46 +373,43 @@ def outcomes(
     outcome_filter: OutcomeFilter,
     limit: Limit = 20,
     export: Path | None = option(
-        "Write all outcomes that are asked for to a file, as JSON lines.",
+        "Write all selected outcomes to a file, as JSON lines.",
         default=None,
         metavar="FILE",
         dir_okay=False,
     ),
     as_json: AsJson = False,
 ) -> None:
-    r"""Show what batches did with each delivery, and what they published.
+    r"""Show the outcomes of batches: the result of each delivery, and the outputs.
 
         consistent outcomes --out outcomes
         consistent outcomes --out outcomes --status dead_letter \
             --export dead.jsonl
 
-    It reads the Parquet files without Spark, those of a url with the credentials that pyarrow or fsspec finds: counts
-    by handler and status, the outputs, each once, and dead letters by reason and error. With a filter the deliveries
-    are listed too, each with its outputs. Batches that are held back (--strict) are left out unless named.
+    Reads the Parquet files without Spark; for a URL, with the credentials that pyarrow or fsspec finds. Shows counts by
+    handler and status, each output once, and dead letters by reason and error. With a filter it also lists the
+    deliveries. Batches that are held back (--strict) are omitted unless selected.
     """
     with needing("Reading outcomes needs"):
-        import pyarrow.parquet  # noqa: F401 - all that follows needs it
+        import pyarrow.parquet  # noqa: F401 - fails early if missing
     check_file(export)
     files = OutcomeFiles.open(out, batch_id, outcome_filter)
     screen = Screen(as_json)
     for each in files.held_back:
         if files.is_one:
-            screen.note(
-                f"Batch {each} is held back: it has too many dead letters, and nothing of it is published."
-            )
+            screen.note(f"Batch {each} is held back: it has too many dead letters and is not published.")
         else:
-            screen.note(f"Batch {each} is held back and left out: --batch-id {each} shows it.")
+            screen.note(f"Batch {each} is held back and omitted: --batch-id {each} shows it.")
     _show(files, limit or None, screen)
     if export is not None:
         with export.open("w", encoding="utf-8") as file:
             count = 0
-            for count, row in enumerate(files.rows(), 1):  # noqa: B007 - the last is that of all
+            for count, row in enumerate(files.rows(), 1):  # noqa: B007 - the last one is the total
                 file.write(f"{compact_json(_plain(row))}\n")
         screen.note(f"Wrote {counted(count, 'outcome')} to {export}.")
 
 
 def _show(files: OutcomeFiles, limit: int | None, screen: Screen) -> None:
-    """Read the files, once for the counts, and as far as needed for what is listed, and show it."""
     counts = files.counts()
     dead_count = sum(count for (_, status, _), count in counts.items() if status == Status.DEAD_LETTER)
     only_dead = replace(files.outcome_filter, status=Status.DEAD_LETTER)
@@ -464,7 +443,6 @@ def _parts(
     published: Sequence[Row],
     limit: int | None,
 ) -> Iterator[RenderableType]:
-    """Yield tables of the counts, of deliveries if not all are asked for, and of what was published."""
     by_handler: dict[str, dict[str, Any]] = {}
     for (handler, status, _), count in sorted(counts.items(), key=lambda each: each[0][0] or ""):
         name = handler or "(none)"
@@ -485,7 +463,7 @@ def _parts(
         yield ""
         more = ", the first" if limit and len(published) == limit else ""
         is_held_back = files.is_one and files.held_back
-        title = "Not published, as the batch is held back" if is_held_back else "Published"
+        title = "Not published, because the batch is held back" if is_held_back else "Published"
         names = ("batch_id", "message_id", "type", "body", "published_by", "for_message")
         yield make_table(
             f"{title}{more}", names, [{**each, "for_message": each["cause"]} for each in published]

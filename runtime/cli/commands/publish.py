@@ -1,4 +1,4 @@
-"""`consistent publish`, and `--publish` of `run` and `stream`: send the outputs of a batch to a target outside."""
+"""`consistent publish`, and `--publish` of other commands: send outputs to a target."""
 
 from __future__ import annotations
 
@@ -39,46 +39,43 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TARGET_VARIABLE = "CONSISTENT_TARGET"
-_RESUMED = "What was sent stays sent, and the same command goes on with the rest."
+_RESUMED = "Outputs sent so far stay sent. Run the same command again to resume."
 _SHOWN = 10
 
 
 @dataclass(frozen=True)
 class Customers:
-    """What is promised to customers."""
+    """The delivery guarantee for customers."""
 
     GROUP: ClassVar = "publish"
 
     strategy: Literal["at-most-once", "at-least-once"] | None = option(
-        "For a MODULE:FUNCTION: at-most-once rather loses a message than sends it twice, at-least-once rather sends it "
-        "twice; without it at-least-once for AT_LEAST_ONCE_SENDING_CUSTOMERS, at-most-once for all others.",
+        "For a MODULE:FUNCTION: at-most-once may lose a message, at-least-once may send it twice. By default "
+        "at-least-once for AT_LEAST_ONCE_SENDING_CUSTOMERS, at-most-once for all others.",
         default=None,
     )
 
     def settings(self) -> DeliverySettings:
-        """Return the settings in environment variables, with the strategy for all customers if one is given.
-
-        Raises `UsageError` when the two contradict each other.
-        """
+        """Return the settings from the environment, with `strategy` for all. Raises `UsageError` for contradictions."""
         settings = DeliverySettings.read(os.environ)
         if self.strategy == "at-least-once":
             return replace(settings, at_least_once=frozenset("*"))
         if self.strategy == "at-most-once" and settings.at_least_once:
             raise UsageError(
-                f"--strategy at-most-once is for all customers, but {AT_LEAST_ONCE} is {os.environ[AT_LEAST_ONCE]!r}: "
-                f"leave out one of them. Without --strategy those customers are sent to at least once, all others at "
-                f"most once."
+                f"--strategy at-most-once applies to all customers, but {AT_LEAST_ONCE} is "
+                f"{os.environ[AT_LEAST_ONCE]!r}: remove one of them. Without --strategy, messages to those "
+                f"customers are sent at least once, all others at most once."
             )
         return settings
 
 
 @dataclass(frozen=True)
 class PublishTo:
-    """To which target a command that is a batch publishes, if it does, and what must be said of how."""
+    """The target of a batch command, if any, and how to publish to it."""
 
     publish: str | None = option(
-        "Publish the outputs of the batch, or of each epoch, to this target once it has ended, as `consistent publish "
-        "--to URL` does; by its url, or its name in the project file.",
+        "Publish the outputs at the end of the batch, or of each epoch, like `consistent publish --to`. A URL, or a "
+        "name in the project file.",
         default=None,
         metavar="URL|NAME",
         group="batch",
@@ -90,7 +87,7 @@ class PublishTo:
     customers: Customers = field(default_factory=Customers)
 
     def find(self, batch_id: str, states: TablePlace) -> Publishing | None:
-        """Return the target, None for none. Raises `UsageError` for what is no target, or no use without one."""
+        """Return the target, or `None`. Raises `UsageError` for an invalid target, or for its options without one."""
         if self.publish is not None:
             return find_target(
                 self.publish, batch_id, states, of_target=self.target, customers=self.customers
@@ -105,16 +102,15 @@ class PublishTo:
             ("--strategy", self.customers.strategy),
         ):
             if value:
-                raise UsageError(f"{option_} says how outputs are published: add --publish URL.")
+                raise UsageError(f"{option_} needs --publish URL.")
         return None
 
 
 @dataclass(frozen=True)
 class Publishing:
-    """A target that was found before any work on the batch that is published to it."""
+    """A target, opened before the batch starts."""
 
-    to: str = field(repr=False)
-    """Its url, which may hold a secret."""
+    to: str = field(repr=False)  # the URL, which may contain a secret
     batch_id: str
     states: TablePlace
     of_target: TargetOptions
@@ -131,9 +127,9 @@ def find_target(
     customers: Customers,
     options: PublishOptions | None = None,
 ) -> Publishing:
-    """Find the target of a url. Raises `UsageError` and `MissingExtraError`."""
+    """Open the target of a URL. Raises `UsageError` and `MissingExtraError`."""
     with needing("Publishing needs"):
-        import runtime.publishing.runner  # noqa: F401 - that is what sends
+        import runtime.publishing.runner  # noqa: F401 - fails early if missing
         from runtime.publishing.targets.choice import is_function, open_target
     to, options = resolved(to), options or PublishOptions()
     of_target = replace(
@@ -155,17 +151,16 @@ def find_target(
     target = open_target(to, of_target)
     ours, theirs = (Path(url.removeprefix("sqlite:///")) for url in (states.store, target.name))
     if theirs.exists() and ours.exists() and ours.samefile(theirs):
-        raise UsageError("The target is the store itself: publish to a file of its own.")
+        raise UsageError("The target is the store itself: publish to another file.")
     return Publishing(to, batch_id, states, of_target, options, target)
 
 
 def load_sender(spec: str) -> Callable[..., object]:
-    """Import the module of `module:function` and return the function, or the object that is called like one.
+    """Import the function or callable object named by `module:function`.
 
-    Raises what `load_module` does, and `UsageError` when there is no such function, and when it does not take one
-    argument.
+    Raises the errors of `load_module`, and `UsageError` if it does not exist or does not take one argument.
     """
-    module, name = load_module(spec, "A sender is named MODULE:FUNCTION, like post:send")
+    module, name = load_module(spec, "A sender is named MODULE:FUNCTION, such as post:send")
     if not hasattr(module, name):
         names = ", ".join(each for each, value in vars(module).items() if inspect.isfunction(value))
         known = f" Its functions: {names}." if names else ""
@@ -175,16 +170,16 @@ def load_sender(spec: str) -> Callable[..., object]:
     sender: Callable[..., object] = getattr(module, name)
     shape = f"write `def {name}(message): ...` or `async def {name}(message): ...`"
     if isinstance(sender, type) or not callable(sender):
-        raise UsageError(f"{spec} is no function but {kind(sender)}: {shape}.")
+        raise UsageError(f"{spec} is not a function but {kind(sender)}: {shape}.")
     try:
         inspect.signature(sender).bind(object())
     except TypeError as error:
-        raise UsageError(f"The sender {spec} is called with one message ({error}): {shape}.") from error
+        raise UsageError(f"The sender {spec} must take one message ({error}): {shape}.") from error
     return sender
 
 
 def work_here(publishing: Publishing, doing: str, out: str | None, work: Callable[..., Awaitable[T]]) -> T:
-    """Publish or redrive in this process, with progress. Raises `TargetError` when not all could be sent."""
+    """Publish or redrive in this process, with progress. Raises `TargetError` if some outputs were not sent."""
     tell_of_keys(publishing)
 
     async def done(table: Table) -> T:
@@ -200,7 +195,7 @@ def work_here(publishing: Publishing, doing: str, out: str | None, work: Callabl
 def publish_on(
     publishing: Publishing, spark: Session, out: str | None, progress: StepProgress
 ) -> PublishResult:
-    """Publish what is unpublished, as tasks of Spark. Raises `TargetError` when not all could be sent."""
+    """Publish unpublished outputs as Spark tasks. Raises `TargetError` if some outputs were not sent."""
     from runtime.spark.publishing import publish
 
     tell_of_keys(publishing)
@@ -221,7 +216,7 @@ def publish_on(
 
 
 def publish_done(target: Publishing | None, done: CarriedOut, screen: Screen) -> bool:
-    """Publish a batch that was carried out, if it has a target; return whether that has refused outputs."""
+    """Publish a finished batch, if it has a target. Returns whether the target rejected outputs."""
     if target is None:
         return False
     with resumable(target.batch_id, target.states):
@@ -232,7 +227,7 @@ def publish_done(target: Publishing | None, done: CarriedOut, screen: Screen) ->
 
 
 def tell_of_keys(publishing: Publishing) -> None:
-    """Say what a Redis may forget that keeps the keys. Raises `UsageError` when it does not answer."""
+    """Warn if Redis might lose the keys. Raises `UsageError` if it does not answer."""
     from runtime.publishing.last_hop import weaknesses
 
     for remark in asyncio.run(weaknesses(publishing.of_target.keys, publishing.of_target.keys_table)):
@@ -248,7 +243,7 @@ def _resumable() -> Iterator[None]:
 
 
 def published_parts(batch_id: str, found: PublishResult) -> Iterator[RenderableType]:
-    """Yield what was sent of a batch of which all slices are, and what the target has refused."""
+    """Yield the result of a complete publication: counts, and rejected outputs."""
     total = counted(found.publication.slices, "slice")
     yield (
         f"Batch {batch_id} is published to {found.publication.target}: {total}, of which {found.slices:,} were sent "
@@ -257,20 +252,19 @@ def published_parts(batch_id: str, found: PublishResult) -> Iterator[RenderableT
     if found.records and len(found.records) > len(found.refused):
         results = _results(found.records).items()
         said = ", ".join(f"{count:,} {result.replace('_', ' ')}" for result, count in results)
-        yield f"Recorded in all: {said}."
+        yield f"Total: {said}."
     if found.refused:
         yield ""
         yield _table(found.refused[:_SHOWN], len(found.refused))
-        yield "The same command with --letters lists all of them, and with --redrive sends them again."
-        yield "Until then the exit code is 3."
+        yield "Use --letters to list all of them, and --redrive to send them again. Until then the exit code is 3."
 
 
 def _redriven_parts(
     batch_id: str, result: PublishResult, unended_keys: Sequence[tuple[str, str]] = ()
 ) -> Iterator[RenderableType]:
-    """Yield the dead letters of a publication, after a redrive or without one.
+    """Yield the dead letters of a publication, and the number of redriven ones.
 
-    `unended_keys` are the customers and messages of deliveries that died while they sent, or send now.
+    `unended_keys` are customers and messages of sends that crashed or are in progress.
     """
     of_batch = f"of batch {batch_id} at {result.publication.target}"
     if result.outputs:
@@ -280,7 +274,7 @@ def _redriven_parts(
     else:
         yield f"There are no dead letters {of_batch}."
     if unended_keys:
-        title = f"Being sent, or left behind by processes that died: {counted(len(unended_keys), 'key')}"
+        title = f"In doubt, because sending is in progress or crashed: {counted(len(unended_keys), 'key')}"
         yield make_table(title, ("customer", "output"), unended_keys)
 
 
@@ -306,15 +300,13 @@ def _table(refused: Sequence[Record], of: int) -> RenderableType:
 
 @dataclass(frozen=True)
 class _Asked:
-    """What is asked for, of one batch or of all."""
-
     out: str | None
     letters: bool
     redrive: bool
     screen: Screen
 
     def batches(self, target: Publishing) -> list[str]:
-        """Return the ids of all batches with outputs that are not out, or were refused."""
+        """Return the batches with unpublished or rejected outputs."""
         from runtime.publishing.runner import find_unpublished
 
         found = on_table(
@@ -324,14 +316,14 @@ class _Asked:
         is_of_letters = self.letters or self.redrive
         batch_ids = [record.batch_id for record, is_refused in found if is_refused or not is_of_letters]
         if not batch_ids:
-            what = "has refused" if is_of_letters else "has not got"
-            self.screen.show(f"There are no outputs that {target.target.name} {what}.")
+            state = "rejected" if is_of_letters else "lacks"
+            self.screen.show(f"There are no outputs that {target.target.name} {state}.")
         return batch_ids
 
     def work(
         self, publishing: Publishing, on_spark: tuple[Session, StepProgress] | None
     ) -> tuple[PublishResult, dict[str, Any]]:
-        """Do what is asked for with a batch, and show it; return what came of it, and more to document."""
+        """Publish, list or redrive one batch, and show the result. Returns it with additions for the document."""
         from runtime.publishing import runner
 
         batch_id = publishing.batch_id
@@ -347,7 +339,7 @@ class _Asked:
             self.screen.show(*_redriven_parts(batch_id, published, left))
             return published, {"keys_without_end": [list(each) for each in left]}
         if self.redrive:
-            doing = f"Sending again what was refused of batch {batch_id} by"
+            doing = f"Redriving the rejected outputs of batch {batch_id} to"
             published = work_here(publishing, doing, self.out, runner.redrive)
             self.screen.show(*_redriven_parts(batch_id, published))
             return published, {"keys_without_end": []}
@@ -365,13 +357,11 @@ def publish(
     *,
     states: TablePlace,
     batch: str | None = option(
-        "The batch; it must have ended. By default all that have, in their order, of which outputs are not out.",
+        "The batch, which must have ended. By default all batches with unpublished outputs, in order.",
         default=None,
         metavar="ID",
     ),
-    out: str | None = option(
-        "Where its outcomes are, if not where the batch wrote them.", default=None, metavar="DIR"
-    ),
+    out: str | None = option("The folder of the outcomes, if they were moved.", default=None, metavar="DIR"),
     to: str = option(
         "The target, by its name in the project file, or sqlite:///FILE, postgresql://..., http://..., https://..., "
         "kafka://HOST:PORT, "
@@ -386,36 +376,32 @@ def publish(
     options: PublishOptions,
     scan: ScanOptions,
     letters: bool = option(
-        "List what the target has refused for good, and keys of a MODULE:FUNCTION that say no end; send "
-        "nothing.",
+        "Only list outputs that the target rejected permanently, and messages of a MODULE:FUNCTION in doubt.",
         default=False,
     ),
     redrive: bool = option(
-        "Send again what the target has refused for good, once the cause is mended, and nothing else.",
+        "Only send outputs again that the target rejected permanently, after fixing the cause.",
         default=False,
     ),
     as_json: AsJson = False,
 ) -> None:
-    r"""Send the outputs of a batch to a target outside, as often as the target can promise.
+    r"""Send the outputs of batches to a target, with the strongest guarantee the target supports.
 
         consistent publish --batch ID --to sqlite:///published.db \
             --map Hit=hits --store sqlite:///store.db --table games
 
-    To SQL and Kafka exactly once: a slice of the outputs is one transaction, with a marker. Over HTTP once at receivers
-    that honour the Idempotency-Key, which is the id of the output. A MODULE:FUNCTION, at most or at least once, by a
-    key for each customer and message. Outputs of a business object are sent in order.
+    SQL and Kafka: exactly once, as one transaction for each slice of the outputs. HTTP: once, if the receiver honours
+    the Idempotency-Key, which is the output's id. MODULE:FUNCTION: at most or at least once, with a key for each
+    customer and message. Outputs of a business object are sent in order.
 
-    Without --batch it publishes all outputs that the target has not got: of runs, redrives, sweeps and epochs, batch by
-    batch. Stopped or killed at any moment, the same command goes on with what is not sent; several at once share the
-    work. What a receiver refuses for good is a dead letter with its reason, and costs the others nothing: --letters
-    lists these, --redrive sends them again. Reads the outcomes once; with --master or --remote they are read and sent
-    by all workers of Spark, in place of this process.
+    Without --batch it publishes all outputs that the target lacks, batch by batch. An interrupted command resumes when
+    it is run again; several at once share the work. An output that the target rejects permanently becomes a dead letter
+    and does not affect the others: --letters lists these, --redrive sends them again. Reads the outcomes once. With
+    --master or --remote, the workers of Spark read and send.
     """
     screen = Screen(as_json)
     if letters + redrive + bool(scan.place) > 1:
-        raise UsageError(
-            "--letters, --redrive and publishing on Spark are done one at a time: name one of them."
-        )
+        raise UsageError("--letters, --redrive and publishing on Spark exclude each other: use one of them.")
     if batch is None:
         options = replace(options, any_types=True)
     find = partial(find_target, to, states=states, of_target=target, customers=customers, options=options)
@@ -428,7 +414,7 @@ def publish(
     screen.put(documents[0] if batch is not None else {"batches": documents})
     if missing:
         raise NotPossibleError(
-            f"The outcomes of {counted(missing, 'batch')} are missing or merged. All others are done."
+            f"The outcomes of {counted(missing, 'batch')} are missing or merged. All other batches are published."
         )
     if is_refused and not letters:
         raise typer.Exit(TOO_MANY_DEAD_LETTERS)
@@ -437,7 +423,6 @@ def publish(
 def _each(
     asked: _Asked, found: Sequence[Publishing], scan: ScanOptions, *, is_one: bool
 ) -> tuple[list[dict[str, Any]], int, bool]:
-    """Do what is asked for with each batch. Return the documents, how many are missing, and whether any is refused."""
     documents, missing, is_refused = [], 0, False
     with scan.working(f"Stopped. {_RESUMED}") if scan.place and found else nullcontext() as on_spark:
         for each in found:
@@ -446,7 +431,7 @@ def _each(
             except (OutcomesMissingError, BatchRefusedError) as error:
                 if is_one:
                     raise
-                asked.screen.note(f"Batch {each.batch_id} is left out: {error}")
+                asked.screen.note(f"Batch {each.batch_id} is skipped: {error}")
                 missing += 1
                 continue
             documents.append({**_document(each.batch_id, published), **more})

@@ -1,4 +1,4 @@
-"""`consistent show`: the objects of a table, the versions of one of them, and how much there is of all."""
+"""`consistent show`: list business objects, show the versions of one, or count the rows of a table."""
 
 from __future__ import annotations
 
@@ -33,23 +33,22 @@ from runtime.versions.readable import changes, decode, readable
 from runtime.versions.run import Version
 from runtime.versions.stream import StreamSummary, stream_key, stream_partition, summaries, versions
 
-SHOWN = 20
-"""How many rows are shown by default."""
+SHOWN = 20  # rows, by default
 
 
 @dataclass(frozen=True)
 class VersionOptions:
-    """What is shown of one object."""
+    """Options for a single object."""
 
-    version: int | None = option("Of one object, show all of this version.", default=None, metavar="V", min=1)
+    version: int | None = option("Show this version of one object in full.", default=None, metavar="V", min=1)
     message: str | None = option(
-        "Of one object, show all of the version that this message made.", default=None, metavar="ID"
+        "Show the version of one object that this message made in full.", default=None, metavar="ID"
     )
-    diff: bool = option("Show what changed, field by field, in place of whole states.", default=False)
+    diff: bool = option("Show changed fields instead of whole states.", default=False)
 
     def __post_init__(self) -> None:
         if self.version is not None and self.message is not None:
-            raise UsageError("Give --version or --message, not both.")
+            raise UsageError("--version and --message exclude each other: use one of them.")
 
 
 def show(
@@ -64,40 +63,39 @@ def show(
     *,
     store: str = option_of(TablePlace, "store", default="", group=""),
     table: str = option_of(TablePlace, "table", default="", group=""),
-    prefix: str = option("Of many objects, only business ids that begin so.", default="", metavar="TEXT"),
+    prefix: str = option("Only list business ids with this prefix.", default="", metavar="TEXT"),
     limit: Limit = SHOWN,
     export: Path | None = option(
-        "Show what `consistent truncate --export` has written to this folder, in place of a table.",
+        "Show versions that `consistent truncate --export` wrote to this folder, instead of a table.",
         default=None,
         metavar="DIR",
         file_okay=False,
     ),
     chosen: VersionOptions,
-    stats: bool = option("Count what the table holds, by handler.", default=False),
+    stats: bool = option("Count the contents of the table by handler.", default=False),
     quick: bool = option(
-        "With --stats: read headers only, and leave out rows, bytes and the oldest version.", default=False
+        "With --stats: read only headers, and omit rows, bytes and the oldest version.", default=False
     ),
     others: Annotated[AuxiliaryStores, only("token_store", "token_table")],
     scan: ScanOptions,
     as_json: AsJson = False,
 ) -> None:
-    r"""Show the objects of a table, or the versions of one: which message made each, when, and the state after it.
+    r"""Show the objects of a table, or the versions of one: the message, time and resulting state of each.
 
         consistent show LeaderBoard --prefix 7f \
             --store sqlite:///store.db --table games
         consistent show LeaderBoard 7f0c...e2 --version 3 --diff \
             --store sqlite:///store.db --table games
 
-    Of many objects the headers are read, 1,000 with one request: with HANDLER and --prefix only those that match. Of
-    one object it is the whole history that is kept, one request for each 1,000 runs. Outputs are not stored and so not
-    shown: they are what handling the message again on the state before it gives.
+    Lists objects by reading 1,000 headers with each request; HANDLER and --prefix restrict them. For one object it
+    reads all versions kept, with one request for each 1,000 runs. Outputs are not stored, so they are not shown.
 
         consistent show --stats --store sqlite:///store.db --table games
 
-    Unfinished are messages whose outputs may be unpublished: their batch has not ended, or their worker died. The
-    horizon is the newest of all streams; `consistent sql @window` tells more. Bytes are as Azure Table Storage charges
-    them. A live token is a message that was sent and not yet processed, or a dead letter. Everything is read: one
-    request for each 1,000 rows or 4 MiB; with --quick two for each 1,000 objects. --master splits the table by keys.
+    Unfinished messages may have unpublished outputs: their batch has not ended, or their worker crashed. The horizon is
+    the newest of all streams; see also `consistent sql @window`. Bytes are as charged by Azure Table Storage. A live
+    token is one of a message that is not yet processed, or became a dead letter. Reads everything: one request for each
+    1,000 rows or 4 MiB; with --quick two for each 1,000 objects. --master splits the table by keys.
     """
     screen = Screen(as_json)
     if handler is not None:
@@ -107,11 +105,11 @@ def show(
     for is_refused, sentence in (
         (
             of_one and not is_one,
-            "--version, --message and --diff are for one object: give HANDLER and BUSINESS_ID.",
+            "--version, --message and --diff need HANDLER and BUSINESS_ID.",
         ),
-        (export and not is_one, "--export shows one object of a folder: give HANDLER and BUSINESS_ID."),
-        (stats and of_many, "--stats counts a whole table: leave HANDLER, --prefix and --limit out."),
-        (quick and not stats, "--quick is for --stats."),
+        (export and not is_one, "--export needs HANDLER and BUSINESS_ID."),
+        (stats and of_many, "--stats counts a whole table: omit HANDLER, --prefix and --limit."),
+        (quick and not stats, "--quick needs --stats."),
     ):
         if is_refused:
             raise UsageError(sentence)
@@ -120,7 +118,7 @@ def show(
         return
     for name, value in (("--store", store), ("--table", table)):
         if not value:
-            raise UsageError(f"Give {name}, or --export with HANDLER and BUSINESS_ID to look into a folder.")
+            raise UsageError(f"{name} is missing: add it, or use --export with HANDLER and BUSINESS_ID.")
     states = TablePlace(store, table)
     if stats:
         _show_stats(screen, states, others.tokens(states), scan, quick=quick)
@@ -130,7 +128,7 @@ def show(
         found = on_table(states, lambda opened: _read(opened, handler, business_id))
         if found is None:
             raise NotPossibleError(
-                f"There is no stream of {handler} for {business_id}: `consistent show {handler}` lists them."
+                f"There is no stream of {handler} for {business_id}: `consistent show {handler}` lists all."
             )
         _show_object(screen, handler, found, chosen, limit)
 
@@ -142,7 +140,6 @@ def _show_object(
     options: VersionOptions,
     limit: int,
 ) -> None:
-    """Show the versions of one stream, or all of one of them."""
     business_id, head, kept = found
     stream, diff = {"handler": handler, "business_id": business_id}, options.diff
     if options.version is None and options.message is None:
@@ -172,7 +169,7 @@ def _show_object(
 
 
 async def _read(table: Table, handler: str, business_id: str) -> tuple[str, Head, list[Version]] | None:
-    """Read a stream by its business id, or by the one spelling of it when it is a UUID, and return which it was."""
+    """Read a stream by business id, as given or canonical. Returns the id, the head and the versions."""
     for spelling in dict.fromkeys([business_id, canonical(business_id)]):
         stream = await Stream.try_open(stream_partition(table, handler, spelling))
         kept = await versions(table, handler, spelling)
@@ -182,7 +179,7 @@ async def _read(table: Table, handler: str, business_id: str) -> tuple[str, Head
 
 
 def _read_export(folder: Path, handler: str, business_id: str) -> tuple[str, Head, list[Version]]:
-    """Return the versions of a stream that are in an export, with what can be said of its head."""
+    """Read the versions of a stream from an export, with a partial head."""
     with needing("Exports need"):
         from runtime.archives.versions import ExportedVersions
     exported = ExportedVersions(folder)
@@ -200,31 +197,31 @@ def _find(kept: Sequence[Version], head: Head, number: int | None, message: str 
     for version in kept:
         if version.number == number or (wanted is not None and version.message_id == wanted):
             return version
-    cut = f" Versions before {head.kept_from} have been cut." if head.kept_from > 1 else ""
+    cut = f" Versions before {head.kept_from} were truncated." if head.kept_from > 1 else ""
     if number is not None:
         raise NotPossibleError(f"There is no version {number}: the newest is {head.versions}.{cut}")
-    raise NotPossibleError(f"No version that is kept was made by message {message}.{cut}")
+    raise NotPossibleError(f"Message {message} made none of the versions kept.{cut}")
 
 
 def recognised(head: Head) -> str:
-    """Return what a cut of the stream means for a message that is delivered now."""
+    """Describe which messages the stream can still recognise as duplicates."""
     if head.horizon is None and not head.undated_cut:
-        return "No version was cut: each duplicate is recognised, however old it is."
+        return "No version was truncated: all duplicates are recognised."
     undated = (
         "An unknown message without enqueued_at is too_late."
         if head.undated_cut
-        else "Messages without enqueued_at are all recognised."
+        else "All duplicates without enqueued_at are recognised."
     )
     if head.horizon is None:
-        return f"Each duplicate with enqueued_at is recognised, however old it is. {undated}"
+        return f"All duplicates with enqueued_at are recognised. {undated}"
     return (
-        f"Duplicates that were enqueued after {shown_time(head.horizon)} are recognised for certain. An unknown "
-        f"message of that time or before is too_late. {undated}"
+        f"All duplicates enqueued after {shown_time(head.horizon)} are recognised. An unknown message of that time or "
+        f"before is too_late. {undated}"
     )
 
 
 def describe_version(stored: Version, *, whole: bool, diff: bool) -> dict[str, Any]:
-    """Return a version for JSON: `whole` with all that is recorded, with `diff` what it changed."""
+    """Return the JSON form of a version: `whole` with all recorded data, `diff` with the changes."""
     version = stored.record
     before, after = decode(stored.before), decode(stored.after)
     described: dict[str, Any] = {
@@ -257,27 +254,27 @@ def describe_version(stored: Version, *, whole: bool, diff: bool) -> dict[str, A
 def _parts_of_stream(
     stream: dict[str, Any], listed: Sequence[Version], *, diff: bool
 ) -> Iterator[RenderableType]:
-    """Yield what the header of a stream says, and a row for each version, with its state or with what it changed."""
+    """Yield the facts of a stream, and a table of versions with states or changes."""
     waiting, forgotten = stream["letters"], stream["forgotten"]
     facts: list[tuple[str, Cell]] = [
         ("versions", stream["newest_version"]),
         ("kept from", stream["kept_from"]),
         ("newest", _text(stream["newest"])),
         ("horizon", _text(stream["horizon"])),
-        ("letters that wait", waiting),
+        ("dead letters", waiting),
     ]
     if forgotten is not None:
-        then = "and refuses all messages" if stream["refuses"] else "and began a new history"
+        then = "and rejects all messages" if stream["refuses"] else "and started a new history"
         facts.append(("forgotten", f"{_text(forgotten)}, {then}"))
     yield make_facts(f"{stream['handler']} {stream['business_id']}", facts)
     yield ""
     yield stream["recognised"]
     if waiting:
-        yield f"Letters that wait here: {waiting}. `consistent letters` lists them."
+        yield "`consistent letters` lists the dead letters."
         yield ""
     if not listed:
         if forgotten is None:
-            yield "No message was processed yet."
+            yield "No messages were processed yet."
         return
     left_out = listed[0].number - stream["kept_from"]
     title = f"The newest {len(listed)} of {left_out + len(listed)} versions" if left_out else "Versions"
@@ -299,7 +296,7 @@ def _text(time: Any) -> Any:  # noqa: ANN401 - a time, or None
 
 
 def _parts_of_version(title: str, stored: Version, *, diff: bool) -> Iterator[RenderableType]:
-    """Yield all that is recorded of a version, and the states before and after it, or what changed."""
+    """Yield all recorded data of a version, and its states or the changes."""
     described = describe_version(stored, whole=True, diff=False)
     states = {name: described.pop(name) for name in ("before", "after")}
     del described["version"]
@@ -322,15 +319,10 @@ def _parts_of_version(title: str, stored: Version, *, diff: bool) -> Iterator[Re
     yield make_table("Changes of the state", ("field", "before", "after"), rows)
 
 
-# The objects of a table.
-
-
 def _show_streams(screen: Screen, states: TablePlace, handler: str | None, prefix: str, limit: int) -> None:
-    """List the state streams of a table, one for each handler and business object."""
     rows: list[dict[str, Any]] = []
 
     async def read(table: Table) -> bool:
-        """Read the first streams, and return whether there are more."""
         async for summary in summaries(table, handler, prefix):
             if limit and len(rows) == limit:
                 return True
@@ -338,11 +330,11 @@ def _show_streams(screen: Screen, states: TablePlace, handler: str | None, prefi
         return False
 
     is_more = on_table(states, read)
-    parts: list[RenderableType] = ["There are no such streams."]
+    parts: list[RenderableType] = ["There are no matching streams."]
     if rows:
         parts = [make_table(f"Streams of {states.table}", tuple(rows[0]), rows)]
     if is_more:
-        parts.append(f"There are more than these {limit}: see --limit, HANDLER and --prefix.")
+        parts.append(f"There are more than {limit} streams: use --limit, HANDLER or --prefix.")
     screen.put({"streams": rows, "more": is_more}, *parts)
 
 
@@ -359,11 +351,8 @@ def _described(summary: StreamSummary) -> dict[str, Any]:
     }
 
 
-# How much a table holds.
-
-
 def count_table(states: TablePlace, scan: ScanOptions, *, quick: bool = False) -> TableCount:
-    """Count what a table holds, by handler."""
+    """Count the contents of a table by handler."""
     count = TableCount()
     scan.scan(states, count_objects if quick else count_rows, count.merge, step="Counting")
     return count
@@ -372,7 +361,6 @@ def count_table(states: TablePlace, scan: ScanOptions, *, quick: bool = False) -
 def _show_stats(
     screen: Screen, states: TablePlace, at: TablePlace, scan: ScanOptions, *, quick: bool
 ) -> None:
-    """Show what a table holds, and how many tokens are live in the table that has them."""
     require_table(states)
     require_table(at)
     tokens = asyncio.run(_count_tokens(states, at))
@@ -382,16 +370,15 @@ def _show_stats(
     document: dict[str, Any] = {"handlers": rows, "live_tokens": tokens}
     parts: list[RenderableType] = []
     if rows:
-        parts.append(make_table(f"What {states.table} holds", columns, rows))
+        parts.append(make_table(f"Contents of {states.table}", columns, rows))
     parts.append(f"Live tokens: {tokens:,}")
     if not quick:
         document["others"] = {"rows": count.others.rows, "bytes": count.others.bytes}
         parts.append(
-            f"Beside these: {counted(count.others.rows, 'row')} of the ledger, tokens and whatever else, "
-            f"{count.others.bytes:,} bytes"
+            f"Others: {counted(count.others.rows, 'row')} of the ledger, tokens etc., {count.others.bytes:,} bytes"
         )
     if not rows and not tokens:
-        parts = [f"The table {states.table} holds no business objects and no tokens."]
+        parts = [f"The table {states.table} contains no business objects and no tokens."]
     screen.put(document, *parts)
 
 
@@ -417,14 +404,14 @@ def _time(count: HandlerCount, name: str) -> object:
 
 
 async def _count_tokens(states: TablePlace, tokens: TablePlace) -> int:
-    """Count the live tokens. Raises `NotPossibleError` when batches kept theirs elsewhere: none would be counted."""
+    """Count the live tokens. Raises `NotPossibleError` if batches store them in another table."""
     described = described_algorithm("tokens", None if tokens == states else (tokens.store, tokens.table))
     async with connect(states.store) as store, connect(tokens.store) as other:
         found = await Ledger(await store.table(states.table), system_clock).algorithm()
         algorithm, batch_id = found or ("", "")
         if algorithm.startswith("tokens") and algorithm != described:
             raise NotPossibleError(
-                f"The algorithm of batch {batch_id} is {algorithm}: say with --token-store and --token-table where the "
-                f"tokens are."
+                f"The algorithm of batch {batch_id} is {algorithm}: specify the table of the tokens with --token-store "
+                f"and --token-table."
             )
         return await TokenStore(await other.table(tokens.table)).count()

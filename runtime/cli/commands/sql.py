@@ -1,4 +1,4 @@
-"""`consistent sql`: queries."""
+"""`consistent sql`: query a table with SQL."""
 
 from __future__ import annotations
 
@@ -38,29 +38,28 @@ _VIEWS = {
         FROM state GROUP BY handler ORDER BY handler""",
     "@stats": "FROM stats ORDER BY handler NULLS LAST",
 }
-"""Queries with a name."""
 
 
 @dataclass(frozen=True)
 class RowFilter:
-    """What is read of the tables."""
+    """Options that restrict the rows to read."""
 
     handler: str | None = option("Read only the streams of this handler.", default=None, metavar="NAME")
     business_id: str | None = option(
         "Read only streams with this business id.", default=None, name="--id", metavar="BUSINESS_ID"
     )
     as_of: str | None = option(
-        "Read states as of a time, as 2026-03-01T12:00:00Z.", default=None, metavar="TIME"
+        "Read states as of a time such as 2026-03-01T12:00:00Z.", default=None, metavar="TIME"
     )
     batch_id: str | None = option("Read states as of the end of a batch.", default=None, metavar="ID")
     app: str | None = option(
-        "With --handler: states are structs with the fields of its model, in place of JSON.",
+        "With --handler: return states as structs with the fields of its model, instead of JSON.",
         default=None,
         metavar="MODULE:ATTRIBUTE",
     )
 
     def requests(self) -> dict[TableKind, Request]:
-        """Return what is asked of each table."""
+        """Return the request for each table."""
         from runtime.tables.reader import Request, TableKind, moment
         from runtime.tables.streams import StreamQuery
 
@@ -82,47 +81,47 @@ def sql(
         typer.Argument(
             metavar="QUERY",
             show_default=False,
-            help="The statement, in the SQL of DuckDB, or @window or @stats.",
+            help="A statement in DuckDB's SQL, or @window or @stats.",
         ),
     ],
     *,
     states: TablePlace,
     row_filter: RowFilter,
     out: str | None = option(
-        "The folder or url of outcomes, to read as the tables `outcomes` and `outputs` too.",
+        "A folder or URL of outcomes, for the tables `outcomes` and `outputs`.",
         default=None,
         metavar="DIR",
     ),
     allow_files: bool = option(
-        "Let the query read and write files, and load extensions of DuckDB.", default=False
+        "Allow the query to access files and to load extensions of DuckDB.", default=False
     ),
     as_json: AsJson = False,
     as_csv: bool = option("Print comma-separated values.", default=False, name="--csv"),
 ) -> None:
-    r"""Ask a table in SQL: it is `state`, `versions`, `batches`, `letters` and `stats`, with --out also `outcomes`.
+    r"""Query a table with SQL: `state`, `versions`, `batches`, `letters` and `stats`, and with --out `outcomes`.
 
         consistent sql "select handler, count(*) from versions group by 1" \
             --store sqlite:///store.db --table games
 
-    It is one statement, and runs in this process on DuckDB. Tables and columns that it does not name are not read, nor
-    streams that --handler and --id exclude; a condition of the query is tried on each row. States, and what reads them,
-    are described in docs/tables.md.
+    Runs one statement with DuckDB in this process. Reads only the tables and columns in the statement, and only the
+    streams selected by --handler and --id. A WHERE clause does not reduce the rows read. docs/tables.md describes the
+    tables.
 
         consistent sql @window --store sqlite:///store.db --table games
 
-    For each handler: how many objects were cut, and the enqueued_at after which duplicates are recognised for certain:
-    in all objects, and in 99, 90 and 50 % of those that were cut. `consistent show` says it of one object.
+    Shows for each handler the number of truncated objects, and the enqueued_at after which all duplicates are
+    recognised: in all objects, and in 99, 90 and 50 % of the truncated ones. `consistent show` shows it for one object.
 
         consistent sql @stats --store sqlite:///store.db --table games --csv
 
-    What `consistent show --stats` counts; in the last row, without handler, what belongs to no object. A statement that
-    names the table `stats` reads all rows of the table, and --handler and --id do not narrow it.
+    Shows the counts of `consistent show --stats`; the last row, without handler, counts rows that belong to no object.
+    A statement with the table `stats` reads all rows, whatever --handler and --id say.
     """
     if query.startswith("@") and query not in _VIEWS:
-        raise UsageError(f"There is no query {query}: there is {', '.join(_VIEWS)}.")
+        raise UsageError(f"There is no query {query}: use one of {', '.join(_VIEWS)}.")
     query = _VIEWS.get(query, query)
     if as_json and as_csv:
-        raise UsageError("Give --json or --csv, not both.")
+        raise UsageError("--json and --csv exclude each other: use one of them.")
     require_table(states)
     from runtime.tables.sql import TableDataset
     from runtime.tables.sql import query as run
@@ -154,7 +153,6 @@ def _csv(value: Any) -> str:  # noqa: ANN401 - a value of a column
 
 
 def _stats(states: TablePlace) -> pa.Table:
-    """Count what a table holds, and return it as a table."""
     import pyarrow as pa
 
     count = count_table(states, ScanOptions())

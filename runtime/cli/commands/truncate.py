@@ -1,4 +1,4 @@
-"""`consistent truncate`: one clean-up of a table, and the policies that the table keeps for it."""
+"""`consistent truncate`: clean a table up, and manage the policies for it."""
 
 from __future__ import annotations
 
@@ -45,60 +45,56 @@ from runtime.retries import RetryPolicy, until_undisturbed
 if TYPE_CHECKING:
     from runtime.spark.truncation import TruncatedCount
 
-# Policies: what may be cut of the streams of a table, kept in the table.
-
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class PolicyOptions:
-    """What is done with the policies of a table, in place of a clean-up."""
+    """Options that manage policies instead of cleaning up."""
 
     policy: Literal["set", "list", "remove"] | None = option(
-        "Clean up nothing: keep the rules that are given in the table, list those that it has, or remove them.",
+        "Clean up nothing: store the given rules in the table, list its rules, or remove them.",
         default=None,
     )
     handler: str | None = option(
-        "With --policy: for the streams of this handler; without it, for all.",
+        "With --policy: for the streams of this handler. Default: all.",
         default=None,
         metavar="NAME",
         is_rare=True,
     )
     stream: str | None = option(
-        "With --policy: for the stream of --handler with this business id.",
+        "With --policy: for the stream of --handler and this business id.",
         default=None,
         metavar="ID",
         is_rare=True,
     )
     hold: bool = option(
-        "With --policy set: nothing of it is cut, whatever rules say, until --policy remove --hold lifts the hold.",
+        "With --policy set: truncate nothing of it, whatever the rules, until --policy remove --hold.",
         default=False,
         is_rare=True,
     )
 
     def carry_out(self, states: TablePlace, choices: TruncationChoices, screen: Screen) -> bool:
-        """Do what is asked for with the policies, and return whether anything is. Raises `UsageError`."""
+        """Set, list or remove policies. Returns whether that was requested. Raises `UsageError`."""
         scope = Scope(self.handler, self.stream)
         if self.policy is None:
             if self.hold or scope != Scope():
-                raise UsageError(
-                    "--handler, --stream and --hold are those of a policy: say --policy set or remove."
-                )
+                raise UsageError("--handler, --stream and --hold need --policy set or remove.")
             return False
         rules = RetentionRules(**{each.name: getattr(choices, each.name) for each in fields(RetentionRules)})
         if self.policy != "set" and rules != RetentionRules():
-            raise UsageError(f"--policy {self.policy} takes no rules: leave them out.")
+            raise UsageError(f"--policy {self.policy} takes no rules: omit them.")
         if self.policy == "list" and (self.hold or scope != Scope()):
-            raise UsageError("--policy list lists all: leave --handler, --stream and --hold out.")
+            raise UsageError("--policy list lists all policies: omit --handler, --stream and --hold.")
         of_policy = {each.name for each in fields(RetentionRules)}
         others = [
             each for each in fields(choices) if each.name not in of_policy and each.default is not MISSING
         ]
         given = next((each.name for each in others if getattr(choices, each.name) != each.default), None)
         if given is not None:
-            raise UsageError(f"A policy is of rules alone: leave out --{given.replace('_', '-')}.")
+            raise UsageError(f"A policy consists of rules only: omit --{given.replace('_', '-')}.")
         if self.stream is not None and self.handler is None:
-            raise UsageError("A stream is that of a handler: give --handler too.")
+            raise UsageError("--stream needs --handler.")
         if self.policy == "set":
             policy = self._set(states, scope, rules)
             screen.put(_document(policy), _table([policy]))
@@ -115,9 +111,8 @@ class PolicyOptions:
         return True
 
     def _set(self, states: TablePlace, asked: Scope, rules: RetentionRules) -> Policy:
-        """Set rules and hold. A handler or business object that the table has nothing of is refused."""
         if rules == RetentionRules() and not self.hold:
-            raise UsageError("Say what may be cut, by --older-than AGE, --keep-last N or both, or --hold.")
+            raise UsageError("Add rules, --older-than AGE or --keep-last N, or --hold.")
         if rules != RetentionRules():
             rules.as_of(0, OpenBatches())
         scope = on_table(states, lambda table: existing(table, asked))
@@ -128,14 +123,14 @@ class PolicyOptions:
         return policy
 
     def _remove(self, states: TablePlace, scope: Scope) -> Policy:
-        """Remove the rules, or lift the hold: removing rules never lifts a hold."""
+        """Remove the rules, or lift the hold. Removing rules never lifts a hold."""
         policy = _on_policies(states, lambda policies: policies.get(scope))
-        if not policy.etag and scope.business_id is not None:  # kept by the id as it is stored
+        if not policy.etag and scope.business_id is not None:  # stored under the canonical id
             scope = replace(scope, business_id=canonical(scope.business_id))
             policy = _on_policies(states, lambda policies: policies.get(scope))
         if (not policy.hold) if self.hold else (policy.rules is None):
-            what = "is no hold" if self.hold else "are no rules"
-            raise UsageError(f"There {what} for {_named(scope)}: `--policy list` lists what there is.")
+            missing = "is no hold" if self.hold else "are no rules"
+            raise UsageError(f"There {missing} for {_named(scope)}: `--policy list` lists all policies.")
         if self.hold:
             return _on_policies(states, lambda policies: policies.lift_hold(scope))
         return _on_policies(states, lambda policies: policies.remove_rules(scope))
@@ -190,32 +185,30 @@ def _table(policies: Sequence[Policy]) -> RenderableType:
     return make_table("Policies", tuple(rows[0]), rows)
 
 
-# `consistent truncate`: what it cut, or would cut, and why the rest stays.
-
 _SUMS = ("streams", "cut", "versions", "runs", "rows", "bytes", "letters")
 _HELD = {
     HeldBy.HOLD: "by a hold",
-    HeldBy.OPEN_BATCH: "by batches that are not published",
+    HeldBy.OPEN_BATCH: "by unpublished batches",
     HeldBy.UNDATED: "by versions without enqueued_at",
-    HeldBy.LETTER: ("by letters that wait: redrive or discard them, or add --give-up-letters-older-than AGE"),
-    HeldBy.STREAM_DAMAGED: "as they are damaged (`consistent check` says where)",
+    HeldBy.LETTER: "by dead letters: redrive or discard them, or add --give-up-letters-older-than AGE",
+    HeldBy.STREAM_DAMAGED: "because they are corrupt (`consistent check` lists the rows)",
     HeldBy.UNACKNOWLEDGED: (
-        "by single messages whose outputs may be unpublished: let consumers acknowledge (acknowledge_every), or "
-        "promise with --acknowledged-after AGE that those handled longer ago were acknowledged"
+        "by single messages with possibly unpublished outputs: use acknowledge_every in consumers, or assert with "
+        "--acknowledged-after AGE that older messages were acknowledged"
     ),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class TruncationReport:
-    """What was cut of the streams of each handler, what was held back, and what that cost."""
+    """The truncated versions by handler, the reasons for keeping others, and the cost."""
 
     counts: Sequence[TruncatedCount]
     requests: int
     dry_run: bool
 
     def document(self) -> dict[str, Any]:
-        """Return the report for JSON."""
+        """Return the JSON form of the report."""
         totals = self._totals()
         rows = totals["rows"]
         return {
@@ -231,19 +224,19 @@ class TruncationReport:
 
     @property
     def damaged(self) -> int:
-        """How many streams could not be read."""
+        """The number of corrupt streams."""
         return self._streams_by("held").get(HeldBy.STREAM_DAMAGED, 0)
 
     def parts(self) -> Iterator[RenderableType]:
         """Yield the report for people."""
         totals = self._totals()
         if not totals["streams"]:
-            yield "The table has no streams: there is nothing to cut."
+            yield "The table has no streams to truncate."
             return
         verb = "to cut" if self.dry_run else "cut"
         columns = {"handler": "handler", "streams": "streams", "cut": f"streams {verb}"}
         columns |= {name: f"{name} {verb}" for name in ("versions", "runs", "rows", "bytes")}
-        columns["letters"] = "letters given up"
+        columns["letters"] = "letters discarded"
         yield make_table("What would be cut" if self.dry_run else "What was cut", columns, self._handlers())
         was = "would be" if self.dry_run else "was" if totals["versions"] == 1 else "were"
         yield (
@@ -258,7 +251,7 @@ class TruncationReport:
         without = self._without_rules()
         if without:
             have, were = ("has", "was") if without == 1 else ("have", "were")
-            yield f"{counted(without, 'stream')} {have} no policy, and {were} left alone."
+            yield f"{counted(without, 'stream')} {have} no policy, and {were} skipped."
         held = self._streams_by("held")
         if held:
             shares = [f"{counted(number, 'stream')} {_HELD[HeldBy(by)]}" for by, number in held.items()]
@@ -268,11 +261,10 @@ class TruncationReport:
         deleted = "would be deleted" if self.dry_run else "deleted"
         yield f"{counted(rows, 'row')} {deleted}. {counted(self.requests, 'request')}{each}."
         if totals["cut"]:
-            yield "An unknown message that is not newer than the horizon of such a stream is too late from then on."
+            yield "From now on, an unknown message not newer than the horizon of such a stream is too late."
         else:
             yield (
-                "Kept are the newest run of each stream, what is too young or among the last by the rules given, and "
-                "versions of batches that are not published."
+                "Kept: the newest run of each stream, versions protected by rules, and those of unpublished batches."
             )
 
     def _handlers(self) -> list[dict[str, Any]]:
@@ -283,7 +275,7 @@ class TruncationReport:
         return [{"handler": handler, **sums[handler]} for handler in sorted(sums)]
 
     def _streams_by(self, name: str) -> dict[str, int]:
-        """Return the number of streams for each value of a column that is not None."""
+        """Count streams by a column, ignoring `None`."""
         streams: Counter[str] = Counter()
         for count in self.counts:
             if getattr(count, name) is not None:
@@ -297,13 +289,10 @@ class TruncationReport:
         return {name: sum(getattr(each, name) for each in self.counts) for name in _SUMS}
 
 
-# Documents of attempts that died, and ids that are kept for copies.
-
-
 def _sweep(
     states: TablePlace, url: str, dead_after: timedelta, screen: Screen, *, dry_run: bool, yes: bool
 ) -> dict[str, int]:
-    """Delete documents that count for nothing, or say which would be, and return how many."""
+    """Delete orphaned documents, or show how many there are. Returns the counts."""
     documents = existing_documents(url)
 
     async def sweep(table: Table, *, only_look: bool) -> Swept:
@@ -315,31 +304,29 @@ def _sweep(
     swept = on_table(states, partial(sweep, only_look=dry_run or not yes))
     is_some = bool(swept.attempts or swept.documents)
     if is_some and not (dry_run or yes):
-        confirm(f"Deleting {counted(swept.documents, 'document')} of attempts that died", yes=False)
+        confirm(f"Deleting {counted(swept.documents, 'orphaned document')}", yes=False)
         swept = on_table(states, partial(sweep, only_look=False))
     if is_some:
         of = f"{counted(swept.attempts, 'attempt')} that never committed"
-        late = "attempts that were given up before"
-        deleted = (
-            f"Nothing was deleted: up to {swept.documents:,}" if dry_run else f"Deleted {swept.documents:,}"
-        )
+        late = "attempts abandoned before"
+        deleted = f"Dry run: up to {swept.documents:,}" if dry_run else f"Deleted {swept.documents:,}"
         noun = "document" if swept.documents == 1 else "documents"
-        would = " would be" if dry_run else ""
+        would = " would be deleted" if dry_run else ""
         screen.show(f"{deleted} {noun} of {of if swept.attempts else late}{would}.")
     reasons = {
         f"begun less than {dead_after} ago (--dead-after)": swept.young,
-        "of a batch that has not ended: run it again with its id, or abandon it": swept.open,
-        "given up less than a day ago: a clean-up after that looks once more for late documents": swept.given_up,
+        "of an unfinished batch: resume it with its id, or abandon it": swept.open,
+        "abandoned less than a day ago: a later clean-up checks for late documents": swept.given_up,
     }
-    screen.show(*(f"Left alone: {counted(many, 'attempt')} {why}." for why, many in reasons.items() if many))
+    screen.show(*(f"Skipped: {counted(many, 'attempt')} {why}." for why, many in reasons.items() if many))
     if not any(swept):
-        screen.show("No documents were left behind.")
+        screen.show("There are no orphaned documents.")
     return swept._asdict()
 
 
 @dataclass(frozen=True)
 class IdOptions:
-    """Whose ids of processed messages are forgotten, and where they are."""
+    """The app and the table of processed message ids."""
 
     app: str = option("With an outbox: the App with the handlers.", default="", metavar="MODULE:ATTRIBUTE")
     others: Annotated[AuxiliaryStores, only("deduplication_store", "deduplication_table")] = field(
@@ -347,14 +334,16 @@ class IdOptions:
     )
 
     def older_than(self, algorithm: str, choices: TruncationChoices) -> timedelta:
-        """Return the age from which on ids are forgotten. Raises `UsageError` for what is missing or too much."""
+        """Return the age from which ids are deleted. Raises `UsageError` for missing or unsupported options."""
         age = choices.older_than
         if not self.app or age is None:
-            raise UsageError(f"To forget ids of the algorithm {algorithm}, give --app and --older-than AGE.")
+            raise UsageError(f"Deleting ids of the algorithm {algorithm} needs --app and --older-than AGE.")
         if choices != TruncationChoices(
             older_than=age, allow_young=choices.allow_young, dry_run=choices.dry_run
         ):
-            raise UsageError("Ids go by --older-than alone: other rules are those of versions.")
+            raise UsageError(
+                "Ids have only the rule --older-than: omit the other rules, which are for versions."
+            )
         choices.as_of(0, OpenBatches())
         self.others.check(algorithm)
         return timedelta(microseconds=age)
@@ -369,10 +358,7 @@ def _forget(
     *,
     yes: bool,
 ) -> tuple[dict[str, Any], str]:
-    """Forget ids of messages that were processed longer ago. Return the report for JSON, and for people.
-
-    Raises `BatchRefusedError` when the table has another algorithm, or the ids are elsewhere.
-    """
+    """Delete old message ids. Raises `BatchRefusedError` for another algorithm or another table of ids."""
     older_than, dry_run, ids = of.older_than(algorithm, choices), choices.dry_run, of.others.ids(states)
     loaded = load_app(of.app)
     require_table(ids)
@@ -392,10 +378,10 @@ def _forget(
 
     on_table(states, lambda table: Ledger(table, system_clock).check_table(described))
     if not dry_run:
-        confirm(f"Forgetting which messages {states.table} has processed", yes=yes)
+        confirm(f"Deleting ids of processed messages from {states.table}", yes=yes)
     if scan.place:
-        step = "Looking through the entities" if dry_run else "Forgetting"
-        stopped = "Stopped. What was forgotten stays so: run it again to finish."
+        step = "Scanning entities" if dry_run else "Deleting ids"
+        stopped = "Stopped. Run the same command again to finish."
         with scan.on_spark(step, stopped, states, ids) as spark:
             from runtime.spark.outbox import evict
 
@@ -404,22 +390,19 @@ def _forget(
             )
     else:
         forgotten = asyncio.run(forget_here())
-    are, still = ("would be", "would be") if dry_run else ("were", "that still comes is")
-    said = f"{counted(forgotten, 'id')} {are} forgotten. A copy of such a message {still} processed again."
+    are = "would be" if dry_run else "were"
+    said = f"{counted(forgotten, 'id')} {are} deleted. A later copy of such a message is processed again."
     return {"older_than_seconds": older_than.total_seconds(), "forgotten": forgotten}, said
-
-
-# `consistent truncate`: all of it.
 
 
 @dataclass(frozen=True)
 class CleanUpOptions(ScanOptions):
-    """Where a table is cleaned up: by Spark for its versions, in this process or by Spark for all else."""
+    """Where a table is cleaned up: versions on Spark, everything else in this process or on Spark."""
 
     GROUP: ClassVar[str | None] = "spark"
 
     master: str | None = option(
-        "Work on Spark there; without it, versions are cut on local[*,4], and ids forgotten in this process.",
+        "The Spark master. By default, versions are truncated on local[*,4], and ids deleted in this process.",
         default=None,
         metavar="MASTER",
     )
@@ -428,15 +411,15 @@ class CleanUpOptions(ScanOptions):
         self.for_versions()
 
     def for_versions(self) -> SparkOptions:
-        """Return where versions are cut. Raises `UsageError`."""
+        """Return where versions are truncated. Raises `UsageError`."""
         return SparkOptions(self.master or DEFAULT_MASTER, self.remote, self.log_file, self.settings)
 
 
 CleanUpKind = Literal["versions", "documents", "ids"]
 _MISSING = {
-    "versions": "Versions are kept by the algorithm state-based alone.",
-    "documents": "Say with --documents where documents are kept.",
-    "ids": "Ids are kept by the algorithms outbox and deduplication-store: say with --algorithm which it is.",
+    "versions": "Only the algorithm state-based has versions.",
+    "documents": "--documents is missing.",
+    "ids": "Only the algorithms outbox and deduplication-store have ids: use --algorithm.",
 }
 
 
@@ -445,10 +428,10 @@ def truncate(
     states: TablePlace,
     choices: TruncationChoices,
     policy: PolicyOptions,
-    only_: CleanUpKind | None = option("Clean up these alone.", default=None, name="--only"),
+    only_: CleanUpKind | None = option("Clean up only these.", default=None, name="--only"),
     options: Annotated[BatchOptions, only("documents", "algorithm")],
     dead_after: timedelta = option(
-        "With --documents: leave out single messages that were begun less long ago: they may be in progress.",
+        "With --documents: skip single messages that began more recently, because they may be in progress.",
         default=timedelta(hours=1),
         metavar="AGE",
         is_rare=True,
@@ -458,33 +441,33 @@ def truncate(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    r"""Clean a table up: cut old versions, and delete documents or ids that are of no more use.
+    r"""Clean a table up: truncate old versions, and delete orphaned documents or old message ids.
 
         consistent truncate --store sqlite:///store.db --table games \
             --older-than 30d --keep-last 100 --dry-run
 
-    A version goes only when every rule given lets it. The newest run of a stream stays, and so do versions of batches
-    that are not published, those younger than 24h, and those that a letter waits for. The newest state is never lost,
-    but a message whose version was cut can no longer be told from a new one: it is too_late when it is redelivered.
-    Versions of single messages with outputs stay until their consumer acknowledges these, or --acknowledged-after
-    promises it. With --export versions and letters are written to files first, and cut once these were read back.
+    A version is deleted only if all given rules allow it. These stay: the newest run of each stream, versions of
+    unpublished batches, versions younger than 24h, and versions needed by a dead letter. The newest state is never
+    lost, but a redelivered message whose version was truncated is too_late. Versions of single messages with outputs
+    stay until their consumer acknowledges them, or --acknowledged-after asserts it. --export first writes versions and
+    dead letters to files, and reads them back.
 
         consistent truncate --policy set --handler ShootingRange \
             --older-than 90d --store sqlite:///store.db --table games
 
-    Without rules the policies of the table count: for a stream its own, else its handler's, else the table's. What is
-    held is never cut, by rules given here neither.
+    Without rules, the policies of the table apply: that of the stream, otherwise of its handler, otherwise of the
+    table. Held streams are never truncated, whatever rules are given.
 
-    With --documents, documents of attempts that never committed a version are deleted: of single messages after
-    --dead-after, of a batch once it is published or abandoned.
+    --documents also deletes documents of attempts that never committed a version: of single messages after
+    --dead-after, of batches after they are published or abandoned.
 
         consistent truncate --app samples.shooting_range:app --algorithm outbox \
             --older-than 7d --dry-run --store sqlite:///store.db --table games
 
-    With an outbox, ids of messages that were processed longer ago are forgotten, never those of unfinished ones. The
-    risk: a later copy is processed again, and nothing shows it. So keep ids for longer than copies may be delivered.
+    With an outbox it deletes ids of messages processed long ago, never those of unfinished ones. A later copy of such a
+    message is processed again, unnoticed: keep ids for longer than copies may be delivered.
 
-    One at a time cuts versions of a table. Stopped at any moment, run it again to finish.
+    Only one truncation of a table runs at a time. After an interruption, run it again to finish.
     """
     screen, dry_run = Screen(as_json), choices.dry_run
     if policy.carry_out(states, choices, screen):
@@ -510,7 +493,6 @@ def truncate(
 def _kinds(
     states: TablePlace, choices: TruncationChoices, options: BatchOptions, only_: CleanUpKind | None
 ) -> list[CleanUpKind]:
-    """Return what is cleaned up. Raises `UsageError` for what is not there, and where nothing says what may be cut."""
     possible: dict[CleanUpKind, bool] = {
         "versions": options.algorithm == STATE_BASED,
         "documents": options.documents is not None,
@@ -529,11 +511,11 @@ def _kinds(
 
 
 def _check_cut(states: TablePlace, choices: TruncationChoices, screen: Screen) -> None:
-    """Raise what a truncation would for its rules, its report and the lease, before anything is deleted."""
+    """Raise the errors of a truncation for its rules, report and lease, before anything is deleted."""
     if choices.is_given:
         choices.as_of(system_clock(), OpenBatches())
     if choices.report is not None and choices.report.exists():
-        raise UsageError(f"{choices.report} is there already: name a new folder for the report.")
+        raise UsageError(f"{choices.report} exists: use a new folder for the report.")
 
     async def check_lease(table: Table) -> None:
         leases = CleanUpLease(table, system_clock)
@@ -542,7 +524,7 @@ def _check_cut(states: TablePlace, choices: TruncationChoices, screen: Screen) -
             return
         held = await leases.find()
         if held is not None:
-            screen.note(f"Taking over from {held}. It stops before its next streams.")
+            screen.note(f"Taking over from {held}, which stops before its next streams.")
 
     if not choices.dry_run:
         on_table(states, check_lease)
@@ -557,20 +539,20 @@ def _cut(
     *,
     yes: bool,
 ) -> None:
-    """Cut versions on Spark, and report it with what else was cleaned up. Raises `NotPossibleError` for damage."""
     by = "by these rules" if choices.is_given else "by the policies of the table"
     if not choices.dry_run:
-        confirm(f"Cutting versions of the streams of {states.table} {by}", yes=yes)
+        confirm(f"Truncating the streams of {states.table} {by}", yes=yes)
     spark.check_scope(states)
     from runtime.spark.truncation import truncate as cut
 
-    with spark.working("Stopped. All streams can be read: run it again to finish.") as (session, progress):
-        progress.step(f"{'Looking through the streams' if choices.dry_run else 'Cutting'} {by}")
+    with spark.working("Stopped. All streams are intact: run the same command again to finish.") as (
+        session,
+        progress,
+    ):
+        progress.step(f"{'Scanning the streams' if choices.dry_run else 'Truncating'} {by}")
         done = cut(session, store=states.store, table=states.table, **asdict(choices))
         progress.done()
         report = TruncationReport(done.counts, done.requests, choices.dry_run)
         screen.put({**report.document(), **document}, *report.parts())
     if report.damaged:
-        raise NotPossibleError(
-            f"{counted(report.damaged, 'stream')} could not be read, and nothing was cut there."
-        )
+        raise NotPossibleError(f"{counted(report.damaged, 'corrupt stream')} skipped.")

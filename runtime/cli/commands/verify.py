@@ -28,23 +28,23 @@ def check(
     *,
     states: TablePlace,
     repair: bool = option(
-        "Rebuild what is derived from other rows: the index of message ids, counts, markers.", default=False
+        "Rebuild derived data: the index of message ids, counts and markers.", default=False
     ),
     scan: ScanOptions,
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
-    r"""Read a table whole, and say which rows do not decode or do not agree with each other.
+    """Read a whole table, and report rows that are corrupt or contradict each other.
 
         consistent check --store sqlite:///store.db --table games
 
-    Nothing is written without --repair. That rebuilds what is derived from other rows: the index of message ids, the
-    counts of letters and entries, and markers; it deletes events below the watermark. A stream with any other fault is
-    left as it is: restore it from an export.
+    Writes nothing without --repair, which rebuilds derived data: the index of message ids, counts of dead letters and
+    entries, and markers. It also deletes events below the watermark. Streams with other faults are left unchanged:
+    restore them from an export.
 
-    It reads the whole table: one request for each 1,000 rows or 4 MiB, and two more for what is damaged. With --master
-    or --remote the table is split by its keys, which costs two more for each 1,000 objects, and checked on all workers.
-    The exit code is 1 when something is damaged.
+    Reads the whole table: one request for each 1,000 rows or 4 MiB, and two more for each fault. With --master or
+    --remote the table is split by keys and checked on all workers, for two more requests for each 1,000 objects. The
+    exit code is 1 if anything is corrupt.
     """
     found = Checked()
     scan.scan(
@@ -52,43 +52,43 @@ def check(
         partial(check_table, repair=repair),
         lambda document: found.update(Checked.of(document)),
         step="Checking",
-        stopped="Stopped. What was repaired stays so: run the same command again for the rest.",
+        stopped="Stopped. Repairs so far are kept: run the same command again to finish.",
     )
     screen = Screen(as_json)
     parts: list[RenderableType] = [
-        f"{counted(found.rows, 'row')} of {counted(found.streams, 'stream')} and others were read."
-        + ("" if found.repaired or found.faults else " Nothing is damaged.")
+        f"Read {counted(found.rows, 'row')}, of {counted(found.streams, 'stream')} and others."
+        + ("" if found.repaired or found.faults else " Nothing is corrupt.")
     ]
-    for title, faults in (("Repaired", found.repaired), ("Damaged", found.faults)):
+    for title, faults in (("Repaired", found.repaired), ("Corrupt", found.faults)):
         if faults:
             rows = [(each.stream, each.row, each.problem, each.repair) for each in faults[: limit or None]]
             parts.append(make_table(title, ("stream", "row", "what", "can be repaired"), rows))
     screen.put(found.document(), *parts)
     if found.damaged:
         screen.note(
-            f"{counted(found.damaged, 'fault')}. Restore what --repair cannot rebuild from an export."
+            f"{counted(found.damaged, 'fault')}. Restore from an export what --repair cannot rebuild."
         )
         raise typer.Exit(FAILED)
 
 
 _ADVICE = {
-    Verdict.NONDETERMINISTIC: "A changed rule needs a new revision: keep the old method with its number, and give the "
-    "new one @handles(by=..., revision=N). If it is deployed already, go back to the old one first, and redrive.",
-    Verdict.REPLAY_FAILED: "A method that handled these messages fails on them now: keep it as the revision that it "
-    "was, and add another.",
-    Verdict.REVISION_GONE: "Bring these revisions back, until truncation has cut the versions that they made.",
-    Verdict.STATE_UNREADABLE: "A changed state needs a new schema version, and an upcaster from each one before.",
-    Verdict.REFUSED: "Today's message types no longer take these messages: give new fields defaults.",
-    Verdict.STREAM_DAMAGED: "These streams cannot be read, and nothing of them was compared: see `consistent check`.",
-    Verdict.STREAM_LOST: "Today's app does not look for these streams, so that their messages would be handled again: "
-    'keep what `by` names, and the handler\'s name (class New(Handler[...], name="Old")).',
+    Verdict.NONDETERMINISTIC: "A changed rule needs a new revision: keep the old method with its number, and mark the "
+    "new one @handles(by=..., revision=N). If the change is already deployed, first roll back and redrive.",
+    Verdict.REPLAY_FAILED: "A method now fails on messages that it handled before: keep it unchanged as its revision, "
+    "and add another one.",
+    Verdict.REVISION_GONE: "Restore these revisions until the versions that they made are truncated.",
+    Verdict.STATE_UNREADABLE: "A changed state needs a new schema version, and upcasters from all earlier ones.",
+    Verdict.REFUSED: "Today's message types reject these messages: give new fields defaults.",
+    Verdict.STREAM_DAMAGED: "These streams are corrupt and were not compared: run `consistent check`.",
+    Verdict.STREAM_LOST: "Today's app no longer uses these streams, so it would handle their messages again: keep the "
+    'field that `by` names, and the handler\'s name (class New(Handler[...], name="Old")).',
 }
 _REMARKS = {
-    Verdict.ID_REUSED: "Messages with the id of another one were not compared: they are dead letters in a batch.",
-    Verdict.NOT_KEPT: "Messages whose versions may have been cut were not compared: a batch takes them for too late. "
-    "Give what `consistent truncate --export` wrote as --export.",
-    Verdict.UNKNOWN: "Messages without a stored version were not compared: a batch would handle them for the first "
-    "time, or make them dead letters.",
+    Verdict.ID_REUSED: "Messages with the id of another one were not compared: in a batch they become dead letters.",
+    Verdict.NOT_KEPT: "Messages whose versions may be truncated were not compared: in a batch they are too late. Use "
+    "--export with the folder of `consistent truncate --export`.",
+    Verdict.UNKNOWN: "Messages without a stored version were not compared: in a batch they are new messages, or become "
+    "dead letters.",
 }
 
 
@@ -102,30 +102,28 @@ def verify(
     spark: SparkOptions,
     as_json: AsJson = False,
 ) -> None:
-    r"""Replay a log against the stored versions with today's handlers, write nothing, and show what differs.
+    r"""Replay a log against the stored versions with today's handlers, and show the differences. Writes nothing.
 
         consistent verify --app samples.shooting_range:app \
             --messages log.parquet --cascade --sample 0.01 \
             --store sqlite:///store.db --table games
 
-    Run it before changed handlers are deployed: each message of the log that has a stored version is handled again
-    as a duplicate would be, and its outputs and next state are compared with what is recorded. A version that differs,
-    that cannot be replayed, or that today's types refuse would make a duplicate a dead letter; give the changed
-    method a new revision, the changed state a new schema version, a renamed message an alias.
+    Run it before deploying changed handlers. Each message with a stored version is replayed like a duplicate, and its
+    outputs and state are compared with the record. A version that differs, fails or is rejected would turn a duplicate
+    into a dead letter: give the changed method a new revision, a changed state a new schema version, a renamed message
+    an alias.
 
-    With --export, versions that were cut are compared as well: the whole history that was exported.
+    --export also compares truncated versions that were exported.
 
-    The exit code is 1 when anything differs. Messages without a stored version have nothing to be compared with: they
-    are counted, and the exit code is 0. One query for each stream, more for versions that are not in its header.
+    The exit code is 1 if anything differs. Messages without a stored version are only counted, and do not affect the
+    exit code. One query for each stream, more for versions outside its header.
     """
     loaded = load_app(app)
     from runtime.archives.versions import ExportedVersions
     from runtime.spark.verification import verify as compare
 
     if options.export is not None:
-        ExportedVersions(
-            Path(options.export)
-        )  # an export without versions is refused before Spark is started
+        ExportedVersions(Path(options.export))  # rejects an export without versions before Spark is started
     spark.check_scope(states)
     log_bytes = check_log(messages, spark.place, options.log_format, options.source)
     require_table(states)
@@ -153,17 +151,16 @@ _DIFFERENT = [verdict for verdict in Verdict if verdict.is_difference]
 
 
 def _total(counts: Sequence[VerdictCount], *verdicts: Verdict) -> int:
-    """Return how many deliveries have one of some verdicts, by default all."""
+    """Return the number of deliveries with these verdicts, by default all."""
     return sum(each.deliveries for each in counts if each.verdict in (verdicts or Verdict))
 
 
 def _parts(
     counts: Sequence[VerdictCount], differences: Sequence[FirstDifference], *, is_clean: bool
 ) -> Iterator[RenderableType]:
-    """Yield what was found for people: counts, examples of what differs, and what to do about it."""
     columns = ("handler", "type", "revision", "verdict", "deliveries", "streams")
     rows = [asdict(each) | {"handler": each.handler or "(none)"} for each in counts]
-    yield make_table("What today's code gives for these deliveries", columns, rows)
+    yield make_table("Results with today's code", columns, rows)
     yield ""
     if differences:
         streams = sum(each.streams for each in counts if each.verdict.is_difference)
@@ -184,4 +181,4 @@ def _parts(
         yield f"No stored version differs: {matches:,} of {of_all} match."
     else:
         different = _total(counts, *_DIFFERENT)
-        yield f"{different:,} of {of_all} would no longer give what they gave; {matches:,} match."
+        yield f"{different:,} of {of_all} differ; {matches:,} match."

@@ -77,7 +77,7 @@ def test_ctrl_c_ends_it_quietly_and_says_how_to_go_on(commands):
     code, said = commands.stopped
 
     assert code == 130, said
-    assert f"Stopped. Nothing is lost: go on with: {AGAIN}" in said
+    assert f"Stopped. Nothing is lost. Resume with: {AGAIN}" in said
     assert "Traceback" not in said
     assert "ERROR" not in said
 
@@ -104,7 +104,7 @@ def test_dead_letters_are_shown_with_reason_and_error_and_do_not_fail_it(command
 def test_progress_and_the_batch_id_are_on_standard_error(commands):
     said = commands.resumed.stderr.splitlines()
 
-    assert said[0] == f"Batch first: if it stops before its end, go on with: {AGAIN}"
+    assert said[0] == f"Batch first: if it stops early, resume it with: {AGAIN}"
     assert said[1] == "Starting Spark"
     assert {"Round 0: handling messages", "Round 1: handling messages"} <= set(said)
 

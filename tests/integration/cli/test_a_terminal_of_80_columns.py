@@ -116,5 +116,5 @@ def test_a_question_is_asked_and_no_means_no(folder):
     done = on_terminal(folder, "letters", "discard", "--all", *ON_STORE, answer="y\n")
 
     assert refused.code == 1
-    assert "Discarding 1 letter cannot be undone. Do it? [y/N]" in " ".join(refused.lines)
+    assert "Discarding 1 letter cannot be undone. Continue? [y/N]" in " ".join(refused.lines)
     assert (done.code, done.lines[-1].endswith("1 letter discarded.")) == (0, True)

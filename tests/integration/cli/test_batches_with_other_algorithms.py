@@ -127,7 +127,7 @@ def test_each_algorithm_runs_a_batch(said, name, counts):
 
 
 def test_what_was_forgotten_is_processed_again(said):
-    assert "18 ids were forgotten. A copy of such a message that still" in said["forget"].text
+    assert "18 ids were deleted. A later copy of such a message is" in said["forget"].text
     assert said["outbox after it"].document["counts"]["processed"] == 18
 
 
@@ -151,7 +151,7 @@ def test_the_ledger_says_the_algorithm_and_where_its_store_is(said):
 
 def test_tokens_are_issued_for_a_log_and_dead_letters_keep_theirs(said):
     assert "Wrote 12 deliveries with tokens to " in said["issue"].text
-    assert "Rows that are no messages: 1. " in said["issue"].text
+    assert "Invalid rows: 1, " in said["issue"].text
     assert said["issue again"].code == 2
     assert "is there already: remove it, or write to another --out." in said["issue again"].error
     document = said["tokens counted"].document

@@ -64,7 +64,7 @@ def test_a_strict_batch_is_held_back_until_more_are_allowed(place):
     assert "Batch s is held back: 3 of its deliveries are dead letters, more than 2." in held_back.stderr
     assert batches(place, "second") == {"s": "started"}
     assert "ValueError: -5 is no deposit" in seen.stdout
-    assert "nothing of it is published" in seen.stderr
+    assert "is not published" in seen.stderr
     assert "--batch-id s" in left_out.stderr
     # ... and published then
     released = place.consistent(*strict, "3")
@@ -76,9 +76,12 @@ def test_a_strict_batch_is_held_back_until_more_are_allowed(place):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--max-dead-letters", "many"], "'many' is no number of dead letters: write one such as 10, or"),
-        (["--max-dead-letters", "101%"], "'101%' is no number of dead letters"),
-        (["--strict"], "Say with --max-dead-letters how many dead letters hold the batch back."),
+        (
+            ["--max-dead-letters", "many"],
+            "'many' is not a limit of dead letters: use a number such as 10, or",
+        ),
+        (["--max-dead-letters", "101%"], "'101%' is not a limit of dead letters"),
+        (["--strict"], "--strict needs --max-dead-letters."),
     ],
 )
 def test_what_is_no_limit(place, options, sentence):

@@ -27,8 +27,8 @@ def test_handlers_in_a_file_of_that_name(tmp_path: Path, command):
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     assert done.stderr == (
-        f"Error: {tmp_path}/handlers.py has the name of a package of consistent-messaging (eventstore, handlers, "
-        f"runtime, samples), and Python finds only one of the two: rename it, for example to my_handlers.py.\n"
+        f"Error: {tmp_path}/handlers.py has the same name as a package of consistent-messaging (eventstore, handlers, "
+        f"runtime, samples), so Python can import only one of them: rename it, for example to my_handlers.py.\n"
     )
 
 
@@ -49,7 +49,7 @@ def test_a_path_on_which_such_a_module_comes_first(tmp_path: Path, file):
         return
     assert (done.returncode, done.stdout) == (2, "")
     named = path.parent if path.stem == "__init__" else path
-    assert done.stderr.startswith(f"Error: {named} has the name of a package of consistent-messaging")
+    assert done.stderr.startswith(f"Error: {named} has the same name as a package of consistent-messaging")
     assert done.stderr.count("\n") == 1
 
 

@@ -147,7 +147,9 @@ def test_a_truncation_that_was_ended_is_finished_by_the_next(folder, sent, code)
         more = ["--take-over"]
     else:
         assert lease is None
-        assert said.splitlines()[-1] == "Stopped. All streams can be read: run it again to finish."
+        assert (
+            said.splitlines()[-1] == "Stopped. All streams are intact: run the same command again to finish."
+        )
     assert "Traceback" not in said
 
     # When it is run again

@@ -330,7 +330,7 @@ def test_the_secret_goes_with_the_table(place, tmp_path):
     assert not {each[0] for each in first} & foreseen
     assert verified.is_clean
     assert {str(count.verdict) for count in verified.counts} == {"match"}
-    with pytest.raises(UsageError, match="keyed since it was made"):
+    with pytest.raises(UsageError, match="created with keyed draws"):
         keyed.run(log, draws="plain")
     with pytest.raises(UsageError, match="belongs to the app with the handlers Raffle"):
         place.run(log)

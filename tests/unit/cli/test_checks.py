@@ -63,9 +63,7 @@ def test_an_app_in_a_package_there(here):
 def test_the_working_directory_comes_last(here):
     (here / "colorsys.py").write_text(GOOD)
 
-    with pytest.raises(
-        AppNotFoundError, match=r"/colorsys\.py is not found, as colorsys is .*/lib.*: rename it"
-    ):
+    with pytest.raises(AppNotFoundError, match=r"/colorsys\.py is hidden by .*/lib.*: rename it"):
         load_app("colorsys:app")
 
 
@@ -90,7 +88,7 @@ def test_a_module_with_the_name_of_a_package_of_ours(here, name, file):
     for spec in ("accounts:app", f"{name}:app"):
         with pytest.raises(UsageError) as raised:
             load_app(spec)
-        assert str(raised.value).startswith(f"{named} has the name of a package of consistent-messaging")
+        assert str(raised.value).startswith(f"{named} has the same name as a package of consistent-messaging")
         assert f"rename it, for example to my_{named.name}." in str(raised.value)
 
 
@@ -100,7 +98,7 @@ def test_an_app_from_a_folder_with_such_a_name(here, spec):
     (here / "handlers" / "bank.py").write_text(GOOD)
     (here / "accounts.py").write_text("from handlers.bank import app")
 
-    with pytest.raises(AppNotFoundError, match=r"/handlers has the name of a package .* my_handlers\."):
+    with pytest.raises(AppNotFoundError, match=r"/handlers has the same name as a package .* my_handlers\."):
         load_app(spec)
 
 
@@ -126,15 +124,15 @@ def test_another_form_is_wrong_usage(here, spec):
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
-        ("nowhere:app", r"There is no module nowhere: it was looked for in .* and on Python's path\."),
+        ("nowhere:app", r"There is no module nowhere in .* or on Python's path\."),
         ("accounts.deeper:app", r"There is no module accounts\.deeper|accounts\.deeper cannot be imported"),
         ("accounts:other", r"The module accounts has no attribute other\. Its apps: app\."),
         (
             "accounts:Account",
-            r"no App but the class Account: write app = App\(Account\) in it.* accounts:app",
+            r"not an App but the class Account: add app = App\(Account\), .* accounts:app",
         ),
-        ("without:app", r"The module without has no attribute app\. Write in it: app = App\(Account\)\."),
-        ("accounts:__name__", r"accounts:__name__ is no App but of type str"),
+        ("without:app", r"The module without has no attribute app\. Add to it: app = App\(Account\)\."),
+        ("accounts:__name__", r"accounts:__name__ is not an App but of type str"),
     ],
 )
 def test_what_is_not_there(here, spec, sentence):

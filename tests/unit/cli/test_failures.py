@@ -22,8 +22,8 @@ def test_it_is_one_sentence_that_says_where_the_trace_is(consistent, store, tmp_
 
     assert said.code == 1
     assert said.err == (
-        "Error: Something unexpected went wrong: ZeroDivisionError: a [broken] thing. "
-        "The full trace is in .consistent/consistent.log.\n"
+        "Error: Unexpected error: ZeroDivisionError: a [broken] thing. "
+        "The traceback is in .consistent/consistent.log.\n"
     )
     log = (tmp_path / ".consistent" / "consistent.log").read_text()
     assert "Traceback" in log

@@ -64,7 +64,7 @@ def test_a_value_is_taken_from_the_first_that_has_one(project, monkeypatch):
 def test_a_variable_whose_value_cannot_be_is_named(project, consistent, monkeypatch):
     monkeypatch.setenv("CONSISTENT_TRUNCATE_OLDER_THAN", "soon")
 
-    assert "It is the value of CONSISTENT_TRUNCATE_OLDER_THAN." in consistent("truncate").err
+    assert "The value is from CONSISTENT_TRUNCATE_OLDER_THAN." in consistent("truncate").err
 
 
 def test_a_flag_of_the_file_is_unset_by_a_word(project):
@@ -108,12 +108,14 @@ def test_the_only_target_is_meant_and_others_are_named(project, consistent, tmp_
     (tmp_path / "consistent.toml").write_text(FILE + '[publish.losers]\nto = "sqlite:///losers.db"\n')
 
     assert project("publish", "--to", "losers")["publish.losers.map"] == (None, "default")
-    assert "the targets winners, losers: name one by --to" in consistent("publish").err
+    assert "the targets winners, losers: select one with --to" in consistent("publish").err
     assert "did you mean winners?" in consistent("publish", "--to", "winner").err
     more = "[publish.slow]\nto = 'sqlite:///x.db'\ntimeout = '5m'\n"
     (tmp_path / "consistent.toml").write_text(more)
     refused = consistent("run", "x.jsonl", "--publish", "slow").err
-    assert "consistent.toml:3: --publish takes no timeout: use `consistent publish --to slow`" in refused
+    assert (
+        "consistent.toml:3: --publish does not support timeout: use `consistent publish --to slow`" in refused
+    )
 
 
 def test_pyproject_has_it_too(consistent, tmp_path):
@@ -128,22 +130,22 @@ def test_pyproject_has_it_too(consistent, tmp_path):
     ("text", "sentence"),
     [
         ('tabel = "x"', "consistent.toml:1: there is no key tabel at the top level: did you mean table?"),
-        ('master = "x"', "consistent.toml:1: there is no key master at the top level: it stands in [spark]."),
-        ("\ntable = 7", "consistent.toml:2: table does not fit: it is a text."),
+        ('master = "x"', "consistent.toml:1: there is no key master at the top level: it belongs in [spark]."),
+        ("\ntable = 7", "consistent.toml:2: table is invalid: it must be text."),
         ('[truncate]\nolder_then = "7d"', "consistent.toml:2: there is no key older_then in [truncate]: did you mean"),
-        ('[truncate]\nolder-than = "soon"', "consistent.toml:2: older-than does not fit: 'soon' is no duration"),
-        ('[batch]\ncascade = "yes"', "consistent.toml:2: cascade does not fit: it is true or false."),
-        ("[batch]\nmax-rounds = 0", "consistent.toml:2: max-rounds does not fit: "),
-        ('[batch]\nlate = "never"', "consistent.toml:2: late does not fit: 'never' is not one of"),
-        ("[log]\ntypes = 'Won'", "consistent.toml:2: types does not fit: it is a list of names."),
-        ("truncate = 1", "consistent.toml:1: truncate is a table, [truncate]."),
-        ("[publish.x]\nrate = 1", "consistent.toml:1: the target x has no url"),
+        ('[truncate]\nolder-than = "soon"', "consistent.toml:2: older-than is invalid: 'soon' is not a duration"),
+        ('[batch]\ncascade = "yes"', "consistent.toml:2: cascadeis invalid: it must be true or false."),
+        ("[batch]\nmax-rounds = 0", "consistent.toml:2: max-rounds is invalid:  "),
+        ('[batch]\nlate = "never"', "consistent.toml:2: late is invalid: 'never' is not one of"),
+        ("[log]\ntypes = 'Won'", "consistent.toml:2: typesis invalid: it must be a list of names."),
+        ("truncate = 1", "consistent.toml:1: truncate must be a table, [truncate]."),
+        ("[publish.x]\nrate = 1", "consistent.toml:1: the target x has no URL"),
         ("[env.dev]\n[env.dev.spark]\nmastr = 'x'", "consistent.toml:3: there is no key mastr in [spark]: did"),
-        ("env = 1", "consistent.toml:1: env is a table"),
-        ("table = 'a-b'", "consistent.toml:1: table does not fit: "),
-        ("[spark]\nmaster = 'here'", "consistent.toml:2: master does not fit: 'here' is no master of Spark"),
-        ("[spark]\nremote = 'here'", "consistent.toml:2: remote does not fit: 'here' is no url of Spark Connect"),
-        ("a = = 1", "consistent.toml:1: this is no TOML"),
+        ("env = 1", "consistent.toml:1: env must be a table"),
+        ("table = 'a-b'", "consistent.toml:1: table is invalid: "),
+        ("[spark]\nmaster = 'here'", "consistent.toml:2: master is invalid: 'here' is not a Spark master"),
+        ("[spark]\nremote = 'here'", "consistent.toml:2: remote is invalid: 'here' is not a Spark Connect URL"),
+        ("a = = 1", "consistent.toml:1: invalid TOML"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_names_file_line_and_what_to_write(consistent, tmp_path, text, sentence):
@@ -176,7 +178,7 @@ def test_a_secret_in_the_file_is_hidden_and_warned_of(project, consistent, tmp_p
     said = consistent("config", "publish", "--json")
 
     assert "c2VjcmV0" not in said.out + said.err
-    assert "Warning: consistent.toml:1: store holds a secret" in said.err
+    assert "Warning: consistent.toml:1: store contains a secret" in said.err
     assert "Warning: consistent.toml:4: header" in said.err
     found = {each["key"]: each["value"] for each in said.document["values"]}
     assert (found["store"], found["publish.http.to"]) == ("...", "env:TARGET")
@@ -197,7 +199,7 @@ def test_settings_of_spark_are_refused_where_they_cannot_be_applied(project, con
     said = consistent("truncate", "--remote", "sc://localhost:1", "--dry-run")
 
     assert said.code == 2
-    assert "--settings cannot be applied to sc://localhost:1" in said.err
+    assert "--settings cannot be applied to the running server sc://localhost:1" in said.err
 
 
 def test_a_file_of_another_user_above_is_not_used(project, consistent, tmp_path, monkeypatch):
@@ -220,7 +222,16 @@ def test_all_keys_have_one_type():
     known: dict[tuple[str, str], object] = {}
     for key, (declared, _) in schema(typer.main.get_command(application)):
         assert known.setdefault(key, declared.kind) == declared.kind, key
-    assert {group for group, _ in known} == {"", "batch", "log", "publish", "spark", "stores", "truncate"}
+    assert {group for group, _ in known} == {
+        "",
+        "batch",
+        "log",
+        "publish",
+        "serve",
+        "spark",
+        "stores",
+        "truncate",
+    }
 
 
 def test_each_key_is_an_option_and_each_command_has_usual_ones():
@@ -263,22 +274,26 @@ def test_what_is_unfinished_is_in_place_of_the_log_of_the_file(consistent, store
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
-        ("consistent.toml", b"\xff", "consistent.toml: it is no UTF-8 text"),
+        ("consistent.toml", b"\xff", "consistent.toml is not UTF-8 text"),
         ("consistent.toml", b'older-than = "1d"\nolder_than = "2d"', "older-than is given twice"),
         (
             "consistent.toml",
             b"\nstore = 'foo'",
-            "consistent.toml:2: store does not fit: The form of the store url is unknown",
+            "consistent.toml:2: store is invalid: The form of the store url is unknown",
         ),
-        ("consistent.toml", b"app = 'raffle'", "consistent.toml:1: app does not fit: it is MODULE:ATTRIBUTE"),
-        ("consistent.toml", b"[spark.settings]\nspark.driver.memory = '2g'", "stands in quotes"),
-        ("consistent.toml", b"[publish]\nto = 'sqlite:///x.db'", "write [publish.NAME]"),
+        (
+            "consistent.toml",
+            b"app = 'raffle'",
+            "consistent.toml:1: app is invalid: it must be MODULE:ATTRIBUTE",
+        ),
+        ("consistent.toml", b"[spark.settings]\nspark.driver.memory = '2g'", "quote names with dots"),
+        ("consistent.toml", b"[publish]\nto = 'sqlite:///x.db'", "use [publish.NAME]"),
         (
             "pyproject.toml",
             b"[[tool.consistent]]\ntable = 'games'",
-            "consistent is a table, [tool.consistent]",
+            "consistent must be a table, [tool.consistent]",
         ),
-        ("pyproject.toml", b"[tool]\nconsistent = 3", "consistent is a table, [tool.consistent]"),
+        ("pyproject.toml", b"[tool]\nconsistent = 3", "consistent must be a table, [tool.consistent]"),
     ],
 )
 def test_a_file_that_cannot_be_meant_is_told_in_one_line(consistent, tmp_path, name, text, told):
@@ -314,7 +329,7 @@ def test_the_table_of_pyproject_is_found_however_it_is_written(consistent, tmp_p
 def test_what_is_there_and_is_no_file_is_told(consistent, tmp_path):
     (tmp_path / "consistent.toml").symlink_to("nowhere")
 
-    assert "is no file" in consistent("batches").err
+    assert "is not a file" in consistent("batches").err
 
 
 @pytest.mark.parametrize(

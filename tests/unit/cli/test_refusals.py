@@ -111,7 +111,11 @@ def tables(path):
         ("App(Shop)", "App(Shop, Shop)", "give one of them another name"),
         ("App(Shop)", "App()", "needs at least one handler"),
         ("app = App(Shop)", "import no_such_package", "Install it, or correct the name."),
-        ("", "from other import number\n", "Two modules import each other: move what both need into a third"),
+        (
+            "",
+            "from other import number\n",
+            "Two modules import each other: move the shared code into a third",
+        ),
     ],
 )
 @pytest.mark.parametrize("command", [[*RUN, "--app", "wrong:app"], ["lint", "wrong:app"]])
@@ -127,12 +131,12 @@ def test_an_app_that_is_none(consistent, folder, command, before, after, sentenc
     ("arguments", "code", "sentence"),
     [
         (["--app", "shop"], 2, "An app is named MODULE:ATTRIBUTE"),
-        (["--app", "shop.py:app"], 2, "write shop:ATTRIBUTE"),
+        (["--app", "shop.py:app"], 2, "not its file name: shop:ATTRIBUTE"),
         (["--app", "shp:app"], 2, "There is no module shp"),
         (
             ["--messages", "b"],
             2,
-            "--messages is given 2 times, and takes one value. A log may be a folder, or",
+            "--messages is given 2 times, but takes one value. A log may be a folder, or",
         ),
         (["--format", "parquet"], 1, "log.jsonl is no Parquet"),
         (["--format", "jsno"], 2, "'jsno' is not one of 'parquet', 'json'"),
@@ -154,28 +158,28 @@ def test_an_app_that_is_none(consistent, folder, command, before, after, sentenc
         (["--table", "g", "--table", "my-table"], 2, "The table name 'my-table' cannot be used"),
         (["--table", "gmes", "--must-exist"], 1, "There is no table gmes in sqlite:///store.db."),
         (["--out", "log.jsonl"], 1, "Outcomes cannot be written to log.jsonl: "),
-        (["--out", "log.jsonl/deeper"], 1, "Choose another --out."),
-        (["--out", "out*"], 2, "a pattern to Spark"),
-        (["--master", "nonsense"], 2, "'nonsense' is no master of Spark: write local[*]"),
-        (["--master", "local[x]"], 2, "'local[x]' is no master of Spark"),
-        (["--remote", "host:15002"], 2, "'host:15002' is no url of Spark Connect: write sc://HOST:PORT"),
+        (["--out", "log.jsonl/deeper"], 1, "Use another --out."),
+        (["--out", "out*"], 2, "is a pattern with one of"),
+        (["--master", "nonsense"], 2, "'nonsense' is not a Spark master: use local[*]"),
+        (["--master", "local[x]"], 2, "'local[x]' is not a Spark master"),
+        (["--remote", "host:15002"], 2, "'host:15002' is not a Spark Connect URL: use sc://HOST:PORT"),
         (["--master", "yarn"], 2, "use a local master, or a store on the network"),
         (["--source", "a:b"], 2, "--source a:b holds a colon, which ends the name in an id"),
-        (["--keep-large", "log.jsonl"], 1, "log.jsonl is a file. Choose another --keep-large."),
+        (["--keep-large", "log.jsonl"], 1, "log.jsonl is a file. Use another --keep-large."),
         (["--publish", "nowhere"], 2, "Use sqlite:///FILE, postgresql://"),
-        (["--rate", "5"], 2, "--rate says how outputs are published: add --publish URL."),
+        (["--rate", "5"], 2, "--rate needs --publish URL."),
         (
             ["--handler-timeout", "0s"],
             2,
             "The option handler_timeout must be greater than 0:00:00.",
         ),
         (["--partitions", "0"], 2, "greater than or equal to 1"),
-        (["--max-dead-letters", "lots"], 2, "write one such as 10, or a share such as 0.5%"),
-        (["--strict"], 2, "Say with --max-dead-letters"),
+        (["--max-dead-letters", "lots"], 2, "use a number such as 10, or a share such as 0.5%"),
+        (["--strict"], 2, "--strict needs --max-dead-letters"),
         (["--late", "perhaps"], 2, "--late"),
         (["--on-difference", "perhaps"], 2, "--on-difference"),
         (["--algorithm", "outbox"], 1, "The table was processed with the algorithm state-based"),
-        (["--batch-id", "a/b"], 1, "The batch id 'a/b' is not usable"),
+        (["--batch-id", "a/b"], 1, "The batch id 'a/b' is invalid"),
         (["--batch-id", "given-up"], 1, "Batch given-up was abandoned"),
         (["--batch-id", "begun", "--out", "elsewhere"], 1, "Batch begun has outcomes in "),
         (["--log-file", "folder"], 2, "'folder' is a directory"),
@@ -203,7 +207,7 @@ def test_a_batch_that_cannot_begin(consistent, store, tmp_path, arguments, code,
     ("log", "code", "sentence"),
     [
         ("lgo.jsonl", 1, "There is no log at lgo.jsonl."),
-        ("", 2, "--messages is empty"),
+        ("", 2, "Use either --messages LOG"),
         ("folder", 1, "The log at folder holds no parquet files"),
         ("log.csv", 1, "log.csv is no Parquet"),
         ("empty.jsonl", 1, "holds no messages"),
@@ -221,16 +225,16 @@ show                                               => 2 --store
 show --store sqlite:///store.db                    => 2 --table
 show ON --limit -1                                 => 2 --limit
 show ON ShootingRange 1                            => 1 There is no stream of ShootingRange for 1
-show ON ShootingRange 1 --version 1 --message m    => 2 Give --version or --message, not both.
-show ON ShootingRange --version 1                  => 2 are for one object: give HANDLER and BUSINESS_ID
-show ON ShootingRange --stats                      => 2 leave HANDLER, --prefix
-show ON --stats --master lokal                     => 2 'lokal' is no master of Spark: write local[*]
+show ON ShootingRange 1 --version 1 --message m    => 2 --version and --message exclude each other
+show ON ShootingRange --version 1                  => 2 --diff need HANDLER and BUSINESS_ID
+show ON ShootingRange --stats                      => 2 omit HANDLER, --prefix
+show ON --stats --master lokal                     => 2 'lokal' is not a Spark master: use local[*]
 show ON --stats --token-table others               => 1 There is no table others
 show ON ShootingRange GAME --version 4             => 1 There is no version 4: the newest is 3.
-show ON ShootingRange GAME --message m9            => 1 No version that is kept was made by message m9.
+show ON ShootingRange GAME --message m9            => 1 Message m9 made none of the versions kept.
 sql ON 'select * from outputs'                     => 2 --out
 sql ON 'select * from outputs' --out nowhere       => 1 --out
-sql ON @windows                                    => 2 there is @window, @stats
+sql ON @windows                                    => 2 use one of @window, @stats
 sql ON selec                                       => 2 failed: Parser Error: syntax error at or near "selec"
 sql ON 'select nothing from versions'              => 2 The statement failed: Binder Error: Referenced column
 sql ON 'select 1' --as-of noon                     => 2 'noon' is not a valid time. Use a datetime, or text such as 2026
@@ -239,76 +243,76 @@ sql ON 'select * from datasets'                    => 2 The statement failed: Ca
 sql ON "select 'infinity'::timestamp"              => 2 The result has a timestamp
 sql ON 'select 1' APP                              => 2 With an app, choose a handler too
 sql ON 'select 1' APP --handler X                  => 2 The app has no handler X
-sql ON 'select 1' --json --csv                     => 2 Give --json or --csv, not both.
-sql ON ''                                          => 2 one statement
-sql ON '  '                                        => 2 one statement
-sql ON ';'                                         => 2 one statement
-sql ON '/* nothing */'                             => 2 one statement
-sql ON 'select 1; select 2'                        => 2 one statement
-sql ON 'set threads = 1; select 1'                 => 2 one statement
-sql ON 'from state;;from state'                    => 2 one statement
+sql ON 'select 1' --json --csv                     => 2 --json and --csv exclude each other
+sql ON ''                                          => 2 statement
+sql ON '  '                                        => 2 statement
+sql ON ';'                                         => 2 statement
+sql ON '/* nothing */'                             => 2 statement
+sql ON 'select 1; select 2'                        => 2 statement
+sql ON 'set threads = 1; select 1'                 => 2 statement
+sql ON 'from state;;from state'                    => 2 statement
 batches ON --abandon b7                            => 1 There is no batch b7
 batches ON --dry-run                               => 2 add one of them
-batches ON --prune                                 => 2 --prune and --older-than AGE go together
-batches ON --older-than 30d                        => 2 --prune and --older-than AGE go together
-letters ON --stream ShootingRange                  => 2 write HANDLER/BUSINESS_ID
-letters ON --stream /x                             => 2 write HANDLER/BUSINESS_ID
-letters ON --stream ShootingRange/                 => 2 write HANDLER/BUSINESS_ID
-letters discard ON                                 => 2 Say which letters: --message ID, --reason R,
-letters redrive ON APP --out out                   => 2 Say which letters: --message ID, --reason R,
+batches ON --prune                                 => 2 --prune needs --older-than AGE
+batches ON --older-than 30d                        => 2 --prune needs --older-than AGE
+letters ON --stream ShootingRange                  => 2 use HANDLER/BUSINESS_ID
+letters ON --stream /x                             => 2 use HANDLER/BUSINESS_ID
+letters ON --stream ShootingRange/                 => 2 use HANDLER/BUSINESS_ID
+letters discard ON                                 => 2 Select dead letters with --message ID, --reason R,
+letters redrive ON APP --out out                   => 2 Select dead letters with --message ID, --reason R,
 truncate ON                                        => 2 There are no retention rules: add --older-than AGE
 truncate ON --older-than soon                      => 2 30s, 15m, 24h, 7d or 2w
 truncate ON --older-than 3h                        => 2 --allow-young
-truncate ON --older-than 7d                        => 2 say --yes, or look first with --dry-run
+truncate ON --older-than 7d                        => 2 confirm with --yes, or try --dry-run first
 truncate ON --keep-last 0                          => 2 --keep-last
-truncate ON --handler ShootingRange --keep-last 1  => 2 say --policy set or remove
-truncate ON --older-than 9d --only documents       => 2 Say with --documents where
-truncate ON --older-than 9d --only ids             => 2 say with --algorithm which it is
-truncate ON APP --older-than 9d --algorithm tokens => 2 Ids are kept by the algorithms outbox and
-truncate ON APP --algorithm outbox --only versions => 2 kept by the algorithm state-based alone
-truncate ON APP --algorithm outbox                 => 2 give --app and --older-than AGE
-truncate ON --algorithm outbox --older-than 9d     => 2 give --app and --older-than AGE
+truncate ON --handler ShootingRange --keep-last 1  => 2 need --policy set or remove
+truncate ON --older-than 9d --only documents       => 2 --documents is missing
+truncate ON --older-than 9d --only ids             => 2 use --algorithm
+truncate ON APP --older-than 9d --algorithm tokens => 2 Only the algorithms outbox and
+truncate ON APP --algorithm outbox --only versions => 2 Only the algorithm state-based has versions
+truncate ON APP --algorithm outbox                 => 2 needs --app and --older-than AGE
+truncate ON --algorithm outbox --older-than 9d     => 2 needs --app and --older-than AGE
 truncate ON APP --algorithm outbox --older-than 0s => 2 --allow-young
-truncate ON APP --algorithm outbox --older-than 9d --keep-last 1 => 2 Ids go by --older-than alone
+truncate ON APP --algorithm outbox --older-than 9d --keep-last 1 => 2 Ids have only the rule --older-than
 truncate ON APP --algorithm outbox --older-than 9d => 1 processed with the algorithm state-based (batch b1)
 truncate ON APP --algorithm outbox --documents x   => 2 Only the algorithm state-based stores documents
-truncate ON APP --algorithm outbox --older-than 9d --deduplication-table x => 2 leave it out with outbox
+truncate ON APP --algorithm outbox --older-than 9d --deduplication-table x => 2 omit it with outbox
 truncate ON APP --algorithm deduplication-store --older-than 9d --deduplication-store sqlite:///no.db => 1 no store
 tokens issue ON                                    => 2 is `consistent tokens` now
 letters nothing ON                                 => 2 one of list, redrive, discard
 truncate ON --policy list --handler ShootingRange  => 2 --policy list lists all
 truncate ON --policy remove --keep-last 1          => 2 --policy remove takes no rules
-truncate ON --policy set --keep-last 1 --take-over => 2 leave out --take-over
-show --export nowhere ON                           => 2 give HANDLER and BUSINESS_ID
-show ON --quick                                    => 2 --quick is for --stats
-truncate ON --policy set                           => 2 --older-than AGE, --keep-last N or both, or --hold
+truncate ON --policy set --keep-last 1 --take-over => 2 omit --take-over
+show --export nowhere ON                           => 2 needs HANDLER and BUSINESS_ID
+show ON --quick                                    => 2 --quick needs --stats
+truncate ON --policy set                           => 2 --older-than AGE or --keep-last N, or --hold
 truncate ON --policy set --older-than 3h           => 2 Versions younger than 24h are kept
 truncate ON --policy set --allow-undated --hold    => 2 --older-than AGE, --keep-last N
-truncate ON --policy set --stream 7 --hold         => 2 give --handler too
+truncate ON --policy set --stream 7 --hold         => 2 --stream needs --handler
 truncate ON --policy set --handler Typo --hold     => 2 The table has nothing of Typo
 truncate ON --policy set --handler Shooting --keep-last 1 => 2 The table has nothing of Shooting
 truncate ON --policy set --handler ShootingRange --stream 7 --hold => 2 The table has nothing of ShootingRange 7
 truncate ON --policy set --handler ShootingRange --stream GAME1 --hold => 2 The table has nothing of ShootingRange
 truncate ON --policy set --handler ShootingRange-GAME --hold => 2 The table has nothing of ShootingRange-
-truncate ON --policy set --older-than 9d --dry-run => 2 leave out --dry-run
-truncate ON --policy set --keep-last 1 --give-up-letters-older-than 9d => 2 leave out --give-up-letters-older-than
-truncate ON --policy remove --dry-run               => 2 leave out --dry-run
+truncate ON --policy set --older-than 9d --dry-run => 2 omit --dry-run
+truncate ON --policy set --keep-last 1 --give-up-letters-older-than 9d => 2 omit --give-up-letters-older-than
+truncate ON --policy remove --dry-run               => 2 omit --dry-run
 truncate ON --policy remove                        => 2 There are no rules for the table
 truncate ON --policy remove --handler ShootingRange --stream 7 --hold => 2 There is no hold for ShootingRange 7
-forget ShootingRange GAME ON --json                => 2 say --yes, or look first with --dry-run
-forget ShootingRange nobody ON --yes               => 1 holds nothing of ShootingRange nobody
+forget ShootingRange GAME ON --json                => 2 confirm with --yes, or try --dry-run first
+forget ShootingRange nobody ON --yes               => 1 contains nothing of ShootingRange nobody
 forget ShootingRange GAME nobody ON --yes --json   => 1 ShootingRange nobody. Nothing was
-forget Nobody GAME ON --yes                        => 1 holds nothing of Nobody
+forget Nobody GAME ON --yes                        => 1 contains nothing of Nobody
 forget ShootingRange ON --yes                      => 2 BUSINESS_ID
 forget ShootingRange GAME ON --yes --out no        => 2 does not exist
 forget ShootingRange GAME ON --yes --token-table others => 1 There is no table others
 forget A b --store sqlite:///no.db --table games   => 1 There is no store
 run ON APP LOG                                     => 2 --out
 run ON APP LOG --out out --algorithm perhaps       => 2 'outbox'
-run ON APP LOG --out out --algorithm outbox --late process => 2 nothing is too late
-run ON APP LOG --out out --algorithm outbox --on-difference fail => 2 nothing is replayed
+run ON APP LOG --out out --algorithm outbox --late process => 2 late and on_difference need
+run ON APP LOG --out out --algorithm outbox --on-difference fail => 2 late and on_difference need
 run ON APP LOG --out out --token-table other       => 2 Only the algorithm tokens uses a token store: leave it out with
-run ON APP LOG --out out --algorithm outbox --deduplication-table games => 2 leave it out with outbox.
+run ON APP LOG --out out --algorithm outbox --deduplication-table games => 2 omit it with outbox.
 run ON APP LOG --out out --algorithm tokens --deduplication-store sqlite:///store.db => 2 leave it out with tokens.
 run ON APP LOG --out out --algorithm deduplication-store --token-store sqlite:///ids.db => 2 uses a token store
 run ON APP LOG --out out --algorithm tokens --token-store memory: => 2 one process
@@ -316,7 +320,7 @@ run ON APP LOG --out out --algorithm tokens --token-store nowhere => 2 The form 
 run ON APP LOG --out out --algorithm outbox --documents x => 2 Only the algorithm state-based stores documents
 run ON APP LOG --out out --remote sc://far.away    => 2 the workers of sc://far.away may run on others
 run ON APP --out out --unfinished 1h               => 2 State-based, no outputs are stored that could be swept
-run ON APP --out out --unfinished 1h LOG           => 2 or there is --unfinished too
+run ON APP --out out --unfinished 1h LOG           => 2 either --messages LOG or --unfinished AGE
 run ON APP --out out --unfinished 1h --algorithm outbox => 1 processed with the algorithm state-based (batch b1)
 run APP --store sqlite:///no.db --table games --out out --unfinished 1h --algorithm outbox => 1 There is no table games
 run ON APP --table others --out out --unfinished 1h --algorithm outbox => 1 There is no table others in
@@ -324,21 +328,21 @@ tokens ON APP --out out                            => 2 --messages
 tokens ON APP --out out --messages no.parquet      => 1 There is no log
 verify ON APP                                      => 2 --messages
 verify ON LOG --app samples.shooting_range         => 2 MODULE:ATTRIBUTE
-verify ON APP LOG --sample 0                       => 2 above 0 and up to 1
+verify ON APP LOG --sample 0                       => 2 greater than 0 and at most 1
 verify ON APP LOG --sample many                    => 2 --sample
 verify ON APP LOG --master spark://host:7077       => 2 SQLite
 lint nowhere:app                                   => 2 There is no module nowhere
 lint runtime.clock                                 => 2 There is no handler in runtime.clock
 outcomes --out foo://bucket/out                    => 2 Use a path, a url that pyarrow supports, or install fsspec
-outcomes --out log.jsonl                           => 1 log.jsonl is a file: name the folder that batches write
+outcomes --out log.jsonl                           => 1 log.jsonl is a file: use the folder of the outcomes
 outcomes --out nowhere => 1 There are no outcomes in nowhere: `consistent run --out nowhere` writes them.
 outcomes --out folder                              => 1 There are no outcomes
 outcomes --out folder --batch-id b                 => 1 There are no outcomes of batch b in folder
 outcomes --out folder --export no/x.jsonl          => 1 no/x.jsonl cannot be written: there is no folder no.
 outcomes --out folder --status dead                => 2 '--status': 'dead' is not one of 'processed', 'duplicate'
-demo --log-only store.db                           => 1 is there already
-demo --games 3 --messages 40                       => 2 go with --log-only LOG
-demo --master lokal                                => 2 'lokal' is no master of Spark: write local[*]
+demo --log-only store.db                           => 1 exists: remove it
+demo --games 3 --messages 40                       => 2 need --log-only LOG
+demo --master lokal                                => 2 'lokal' is not a Spark master: use local[*]
 """
 WORDS = {"ON": ON_STORE, "APP": SAMPLE, "LOG": LOG}
 
@@ -379,20 +383,24 @@ def test_looking_at_a_table_makes_neither_it_nor_its_store(consistent, store, tm
 @pytest.mark.parametrize(
     ("option", "value", "sentence"),
     [
-        ("--source", "nowhere", "There is no folder nowhere: --source names the one that files come into."),
-        ("--source", "folder*", "a pattern to Spark"),
-        ("--out", "folder/out", "--out folder/out is in the folder of --source, folder"),
-        ("--checkpoint", "folder/c", "choose another --checkpoint"),
+        (
+            "--source",
+            "nowhere",
+            "There is no folder nowhere: --source must be the folder that receives the files.",
+        ),
+        ("--source", "folder*", "is a pattern with one of"),
+        ("--out", "folder/out", "--out folder/out is inside --source folder"),
+        ("--checkpoint", "folder/c", "use another --checkpoint"),
         ("--checkpoint", "log/c", "The checkpoint cannot be written to log/c: "),
-        ("--trigger", "5s", "leave it or --available-now out"),
-        ("--trigger", "soon", "'soon' is no duration"),
-        ("--query", "a b", "is not usable"),
-        ("--out", "out[1]", "a pattern to Spark"),
+        ("--trigger", "5s", "--trigger and --available-now exclude each other"),
+        ("--trigger", "soon", "'soon' is not a duration"),
+        ("--query", "a b", "is invalid"),
+        ("--out", "out[1]", "is a pattern with one of"),
         ("--compact-after", "0", "'--compact-after'"),
         ("--max-dead-letters", "many", "'many'"),
         ("--types", "Fire", "FireAt, Hit"),
-        ("--publish", "ftp://x", "Use sqlite:///FILE"),
-        ("--map", "Hit=hits", "--map says how outputs are published: add --publish URL."),
+        ("--publish", "ftp://x", "not a valid target. Use sqlite:///FILE"),
+        ("--map", "Hit=hits", "--map needs --publish URL."),
     ],
 )
 def test_a_stream_that_cannot_begin(consistent, option, value, sentence):

@@ -193,7 +193,7 @@ def test_json_in_bytes_is_told_from_msgpack(begin):
         (outcome,) = process(diary.app, memory_table(), message._replace(business_id=given))
 
         assert ends([outcome]) == ["invalid_body"]
-        assert "these are JSON" in (outcome.error or "")
+        assert "JSON as bytes" in (outcome.error or "")
 
 
 @pytest.mark.parametrize("spelling", [str(GAME).upper(), GAME.hex, f"{{{GAME}}}", GAME.urn, str(GAME)])

@@ -89,12 +89,12 @@ def test_an_export_has_a_line_for_each(consistent, refused, tmp_path):
         {},
     ]
     again = consistent("letters", *ON_STORE, "--export", "letters.jsonl")
-    assert (again.code, "letters.jsonl is there already" in again.err) == (2, True)
+    assert (again.code, "letters.jsonl exists" in again.err) == (2, True)
 
 
 def test_a_table_without_letters_says_so(consistent, store):
-    assert consistent("letters", *ON_STORE).out == "There are no such letters.\n"
-    assert "There are no such letters." in consistent("letters", "discard", *ON_STORE, "--all").out
+    assert consistent("letters", *ON_STORE).out == "There are no such dead letters.\n"
+    assert "There are no such dead letters." in consistent("letters", "discard", *ON_STORE, "--all").out
 
 
 def test_what_is_discarded_is_gone(consistent, refused):
@@ -111,7 +111,7 @@ def test_what_is_discarded_is_gone(consistent, refused):
 def test_nothing_is_discarded_where_nobody_can_be_asked(consistent, refused):
     said = consistent("letters", "discard", *ON_STORE, "--all")
 
-    assert (said.code, "say --yes, or look first with --dry-run" in said.err) == (2, True)
+    assert (said.code, "confirm with --yes, or try --dry-run first" in said.err) == (2, True)
     assert len(ids(consistent("letters", *ON_STORE, "--json"))) == 3
 
 
@@ -125,7 +125,7 @@ def test_a_target_that_cannot_be_is_refused_before_a_redrive(consistent, refused
 def test_a_dry_run_of_a_redrive_says_what_would_be_redriven(consistent, refused, tmp_path):
     said = consistent("letters", "redrive", *APP, *ON_STORE, "--handler", "ShootingRange", "--dry-run")
 
-    assert (said.code, "Nothing was redriven: this is what would be." in said.out) == (0, True)
+    assert (said.code, "Dry run: nothing was redriven." in said.out) == (0, True)
     consistent("letters", *ON_STORE, "--message", message_id(10), "--export", "edit.jsonl")
     new = ("--edit", "edit.jsonl", "--batch-id", "new")
     some = consistent("letters", "redrive", *APP, *ON_STORE, *new, "--dry-run", "--json")
@@ -145,7 +145,7 @@ def test_a_dry_run_of_a_redrive_says_what_would_be_redriven(consistent, refused,
 def test_a_redrive_of_nothing_begins_no_batch_and_is_no_failure(consistent, refused, tmp_path, chosen):
     said = consistent("letters", "redrive", *APP, *ON_STORE, *chosen)
 
-    assert (said.code, said.out, said.err) == (0, "There are no such letters.\n", "")
+    assert (said.code, said.out, said.err) == (0, "There are no such dead letters.\n", "")
     assert consistent("letters", "redrive", *APP, *ON_STORE, *chosen, "--json").document["count"] == 0
     assert consistent("batches", *ON_STORE, "--json").document == {"batches": []}
     assert not (tmp_path / "out").exists()
@@ -178,7 +178,7 @@ def test_an_object_that_has_only_letters_has_no_newest_version(consistent, store
 def test_a_stream_with_letters_says_so(consistent, refused):
     said = consistent("show", *ON_STORE, "ShootingRange", GAME)
 
-    assert "Letters that wait here: 1. `consistent letters` lists them." in said.out
+    assert "`consistent letters` lists the dead letters." in said.out
     assert consistent("show", *ON_STORE, "ShootingRange", GAME, "--json").document["letters"] == 1
 
 
@@ -192,5 +192,5 @@ def test_a_stream_that_has_letters_only_can_be_shown(consistent, store):
     on_store(store, deliver)
 
     said = consistent("show", *ON_STORE, "ShootingRange", new_game)
-    assert (said.code, "No message was processed yet." in said.out) == (0, True)
+    assert (said.code, "No messages were processed yet." in said.out) == (0, True)
     assert consistent("letters", *ON_STORE, "--json").document["count"] == 1

@@ -27,7 +27,7 @@ def test_a_folder_that_no_demo_made_is_left_alone(tmp_path):
     path.mkdir()
     (path / "thesis.txt").write_text("the only copy")
 
-    with pytest.raises(NotPossibleError, match="was not made by the demo"):
+    with pytest.raises(NotPossibleError, match="was not created by the demo"):
         make_folder(path)
 
     assert (path / "thesis.txt").read_text() == "the only copy"
@@ -37,7 +37,7 @@ def test_a_link_to_the_folder_of_a_demo_is_left_alone(tmp_path):
     make_folder(tmp_path / "elsewhere")
     (tmp_path / "demo-output").symlink_to(tmp_path / "elsewhere")
 
-    with pytest.raises(NotPossibleError, match="was not made by the demo"):
+    with pytest.raises(NotPossibleError, match="was not created by the demo"):
         make_folder(tmp_path / "demo-output")
 
     assert (tmp_path / "elsewhere" / ".made-by-consistent-demo").exists()

@@ -41,7 +41,7 @@ def test_an_object_is_erased_from_the_files(consistent, tmp_path):
     said = consistent(*FORGET, "--yes")
 
     assert said.code == 0
-    assert f"Erased. From now on ShootingRange refuses all messages for {GAME}." in said.err
+    assert f"Erased. From now on ShootingRange rejects all messages for {GAME}." in said.err
     header = consistent("show", "ShootingRange", GAME, *ON_STORE, "--json").document
     assert (header["versions"], header["state"], header["refuses"]) == ([], None, True)
     assert header["forgotten"] == header["horizon"]
@@ -66,7 +66,7 @@ def test_what_would_be_erased_is_said_and_files_are_listed(consistent, store, tm
     assert document["files"] == [{"file": "exports/one/rows-00000.parquet", "rows": 1}]
     assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
     shown = consistent(*FORGET, "--dry-run", "--export", "exports")
-    assert "Files that name them, which stay as they are" in shown.out
+    assert "Files that mention them (unchanged)" in shown.out
     assert GAME in shown.out
 
 
@@ -79,12 +79,12 @@ def test_several_objects_and_other_spellings_of_an_id_are_taken(consistent, stor
 
 
 def test_an_object_begins_anew_when_that_is_asked_for(consistent, store, tmp_path):
-    assert "begins a new history" in consistent(*FORGET, "--yes", "--restart").err
+    assert "starts a new history" in consistent(*FORGET, "--yes", "--restart").err
 
     on_store(store, play)  # the same messages, which have no time
 
     shown = consistent("show", "ShootingRange", GAME, *ON_STORE)
-    assert ", and began a new history" in shown.out
+    assert ", and started a new history" in shown.out
     assert consistent("show", "ShootingRange", GAME, *ON_STORE, "--json").document["versions"] == []
 
 
@@ -99,7 +99,7 @@ def test_a_terminal_is_asked(consistent, store, monkeypatch, answer, code):
     said = consistent(*FORGET)
 
     assert said.code == code
-    assert "Erasing 1 object of ShootingRange cannot be undone. Do it?" in said.err
+    assert "Erasing 1 object of ShootingRange cannot be undone. Continue?" in said.err
     left = consistent("show", "ShootingRange", GAME, *ON_STORE, "--json").document["versions"]
     assert bool(left) is (code == 1)
 
@@ -134,7 +134,7 @@ def test_documents_are_listed_and_with_their_store_deleted(consistent, office):
 
     # Without the store of documents those that versions refer to are listed
     listed = consistent(*forgotten, "--dry-run")
-    assert "Documents that stay, as no --documents says where they are" in listed.out
+    assert "Documents that stay, because --documents is missing" in listed.out
     assert all(name in listed.out for name in first)
     document = consistent(*forgotten, "--dry-run", "--json").document
     assert document["documents"] == {"names": first, "deleted": False}

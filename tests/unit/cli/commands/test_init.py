@@ -38,7 +38,7 @@ def test_its_files_are_valid(consistent, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "code", "sentence"), [(".", 1, "is there already"), ("/--", 2, "letters or digits")]
+    ("name", "code", "sentence"), [(".", 1, "exists: use a new folder"), ("/--", 2, "letters or digits")]
 )
 def test_nothing_is_replaced(consistent, tmp_path, name, code, sentence):
     (tmp_path / "consistent.toml").write_text("")

@@ -138,8 +138,8 @@ def test_the_rules(consistent):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "Name what to check"),
-        (["a b"], "MODULE:ATTRIBUTE, MODULE, FILE.py or by a folder, not 'a b'"),
+        ([], "The target is missing"),
+        (["a b"], "MODULE:ATTRIBUTE, MODULE, FILE.py or a folder, not 'a b'"),
         (["nowhere"], "There is no module nowhere"),
         (["nowhere:app"], "There is no module nowhere"),
         (["bad:nothing"], "The module bad has no attribute nothing"),

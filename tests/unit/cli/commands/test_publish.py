@@ -52,7 +52,7 @@ def test_again_it_is_published_already(consistent, batch):
         (("--to", "env:NOWHERE"), "The environment variable NOWHERE is not set."),
         (("--to", "sqlite:///store.db"), "The target is the store itself"),
         (("--to", "sqlite:///linked.db"), "The target is the store itself"),
-        (("--to", "sqlite:///out.db", "--map", "Hit"), "written NAME=VALUE."),
+        (("--to", "sqlite:///out.db", "--map", "Hit"), "Use the form NAME=VALUE."),
         (("--to", "sqlite:///out.db", "--types", "Typo"), "Choose --types from Hit, Missed"),
         (("--to", "sqlite:///out.db", "--types", "Hit", "--types", "missed"), "has the type missed."),
         (
@@ -85,7 +85,7 @@ def test_what_was_refused_is_listed_and_sent_again(consistent, batch, tmp_path):
     said, again = consistent(*to), consistent(*to, "--json")
     assert (said.code, again.code) == (3, 3), said.err
     assert "sent now, with 16 outputs." in said.out
-    assert "The same command with --letters lists all of them, and with --redrive sends them" in said.out
+    assert "Use --letters to list all of them, and --redrive to send them" in said.out
 
     before = consistent(*to, "--letters", "--json").document["refused"]
     assert consistent(*to, "--redrive").code == 3
@@ -115,7 +115,7 @@ def test_a_function_sends_each_message_once_to_its_customer(consistent, batch, t
     other = consistent(*to, "--types", "Hit", "--json")
 
     assert first.document["results"] == {"sent": 24}
-    assert "Recorded in all: 24 sent." in again.out
+    assert "Total: 24 sent." in again.out
     assert other.document["results"] == {"filtered": 16}
     sent = [line.split() for line in (tmp_path / "sent").read_text().splitlines()]
     assert len(sent) == len({name for _, name in sent}) == 24
@@ -176,7 +176,7 @@ def test_without_a_batch_all_that_is_not_out_is_published_in_the_order_of_batche
     assert [each.document["batches"][0]["batch_id"] for each in (again, letters, redriven)] == ["y"] * 3
     assert [each["message_id"] for each in letters.document["batches"][0]["refused"]] == ["y1"]
     assert after.document == {"batches": []}
-    assert "no outputs that ordered:send has not got" in consistent(*publish).out
+    assert "no outputs that ordered:send lacks" in consistent(*publish).out
     assert (tmp_path / "sent").read_text().splitlines() == [*sent, "y y1"]
 
 
@@ -192,7 +192,7 @@ def test_a_batch_that_is_half_out_or_nowhere_is_shown(consistent, batches, tmp_p
         {"target": "down:send", "slices": 1, "slices_sent": 0}
     ]
     assert "0 of 1 slices" in " ".join(said.out.split())
-    assert "Outputs are not out of y, z." in said.out
+    assert "Unpublished outputs: y, z." in said.out
 
 
 def test_a_batch_whose_outcomes_are_gone_holds_back_no_other_and_is_told(consistent, batches, tmp_path):
@@ -205,7 +205,7 @@ def test_a_batch_whose_outcomes_are_gone_holds_back_no_other_and_is_told(consist
     )
 
     assert (said.code, one.code) == (1, 1)
-    assert "Batch z is left out" in said.err
+    assert "Batch z is skipped" in said.err
     assert [each["batch_id"] for each in said.document["batches"]] == ["y"]
 
 
@@ -242,9 +242,9 @@ def test_a_key_that_says_no_end_is_reported(consistent, batch, tmp_path):
         ("odd:call", "The module odd has no function call. Its functions: send, fewer."),
         (
             "odd:Klass",
-            "odd:Klass is no function but the class Klass: write `def Klass(message): ...`",
+            "odd:Klass is not a function but the class Klass: write `def Klass(message): ...`",
         ),
-        ("odd:fewer", "The sender odd:fewer is called with one message"),
+        ("odd:fewer", "The sender odd:fewer must take one message"),
     ],
 )
 def test_a_function_that_cannot_be_is_told(consistent, batch, tmp_path, sender, sentence):
@@ -267,7 +267,7 @@ def test_a_strategy_that_contradicts_the_settings(consistent, batch, tmp_path, m
 def test_letters_are_not_sent_on_spark(consistent, batch):
     said = consistent(*batch, "--to", "sqlite:///out.db", "--redrive", "--master", "local[2]")
 
-    assert (said.code, "are done one at a time" in said.err) == (2, True)
+    assert (said.code, "exclude each other" in said.err) == (2, True)
 
 
 def test_a_batch_that_is_not_there_is_told(consistent, batch):
@@ -284,7 +284,7 @@ def test_no_secret_of_a_target_is_shown(consistent, batch, monkeypatch):
 
     assert said.code == 1
     assert "http://127.0.0.1:9/x" in said.err
-    assert "the same command goes on with the rest" in said.err
+    assert "Run the same command again to resume" in said.err
     assert "hunter2" not in said.out + said.err
 
 
@@ -360,7 +360,7 @@ def test_a_target_that_never_answers_is_left_in_time_and_with_one_sentence(batch
     assert (said.returncode, time.monotonic() - began < 30) == (1, True)
     lines = [line for line in said.stderr.splitlines() if line and not line.startswith(("Publishing", " "))]
     assert len(lines) == 1, said.stderr
-    assert "the same command goes on with the rest" in lines[0]
+    assert "Run the same command again to resume" in lines[0]
 
 
 def test_the_command_to_go_on_with_shows_no_password_and_no_header():

@@ -185,7 +185,7 @@ def test_what_is_over_the_limit_is_said_to_be_there(consistent, store):
     said = consistent("show", *ON_STORE, "--limit", "2")
 
     assert said.out.count(GAME) + said.out.count(OTHER_GAME) == 2
-    assert "There are more than these 2" in said.out
+    assert "There are more than 2 streams" in said.out
     assert consistent("show", *ON_STORE, "--limit", "2", "--json").document["more"]
 
 
@@ -196,7 +196,7 @@ def test_no_limit_shows_all(consistent, store):
 def test_a_table_without_such_streams_says_so(consistent, store):
     said = consistent("show", "Nobody", *ON_STORE)
 
-    assert (said.code, said.out) == (0, "There are no such streams.\n")
+    assert (said.code, said.out) == (0, "There are no matching streams.\n")
     assert consistent("show", "Nobody", *ON_STORE, "--json").document == {
         "streams": [],
         "more": False,
@@ -269,7 +269,7 @@ def test_stats_of_a_state_based_table(consistent, store):
     assert {each["oldest"] for each in document["handlers"]} == {"2026-03-01T12:00:00Z"}
     assert [each["rows"] for each in document["handlers"]] == [1, 2]
     assert document["others"] == {"rows": 0, "bytes": 0}
-    assert "Beside these: 0 rows of the ledger" in consistent("show", "--stats", *ON_STORE).out
+    assert "Others: 0 rows of the ledger" in consistent("show", "--stats", *ON_STORE).out
 
 
 def test_stats_of_a_table_that_holds_nothing(consistent, tmp_path):
@@ -278,7 +278,7 @@ def test_stats_of_a_table_that_holds_nothing(consistent, tmp_path):
     on_store(f"sqlite:///{tmp_path}/store.db", nothing)
 
     said = consistent("show", "--stats", *ON_STORE)
-    assert said.out == "The table games holds no business objects and no tokens.\n"
+    assert said.out == "The table games contains no business objects and no tokens.\n"
 
 
 def test_stats_do_not_count_tokens_where_they_are_not(consistent, worked, tmp_path):
@@ -288,5 +288,5 @@ def test_stats_do_not_count_tokens_where_they_are_not(consistent, worked, tmp_pa
     said = consistent("show", "--stats", *ON_STORE)
 
     assert (said.code, said.out) == (1, "")
-    assert "say with --token-store and --token-table where the tokens are" in said.err
+    assert "specify the table of the tokens with --token-store and --token-table" in said.err
     assert consistent("show", "--stats", *ON_STORE, *there, "--json").document["live_tokens"] == 1

@@ -46,7 +46,7 @@ def test_the_window_of_an_object(consistent, cut):
     assert "An unknown message without enqueued_at is too_late." in " ".join(said.out.split())
     document = consistent("show", *ON_STORE, "ShootingRange", GAME, "--json").document
     assert (document["horizon"], document["undated_cut"], document["kept_from"]) == (None, True, 3)
-    assert document["recognised"].startswith("Each duplicate with enqueued_at is recognised")
+    assert document["recognised"].startswith("All duplicates with enqueued_at are recognised")
 
 
 @pytest.mark.parametrize(
@@ -55,11 +55,11 @@ def test_the_window_of_an_object(consistent, cut):
         (
             NOW.microseconds,
             False,
-            ("after 2026-03-01T12:00:00+00:00", "without enqueued_at are all recognised"),
+            ("after 2026-03-01T12:00:00+00:00", "All duplicates without enqueued_at are recognised"),
         ),
         (NOW.microseconds, True, ("after 2026-03-01T12:00:00+00:00", "without enqueued_at is too_late")),
-        (None, True, ("however old", "without enqueued_at is too_late")),
-        (None, False, ("No version was cut",)),
+        (None, True, ("All duplicates with enqueued_at", "without enqueued_at is too_late")),
+        (None, False, ("No version was truncated",)),
     ],
 )
 def test_what_a_cut_means_for_duplicates(horizon, undated_cut, words):

@@ -87,13 +87,13 @@ def test_ids_are_forgotten_and_a_dry_run_says_what_it_would(consistent, worked, 
     worked(algorithm, elsewhere=bool(elsewhere))
     forget = [*IDS, "--algorithm", algorithm, *elsewhere]
 
-    assert consistent(*forget, *AT_ONCE, "--dry-run").out.startswith("2 ids would be forgotten. A copy")
-    assert consistent(*forget, "--older-than", "9999w", "--yes").out.startswith("0 ids were forgotten.")
+    assert consistent(*forget, *AT_ONCE, "--dry-run").out.startswith("2 ids would be deleted. A later copy")
+    assert consistent(*forget, "--older-than", "9999w", "--yes").out.startswith("0 ids were deleted.")
     assert consistent(*forget, *AT_ONCE, "--yes", "--json").document == {
         "dry_run": False,
         "ids": {"older_than_seconds": 0, "forgotten": 2},
     }
-    assert consistent(*forget, *AT_ONCE, "--dry-run").out.startswith("0 ids would be forgotten.")
+    assert consistent(*forget, *AT_ONCE, "--dry-run").out.startswith("0 ids would be deleted.")
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_store_that_is_named_by_its_whole_path_is_the_same(consistent, worked,
 
     said = consistent(*IDS, "--algorithm", "deduplication-store", *AT_ONCE, *IDS_ELSEWHERE, "--yes")
 
-    assert said.out.startswith("2 ids were forgotten.")
+    assert said.out.startswith("2 ids were deleted.")
 
 
 class Died(BaseException):
@@ -152,8 +152,8 @@ def test_it_deletes_what_counts_for_nothing_once_that_is_old_enough(consistent, 
         return {"dry_run": False, "documents": counts | some}
 
     assert consistent(*DOCUMENTS, "--json").document == found(young=1)
-    assert consistent(*DOCUMENTS).out.startswith("Left alone: 1 attempt begun less than")
-    assert consistent(*at_once, "--dry-run").out.startswith("Nothing was deleted")
+    assert consistent(*DOCUMENTS).out.startswith("Skipped: 1 attempt begun less than")
+    assert consistent(*at_once, "--dry-run").out.startswith("Dry run: ")
     looked = consistent(*at_once, "--dry-run", "--json").document
     assert looked == found(attempts=1, documents=1) | {"dry_run": True}
     assert consistent(*at_once).code == 2
@@ -165,7 +165,7 @@ def test_it_deletes_what_counts_for_nothing_once_that_is_old_enough(consistent, 
     assert set(office.files) == {letter.name for letter in office.announced}
     assert consistent(*at_once, "--json").document == found(given_up=1)
     office.sweep(days_later=2)
-    assert consistent(*at_once).out == "No documents were left behind.\n"
+    assert consistent(*at_once).out == "There are no orphaned documents.\n"
 
 
 def test_a_store_of_documents_that_cannot_be_opened_is_a_wrong_usage(consistent, office):
@@ -259,8 +259,8 @@ def test_people_read_it_in_sentences():
         "By the policies of the table: 7 streams by that of the handler, 1 stream by that of the stream."
         in text
     )
-    assert "3 streams have no policy, and were left alone." in text
-    assert "Held back: 2 streams by a hold, 2 streams by batches that are not published." in text
+    assert "3 streams have no policy, and were skipped." in text
+    assert "Held back: 2 streams by a hold, 2 streams by unpublished batches." in text
     assert "12 rows deleted. 24 requests, 2.00 for each row." in text
 
 

@@ -186,7 +186,7 @@ def test_it_costs_requests_for_each_batch_and_none_for_a_message():
 
 
 def test_other_algorithms_acknowledge_nothing():
-    with pytest.raises(UsageError, match="leave it out with outbox"):
+    with pytest.raises(UsageError, match="omit it with outbox"):
         Processor(diary.app, memory_table(), print, algorithm="outbox", acknowledge_every=MINUTE)  # type: ignore[arg-type]
 
 

@@ -128,7 +128,7 @@ def test_a_batch_without_a_committed_round_takes_another_folder_and_is_undecided
 
 @pytest.mark.parametrize("batch_id", ["", "-a", ".a", "a b", "a/b", "ä", "a" * 65, "a\n"])
 def test_an_id_that_could_not_name_a_folder_is_refused(driver: Driver, table: Table, batch_id):
-    with pytest.raises(BatchRefusedError, match="is not usable: up to 64 letters"):
+    with pytest.raises(BatchRefusedError, match="is invalid: use up to 64 letters"):
         driver.begin(batch_id)
 
     assert contents(table) == {}
@@ -170,7 +170,7 @@ def test_a_driver_that_is_ahead_of_another_that_changed_the_row_is_refused(drive
     driver.commit(driver.begin(), 0)
 
     for step in (lambda: driver.commit(ours, 1), lambda: driver.publish(ours)):
-        with pytest.raises(BatchRefusedError, match="Batch batch-1 is being run by someone else"):
+        with pytest.raises(BatchRefusedError, match="Batch batch-1 is being run by another process"):
             step()
     assert driver.get().status is BatchStatus.STARTED
 
@@ -192,7 +192,7 @@ def test_a_batch_that_is_abandoned_while_it_runs_is_not_published(driver: Driver
     [
         # What is published cannot be taken back, so nobody must believe that it was.
         ("publish", BatchStatus.PUBLISHED, "Batch batch-1 is published and cannot be abandoned."),
-        ("commit_round", BatchStatus.STARTED, "is being run by someone else"),
+        ("commit_round", BatchStatus.STARTED, "is being run by another process"),
     ],
 )
 def test_a_batch_that_goes_on_while_it_is_being_abandoned_is_not(driver: Driver, step, status, problem):
@@ -271,7 +271,7 @@ def test_a_batch_that_begins_beside_another_takes_the_number_after_it(driver: Dr
 def test_two_first_batches_with_different_algorithms_are_not_both_begun(driver: Driver):
     late = beside(driver, lambda: driver.ledger.begin("other", INPUT, OUT, "outbox in seen of azurite"))
 
-    problem = r"outbox in seen of azurite \(batch other\), and cannot be with tokens"
+    problem = r"outbox in seen of azurite \(batch other\)\. tokens would not recognise duplicates"
     with pytest.raises(BatchRefusedError, match=problem):
         drive(late.begin("late", INPUT, OUT, "tokens"))
     with pytest.raises(BatchRefusedError, match=problem):

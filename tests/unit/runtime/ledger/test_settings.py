@@ -105,7 +105,7 @@ def test_draws_are_keyed_once_and_for_all(table):
     begin(table, TableDemands(owner("A"), "keyed"), "b-2")
     begin(table, TableDemands(owner("A")), "b-3")
     begin(table, TableDemands(owner("B"), adopt=True), "b-4")
-    with pytest.raises(UsageError, match="keyed since it was made"):
+    with pytest.raises(UsageError, match="created with keyed draws"):
         begin(table, TableDemands(owner("B"), "plain"), "b-5")
 
     assert key is not None
@@ -121,7 +121,7 @@ def test_draws_of_a_table_in_use_are_not_keyed(table, use):
         lambda: begin(table, TableDemands(TableOwner.of(diary.app), "keyed"), "b-2"),
         lambda: claimed(table, draws="keyed"),
     ):
-        with pytest.raises(UsageError, match="when a table is made"):
+        with pytest.raises(UsageError, match="before a table handles its first message"):
             ask()
     assert settings_of(table).draw_key is None
 
@@ -190,7 +190,7 @@ def test_a_consumer_chooses_keyed_draws_for_a_new_table(table):
     assert keyed.outputs[0].body != process(memory_table()).outputs[0].body
     # ... and whoever works on the table later draws so, too
     assert process(table).outputs == keyed.outputs
-    with pytest.raises(UsageError, match="stay so"):
+    with pytest.raises(UsageError, match="which cannot change"):
         claimed(table, draws="plain")
 
 
@@ -221,5 +221,5 @@ def test_only_more_are_too_many(text, is_exceeded):
 
 @pytest.mark.parametrize("text", ["", "-1", "1.5", "100.1%", "%", "5 percent"])
 def test_other_texts_are_refused(text):
-    with pytest.raises(UsageError, match="is no number of dead letters"):
+    with pytest.raises(UsageError, match="is not a limit of dead letters"):
         DeadLetterLimit.parse(text)

@@ -253,7 +253,7 @@ def test_a_letter_whose_body_was_not_kept_says_so_when_it_is_redriven():
 
     assert isinstance(refused, Outcome)
     assert refused.reason is Reason.TOO_LARGE
-    assert "not kept" in str(refused.error)
+    assert "not stored" in str(refused.error)
     assert isinstance(ready, Prepared)
 
 

@@ -209,7 +209,7 @@ def stream(tmp_path, query="shots", **more):
 
 @pytest.mark.parametrize("name", ["", "a b", "shots/../x", "q" * 60])
 def test_a_name_of_which_no_batch_ids_can_be_made(tmp_path, name):
-    with pytest.raises(BatchRefusedError, match="is not usable"):
+    with pytest.raises(BatchRefusedError, match="is invalid"):
         stream(tmp_path, query=name)
 
 
