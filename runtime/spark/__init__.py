@@ -1,6 +1,6 @@
-"""The Spark jobs: batches over logs and streams, their verification, and truncation of all streams of a table.
+"""The Spark jobs: batches over logs and streams, verification, truncation, redrives and publishing.
 
-Names are imported when they are used: each new Python worker imports this package, and needs nothing of the driver's.
+Names are imported on first use: every Python worker imports this package, and needs no driver modules.
 """
 
 from importlib import import_module
@@ -51,7 +51,7 @@ __all__ = [
     "verify",
 ]
 
-# No module may have the name of something here: once imported, it would replace it.
+# No submodule may share a name with an export, because importing it would shadow the export.
 _MODULES = {
     "runtime.batch_options": ("BatchOptions", "TablePlace", "VerifyOptions"),
     "runtime.spark.batch": ("Batch", "BatchResult", "dead_letters", "outputs", "run_batch"),
@@ -68,7 +68,7 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - of any type
-    """Import the module of a name."""
+    """Import the module of an exported name."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = getattr(import_module(_MODULE_OF[name]), name)

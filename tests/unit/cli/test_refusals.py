@@ -138,12 +138,12 @@ def test_an_app_that_is_none(consistent, folder, command, before, after, sentenc
             2,
             "--messages is given 2 times, but takes one value. A log may be a folder, or",
         ),
-        (["--format", "parquet"], 1, "log.jsonl is no Parquet"),
+        (["--format", "parquet"], 1, "log.jsonl is not Parquet"),
         (["--format", "jsno"], 2, "'jsno' is not one of 'parquet', 'json'"),
         (["--store", "nowhere"], 2, "The form of the store url is unknown. Known are: sqlite:///"),
         (["--store", "sqlite://store.db"], 2, "write sqlite:///relative.db"),
         (["--store", "sqlite:///folder"], 2, "cannot be used as a store"),
-        (["--store", "memory:"], 2, "A memory: store is seen by one process only"),
+        (["--store", "memory:"], 2, "A memory: store exists in one process only"),
         (
             ["--store", "env:NOT_SET_HERE"],
             2,
@@ -158,13 +158,13 @@ def test_an_app_that_is_none(consistent, folder, command, before, after, sentenc
         (["--table", "g", "--table", "my-table"], 2, "The table name 'my-table' cannot be used"),
         (["--table", "gmes", "--must-exist"], 1, "There is no table gmes in sqlite:///store.db."),
         (["--out", "log.jsonl"], 1, "Outcomes cannot be written to log.jsonl: "),
-        (["--out", "log.jsonl/deeper"], 1, "Use another --out."),
-        (["--out", "out*"], 2, "is a pattern with one of"),
+        (["--out", "log.jsonl/deeper"], 1, "Choose another --out."),
+        (["--out", "out*"], 2, "in its name are a pattern"),
         (["--master", "nonsense"], 2, "'nonsense' is not a Spark master: use local[*]"),
         (["--master", "local[x]"], 2, "'local[x]' is not a Spark master"),
         (["--remote", "host:15002"], 2, "'host:15002' is not a Spark Connect URL: use sc://HOST:PORT"),
         (["--master", "yarn"], 2, "use a local master, or a store on the network"),
-        (["--source", "a:b"], 2, "--source a:b holds a colon, which ends the name in an id"),
+        (["--source", "a:b"], 2, "--source a:b has a colon, which separates it from the message id"),
         (["--keep-large", "log.jsonl"], 1, "log.jsonl is a file. Use another --keep-large."),
         (["--publish", "nowhere"], 2, "Use sqlite:///FILE, postgresql://"),
         (["--rate", "5"], 2, "--rate needs --publish URL."),
@@ -209,9 +209,9 @@ def test_a_batch_that_cannot_begin(consistent, store, tmp_path, arguments, code,
         ("lgo.jsonl", 1, "There is no log at lgo.jsonl."),
         ("", 2, "Use either --messages LOG"),
         ("folder", 1, "The log at folder holds no parquet files"),
-        ("log.csv", 1, "log.csv is no Parquet"),
+        ("log.csv", 1, "log.csv is not Parquet"),
         ("empty.jsonl", 1, "holds no messages"),
-        ("log", 1, "log is no Parquet. If it holds JSON lines, say --format json."),
+        ("log", 1, "log is not Parquet. If it holds JSON lines, set --format json."),
     ],
 )
 @pytest.mark.parametrize("command", [RUN, VERIFY])
@@ -318,8 +318,8 @@ run ON APP LOG --out out --algorithm deduplication-store --token-store sqlite://
 run ON APP LOG --out out --algorithm tokens --token-store memory: => 2 one process
 run ON APP LOG --out out --algorithm tokens --token-store nowhere => 2 The form of the store url is unknown
 run ON APP LOG --out out --algorithm outbox --documents x => 2 Only the algorithm state-based stores documents
-run ON APP LOG --out out --remote sc://far.away    => 2 the workers of sc://far.away may run on others
-run ON APP --out out --unfinished 1h               => 2 State-based, no outputs are stored that could be swept
+run ON APP LOG --out out --remote sc://far.away    => 2 workers of sc://far.away may run on others
+run ON APP --out out --unfinished 1h               => 2 The state-based algorithm stores no outputs to sweep
 run ON APP --out out --unfinished 1h LOG           => 2 either --messages LOG or --unfinished AGE
 run ON APP --out out --unfinished 1h --algorithm outbox => 1 processed with the algorithm state-based (batch b1)
 run APP --store sqlite:///no.db --table games --out out --unfinished 1h --algorithm outbox => 1 There is no table games
@@ -395,7 +395,7 @@ def test_looking_at_a_table_makes_neither_it_nor_its_store(consistent, store, tm
         ("--trigger", "5s", "--trigger and --available-now exclude each other"),
         ("--trigger", "soon", "'soon' is not a duration"),
         ("--query", "a b", "is invalid"),
-        ("--out", "out[1]", "is a pattern with one of"),
+        ("--out", "out[1]", "in its name are a pattern"),
         ("--compact-after", "0", "'--compact-after'"),
         ("--max-dead-letters", "many", "'many'"),
         ("--types", "Fire", "FireAt, Hit"),
