@@ -28,7 +28,7 @@ from runtime.versions.properties import error_location
 def load_app(spec: str) -> App:
     """Import the App named by `module:attribute`.
 
-    Raises `UsageError` for another form of name, or for a module that shares a name with this project's packages, and
+    Raises `UsageError` for an invalid name, or a module that shares a name with this project's packages, and
     `AppNotFoundError` for any other problem.
     """
     name = spec.removesuffix(".py").replace("/", ".").lstrip(".")
@@ -63,8 +63,8 @@ def load_app(spec: str) -> App:
 def load_module(spec: str, form: str) -> tuple[ModuleType, str]:
     """Import the module of `module:attribute`, and return it with the attribute's name.
 
-    Searches the working directory last, so that an app needs no installation. Raises `UsageError` for another form of
-    name, and `AppNotFoundError` if the module is missing or its import fails.
+    Searches the working directory last, so that an app needs no installation. Raises `UsageError` for an invalid name,
+    and `AppNotFoundError` if the module is missing or its import fails.
     """
     name, colon, attribute = spec.partition(":")
     if not colon or not attribute.isidentifier() or not all(part.isidentifier() for part in name.split(".")):

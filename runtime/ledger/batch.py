@@ -61,7 +61,7 @@ class BatchContext:
     limits: MessageLimits = USUAL
 
     def redriving(self, open_batches: OpenBatches | None) -> BatchContext:
-        """Return the context of a redrive, given the open batches. Returns `self` for `None`."""
+        """Return the context of a redrive, given the open batches. `None` returns the same context."""
         return self if open_batches is None else replace(self, is_redrive=True, open_batches=open_batches)
 
     @property

@@ -94,8 +94,8 @@ def show(
 
     Unfinished messages may have unpublished outputs: their batch has not ended, or their worker crashed. The horizon is
     the newest of all streams; see also `consistent sql @window`. Bytes are as charged by Azure Table Storage. A live
-    token is one of a message that is not yet processed, or became a dead letter. Reads everything: one request for each
-    1,000 rows or 4 MiB; with --quick two for each 1,000 objects. --master splits the table by keys.
+    token belongs to a message that is not yet processed, or became a dead letter. Reads everything: one request for
+    each 1,000 rows or 4 MiB; with --quick two for each 1,000 objects. --master splits the table by keys.
     """
     screen = Screen(as_json)
     if handler is not None:
