@@ -1,6 +1,6 @@
-"""The Spark jobs: batches over logs and streams, their verification, and truncation of all streams of a table.
+"""The Spark jobs: batches over logs and streams, verification, truncation, redrives and publishing.
 
-Names are imported when they are used: each new Python worker imports this package, and needs nothing of the driver's.
+Names are imported on first use: every Python worker imports this package, and needs no driver modules.
 """
 
 from importlib import import_module
@@ -68,7 +68,7 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - of any type
-    """Import the module of a name."""
+    """Import the module of an exported name."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = getattr(import_module(_MODULE_OF[name]), name)

@@ -1,12 +1,11 @@
-"""Batches: run the handlers of an app over a message log, or over what is left in outboxes.
+"""Batches: run the handlers of an app over a message log, or sweep outboxes.
 
-In a round, workers handle messages and write the outcomes to files. The ledger decides which attempt counts, the driver
-puts its files in place, and the ledger commits the round (`runtime.spark.commit`). With `cascade`, the outputs of a
-round are the messages of the next one. When no handler takes any of the outputs, the batch is published; a published
-batch is immutable.
+In a round, workers handle messages and write outcomes to files. The ledger chooses the attempt that counts, and the
+driver commits its files (`runtime.spark.commit`). With `cascade`, the outputs of a round are the messages of the next.
+When no handler takes an output, the batch is published, and immutable.
 
-An algorithm with an outbox has a second pass: once a round is committed, its messages are finished in their entities.
-A batch that is resumed repeats that for the last round that was committed.
+Algorithms with an outbox finish the messages of a round in a second pass after its commit. Resuming a batch repeats the
+second pass of its last committed round.
 """
 
 from __future__ import annotations
@@ -58,15 +57,14 @@ def run_batch(
     batch_id: str | None = None,
     **options: Any,  # noqa: ANN401 - the fields of BatchOptions
 ) -> DataFrame:
-    """Run a batch to its end and return a DataFrame that scans the outcomes that were written.
+    """Run a batch to its end. Return a DataFrame that scans its outcomes, one for each delivery and handler.
 
-    `messages` is the path of a log, a list of paths, or a table: a DataFrame of Spark or pandas, or what Arrow reads.
-    Its columns are message_id, type, body, and optionally business_id, sequence, enqueued_at, headers, handler. There
-    is one outcome (`runtime.spark.worker.outcomes.OUTCOME`) for each delivery and handler. `options` are the fields of
-    `BatchOptions`. Costs one query and one transaction for each stream of a round.
+    `messages`: the path of a log, a list of paths, or a table: a DataFrame of Spark or pandas, or an Arrow table. The
+    columns are message_id, type, body, and optionally business_id, sequence, enqueued_at, headers, handler.
+    `options`: the fields of `BatchOptions`.
 
-    Run a failed batch again with its id to resume it; a published batch returns its outcomes without running.
-    Raises `UsageError` for what cannot be run, and `BatchFailedError` when the work stopped.
+    Call it again with the id of a failed batch to resume that. For a published batch, it returns the outcomes without
+    running. Costs one query and one transaction for each stream of a round. Raises `UsageError` and `BatchFailedError`.
     """
     return Batch(spark, app, store, table, out, given(BatchOptions, options)).run(messages, batch_id).outcomes
 
@@ -88,7 +86,7 @@ class Batch:
         absolute_folder(self.out)
 
     def run(self, messages: Log, batch_id: str | None = None) -> BatchResult:
-        """Run the rounds that are not committed yet, publish, and return the outcomes."""
+        """Run the uncommitted rounds, publish, and return the outcomes."""
         with job_settings(self.spark, messages):
             options, say = self.options, partial(remark, self.options.step)
             opened = open_log(self.spark, messages, options.log_format, say)
@@ -99,7 +97,7 @@ class Batch:
             log = normalise(opened.rows, options.source, options.limits)
             types, partitions = options.types_of(self.app), partitions_of(self.spark, options)
             tell_of_struct(opened.rows, self.app, types, say)
-            # Java plans on one core, which is most of the time for a small log.
+            # Planning in Java uses one core, and dominates the time of a small log.
             with ThreadPoolExecutor(1, "planning") as beside:
                 planned = beside.submit(route, log, self.app, partitions, types=types)
                 what = describe_input(opened)
@@ -112,12 +110,11 @@ class Batch:
             return rounds.result(begun, ended)
 
     def sweep(self, older_than: timedelta = AT_ONCE, batch_id: str | None = None) -> BatchResult:
-        """Publish outputs that dead workers or abandoned batches left in outboxes.
+        """Publish outputs that crashed workers or abandoned batches left in outboxes.
 
-        Single messages count when they were handled at least `older_than` ago. A sweep is a batch whose outcomes are
-        duplicates with their outputs; with `cascade` these are handled too. Costs one request for each 1,000 entities,
-        and three for each that has something left. Raises `UsageError` with the state-based algorithm, which stores no
-        outputs.
+        A sweep is a batch whose outcomes are duplicates with their outputs. With `cascade`, these are handled too.
+        Skips single messages handled less than `older_than` ago. Costs one request for each 1,000 entities, and three
+        for each unfinished one. Raises `UsageError` for the state-based algorithm, which stores no outputs.
         """
         check_swept(self.options.algorithm)
         latest = cut_off(self.options.clock, older_than)
@@ -143,22 +140,19 @@ class Batch:
             return rounds.result(begun, rounds.end(begun, work))
 
     def rounds(self) -> Rounds:
-        """Open the table, and return what runs the rounds of a batch into it."""
+        """Open the table, and return the runner of rounds."""
         connection = open_table(self.store, self.table, self.options.other_table, spark=self.spark)
         place = TablePlace(self.store, self.table).for_workers()
         return Rounds(self.spark, self.app, place, absolute_folder(self.out), self.options, connection)
 
 
 class Work(NamedTuple):
-    """The rows of a round, and the fold that workers run over each partition of them.
-
-    `check` raises when the rows may have changed while they were read.
-    """
+    """The input of a round, and the fold that workers run over each partition of it."""
 
     rows: DataFrame
     fold: Fold
     is_planned_once: bool = False
-    check: Callable[[], None] = lambda: None
+    check: Callable[[], None] = lambda: None  # raises if the rows may have changed while they were read
 
 
 _KNOWN = (Status.PROCESSED.value, Status.DUPLICATE.value)
@@ -166,11 +160,11 @@ _KNOWN = (Status.PROCESSED.value, Status.DUPLICATE.value)
 
 @dataclass(frozen=True)
 class BatchResult:
-    """A published batch: its row in the ledger and its outcomes. `was_published` before: then nothing was run."""
+    """A published batch: its record in the ledger, and its outcomes."""
 
     record: BatchRecord
     outcomes: DataFrame
-    was_published: bool
+    was_published: bool  # before the call, which ran nothing then
 
     def __repr__(self) -> str:
         counts = [f"{count:,} {name.replace('_', ' ')}" for name, count in self.record.counts.items()]
@@ -180,48 +174,45 @@ class BatchResult:
 
 
 def new_batch_id() -> str:
-    """Return a new batch id, which begins with the time."""
+    """Return a new batch id that starts with the time."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
 def partitions_of(spark: SparkSession, options: BatchOptions) -> int:
-    """Return how many partitions messages are shuffled to."""
+    """Return the number of shuffle partitions."""
     return options.partitions or max(2, 2 * cores_of(spark))
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """Runs the rounds of batches of one app into one table: `begin` a batch, `end` it, and return the `result`.
-
-    Place and folder mean the same in every working directory, and on workers. `again` says how a batch is resumed.
-    """
+    """Runs the rounds of a batch: `begin` or resume it, `end` it, and return its `result`."""
 
     spark: SparkSession
     app: App
-    place: TablePlace
+    place: TablePlace  # absolute, as are all paths here: workers have other working directories
     out: str
     options: BatchOptions
     connection: Connection
-    again: str = field(default="run it again with its id", kw_only=True)
+    again: str = field(default="run it again with its id", kw_only=True)  # in errors: how to resume
 
     @property
     def ledger(self) -> Ledger:
-        """The ledger of the batches of the table."""
+        """The ledger of the table."""
         return Ledger(self.connection.table, self.options.clock)
 
     @property
     def partitions(self) -> int:
-        """How many partitions messages are shuffled to."""
+        """The number of shuffle partitions."""
         return partitions_of(self.spark, self.options)
 
     def check_table(self) -> None:
-        """Raise `UsageError` when the table was processed with another algorithm, or belongs to another app."""
+        """Raise `UsageError` if the table belongs to another app or algorithm."""
         options = self.options
         check = self.ledger.check_table(options.described_algorithm(), options.claim(self.app))
         self.connection.run(check)
 
     def check_place(self) -> None:
-        """Raise `UsageError` when outcomes cannot be written, or the workers cannot do their work."""
+        """Raise `UsageError` if outcomes cannot be written, or workers lack a module or the store."""
         tried = open_folder(self.out).sub(f"_writable-{uuid.uuid4().hex}")
         try:
             tried.create()
@@ -234,7 +225,7 @@ class Rounds:
         check_workers(self.spark, partial(reach, self.app, self.place, self.options.other_table))
 
     def find(self, batch_id: str) -> BatchRecord | None:
-        """Return what the ledger has of a batch."""
+        """Return the record of a batch, if it exists."""
         return self.connection.run(self.ledger.find(batch_id))
 
     def begin(self, batch_id: str | None, what: str) -> BatchRecord:
@@ -248,16 +239,16 @@ class Rounds:
         return self.enter(batch_id or new_batch_id(), what)
 
     def enter(self, batch_id: str, what: str) -> BatchRecord:
-        """Begin or resume a batch in the ledger. Assumes that `check_table` and `check_place` have passed."""
+        """Begin or resume a batch in the ledger. Assumes that `check_table` and `check_place` passed."""
         input_ = f"{what}; handlers {', '.join(sorted(self.app.handlers))}; {self.options.described()}"
         algorithm, demands = self.options.described_algorithm(), self.options.claim(self.app)
         begin = self.ledger.begin(batch_id, input_, self.out, algorithm, demands)
         return self.connection.run(begin)
 
     def end(self, record: BatchRecord, first: Work, messages: int | None = None) -> BatchRecord:
-        """Run the rounds of a batch that are not committed yet, and publish it.
+        """Run the uncommitted rounds of a batch, and publish it.
 
-        `messages` is the number of those of the first round, if that is known.
+        `messages`: the number of messages in the first round, if known.
         """
         record = self._whole(record)
         self._finish(record)
@@ -288,8 +279,8 @@ class Rounds:
         return record
 
     def result(self, begun: BatchRecord, ended: BatchRecord) -> BatchResult:
-        """Return the result of a batch that has ended; `begun` is its record as `begin` returned it."""
-        if begun.is_finished:  # its driver may have died before it had cleaned up
+        """Return the result of an ended batch. `begun`: its record as `begin` returned it."""
+        if begun.is_finished:  # its driver may have crashed before cleaning up
             self._folders(ended).remove_staging()
             damaged = self._folders(ended).damaged()
             if damaged is not None:
@@ -301,9 +292,9 @@ class Rounds:
         return BatchResult(ended, self._folders(ended).outcomes(), begun.is_finished)
 
     def _whole(self, record: BatchRecord) -> BatchRecord:
-        """Return a batch whose committed rounds are in OUT. When outcomes are gone, it begins again: replays give them.
+        """Return a batch whose committed outcomes exist. If some are gone, restart it: replays give the same outcomes.
 
-        With an outbox nothing gives them again: outputs are deleted when they are published.
+        Raises `BatchFailedError` with an outbox, which drops published outputs.
         """
         folders = self._folders(record)
         damaged = folders.damaged()
@@ -320,7 +311,7 @@ class Rounds:
         return record
 
     def _handle(self, record: BatchRecord, work: Work) -> tuple[str, Sequence[OutcomeFile]]:
-        """Have workers write the outcomes of the next round; return the attempt and its files."""
+        """Run workers that write the outcomes of the next round. Return the attempt and its files."""
         folders = self._folders(record)
         self.options.step(f"Round {record.rounds}: handling messages")
         began, attempt = time.monotonic(), folders.stage()
@@ -340,9 +331,9 @@ class Rounds:
         return attempt, parts
 
     def _decide(self, record: BatchRecord, attempt: str, parts: Sequence[OutcomeFile]) -> BatchRecord:
-        """Have the ledger decide that an attempt at the next round counts.
+        """Choose an attempt at the next round in the ledger.
 
-        Another driver of the batch may have been faster: then the record has its attempt, or more rounds.
+        If another driver of the batch was faster, the returned record has its attempt, or more rounds.
         """
         folders, types = self._folders(record), tuple(self.app.message_types)
         try:
@@ -363,7 +354,7 @@ class Rounds:
         return self.connection.run(self.ledger.choose_attempt(record, attempt))
 
     def _commit(self, record: BatchRecord) -> BatchRecord:
-        """Put the decided attempt at the next round in place, and commit the round in the ledger."""
+        """Make the outcomes of the chosen attempt visible, and commit the round in the ledger."""
         number, folders = record.rounds, self._folders(record)
         try:
             parts = folders.put_in_place()
@@ -385,7 +376,7 @@ class Rounds:
         return committed
 
     def _by_another(self, record: BatchRecord, error: Exception) -> BatchRecord:
-        """Return the batch if another driver has committed the round, and so deleted the files of this attempt."""
+        """Return the record if another driver committed the round and deleted the attempt, otherwise raise."""
         found = self.find(record.batch_id)
         if found is None or found.rounds <= record.rounds:
             raise BatchFailedError(
@@ -395,7 +386,7 @@ class Rounds:
         return found
 
     def job(self, record: BatchRecord) -> FoldJob:
-        """Return the job of the workers in the next round of a batch. Costs a request."""
+        """Return the job for the workers in the next round. Costs a request."""
         options = self.options
         open_batches, settings = self.connection.run(self.ledger.snapshot())
         batch = BatchContext(
@@ -414,12 +405,12 @@ class Rounds:
             self.place.store,
             self.place.table,
             batch,
-            replace(options, step=BatchOptions.step),  # which would be sent to the workers
+            replace(options, step=BatchOptions.step),  # a callback of the driver must not be pickled
             is_supervised=True,
         )
 
     def _next_round(self, record: BatchRecord) -> Work:
-        """Return the work on the outputs of the last round, each for the handlers that have not yet handled it."""
+        """Return the work on the outputs of the last round, without those that a handler has already handled."""
         folders, handlers = self._folders(record), sf.lit(None).cast("array<string>")
         for name in self.app.message_types:
             takers = sf.lit([each.handler for each in self.app.routes(name)])
@@ -432,7 +423,7 @@ class Rounds:
         return Work(route(new.withColumns(nothing), self.app, self.partitions), self.job(record).fold)
 
     def _finish(self, record: BatchRecord) -> None:
-        """Finish the messages of the last round that is committed: the second pass. Idempotent."""
+        """Finish the messages of the last committed round: the second pass. Idempotent."""
         if not self.options.has_outbox or record.rounds == 0:
             return
         number = record.rounds - 1
@@ -472,19 +463,19 @@ def _parts(rows: DataFrame, job: PartJob) -> Sequence[OutcomeFile]:
 
 
 def outputs(outcomes: DataFrame) -> DataFrame:
-    """Return what a batch published, as a message log: each output once."""
+    """Return the distinct outputs of a batch as a message log."""
     found = outcomes.select(sf.explode("outputs").alias("output")).select("output.*")
     return found.dropDuplicates(["message_id"])
 
 
 def dead_letters(outcomes: DataFrame) -> DataFrame:
-    """Return the dead letters: reason, error, and the delivery as it was."""
+    """Return the dead letters of a batch: reason, error and original delivery."""
     return outcomes.where(sf.col("status") == Status.DEAD_LETTER.value).drop("version", "outputs")
 
 
 @dataclass(frozen=True, slots=True)
 class OutcomeCount:
-    """The number of deliveries of a round with the same outcome in a handler, and of their outputs."""
+    """The number of deliveries with one outcome, by round and handler, and of their outputs."""
 
     round: int
     handler: str | None
@@ -504,7 +495,7 @@ def count_outcomes(outcomes: DataFrame) -> list[OutcomeCount]:
 
 
 def dead_letter_groups(outcomes: DataFrame, limit: int) -> list[DeadLetters]:
-    """Return the largest groups of a batch's dead letters. Reads the outcomes once."""
+    """Return the largest groups of similar dead letters. Reads the outcomes once."""
     alike = sf.regexp_replace("error", VARYING, "").alias("alike")
     ids = sf.array_distinct(sf.array_compact(sf.array(sf.min("message_id"), sf.max("message_id"))))
     grouped = (

@@ -1,15 +1,15 @@
-"""How the outcomes of a round become visible: as a whole, and only those that the ledger has decided on.
+"""How the outcomes of a round become visible atomically, and only those of the attempt that the ledger chose.
 
-`OUT/batch_id=ID/round=N` holds the outcomes of a round as Parquet. An attempt at a round writes to a folder of its own,
-`OUT/_staging/ATTEMPT`, which readers ignore. Then:
+`OUT/batch_id=ID/round=N` holds the outcomes of a round as Parquet. Each attempt writes to `OUT/_staging/ATTEMPT`, which
+readers ignore. Then:
 
-1. `propose` writes the manifest of the attempt: its files with their sizes and counts.
-2. The ledger records the attempt in the row of the batch, unless that has another one.
-3. `put_in_place` makes exactly the files of the manifest visible. It is idempotent and safe to run concurrently.
+1. `propose` writes the manifest of the attempt: its files with sizes and counts.
+2. The ledger records the attempt, unless the batch already has another one.
+3. `put_in_place` makes the files of the manifest visible. It is idempotent and safe to run concurrently.
 4. The ledger commits the round, and `discard` deletes the attempt.
 
-A driver that resumes the batch after step 2 puts that attempt in place. Disks and HDFS move a folder atomically; object
-stores copy an object atomically, so a round is merged into one object there (docs/decisions/0023).
+A driver that resumes after step 2 continues with the chosen attempt. Disks and HDFS move a folder atomically. Object
+stores only copy single objects atomically, so a round is merged into one object there (docs/decisions/0023).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ROUND = "round"
 
 
 def read_file(spark: SparkSession, folder: str, name: str, schema: StructType) -> DataFrame:
-    """Return some columns of a file."""
+    """Read some columns of a file."""
     if open_folder(folder).moves_whole:
         return spark.read.schema(schema).parquet(within(folder, name))
     return _read_by_workers(spark, [(folder, name, 0)], schema)
@@ -48,10 +48,8 @@ def read_file(spark: SparkSession, folder: str, name: str, schema: StructType) -
 def _read_by_workers(
     spark: SparkSession, files: Sequence[tuple[str, str, int]], schema: StructType
 ) -> DataFrame:
-    """Return some columns of files, each given with its folder and round. Costs a task for each.
-
-    Workers open an object store as they have done to write there: Spark needs no package and no configuration for it.
-    """
+    """Read some columns of files in tasks of their own, each given by folder, name and round."""
+    # Workers open an object store as they did for writing. Spark itself would need a package and configuration for it.
     rows = spark.createDataFrame(list(files), "folder string, name string, round int")
     return rows.repartition(max(1, len(files))).mapInArrow(partial(_read, schema.fieldNames()), schema)
 
@@ -69,7 +67,7 @@ def _read(columns: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator
 
 
 MERGED_UP_TO = 4 * 2**30
-"""Where folders cannot be moved, the files of a round up to this size become one: S3 copies up to 5 GB at once."""
+"""The maximum size of a merged file where folders cannot be moved. S3 copies up to 5 GB at once."""
 
 _MANIFEST = "_files"
 _GATHERED = "_gathered"
@@ -78,7 +76,7 @@ _PATTERN = "*?[]{}"
 
 @dataclass(frozen=True)
 class BatchFolders:
-    """The folders of the outcomes of a batch. An attempt is the name of its folder."""
+    """The folders of the outcomes of a batch. An attempt is identified by its folder name."""
 
     spark: SparkSession
     record: BatchRecord
@@ -118,14 +116,14 @@ class BatchFolders:
         folder.flush()
 
     def is_decided(self) -> bool:
-        """Return whether the ledger has decided on an attempt at the next round whose files still exist."""
+        """Return whether the ledger chose an attempt at the next round, and its files still exist."""
         if not self.record.attempt:
             return False
         staged = open_folder(self.staged(self.record.attempt))
         sizes = staged.sizes()
         if _MANIFEST not in sizes:
             return False
-        # A file may be staged, gathered to be moved, or in place already.
+        # A file is in the staging folder, gathered for the move, or already in place.
         sizes |= staged.sub(_GATHERED).sizes() | open_folder(self.round(self.record.rounds)).sizes()
         return all(sizes.get(part.name) == part.size for part in self._decided())
 
@@ -134,10 +132,10 @@ class BatchFolders:
             return [OutcomeFile(**each) for each in json.loads(file.read())]
 
     def put_in_place(self) -> Sequence[OutcomeFile]:
-        """Make the files of the decided attempt visible, and return them.
+        """Make the files of the chosen attempt visible, and return them.
 
-        Raises `OSError` if another driver has committed the round and deleted the attempt, and `BatchRefusedError` if a
-        batch of the same id from another store has outcomes there.
+        Raises `OSError` if another driver committed the round and deleted the attempt, and `BatchRefusedError` if the
+        folder has outcomes of another batch with the same id.
         """
         source = open_folder(self.staged(self.record.attempt))
         target = open_folder(self.round(self.record.rounds))
@@ -152,7 +150,7 @@ class BatchFolders:
         return parts
 
     def damaged(self) -> str | None:
-        """Return the first committed round whose files were deleted or changed, else None."""
+        """Return the first committed round with missing or changed files, if any."""
         for folder in map(self.round, range(self.record.rounds)):
             there = open_folder(folder).sizes()
             sizes = {name: size for name, size in there.items() if name.endswith(SUFFIX)}
@@ -161,7 +159,7 @@ class BatchFolders:
         return None
 
     def remove_rounds(self) -> None:
-        """Delete the committed rounds, but for those of a batch of the same id from another store."""
+        """Delete the committed rounds, except those of another batch with the same id."""
         for folder in (open_folder(self.round(number)) for number in range(self.record.rounds)):
             if self._is_ours(folder.sizes()):
                 folder.delete()
@@ -184,13 +182,13 @@ class BatchFolders:
         """Delete the folders of all attempts of this batch."""
         folder = open_folder(within(self.record.out, "_staging"))
         ours = re.compile(re.escape(self.record.batch_id) + r"-round-\d+-[0-9a-f]{32}")
-        with suppress(OSError):  # another batch may create its folder at the same moment
+        with suppress(OSError):  # another batch may create its folder concurrently
             for name in filter(ours.fullmatch, folder.names()):
                 folder.sub(name).delete()
             folder.delete_if_empty()
 
     def hold_back(self) -> None:
-        """Mark the batch as held back. Spark ignores the mark."""
+        """Mark the batch as held back, in a file that Spark ignores."""
         open_folder(self._batch()).touch(HELD_BACK_MARKER)
 
     def release(self) -> None:
@@ -198,7 +196,7 @@ class BatchFolders:
         open_folder(self._batch()).delete_file(HELD_BACK_MARKER)
 
     def outcomes(self, number: int | None = None) -> DataFrame:
-        """Return the outcomes of a round, or of all committed rounds."""
+        """Read the outcomes of one round, or of all committed rounds."""
         rounds = range(self.record.rounds) if number is None else [number]
         if rounds and self.moves_whole:
             reader = self.spark.read.schema(STORED_OUTCOME).option("basePath", self._batch())
@@ -212,7 +210,7 @@ class BatchFolders:
         return _read_by_workers(self.spark, files, STORED_OUTCOME)
 
     def rows(self, number: int) -> int:
-        """Count the outcomes of a round, from the footers of its files."""
+        """Count the outcomes of a round from the file footers."""
         folder, count = open_folder(self.round(number)), 0
         for name in folder.sizes():
             if not name.startswith("_"):
@@ -227,14 +225,14 @@ class BatchFolders:
 def _move(
     source: Folder, target: Folder, there: Mapping[str, int], sizes: Mapping[str, int], mark: str
 ) -> None:
-    """Gather the files in a folder of their own, where no late task writes, and move it atomically."""
+    """Gather the files in a folder to which no late task writes, and move it atomically."""
     gathered = source.sub(_GATHERED)
     try:
-        for name in there.keys() - sizes.keys():  # not what the ledger has decided on
+        for name in there.keys() - sizes.keys():  # left by another attempt
             target.delete_file(name)
         gathered.create()
         for name in sizes.keys() - gathered.sizes().keys():
-            with suppress(FileNotFoundError):  # another driver of the batch moves the same files
+            with suppress(FileNotFoundError):  # another driver moves the same files
                 source.move_file(name, gathered)
         if sizes.keys() - gathered.sizes().keys():
             raise FileNotFoundError(f"files of {source.path} are gone")
@@ -244,17 +242,17 @@ def _move(
         target.parent.create()
         gathered.move_to(target)
     except OSError:
-        if mark not in target.sizes():  # else another driver was faster
+        if mark not in target.sizes():  # otherwise another driver was faster
             raise
     finally:
-        # Onto a folder that another driver has put there at this moment, HDFS moves the folder inside it.
+        # If the target already exists, HDFS moves the folder inside it.
         target.sub(_GATHERED).delete()
 
 
 def _copy(
     source: Folder, target: Folder, there: Mapping[str, int], sizes: Mapping[str, int], mark: str
 ) -> None:
-    """Copy the files, guarded by an in-progress mark."""
+    """Copy the files, guarded by an in-progress marker."""
     unfinished = f"{mark}-unfinished"
     target.create()
     target.touch(unfinished)
@@ -268,14 +266,14 @@ def _copy(
 
 
 def check_unused(out: str, batch_id: str) -> None:
-    """Raise `BatchRefusedError` when a folder has outcomes of a batch that the ledger does not have."""
+    """Raise `BatchRefusedError` if a folder has outcomes of a batch that is not in the ledger."""
     folder = within(out, f"batch_id={batch_id}")
     if open_folder(folder).names():
         raise of_another(folder, batch_id)
 
 
 def of_another(folder: str, batch_id: str) -> BatchRefusedError:
-    """Return the error that a folder holds outcomes of a batch that the ledger does not have."""
+    """Return the error for a folder with outcomes of a batch that is not in the ledger."""
     return BatchRefusedError(
         f"{folder} holds outcomes of another batch with the id {batch_id}, from another store, or pruned from the "
         f"ledger of this one: choose another --out or another --batch-id."
@@ -283,10 +281,7 @@ def of_another(folder: str, batch_id: str) -> BatchRefusedError:
 
 
 def absolute_folder(folder: str | PathLike[str]) -> str:
-    """Return the absolute path of a folder.
-
-    Raises `UsageError` for no path, for one that Spark would read as a pattern, and for an unknown file system.
-    """
+    """Make a path absolute. Raises `UsageError` if it is a pattern to Spark, or its file system is unknown."""
     if not isinstance(folder, str | PathLike):
         raise UsageError(f"A folder (out, checkpoint) is a str or a Path, not {folder!r}.")
     folder = fspath(folder)

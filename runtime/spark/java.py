@@ -1,10 +1,8 @@
-"""Find a Java that Spark runs on.
+"""Find a Java installation that Spark supports.
 
-Spark's launcher takes JAVA_HOME as it stands, else the first `java` on PATH, and fails deep inside if that is of a
-version it does not run on. Here the machine is searched, so that whoever starts a session can set JAVA_HOME to what
-was found, or say in one sentence what is missing.
-
-Only the standard library is used: scripts/ensure_java.py loads this file before anything is installed.
+Spark's launcher takes JAVA_HOME, or the first `java` on PATH, and fails with an obscure error if its version is
+unsupported. Only the standard library is used, because scripts/ensure_java.py loads this file before anything is
+installed.
 """
 
 from __future__ import annotations
@@ -30,9 +28,9 @@ USUAL_FOLDERS = ("/usr/lib/jvm/*", "/Library/Java/JavaVirtualMachines/*/Contents
 def find_java(
     environ: Mapping[str, str] | None = None, folders: Sequence[str] = USUAL_FOLDERS
 ) -> Path | None:
-    """Return the home of the first Java that Spark runs on: of JAVA_HOME, then of PATH, then in the usual folders.
+    """Return the home of the first supported Java, from JAVA_HOME, PATH or the usual folders.
 
-    Each Java looked at is started once, which takes about a tenth of a second.
+    Starts each candidate, which takes about 0.1 seconds.
     """
     for launcher in _launchers(os.environ if environ is None else environ, folders):
         properties = _properties(launcher)
@@ -42,16 +40,16 @@ def find_java(
 
 
 def is_supported(version: str) -> bool:
-    """Tell whether Spark 4 runs on a Java of this version, such as `17.0.15`.
+    """Return whether Spark 4 supports a Java version such as `17.0.15`.
 
-    Java 25 needs PySpark 4.2 or later; before 25.0.3 its garbage collector could corrupt Spark's data.
+    Java 25 needs PySpark 4.2. Before 25.0.3, its garbage collector could corrupt Spark's data.
     """
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
     return numbers[:1] in {(17,), (21,)} or (25, 0, 3) <= numbers < (26,)
 
 
 def _launchers(environ: Mapping[str, str], folders: Sequence[str]) -> Iterator[Path]:
-    """Yield every `java` command there may be, each once, in the order of preference."""
+    """Yield the distinct candidates for `java`, best first."""
     on_path = shutil.which("java", path=environ.get("PATH", ""))
     candidates = [Path(environ["JAVA_HOME"], "bin", "java")] if environ.get("JAVA_HOME") else []
     candidates += [Path(on_path)] if on_path else []
@@ -63,7 +61,7 @@ def _launchers(environ: Mapping[str, str], folders: Sequence[str]) -> Iterator[P
 
 
 def _properties(launcher: Path) -> dict[str, str]:
-    """Return what a `java` command says of itself; nothing if it does not start."""
+    """Return the properties that a `java` command prints, or nothing if it fails."""
     command = [str(launcher), "-XshowSettings:properties", "-version"]
     try:
         said = subprocess.run(  # noqa: S603 - a `java` that the user or the system put there

@@ -1,7 +1,7 @@
-"""Outboxes on Spark: ids are evicted, and the messages of a log from outside are issued tokens, once for each log.
+"""Outboxes on Spark: evict ids, and issue tokens for a message log.
 
-Every token is stored durably before the log that names it is written. A record of the log keeps a second issue from
-creating a token again, whose message may have been processed meanwhile: it gives the same names.
+Tokens are durable before the log with their names is written. A record of each log prevents a second issue from
+creating a token again after its message was processed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from runtime.spark.worker.outcomes import rows_of
 
 @dataclass(frozen=True)
 class Issued:
-    """The log that was written, the number of its deliveries, and of rows that were no messages."""
+    """The log with tokens, the number of its deliveries, and of invalid rows."""
 
     out: str
     deliveries: int
@@ -60,13 +60,12 @@ def issue_tokens(
     limits: MessageLimits = USUAL,
     step: Step = lambda _: None,
 ) -> Issued:
-    """Issue a token for each message of a log, and write the log that names them to a folder, as Parquet.
+    """Issue a token for each message of a log, and write the log with the tokens to a new folder, as Parquet.
 
-    `place` is the table of the tokens. A token that a message names is replaced. Rows that are no messages, or beyond
-    `limits`, are written to `OUT.rejected` with their problems. Costs one request for each delivery.
+    `place`: the table of the tokens. Existing tokens in the log are replaced. Invalid rows, and those beyond `limits`,
+    go to `OUT.rejected`. Costs one request for each delivery. Raises `UsageError` if the folder exists.
 
-    A message that may have been processed, such as one that an earlier log has, would be processed again. Raises
-    `UsageError` when the folder exists.
+    Never issue tokens for processed messages, for example those of an earlier log: they would be processed again.
     """
     with job_settings(spark, messages):
         connection = open_table(place.store, place.table, spark=spark)
@@ -99,7 +98,7 @@ def issue_tokens(
 
 
 def _issue(app: App, place: TablePlace, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Issue the tokens of a partition, and yield the number of messages."""
+    """Issue the tokens of a partition. Yield the number of messages."""
     connection = open_table(place.store, place.table)
     concurrency = ConcurrencyLimit(32)
     store = TokenStore(connection.measured(connection.table, concurrency))
@@ -112,7 +111,7 @@ def _issue(app: App, place: TablePlace, batches: Iterable[pa.RecordBatch]) -> It
 
 
 def _with_token() -> Column:
-    """Return the headers with the name of the token, as of `first_tokens`."""
+    """Return the headers with the token's name; the SQL form of `first_tokens`."""
     chain = sf.substring(sf.sha2(sf.encode("message_id", "UTF-8"), 256), 1, CHAIN_LENGTH)
     token = sf.create_map(sf.lit(HEADER), sf.concat(chain, sf.lit(f"/{FIRST_IN_CHAIN}")))
     others = sf.map_filter("headers", lambda name, _: name != HEADER)
@@ -139,11 +138,11 @@ def evict(
     dry_run: bool = False,
     clock: Clock = system_clock,
 ) -> int:
-    """Forget the ids of messages that were processed longer ago, as `Processor.evict` does. Return their number.
+    """Forget the ids of messages processed more than `older_than` ago. Return their number.
 
-    `ids` is the place of the de-duplication store, None for the table of the states. Costs what `scan` does, and the
-    requests of `Processor.evict`. Raises `UsageError` for a store that the algorithm does not use, what `scan` raises,
-    after which it can be run again, and when all others are done `StoredDataError` for an entity that cannot be read.
+    `ids`: the table of the de-duplication store, `None` for the table of the states. Costs a scan and the requests of
+    `Processor.evict`. Raises `UsageError`, and the errors of `scan`, after which it can be run again. Corrupt entities
+    raise `StoredDataError` after all others are done.
     """
     check_stores(algorithm, deduplication_store=ids, token_store=None)
     open_table(place.store, place.table, ids, make=False, spark=spark)

@@ -1,7 +1,7 @@
-"""Publishing on Spark: tasks send the slices of a batch.
+"""Publish on Spark: tasks send the slices of a batch.
 
-Guarantees and records are the same as without Spark, and either continues the other. A task claims its slices as a
-runner does. One that is retried, or run twice at a time, waits for the claims of the other attempt, and sends the rest.
+Guarantees and records are those of `runtime.publishing`, and either can continue the other. A retried or speculative
+task waits for the slices claimed by the other attempt, and sends the rest.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _SLICE = "slice"
 ROUTED = from_arrow_schema(
     pa.schema([(_SLICE, pa.int32()), *ARROW_OUTPUT, ("business_id", pa.string()), ("handler", pa.string())])
 )
-"""Outputs with the numbers of their slices. A row with a number alone is of a slice that may have none."""
+"""Outputs with slice numbers. A row with only a number stands for a slice that may be empty."""
 
 _SENT = pa.schema([("slices", pa.int64()), ("outputs", pa.int64()), ("error", pa.string())])
-"""What a task has sent, and the error that stopped it."""
+"""The result of a task: the number of slices and outputs sent, and the error that stopped it."""
 
 
 @dataclass(frozen=True)
 class RouteJob:
-    """Reads files of a batch, and yields their outputs with the numbers of their slices."""
+    """Reads outcome files, and yields the outputs with their slice numbers."""
 
     outputs: BatchOutputs = field(repr=False)
     files: Sequence[FileLocation] = field(repr=False)
@@ -57,7 +57,7 @@ class RouteJob:
     waiting: Sequence[int]
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the files at the positions that come in, but for slices that are sent."""
+        """Read the files at the given positions, without slices that are already sent."""
         positions = (position for batch in batches for position in batch["id"].to_pylist())
         wanted = pa.array(self.waiting, pa.int32())
         for table in self.outputs.tables(self.files[position] for position in positions):
@@ -68,18 +68,18 @@ class RouteJob:
 
 @dataclass(frozen=True)
 class SendJob:
-    """Sends slices. `dead` are tokens of claims that are not waited for."""
+    """Sends slices."""
 
     place: TablePlace = field(repr=False)
     open_target: Callable[[], Target] = field(repr=False)
     publication: Publication
     options: PublishOptions
-    dead: frozenset[str]
+    dead: frozenset[str]  # tokens of claims that need not expire first
     clock: Clock = system_clock
     wrap: Wrap | None = None
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Send the slices whose outputs come in, and yield a row of `_SENT`."""
+        """Send the slices in the given rows, and yield a row of `_SENT`."""
         numbers: set[int] = set()
 
         def outputs() -> Iterator[pa.Table]:
@@ -103,7 +103,7 @@ class SendJob:
             error = None
             try:
                 await runner.run(self.dead)
-            except TargetError as stopped:  # or Spark would retry the task
+            except TargetError as stopped:  # if it propagated, Spark would retry the task
                 error = str(stopped)
         return {"slices": runner.slices, "outputs": runner.outputs, "error": error}
 
@@ -123,12 +123,12 @@ def publish(
 ) -> PublishResult:
     """Publish the unpublished slices of a batch on all workers of a session.
 
-    `to` is the url of a target, or a function that workers call with `target` for one of your own. `out` is the folder
-    of the outcomes, if the batch wrote to another. Each task sends `options.concurrency` slices at once; the tasks
-    share the rate of requests. Costs what `runtime.publishing.runner.publish` does, and a shuffle of the outputs.
+    `to`: the URL of a target, or a function of `TargetOptions` that makes one on each worker. `out`: the folder of the
+    outcomes, if not the recorded one. Each task sends `options.concurrency` slices at once, and all tasks share the
+    rate. Costs what `runtime.publishing.runner.publish` does, and a shuffle of the outputs.
 
-    Raises `BatchRefusedError` for a batch that has not ended, `UsageError`, and `TargetError` when not all is sent: the
-    same call continues.
+    Raises `BatchRefusedError` for an unfinished batch, `UsageError`, and `TargetError` if not all slices were sent.
+    Call it again to continue.
     """
     options, of_target = options or PublishOptions(), target or TargetOptions(batch_id=batch_id)
     keys, keys_table = (of_target.keys, of_target.keys_table) if of_target.keys else (store, table)
@@ -153,7 +153,7 @@ def publish(
             check_workers(spark, partial(reach, job.open_target, job.place))
             positions = spark.range(0, len(files), 1, max(1, min(len(files), tasks)))
             routed = positions.mapInArrow(route.run, ROUTED)
-            # Slices without outputs are marked as sent, too.
+            # Empty slices are marked as sent too.
             numbers = spark.range(count).select(sf.col("id").cast("int").alias(_SLICE))
             numbers = numbers.where(sf.col(_SLICE).isin(progress.waiting))
             routed = routed.unionByName(numbers, allowMissingColumns=True).repartition(tasks, _SLICE)
@@ -169,14 +169,14 @@ def publish(
 
 @dataclass(frozen=True)
 class PublishTo:
-    """The target of each epoch of a stream, and how it is published: see `publish`."""
+    """The target of each epoch of a stream, and how it is published; see `publish`."""
 
     to: str | MakeTarget = field(repr=False)
     target: TargetOptions = field(default_factory=TargetOptions)
     options: PublishOptions = field(default_factory=PublishOptions)
 
     def __post_init__(self) -> None:
-        # The working directory and the environment may change before an epoch is published.
+        # Resolved now, because working directory and environment may change later.
         object.__setattr__(self, "to", _maker(self.to))
         keys = self.target.keys
         object.__setattr__(self, "target", replace(self.target, keys=keys and portable_url(keys)))

@@ -1,4 +1,4 @@
-"""Redrives: handle letters again in a batch; and the letters of a table as a DataFrame."""
+"""Redrive dead letters in a batch, and read the dead letters of a table as a DataFrame."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def redrive(
     batch_id: str | None = None,
     **options: Any,  # noqa: ANN401 - the fields of BatchOptions
 ) -> DataFrame:
-    """Handle letters again in a batch, and return a DataFrame that scans its outcomes.
+    """Redrive dead letters in a batch. Return a DataFrame that scans its outcomes.
 
-    `edits` are JSON lines, as `consistent letters --export` writes them, with mended messages; without a selection,
-    they choose the letters. The letters are chosen once: run a failed redrive again with its id to resume it. Raises
-    `UsageError` when there are none.
+    `edits`: JSON lines with edited messages, in the format of `consistent letters --export`. Without `where`, they
+    select the letters. The selection is frozen: redrive again with the id of a failed redrive to resume that. Raises
+    `UsageError` if no letter is selected.
     """
     batch = Batch(spark, app, store, table, out, given(BatchOptions, options))
     request = dead_letters.RedriveRequest(
@@ -62,10 +62,10 @@ def redrive(
 def redrive_letters(
     batch: Batch, request: dead_letters.RedriveRequest, batch_id: str | None = None
 ) -> BatchResult:
-    """Handle the requested letters again, or those with which the batch of this id began.
+    """Redrive the requested dead letters, or those that were frozen for this batch id.
 
-    Costs the requests that find them, and one query and one transaction for each of their streams. Raises `UsageError`
-    when there are none.
+    Costs the requests to find them, and one query and one transaction for each of their streams. Raises `UsageError` if
+    there are none.
     """
     with job_settings(batch.spark):
         rounds = batch.rounds()
@@ -84,7 +84,7 @@ def redrive_letters(
         try:
             begun = rounds.begin(letters.batch_id, f"letters in {letters.path}")
         except UsageError:
-            if rounds.find(letters.batch_id) is None:  # it was refused before it was recorded
+            if rounds.find(letters.batch_id) is None:  # rejected before it was recorded
                 letters.remove()
             raise
         ended = begun
@@ -107,12 +107,12 @@ _REDRIVEN = pa.schema(
         *((name, pa.string()) for name in ("problem", "row", "etag")),
     ]
 )
-"""A letter to one handler. `letter` is its number in its stream, larger than all others for one in a `row`."""
+"""A dead letter for one handler. `letter` is its number in its stream, or 2**62 for a letter without a stream."""
 
 
 @dataclass(frozen=True)
 class RedrivenLetters:
-    """The letters of one redrive, in a hidden folder of OUT: chosen once, and kept until the batch is published."""
+    """The dead letters of one redrive, frozen in a hidden folder of OUT until the batch is published."""
 
     out: str
     batch_id: str
@@ -124,21 +124,21 @@ class RedrivenLetters:
 
     @property
     def are_frozen(self) -> bool:
-        """Whether an earlier attempt at this batch has chosen them."""
+        """Whether an attempt at this batch already selected them."""
         return _FILE in self._folder.sizes()
 
     @property
     def deliveries(self) -> int | None:
-        """The number of their deliveries, each to one handler; None without a file."""
+        """The number of their deliveries to handlers, or `None` if they are not frozen."""
         if not self.are_frozen:
             return None
         with self._folder.read(_FILE) as file:
             return int(parquet.ParquetFile(file).metadata.num_rows)
 
     async def freeze(self, table: Table, app: App, request: dead_letters.RedriveRequest) -> int:
-        """Choose and write the letters, and return their number. Memory does not grow with it.
+        """Select and write the letters in constant memory. Return their number.
 
-        Raises `UsageError` for letters of a handler that the app lacks, and for edits of letters that are not chosen.
+        Raises `UsageError` for an unknown handler, and for edits of letters that are not selected.
         """
         unfinished = self._folder.sub("unfinished")
         unfinished.create()
@@ -168,14 +168,14 @@ class RedrivenLetters:
         return count
 
     def work(self, spark: SparkSession, job: FoldJob, partitions: int) -> Work:
-        """Return the work that handles them again, those of each stream in their order."""
+        """Return the work of a round, which redrives the letters of each stream in order."""
         columns = from_arrow_schema(pa.schema(list(_REDRIVEN)[:-2]))
         rows = read_file(spark, self.path, _FILE, columns).repartition(partitions, *_STREAM)
         rows = rows.sortWithinPartitions(*_STREAM, "letter", "sequence", "enqueued_at", "delivery")
         return Work(rows, replace(job, batch=replace(job.batch, is_redrive=True)).redrive)
 
     async def finish(self, table: Table) -> None:
-        """Delete the letters in rows that the batch did not refuse again, and then the file."""
+        """Delete the letters without a stream that the batch did not reject again, and then the file."""
         retries = RetryPolicy().beside(table)
         if self.are_frozen:
             with self._folder.read(_FILE) as file:
@@ -196,7 +196,7 @@ class RedrivenLetters:
 
 
 def _rows(found: dead_letters.FoundLetter, app: App, mended: Envelope | None) -> Iterator[dict[str, Any]]:
-    """Yield a row for each handler of a letter: for a letter of a stream the stream's own."""
+    """Yield a row for each handler that takes the letter. A letter of a stream has one handler."""
     letter = found.letter
     envelope = mended or letter.envelope
     if envelope is None:
@@ -234,7 +234,7 @@ _OF_TABLE = "_letters"
 _LETTER = pa.schema(LETTER_COLUMNS)
 
 LETTER = from_arrow_schema(_LETTER)
-"""A letter: the columns of a log, and more. `stream` is the business id. A `packed` body is hexadecimal msgpack."""
+"""A dead letter: the columns of a log and more. `stream` is the business id. A `packed` body is hexadecimal msgpack."""
 
 
 def letters(
@@ -244,9 +244,9 @@ def letters(
     table: str,
     where: dead_letters.Selection = dead_letters.Selection(),  # noqa: B008 - is immutable
 ) -> DataFrame:
-    """Return the letters of a table, see `LETTER`. Workers read them when the DataFrame is used.
+    """Return the dead letters of a table, with the columns of `LETTER`. Workers read them when the DataFrame is used.
 
-    The streams with letters are read at once: two requests for each 1,000 streams.
+    Finding the streams with letters costs two requests for each 1,000 streams, at once.
     """
     connection = open_table(store, table, make=False, spark=spark)
 

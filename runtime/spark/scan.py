@@ -1,4 +1,4 @@
-"""Scans of a table: one function over ranges of its partition keys, on all workers. Results are JSON documents."""
+"""Scan a table on all workers: call a function for ranges of partition keys. Results are JSON documents."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ RANGES_OF_A_CORE = 4
 FOUND = "found"
 FOUND_SCHEMA = f"{FOUND} string"
 
-Documents = Iterator[Sequence[Any]]  # values for JSON, some at a time
+Documents = Iterator[Sequence[Any]]  # lists of JSON values
 Job = Callable[[Connection, Iterable[KeyRange]], Documents]
-"""Is sent to the workers, which call it with their ranges."""
+"""Runs on workers, with their ranges."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A job, and its tables."""
+    """A job with the tables that it scans."""
 
     job: Job
     place: TablePlace = field(repr=False)
     other: TablePlace | None = field(default=None, repr=False)
 
     def results(self, ranges: Iterable[KeyRange]) -> Documents:
-        """Scan ranges, one after another."""
+        """Scan some ranges in order."""
         return self.job(open_table(self.place.store, self.place.table, self.other, make=False), ranges)
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Scan the ranges that come in, and yield documents as JSON."""
+        """Scan the given ranges, and yield JSON documents."""
         ranges = (KeyRange(**row) for row in rows_of(batches))
         for documents in self.results(ranges):
             yield pa.RecordBatch.from_pydict({FOUND: pa.array(map(json.dumps, documents), pa.string())})
 
 
 def scanned(spark: SparkSession, task: Task, ranges: Sequence[KeyRange]) -> DataFrame:
-    """Return a column of the documents of a task. Each action scans again."""
+    """Return the documents of a task as a column. Each action repeats the scan."""
     keys = spark.createDataFrame(list(map(astuple, ranges)), "prefix string, first string, before string")
     return keys.repartition(len(ranges)).mapInArrow(task.run, FOUND_SCHEMA)
 
 
 def documents_of(found: DataFrame) -> Iterator[Any]:
-    """Scan, and yield the documents. Raises `BatchFailedError` when the job failed."""
+    """Scan, and yield the documents. Raises `BatchFailedError`."""
     with failing_as(BatchFailedError):
         rows = found.collect()
     return (json.loads(row[FOUND]) for row in rows)
@@ -69,13 +69,12 @@ def scan(
     *,
     prefix: str = "",
 ) -> None:
-    """Call an async function with ranges of the keys of all streams and entities, and `merge` with each `document()`.
+    """Call an async function for ranges of stream and entity keys, and `merge` with the `document()` of each result.
 
-    The ranges, four for each core, have about the same number of objects, and together all keys with a prefix. To split
-    them takes two requests for each 1,000 objects. Streams that cannot be read are reported as damage.
+    There are four ranges per core, with about the same number of objects. Splitting costs two requests for each 1,000
+    objects. Corrupt streams are reported.
 
-    Raises `UsageError` where workers would not see the same store, `TableNotFoundError`, and `BatchFailedError` when
-    the job failed.
+    Raises `UsageError` if workers would not see the same store, `TableNotFoundError`, and `BatchFailedError`.
     """
 
     def document(connection: Connection, keys: KeyRange) -> object:
@@ -94,7 +93,7 @@ def scan_with(
     other: TablePlace | None = None,
     prefix: str = "",
 ) -> None:
-    """Scan as `scan` does, with a function that runs its own coroutines, perhaps on two tables."""
+    """Scan with a function that runs its own coroutines, and may use a second table."""
 
     def job(connection: Connection, ranges: Iterable[KeyRange]) -> Documents:
         for keys in ranges:

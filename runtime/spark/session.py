@@ -1,4 +1,4 @@
-"""Spark sessions: how one is started, its settings while jobs run, and whether its workers can do the work."""
+"""Spark sessions: start one, adjust its settings while jobs run, and check that its workers can do the work."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ _LENGTH = 2000
 
 
 def is_of_spark(error: BaseException) -> bool:
-    """Return whether Spark, or py4j, the bridge to its JVM, has raised an error."""
+    """Return whether an error comes from Spark or py4j."""
     return any(each.__module__.partition(".")[0] in ("pyspark", "py4j") for each in type(error).__mro__)
 
 
 @contextmanager
 def failing_as(failure: Callable[[str], Exception], what_to_do: str = "") -> Iterator[None]:
-    """Raise a failure, made of one sentence, instead of an error of Spark."""
+    """Replace an error of Spark by `failure(text)`, with a readable text."""
     try:
         yield
     except Exception as error:
@@ -58,7 +58,7 @@ def failing_as(failure: Callable[[str], Exception], what_to_do: str = "") -> Ite
 
 @contextmanager
 def unless_gone() -> Iterator[None]:
-    """Suppress the error that a session is gone."""
+    """Suppress errors because the session has ended."""
     try:
         yield
     except Exception as error:
@@ -67,7 +67,7 @@ def unless_gone() -> Iterator[None]:
 
 
 def explain(error: Exception, what_to_do: str = "") -> str:
-    """Return the last of our own errors in the text of Spark's, else the last one, else its first line."""
+    """Return the last of our own errors in the text of a Spark error, otherwise its last error or its first line."""
     text = _CALLING.sub("", str(error), count=1)
     raised: list[tuple[str, str]] = _RAISED.findall(text)
     ours = [sentence for name, sentence in raised if name.startswith(_OURS)]
@@ -93,27 +93,27 @@ _SPLITS = re.compile(r"splits=(?:Some\()?(\d+)")
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Return whether a session is one of Spark Connect."""
+    """Return whether a session uses Spark Connect."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def is_local(master: str) -> bool:
-    """Return whether all work is done in this working directory. The workers of `local-cluster` have their own."""
+    """Return whether all work runs in this working directory. Workers of `local-cluster` have their own."""
     return LOCAL.match(master) is not None
 
 
 def may_be_local(master: str) -> bool:
-    """Return whether all work may be done on this machine, also by a server of Spark Connect on it."""
+    """Return whether all work may run on this machine, perhaps in a local Spark Connect server."""
     return is_local(master) or (is_remote(master) and urlsplit(master).hostname in LOOPBACK)
 
 
 def is_remote(master: str) -> bool:
-    """Return whether a master is the url of Spark Connect."""
+    """Return whether a master is the URL of a Spark Connect server."""
     return master.startswith(REMOTE)
 
 
 def setting(spark: SparkSession, name: str) -> str | None:
-    """Return a setting of a session, None where it is not set, or hidden by the platform."""
+    """Return a setting of a session, or `None` if it is not set, or hidden by the platform."""
     try:
         return spark.conf.get(name, None)
     except PySparkException:
@@ -121,7 +121,7 @@ def setting(spark: SparkSession, name: str) -> str | None:
 
 
 def master_of(spark: SparkSession) -> str:
-    """Return the master of a session, or the url of a server of Spark Connect on another machine."""
+    """Return the master of a session, or the URL of a Spark Connect server on another machine."""
     if is_connect(spark) and (host := str(spark.client.host)) not in LOOPBACK:
         return f"{REMOTE}{host}"
     return setting(spark, "spark.master") or "unknown"
@@ -135,32 +135,32 @@ def cores_of(spark: SparkSession) -> int:
     local = LOCAL.match(master_of(spark))
     if local is not None and local[1] != "*":
         return int(local[1] or 1)
-    # The plan of a query tells it, and starts no job.
+    # The plan of a query contains it, and needs no job.
     row = spark.sql("EXPLAIN SELECT * FROM range(1)").first()
     found = _SPLITS.search(str(row[0])) if row else None
     return int(found[1]) if found else 2
 
 
 _OF_TEXTS = "spark.sql.parser.escapedStringLiterals"
-"""False by default. Spark warns whenever it is set."""
+"""False by default, and set only if necessary, because Spark logs a warning each time."""
 
 SETTINGS = {  # while jobs run on a session
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "false",
-    # ICU takes a second before the first small letter.
+    # Loading ICU takes a second.
     "spark.sql.icu.caseMappings.enabled": "false",
     "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
-    # Rows decoded at once: bodies of 1 MiB are as many MiB, in each task.
+    # The number of rows decoded at once. With bodies of 1 MiB, a larger one would fill the memory of a task.
     "spark.sql.parquet.columnarReaderBatchSize": "64",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # The last value of a header that is named twice counts.
+    # The last of duplicate headers wins.
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
     _OF_TEXTS: "false",
-    # Otherwise messages would be lost, or the rows of a stream be on several workers.
+    # Without these, messages could be lost, or the rows of a stream spread over several workers.
     "parquet.page.verify-checksum.enabled": "true",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
@@ -171,7 +171,7 @@ SETTINGS = {  # while jobs run on a session
 AT_START = {name: value for name, value in SETTINGS.items() if name != _OF_TEXTS}
 
 _NAME = "consistent.messaging.session"
-"""A setting that names a session while jobs run on it: two objects may stand for one session."""
+"""A setting that identifies a session while jobs run on it, because several objects may represent one session."""
 
 _lock = threading.Lock()
 _jobs: Counter[str] = Counter()  # the number of jobs on each session
@@ -180,9 +180,9 @@ _before: dict[str, Mapping[str, str | None]] = {}  # the settings of each sessio
 
 @contextmanager
 def job_settings(spark: SparkSession, messages: object = None) -> Iterator[None]:
-    """Run the block under the settings of jobs, also in the session of a DataFrame; then restore the session.
+    """Apply the settings of jobs to a session, and to that of a DataFrame, within the block.
 
-    Concurrent jobs on a session share the settings; the last to end restores them.
+    Concurrent jobs share the settings, and the last one restores the session.
     """
     with ExitStack() as stack:
         stack.enter_context(_settings_of_one(spark))
@@ -192,14 +192,14 @@ def job_settings(spark: SparkSession, messages: object = None) -> Iterator[None]
 
 
 def keep_job_settings(copy: SparkSession) -> None:
-    """Put a copy of a session, such as that of a query, under the settings of jobs for good."""
-    copy.conf.unset(_NAME)  # it is not the session on which jobs may run
+    """Apply the settings of jobs permanently to a copy of a session, such as that of a query."""
+    copy.conf.unset(_NAME)  # jobs may run on the original at the same time
     _set(copy, SETTINGS)
 
 
 @contextmanager
 def planned_once(copy: SparkSession) -> Iterator[None]:
-    """Run the block without adaptive execution, which makes each stage a job, on a session without other users."""
+    """Disable adaptive execution within the block, which runs each stage as a job. Not for shared sessions."""
     before = _set(copy, {"spark.sql.adaptive.enabled": "false"})
     try:
         yield
@@ -228,7 +228,7 @@ def _settings_of_one(session: SparkSession) -> Iterator[None]:
 
 
 def _set(session: SparkSession, wanted: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Change settings of a session, and return the former values of those that differed; None for one not set."""
+    """Change settings of a session. Return the former values of those that changed; `None` means not set."""
     found = {name: session.conf.get(name, None) for name in wanted}
     before = {name: value for name, value in found.items() if value != wanted[name]}
     if before.get(_OF_TEXTS, "true") is None:
@@ -254,11 +254,11 @@ _SETTINGS = {
     "spark.app.name": "consistent-messaging",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Java keeps the data of these pages nevertheless: some 60 MB for 1,000 micro-batches.
+    # Java keeps the data of these pages even without the UI: some 60 MB for 1,000 micro-batches.
     "spark.ui.retainedJobs": "100",
     "spark.ui.retainedStages": "100",
     "spark.sql.ui.retainedExecutions": "100",
-    # The line of the driver that made each column: a quarter of the time of a small batch.
+    # Recording the driver's source line for each column takes a quarter of the time of a small batch.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     **{
         name if name.startswith("spark.") else f"spark.hadoop.{name}": value
@@ -274,11 +274,11 @@ def build_session(
     log_file: Path | str | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Start Spark on this interpreter, or return the active session unchanged.
+    """Start Spark with this interpreter, or return the active session unchanged.
 
-    The output of Spark and its workers is appended to `log_file`. Raises `UsageError` without a Java for Spark.
+    Appends the output of Spark and its workers to `log_file`. Raises `UsageError` without a supported Java.
     """
-    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - there is no public way to ask
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - there is no public way
         return SparkSession.builder.getOrCreate()
     java = find_java()
     if java is None:
@@ -298,12 +298,12 @@ def build_session(
 
 
 def connect_session(url: str) -> SparkSession:
-    """Return a session of the server of Spark Connect at a url such as `sc://HOST:PORT`, or that of this process.
+    """Return a session on a Spark Connect server, with a URL like `sc://HOST:PORT`.
 
-    Raises `MissingExtraError` without the packages that Spark Connect needs, and `UsageError` without a server.
+    Raises `MissingExtraError` without the packages for Spark Connect, and `UsageError` without a server.
     """
     place = urlsplit(url)
-    # PySpark would retry for ten minutes. Only gRPC knows the way through a proxy.
+    # PySpark would retry for ten minutes, so try a plain connection first, unless only gRPC knows a proxy.
     if not any(os.environ.get(name) for name in _PROXIES):
         try:
             address = (place.hostname or "", place.port or _PORT)
@@ -324,7 +324,7 @@ def connect_session(url: str) -> SparkSession:
 
 
 def with_retries(master: str) -> str:
-    """Return a master that retries failed tasks: plain `local[N]` gives up at the first failure."""
+    """Return a master that retries failed tasks, which plain `local[N]` does not."""
     match = LOCAL.match(master)
     if match is None or match[2]:
         return master
@@ -332,7 +332,7 @@ def with_retries(master: str) -> str:
 
 
 def has_alike_workers(spark: SparkSession) -> bool:
-    """Return whether the workers of a session run on this machine, with this interpreter and all of its search path."""
+    """Return whether workers run on this machine with the same interpreter and search path."""
     if is_connect(spark):
         return False
     path = spark.conf.get("spark.executorEnv.PYTHONPATH", None) or ""
@@ -345,8 +345,8 @@ def has_alike_workers(spark: SparkSession) -> bool:
 
 
 def _settings(master: str, given: Mapping[str, str]) -> dict[str, str]:
-    # Workers find apps in the working directory too, and there last. Without PYTHONSAFEPATH they would look there
-    # first, as they are started with `python -m`.
+    # Workers also find apps in the working directory, but search it last. Because they are started with `python -m`,
+    # they would search it first without PYTHONSAFEPATH.
     workers = {
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,
@@ -357,24 +357,24 @@ def _settings(master: str, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def ship(spark: SparkSession, name: str) -> bool:
-    """Send a module or package to the workers of a session, and return whether it could be sent.
+    """Send a module or package to the workers of a session. Return whether it could be sent.
 
-    Only a user's own source is sent: an installed package may need more than its Python files.
+    Installed packages are not sent, because they may need more than Python files.
     """
     import zipfile  # noqa: PLC0415 - workers do not need it
 
     module = sys.modules.get(name.partition(".")[0])
-    # A package without an __init__.py may have the same folder twice.
+    # A namespace package may list the same folder twice.
     files = [] if module is None else sorted(dict(_sources(module)).items())
     if not files:
         return False
-    # A session refuses other content under the same name.
+    # A session rejects different content under the same name.
     content = sha256(b"".join(path.read_bytes() for _, path in files)).hexdigest()[:16]
     archive = Path(_folder().name) / f"{files[0][0].partition('/')[0]}-{content}.zip"
     if not archive.exists():
         unfinished = archive.with_suffix(".unfinished")
         with zipfile.ZipFile(unfinished, "w") as zipped:
-            for place, path in files:  # without times: the same files give the same bytes
+            for place, path in files:  # without timestamps, so that equal files make equal archives
                 zipped.writestr(zipfile.ZipInfo(place), path.read_bytes())
         unfinished.rename(archive)
     spark.addArtifacts(str(archive), pyfile=True)
@@ -383,14 +383,14 @@ def ship(spark: SparkSession, name: str) -> bool:
 
 @cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
-    """Return the folder of the archives, from which new workers fetch them as long as this process lives."""
+    """Return the folder of the archives, from which new workers fetch them while this process runs."""
     import tempfile  # noqa: PLC0415 - workers do not need it
 
     return tempfile.TemporaryDirectory(prefix="consistent-apps-")
 
 
 def _sources(module: ModuleType) -> Iterator[tuple[str, Path]]:
-    """Yield the source files of a module that is not installed, each with its place below the search path."""
+    """Yield the source files of a module that is not installed, with their paths relative to the search path."""
     name = module.__name__
     if hasattr(module, "__path__"):
         for folder in map(Path, module.__path__):
@@ -420,9 +420,9 @@ _PACKAGES = _OF_A_STORE.union(
 
 
 def check_workers(spark: SparkSession, probe: Callable[[], object]) -> None:
-    """Raise `UsageError` when a worker lacks this package, or `probe` fails there; send it a module that it lacks.
+    """Raise `UsageError` if workers lack this package, or `probe` fails there. Send them missing modules of the app.
 
-    Costs a task, unless the workers are known to have what this process has; and one more for each module sent.
+    Costs a task, unless the workers are known to match this process, and one more for each module sent.
     """
     if has_alike_workers(spark):
         return
@@ -450,7 +450,7 @@ def _run(probe: Callable[[], object], batches: Iterable[pa.RecordBatch]) -> Iter
 
 
 def _sentence(text: str, missing: str | None) -> str | None:
-    """Return what to do about the failure of a probe, None when the set-up of the worker is not the cause."""
+    """Return the remedy if the set-up of the workers made a probe fail, otherwise `None`."""
     if "PYTHON_VERSION_MISMATCH" in text:
         return (
             f"The workers run another Python than this one, {sys.version_info.major}.{sys.version_info.minor}: set "

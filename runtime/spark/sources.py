@@ -1,4 +1,4 @@
-"""A store as tables of Spark: the data sources `consistent-state`, `-versions`, `-batches` and `-letters`."""
+"""Spark data sources for the tables of a store: `consistent-state`, `-versions`, `-batches` and `-letters`."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def register_data_sources(spark: SparkSession, *, push_filters: bool = True) -> 
         register_data_sources(spark)
         versions = spark.read.format("consistent-versions").options(store=url, table="games").load()
 
-    With `push_filters`, conditions on handler, business id and time reach the store. This turns on the setting
-    `spark.sql.python.filterPushdown.enabled`, for all Python data sources of the session. Spark 4.0 lacks it.
+    `push_filters`: push conditions on handler, business id and time down to the store. This sets
+    `spark.sql.python.filterPushdown.enabled` for all Python data sources of the session. Spark 4.0 lacks it.
     """
     pushes = push_filters and hasattr(DataSourceReader, "pushFilters")
     if pushes:
@@ -55,7 +55,7 @@ def register_data_sources(spark: SparkSession, *, push_filters: bool = True) -> 
 
 
 class TableSource(DataSource):
-    """One kind of table of a store, and its options. `env:NAME` as its url is resolved on the driver."""
+    """One kind of table with its options. The driver resolves a URL like `env:NAME`."""
 
     kind: ClassVar[TableKind] = TableKind.STATE
     pushes: ClassVar[bool] = False
@@ -66,11 +66,11 @@ class TableSource(DataSource):
         return f"consistent-{cls.kind}"
 
     def schema(self) -> StructType:
-        """Return the columns of the option, else all."""
+        """Return the selected columns, by default all."""
         return from_arrow_schema(self._request().schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader that decodes the columns of a schema only."""
+        """Return a reader for some columns."""
         request = self._request().with_columns(schema.fieldNames())
         store, table = portable_url(self.options["store"]), self.options["table"]
         check_scope(connect(store).scope, "local")
@@ -107,7 +107,7 @@ class TableSource(DataSource):
 
 
 class Reader(DataSourceReader):
-    """Reads a table, range by range. Its place may hold a secret, and is shown nowhere."""
+    """Reads a table by key ranges. Its place may contain a secret, and is never shown."""
 
     def __init__(self, place: tuple[str, str], request: Request, parts: int) -> None:
         self._place = place
@@ -115,20 +115,20 @@ class Reader(DataSourceReader):
         self._parts = parts
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return ranges of the table."""
+        """Return key ranges of the table."""
         return list(map(InputPartition, split(*self._place, self._request, self._parts)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a range."""
+        """Yield the rows of a key range."""
         with rare_collections():
             yield from scan(*self._place, self._request, partition.value)
 
 
 class PushingReader(Reader):
-    """A reader that narrows its request by conditions on handler, business id and time. Spark checks them again."""
+    """Narrows its request by conditions on handler, business id and time."""
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 - Spark's name
-        """Narrow the request by conditions of Spark's."""
+        """Narrow the request by conditions. Return all of them, so that Spark checks them again."""
         if self._request.kind is not TableKind.BATCHES:
             for each in filters:
                 self._narrow(type(each).__name__, ".".join(each.attribute), getattr(each, "value", None))

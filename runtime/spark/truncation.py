@@ -1,4 +1,4 @@
-"""Truncation of all streams of a table, by rules or by the policies, on all workers of a session."""
+"""Truncate all streams of a table on the workers of a session, by rules or by the policies of the table."""
 
 from __future__ import annotations
 
@@ -61,19 +61,19 @@ _REPORT = ", ".join(
     [f"{name} string" for name in (*_KIND, "stream")]
     + [f"{name} long" for name in ("kept_from", "newest", "horizon", *_SUMS)]
 )
-"""A document for one stream, or for all with the same handler, rules and reason to be held."""
+"""A row of the report: a stream, or the sum of streams with the same handler, rules and reason to be held."""
 
 
 @contextmanager
 def holding(place: TablePlace, clock: Clock, *, take_over: bool) -> Iterator[str]:
-    """Hold the lease of a table in the block, renewed by a thread, and yield its token.
+    """Hold the clean-up lease of a table within the block, renewed by a thread. Yield its token.
 
-    Raises `LeaseHeldError`, and at the end of the block `LeaseLostError` if the lease was taken over: workers check the
-    token themselves.
+    Workers check the token themselves. Raises `LeaseHeldError`, and at the end of the block `LeaseLostError` if another
+    process took over the lease.
     """
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # a container may have no name for its user
+    except (KeyError, OSError):  # the user may have no name in a container
         user = str(os.getuid())
     holder = f"{user} on {socket.gethostname()} (process {os.getpid()})"
     with closing(Connection(place, make=False)) as connection:
@@ -87,7 +87,7 @@ def holding(place: TablePlace, clock: Clock, *, take_over: bool) -> Iterator[str
                 renewed = CleanUpLease(own.table, clock)
                 try:
                     while not ended.wait(RENEW_SECONDS):
-                        # A store that does not answer now may do so before the lease expires.
+                        # The store may be available again before the lease expires.
                         with suppress(EventStoreError):
                             lease = own.run(renewed.renew(lease))
                 except LeaseLostError as error:
@@ -108,17 +108,17 @@ def holding(place: TablePlace, clock: Clock, *, take_over: bool) -> Iterator[str
 
 @dataclass(frozen=True, kw_only=True)
 class TruncationOptions(TruncationChoices):
-    """What is cut of a table, and how. Times are microseconds.
+    """The options of a truncation. Times are microseconds.
 
-    A version is cut when all given rules allow it, but not when it
+    A version is deleted if all given rules allow it, except while it
 
-    - is of a batch that is neither published nor abandoned, or in the newest run of its stream,
+    - belongs to an open batch, or to the newest run of its stream,
     - is younger than a day, without `allow_young`,
-    - is of a single message whose outputs may be unpublished, and which is not promised to be acknowledged,
-    - is not older than a waiting letter that is not given up.
+    - comes from a single message whose outputs may be unpublished, unless promised to be acknowledged,
+    - is not older than a waiting dead letter, unless that is discarded.
 
-    Without rules, the policies of the table apply; a stream that they hold is never cut. Folders are seen by driver and
-    workers. Versions are cut once they were read back from files in `export`.
+    Without rules, the policies of the table apply. A stream on hold is never truncated. With `export`, versions are
+    deleted after they were read back from the files. Driver and workers must share the folders.
     """
 
     clock: Clock = system_clock
@@ -131,14 +131,10 @@ class TruncationOptions(TruncationChoices):
 
 @dataclass(frozen=True, slots=True)
 class TruncatedCount:
-    """The counts of streams of a handler with the same rules, and held for the same reason.
-
-    `rules` are those `given`, or the policy of the `table`, the `handler` or the `stream`, or None. `letters` were
-    given up.
-    """
+    """Counts for the streams of a handler with the same rules, held for the same reason."""
 
     handler: str
-    rules: str | None
+    rules: str | None  # `given`, or the level of the policy: `table`, `handler`, `stream`; None: no rules
     held: str | None
     streams: int
     cut: int
@@ -146,16 +142,16 @@ class TruncatedCount:
     runs: int
     rows: int
     bytes: int
-    letters: int = 0
+    letters: int = 0  # discarded
 
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """What was cut of a table, or would be, and the requests. A report has a row in `streams` for each cut or held."""
+    """The deleted data, or in a dry run the data to delete, and the number of requests."""
 
     counts: list[TruncatedCount]
     requests: int
-    streams: DataFrame | None = None
+    streams: DataFrame | None = None  # the report: a row for each stream truncated or held
 
 
 def truncate(
@@ -165,18 +161,17 @@ def truncate(
     table: str,
     **options: Any,  # noqa: ANN401 - the fields of TruncationOptions
 ) -> Truncation:
-    """Cut old versions of all state streams of a table, and return what was cut.
+    """Delete old versions of all state streams of a table. Return the counts.
 
-    `options` are the fields of `TruncationOptions`. One truncation at a time holds the lease of the table.
+    `options`: the fields of `TruncationOptions`. Takes the clean-up lease of the table.
 
-    Raises `UsageError` for rules that make no sense, or no rules and no policies, `LeaseHeldError`, `LeaseLostError`
-    when the lease was taken over meanwhile, `TableNotFoundError` when there is no such table, and `BatchFailedError`
-    when the job failed: run it again.
+    Raises `UsageError` for invalid rules, or without rules and policies, `LeaseHeldError`, `LeaseLostError`,
+    `TableNotFoundError`, and `BatchFailedError` if the job failed: run it again.
     """
     chosen = TruncationOptions(**options)
     now, rate = chosen.clock(), chosen.max_requests_per_second
     if chosen.is_given:
-        chosen.as_of(now, OpenBatches())  # raises `UsageError`, before the table is opened
+        chosen.as_of(now, OpenBatches())  # validates the rules before the table is opened
     place = TablePlace(store, table)
     connection = open_table(store, table, make=False, spark=spark)
     paced = RateLimitedTable(connection.table, Pace(rate) if rate else None)
@@ -195,7 +190,7 @@ def truncate(
         job = replace(job, requests_per_second=rate and rate / min(len(ranges), cores_of(spark)))
         found = scanned(spark, Task(job, place.for_workers()), ranges)
         try:
-            # Collected, not grouped: Spark would repeat a lost part of the job, after all was cut.
+            # Collected, not aggregated by Spark, which could repeat part of the job after versions were deleted.
             report = chosen.report
             truncation = _summed(documents_of(found)) if report is None else _reported(found, str(report))
         except BatchFailedError as error:
@@ -204,7 +199,7 @@ def truncate(
             raise
         if not chosen.dry_run:
             age = chosen.older_than
-            if not chosen.is_given:  # rows of batches are of no stream: the policy of the table itself counts
+            if not chosen.is_given:  # batches belong to no stream, so the policy of the table applies
                 policy = connection.run(policies.get(Scope()))
                 age = policy.rules.older_than if policy.rules and not policy.hold else None
             if age is not None:
@@ -240,7 +235,7 @@ def _summed(rows: Iterable[Mapping[str, Any]]) -> Truncation:
 
 @dataclass(frozen=True)
 class TruncationJob:
-    """Truncates streams on a worker, with `token` only while the lease has it."""
+    """Truncates streams on a worker, while `token` holds the lease."""
 
     options: TruncationOptions
     now: int
@@ -250,14 +245,14 @@ class TruncationJob:
     in_flight: int = 32
 
     def __call__(self, connection: Connection, ranges: Iterable[KeyRange]) -> Documents:
-        """Truncate the streams of some ranges."""
+        """Truncate the streams of some key ranges."""
         concurrency = ConcurrencyLimit(self.in_flight)
         table = connection.measured(connection.table, concurrency, self.options.wrap)
         pace = Pace(self.requests_per_second) if self.requests_per_second else None
         return _Worker(self, connection, concurrency, RateLimitedTable(table, pace)).cut(ranges)
 
     def rules(self, decision: Decision) -> tuple[str | None, TruncationRules | None]:
-        """Return the source of the rules of a stream, and the rules; None without any."""
+        """Return the source of a stream's rules, and the rules, or `None` if it has none."""
         if self.options.is_given:
             return GIVEN, self.options.as_of(self.now, self.open_batches)
         if decision.rules is None or decision.rules.rules is None:
@@ -271,7 +266,7 @@ class TruncationJob:
 
 
 _Exported = tuple[int | None, frozenset[int] | None]
-"""The last version of a stream in verified files, and the letters there; None for all."""
+"""The last exported version of a stream, and the exported letters. `None` means no limit."""
 
 
 @dataclass
@@ -283,7 +278,7 @@ class _Worker:
     looked_at_lease: float = 0.0
 
     def cut(self, ranges: Iterable[KeyRange]) -> Documents:
-        """Truncate the streams of some ranges, and yield documents of the report."""
+        """Truncate the streams of some key ranges, and yield rows of the report."""
         for keys in ranges:
             before = self.table.calls
             found: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -309,7 +304,7 @@ class _Worker:
                 yield self._truncate(key, decision, *exported.get(key, (0, frozenset())))
 
     async def _export(self, folder: Path, decisions: Mapping[str, Decision]) -> Mapping[str, _Exported]:
-        """Write the versions and letters to be cut to files, and return what was verified."""
+        """Export the versions and letters to delete. Return the verified ones."""
         exported = {}
         with VersionPart(folder) as versions, LetterPart(folder) as letters:
             for key, decision in decisions.items():
@@ -322,7 +317,7 @@ class _Worker:
                     letters.add(to_line(FoundLetter(letter, handler, business_id)))
 
                 take = partial(versions.add, handler, business_id)
-                with suppress(StoredDataError):  # of which nothing is cut
+                with suppress(StoredDataError):  # nothing is deleted from a corrupt stream
                     up_to = await take_versions(self.table, key, rules, RetryPolicy(), take)
                     exported[key] = up_to, await take_letters(self.table, key, rules, RetryPolicy(), add)
             versions.close()
@@ -337,7 +332,7 @@ class _Worker:
     async def _truncate(
         self, key: str, decision: Decision, up_to: int | None, letters_kept: frozenset[int] | None
     ) -> dict[str, Any]:
-        """Truncate a stream, and return its row, or what it adds to the sums of its kind."""
+        """Truncate a stream. Return its row of the report."""
         handler = key.partition("-")[0]
         source, rules = self.job.rules(decision)
         if decision.is_held:

@@ -1,6 +1,6 @@
-"""Verification: replay a log with today's handlers against the stored versions, and write nothing.
+"""Verification: replay a log with the current handlers, and compare with the stored versions. Writes nothing.
 
-It shows which stored versions handlers would break, before they are deployed.
+It shows before deployment which stored versions new code would break.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ ARROW_FOUND = pa.schema(
         ("outputs", pa.list_(ARROW_OUTPUT)),
     ]
 )
-"""Findings of one kind, with the first of them; of a kind that differs, a row for each stream.
+"""Findings of one kind, with the first as example. A kind of difference has a row for each stream.
 
-`changes` are the fields of the next state that differ, as JSON. A row without a verdict holds outputs only.
+`changes` are the differing fields of the next state, as JSON. A row without a verdict only holds outputs.
 """
 
 FOUND = from_arrow_schema(ARROW_FOUND)
@@ -76,18 +76,15 @@ _STORED = "handler string, business_id string, first int, ids array<string>, err
 
 @dataclass(frozen=True)
 class VerifyJob:
-    """Verifies a partition of deliveries.
-
-    `number` is unique: Spark identifies what it persists by its plan, and would reuse that of an equal verification.
-    """
+    """Verifies a partition of deliveries."""
 
     app: App
     place: TablePlace = field(repr=False)
     options: VerifyOptions
-    number: int = 0
+    number: int = 0  # unique: Spark would reuse the persisted result of an equal plan
 
     def verify(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Compare deliveries with their stored versions, and yield rows of `FOUND`."""
+        """Compare deliveries with their stored versions. Yield rows of `FOUND`."""
         options = self.options
         connection = open_table(self.place.store, self.place.table, make=False)
         concurrency = ConcurrencyLimit(options.in_flight)
@@ -125,7 +122,7 @@ class VerifyJob:
 
 @dataclass(slots=True)
 class _Stream:
-    """The kinds of findings of one stream so far, and the last message that gave its outputs."""
+    """The kinds of findings of one stream so far, and the last message whose outputs were taken."""
 
     kinds: set[_Kind] = field(default_factory=set)
     delivered: str | None = None
@@ -133,7 +130,7 @@ class _Stream:
 
 @dataclass(slots=True)
 class _Row:
-    """Findings of one kind, with the first of them as the example."""
+    """The findings of one kind, with the first as example."""
 
     first: Finding
     deliveries: int = 0
@@ -141,7 +138,7 @@ class _Row:
 
 
 class _Tally:
-    """Counts matches, and collects rows for differences: the first version of each stream for each kind."""
+    """Counts matches, and collects a row for each stream and kind of difference."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[_Kind, str], _Row] = {}
@@ -154,7 +151,7 @@ class _Tally:
         return len(self._rows) >= _MAX_ROWS or self._bytes >= MAX_BYTES
 
     def add(self, stream: _Stream, findings: Sequence[Finding]) -> None:
-        """Add the findings on a group of deliveries of a stream."""
+        """Add the findings of a group of deliveries."""
         differing: dict[tuple[_Kind, str], _Row] = {}
         for finding in findings:
             kind = (finding.handler, finding.type, finding.revision, finding.verdict)
@@ -168,7 +165,7 @@ class _Tally:
             if (finding.version or 0) < (row.first.version or 0):
                 row.first = finding
             stream.kinds.add(kind)
-            # Copies of a message are adjacent, and the first of them gives the outputs.
+            # Copies of a message are adjacent, and only the first may add outputs.
             if finding.outputs and finding.message_id != stream.delivered:
                 stream.delivered = finding.message_id
                 outputs = Outputs.of(finding.outputs)
@@ -177,7 +174,7 @@ class _Tally:
         self._rows += differing.values()
 
     def flush(self, *, at_end: bool = False) -> pa.RecordBatch:
-        """Return the rows so far, at the end those that were counted, too; and one more with outputs, if any."""
+        """Return the differences collected so far, the counts at the end, and a row with outputs, if any."""
         names, rows = ("business_id", "message_id", "error", "version", *_KIND), []
         for row in (*self._rows, *(self._counts.values() if at_end else ())):
             changes = [asdict(change) for change in row.first.changes]
@@ -198,10 +195,7 @@ class _Tally:
 
 @dataclass(frozen=True, slots=True)
 class VerdictCount:
-    """The numbers of deliveries and streams of a kind with the same verdict, with an example.
-
-    `reasons` are the errors of deliveries without a version, each with the number of similar ones.
-    """
+    """The deliveries and streams of one kind, with an example."""
 
     handler: str | None
     type: str | None
@@ -211,12 +205,12 @@ class VerdictCount:
     streams: int
     message_id: str | None
     error: str | None
-    reasons: Sequence[tuple[str, int]] = ()
+    reasons: Sequence[tuple[str, int]] = ()  # errors of deliveries without a version, with counts
 
 
 @dataclass(frozen=True, slots=True)
 class FirstDifference:
-    """The first version of a stream with a difference of a kind; `changes` are fields of the next state."""
+    """The first differing version of a stream and kind. `changes`: fields of the next state."""
 
     handler: str
     business_id: str
@@ -232,23 +226,23 @@ class FirstDifference:
 
 @dataclass(frozen=True)
 class Verification:
-    """Counts by kind, and a DataFrame with a row for each stream and kind of difference."""
+    """The counts by kind, and a DataFrame with a row for each stream and kind of difference."""
 
     counts: Sequence[VerdictCount]
     differences: DataFrame
 
     @property
     def is_clean(self) -> bool:
-        """Whether the replays of all stored versions match what was recorded."""
+        """Whether all stored versions replay as recorded."""
         return not any(count.verdict.is_difference for count in self.counts)
 
     @property
     def deliveries(self) -> int:
-        """The number of verified deliveries, counted once for each handler that takes them."""
+        """The number of verified deliveries to handlers."""
         return sum(count.deliveries for count in self.counts)
 
     def first_differences(self, limit: int = 0) -> list[FirstDifference]:
-        """Return differences, the first of every kind before the second of any; `limit` 0 returns all."""
+        """Return differences, one of every kind before the second of any. `limit` 0 returns all."""
         ordered = Window.partitionBy(*_KIND).orderBy("version", "business_id")
         ranked = self.differences.withColumn("rank", sf.row_number().over(ordered))
         ranked = ranked.orderBy("rank", *_KIND, "version", "business_id").drop("rank")
@@ -270,18 +264,17 @@ def verify(
     table: str,
     **options: Any,  # noqa: ANN401 - the fields of VerifyOptions
 ) -> Verification:
-    """Replay a log against its stored versions with today's code, and return the differences. Writes nothing.
+    """Replay a log with the current code, and compare with the stored versions. Writes nothing.
 
-    `messages` is a log as of `run_batch`; `options` are the fields of `VerifyOptions`. Costs one query for each stream,
-    and more for versions that are no longer in its header.
+    `messages`: a log, see `run_batch`. `options`: the fields of `VerifyOptions`. Costs one query for each stream, and
+    more for versions outside its header.
 
-    Raises `UsageError` for what cannot be verified, `ArchiveError` for an export without versions,
-    `TableNotFoundError` when there is no such table, and `BatchFailedError` when the job stopped.
+    Raises `UsageError`, `ArchiveError` for an export without versions, `TableNotFoundError`, and `BatchFailedError`.
     """
     check_app(app)
     chosen, place = given(VerifyOptions, options), TablePlace(store, table).for_workers()
     if chosen.export is not None:
-        ExportedVersions(Path(chosen.export))  # raises when there are no versions
+        ExportedVersions(Path(chosen.export))  # raises without versions
     with job_settings(spark, messages):
         say = partial(remark, chosen.step)
         rows = open_log(spark, messages, chosen.log_format, say).rows
@@ -325,7 +318,7 @@ def verify(
             raise LogError("The log holds no messages of the sampled streams: take a larger sample.")
         if not counts:
             raise LogError("The log holds no messages: there is nothing to verify.")
-        # One row for each stream and kind: a very long stream was verified in groups.
+        # A long stream was verified in several groups: combine their rows.
         differences = [each.value for each in Verdict if each.is_difference]
         differing = verdicts.where(sf.col("verdict").isin(differences))
         first = sf.min_by(sf.struct("version", "message_id", "error", "changes"), "version").alias("first")
@@ -335,7 +328,7 @@ def verify(
 
 
 def _found(messages: DataFrame, job: VerifyJob, number: int, options: VerifyOptions) -> DataFrame:
-    """Return the findings on the messages of a round, computed once, and persisted on Spark's disk."""
+    """Return the findings on the messages of a round, computed once and persisted on disk."""
     options.step(f"Round {number}: handling messages again")
     spark = messages.sparkSession
     sample = Sample(options.sample, options.seed) if number == 0 and options.sample < 1 else None
@@ -347,7 +340,7 @@ def _found(messages: DataFrame, job: VerifyJob, number: int, options: VerifyOpti
 
 
 def _stored_ids(options: VerifyOptions, connection: Connection, ranges: Iterable[KeyRange]) -> Documents:
-    """Yield the ids of the messages that made the stored versions of sampled streams, or an error, as `_STORED`."""
+    """Yield the message ids of the stored versions of sampled streams, or errors, in the form of `_STORED`."""
     concurrency = ConcurrencyLimit(options.in_flight)
     table = connection.measured(connection.table, concurrency, options.wrap)
 
@@ -378,10 +371,10 @@ def _stored(key: str, first: int = 1, ids: Sequence[str] = (), error: str | None
 
 
 def _lost(logs: Sequence[DataFrame], job: VerifyJob, connection: Connection) -> DataFrame:
-    """Return findings on streams that today's app does not look for, in some columns of `FOUND`.
+    """Return findings on streams that the app no longer reads, in some columns of `FOUND`.
 
-    They are of handlers that it lacks, or have versions of messages of the log that it looks for elsewhere. Costs a
-    request for each stream of the table, or of the sample.
+    Their handler is missing, or the app looks for their messages in another stream. Costs a request for each stream of
+    the table or sample.
     """
     spark, is_of_app = logs[0].sparkSession, sf.col("handler").isin(list(job.app.handlers))
     ranges = connection.run(split_keys(object_keys(connection.table), RANGES_OF_A_CORE * cores_of(spark)))
@@ -415,7 +408,7 @@ def _lost(logs: Sequence[DataFrame], job: VerifyJob, connection: Connection) -> 
 
 
 def _count(verdicts: DataFrame) -> list[VerdictCount]:
-    """Return the counts in the order of handlers, types, verdicts and revisions; those without a handler last."""
+    """Return the counts by handler, type, verdict and revision. Those without a handler come last."""
     sums = [sf.sum(name).alias(name) for name in ("deliveries", "streams")]
     example = sf.min(sf.struct("message_id", "error")).alias("example")
     grouped = (
@@ -424,7 +417,7 @@ def _count(verdicts: DataFrame) -> list[VerdictCount]:
     rows = [row.asDict() | {"verdict": Verdict(row["verdict"])} for row in grouped.collect()]
     reasons: dict[tuple[Any, ...], list[tuple[str, int]]] = {}
     if any(row["verdict"] is Verdict.UNKNOWN for row in rows):
-        # The errors of deliveries without a version by kind, the most frequent first.
+        # Errors of deliveries without a version, most frequent first.
         unknown = verdicts.where((sf.col("verdict") == Verdict.UNKNOWN.value) & sf.col("error").isNotNull())
         alike = sf.regexp_replace("error", VARYING, "").alias("alike")
         sums = [sf.min("error").alias("error"), sf.sum("deliveries").alias("count")]

@@ -1,1 +1,1 @@
-"""Message logs on Spark: read into one form, identified by their content, and routed to streams."""
+"""Message logs on Spark: read, normalised, identified by their content, and routed to streams."""

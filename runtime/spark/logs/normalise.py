@@ -1,18 +1,17 @@
-"""Message logs in the JVM: brought into one form, and routed to the streams of handlers.
+"""Normalise message logs in the JVM, and route messages to the streams of handlers.
 
-The form has the columns of a log, plus `problem`, the error of a row that is no message, and `line`, which keeps such a
-row as it was. No value is silently turned into NULL. Only a note of a large value reaches a Python worker, see
-`runtime.messages.limits`.
+A normalised log has the columns of a log plus `problem`, the error of an invalid row, and `line`, its original content.
+No value silently becomes NULL. Only a note of a large value reaches Python workers, see `runtime.messages.limits`.
 
-Each message gets one row for each of its routes, or for the handler that the log names. The rows of a stream are
-shuffled to one partition and sorted there: copies of a message are adjacent, at the smallest position of any of them.
-Headers are sent as JSON text: a map costs the JVM more on its way to the workers than all other columns together.
-Business ids are read from bodies, most of them by a regular expression, in a third of the time that Spark's JSON parser
-takes. It matches only a whole JSON object that names each field on the way to the business id once, and the business id
-as a text without escapes. The parser reads all others.
-
-Expressions are SQL text: Java is called once for the text, and several times for each part of a column.
+Each message gets a row for each of its routes, or for the handler named in the log. The rows of a stream are shuffled
+to one partition and sorted, with copies of a message adjacent, at the smallest position of any copy.
 """
+
+# For speed:
+# - Headers are sent as JSON text, because a map costs the JVM more than all other columns together.
+# - Business ids are read by a regular expression, in a third of the time of Spark's JSON parser. It only matches a
+# whole   JSON object that has each field on the path once, and a text without escapes as business id. The parser reads
+# the rest. - Expressions are SQL text: one call into Java for each text, instead of several for each part of a column.
 
 from __future__ import annotations
 
@@ -57,9 +56,9 @@ _NUMBER = r"^-?[0-9]{1,19}\z"
 _TIME = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:?\d{2})?\z"
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _HALF = rf"{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW}"
-"""An unpaired surrogate, which Spark would read as a question mark."""
+"""An unpaired surrogate, which Spark would replace by a question mark."""
 
-_GIVEN = "as_given"  # a column with the row as it was given
+_GIVEN = "as_given"  # a column with the original row
 _LATEST = to_microseconds(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
 _Types = Mapping[str, DataType]
 _EXPECTED = {
@@ -69,7 +68,7 @@ _EXPECTED = {
     "enqueued_at": ("a timestamp", "string", "timestamp", "timestamp_ntz"),
     "headers": ("map<string,string>", "string", "map<string,string>"),
 }
-"""The types that the columns of a log may have, after their description."""
+"""For each column, the description of its types, and the types."""
 
 _JSON_TYPES: Mapping[type[DataType], Sequence[str]] = {
     st.BooleanType: ["boolean"],
@@ -80,15 +79,15 @@ _JSON_TYPES: Mapping[type[DataType], Sequence[str]] = {
     StructType: ["object"],
     MapType: ["object"],
 }
-"""The JSON types of the fields of a struct: text, for all other types."""
+"""The JSON types for fields of a struct. All other types become text."""
 
-_EXCESS = "excess"  # a column with what is too large of a row, else null
+_EXCESS = "excess"  # a column with the note of a large row, otherwise null
 _JOINED_HEADERS = "concat(array_join(map_keys(headers), ''), array_join(map_values(headers), ''))"
 _PART, _CONTENT = "excess_part", "excess_content"
 
 
 def normalise(log: DataFrame, source: str | None = None, limits: MessageLimits = USUAL) -> DataFrame:
-    """Bring a log into the one form. Raises `LogError` for a column that is missing or of another type."""
+    """Normalise a log. Raises `LogError` for a column that is missing or has a wrong type."""
     judged, types = _judge(log, source, limits)
     is_packed = isinstance(types["body"], BinaryType)
     note = f"CASE WHEN {_EXCESS} IS NOT NULL THEN to_json(named_struct({text(NOTE)}, {_EXCESS})) END"
@@ -116,9 +115,9 @@ def normalise(log: DataFrame, source: str | None = None, limits: MessageLimits =
 
 
 def keep_large(log: DataFrame, limits: MessageLimits, folder: str, name: str) -> str | None:
-    """Write the rows of a log that are too large, as they were, to a folder; return its path, None without such rows.
+    """Write the original rows that are too large to a folder. Return its path, or `None` without such rows.
 
-    JSON lines if the log is, else Parquet. Idempotent. Costs a pass over the log, and another one for such rows.
+    Writes JSON lines or Parquet, like the log. Idempotent. Costs a pass over the log, and another one with such rows.
     """
 
     def large(rows: DataFrame) -> DataFrame:
@@ -126,7 +125,7 @@ def keep_large(log: DataFrame, limits: MessageLimits, folder: str, name: str) ->
 
     is_lines = log.columns == ["line"]
     if is_lines:
-        is_long = sf.octet_length("line") > limits.line  # these are not parsed
+        is_long = sf.octet_length("line") > limits.line  # such lines are not parsed
         others = large(log.where(~is_long)).select(sf.col(_GIVEN).alias("line"))
         found = log.where(is_long).union(others)
     else:
@@ -139,21 +138,21 @@ def keep_large(log: DataFrame, limits: MessageLimits, folder: str, name: str) ->
 
 
 def _judge(log: DataFrame, source: str | None, limits: MessageLimits) -> tuple[DataFrame, _Types]:
-    """Add to each row what is read of it and its problem; leave a note of a large one. Return also the types."""
+    """Add the parsed values and the problem of each row, and the note of a large one. Return also the types."""
     given = _parse_lines(log, limits) if log.columns == ["line"] else _check_columns(log)
     types = {field.name: field.dataType for field in given.schema}
     parsed, message_id = _with_excess(given, types, limits), canonical("message_id")
     if source:
         check_source(source)
         prefix = text(f"{source}:")
-        has_prefix = f"startswith({message_id}, {prefix})"  # as that of a dead letter of this log
+        has_prefix = f"startswith({message_id}, {prefix})"  # for example a dead letter of this log
         message_id = first_of([(has_prefix, message_id)], f"concat({prefix}, {message_id})")
-    number, headers = "try_cast(sequence AS BIGINT)", sf.col("headers")  # an unsigned one is a decimal
+    number, headers = "try_cast(sequence AS BIGINT)", sf.col("headers")  # an unsigned column is a decimal
     if isinstance(types["sequence"], StringType):
         number = f"CASE WHEN sequence RLIKE {text(_NUMBER)} THEN {number} END"
     if not isinstance(types["headers"], MapType):
         headers = sf.from_json(headers, "map<string,string>", _JSON_OPTIONS)
-    # Columns of their own, or Spark would compute them for each use.
+    # In a projection of their own, so that Spark computes them once, not for each use.
     read = parsed.select(
         "*",
         sf.expr(f"{message_id} AS id"),
@@ -163,7 +162,7 @@ def _judge(log: DataFrame, source: str | None, limits: MessageLimits) -> tuple[D
     )
     checked = read.selectExpr("*", f"{first_of(_checks(types))} AS problem")
     if "line" not in types:
-        # Writing each row would take longer than reading it.
+        # Only for rows that need it: writing each row would take longer than reading it.
         is_kept = sf.expr(f"problem IS NOT NULL AND {_EXCESS} IS NULL")
         whole: Any = types[_GIVEN]
         columns = {name: sf.col(f"{_GIVEN}.{_quoted(name)}") for name in whole.names}
@@ -177,7 +176,7 @@ def _judge(log: DataFrame, source: str | None, limits: MessageLimits) -> tuple[D
 
 
 def check_source(source: str) -> None:
-    """Raise `UsageError` for a name with a colon: `b:x` from `a` and `x` from `a:b` would be one message."""
+    """Raise `UsageError` for a name with a colon, because ids would be ambiguous: `a` + `b:x`, `a:b` + `x`."""
     if ":" in source:
         raise UsageError(
             f"--source {source} holds a colon, which ends the name in an id: use another sign. Ids that a table has "
@@ -186,7 +185,7 @@ def check_source(source: str) -> None:
 
 
 def _checks(types: _Types) -> Sequence[tuple[str, str]]:
-    """Return the conditions for problems of a row that is not too large, with their sentences, in their order."""
+    """Return the conditions and texts of problems, in the order in which they are checked."""
     is_text = isinstance(types["enqueued_at"], StringType)
     untimely = "is no time like 2026-01-31T12:00:00Z" if is_text else "is not within the years 1601 to 9999"
 
@@ -210,19 +209,19 @@ def _checks(types: _Types) -> Sequence[tuple[str, str]]:
 
 
 def canonical(name: str) -> str:
-    """Return a column in which a UUID in any spelling is in small letters with hyphens."""
+    """Return a column with UUIDs of any spelling converted to lower case with hyphens."""
     pattern = text(envelope.UUID_PATTERN + r"\z")
     spelled = f"lower(regexp_replace({name}, {pattern}, '$1-$2-$3-$4-$5'))"
-    # Most ids are canonical, which is seen without a pattern in a third of the time: of 36 bytes, with two hyphens.
+    # Most ids are canonical. Checking length and two hyphens detects that in a third of the time of a pattern.
     hyphens = " AND ".join(f"substring({name}, {place}, 1) = '-'" for place in (9, 24))
     done = f"{name} IS NULL OR (octet_length({name}) = 36 AND {hyphens} AND {name} = lower({name}))"
     return first_of([(done, name), (f"{name} RLIKE {pattern}", spelled)], name)
 
 
 def _unreadable(types: _Types) -> Sequence[tuple[str, str]]:
-    """Return checks for what cannot be read; bytes in another encoding would be changed on their way, or stop Spark."""
+    """Return the checks for unreadable rows. Bytes in another encoding would be corrupted later, or stop Spark."""
     if "unparsed" in types:
-        # Few lines have such an escape, and a fixed text is found fast. A backslash written as two begins no escape.
+        # Searching a fixed text is fast, and few lines contain such an escape. An escaped backslash begins no escape.
         escapes = " OR ".join(rf"contains(line, {text(start)})" for start in (r"\ud", r"\uD"))
         backslash = text(r"\\\\")
         half = f"regexp_replace(line, {backslash}, '/') RLIKE {text(_HALF)}"
@@ -239,8 +238,8 @@ def _unreadable(types: _Types) -> Sequence[tuple[str, str]]:
 
 
 def _parse_lines(log: DataFrame, limits: MessageLimits) -> DataFrame:
-    # `from_json` stops after the first value. In an array, anything after it on the line is an item too, or keeps the
-    # parser from the last item, whose mark no line can foresee.
+    # `from_json` ignores anything after the first value. So wrap the line in an array with a random last item: a second
+    # value on the line becomes an extra item, or prevents the last item from being parsed.
     end = f"line_ends_{secrets.token_hex(8)}"
     mark = text(f'\n,{{"{end}":true}}]')
     wrapped = sf.expr(f"concat('[', line, {mark})")
@@ -252,8 +251,8 @@ def _parse_lines(log: DataFrame, limits: MessageLimits) -> DataFrame:
         raise LogError(
             f"The column line of the log is of type {found.simpleString()}; text is expected: cast(line as string)."
         )
-    # A null line is kept as JSON has it. Large lines are taken away first: each projection that one passed would keep
-    # a buffer of twice its size until the task ends.
+    # A null line becomes the JSON null. Large lines are removed first: each projection they passed through would keep a
+    # buffer of twice their size until the task ends.
     given = log.select(sf.coalesce("line", sf.lit("null")).alias("line")).selectExpr(
         f"CASE WHEN octet_length(line) <= {limits.line} THEN line END AS line",
         f"CASE WHEN octet_length(line) > {limits.line} THEN {_measured(text('line'), 'line')} END AS {_EXCESS}",
@@ -265,7 +264,7 @@ def _parse_lines(log: DataFrame, limits: MessageLimits) -> DataFrame:
 
 
 def lacks(where: str, missing: Collection[str], names: Iterable[str]) -> LogError:
-    """Return the error of a log that lacks columns."""
+    """Return the error for a log without some required columns."""
     at, lacking = f" at {where}" if where else "", ", ".join(name for name in REQUIRED if name in missing)
     has = ", ".join(names) or "none"
     return LogError(
@@ -280,21 +279,21 @@ def _check_columns(log: DataFrame) -> DataFrame:
     for name, count in Counter(map(str.lower, log.columns)).items():
         if count > 1:
             raise LogError(f"The log has two columns {name}, to Spark at least: leave one of them out.")
-    # A column of a table in memory that holds nothing has no type.
+    # An empty column of a table in memory has no type.
     log = log.drop(
         *[name for name in OPTIONAL if name in log.columns and log.schema[name].dataType == st.NullType()]
     )
     for name in ("body", "headers"):
         if name in log.columns and isinstance(kind := log.schema[name].dataType, StructType):
             column = sf.col(name)
-            if name == "headers":  # which are read as text, by a parser for which numbers are floats
+            if name == "headers":  # read as text later, by a parser that turns numbers into floats
                 decimal = r'"(type|elementType|valueType)":"decimal\(\d+,\d+\)"'
                 as_text = re.sub(decimal, r'"\1":"string"', kind.json())
                 column = column.cast(StructType.fromJson(json.loads(as_text)))
             log = log.withColumn(name, sf.to_json(column, _TIMES))  # without fields that are null
     for name, (expected, *allowed) in _EXPECTED.items():
         found = log.schema[name].dataType.simpleString() if name in log.columns else "string"
-        if found.partition(" ")[0] not in allowed:  # of a text, its collation follows
+        if found.partition(" ")[0] not in allowed:  # a collation may follow
             raise LogError(f"The column {name} of the log is of type {found}; {expected} is expected.")
     if isinstance(log.schema["body"].dataType, BinaryType) and "business_id" not in log.columns:
         raise LogError(
@@ -312,7 +311,7 @@ def _check_columns(log: DataFrame) -> DataFrame:
 def tell_of_struct(
     log: DataFrame, app: App, types: Collection[str] | None, say: Callable[[str], None]
 ) -> None:
-    """Say when a body is a struct with fields that no message has, or has in another type: Spark made these null."""
+    """Warn if the body is a struct with unknown fields or other types, where Spark may have read null."""
     found = log.schema["body"].dataType if "body" in log.columns else None
     if not isinstance(found, StructType):
         return
@@ -322,7 +321,7 @@ def tell_of_struct(
     for model in sorted(models, key=message_name):
         try:
             schema = model.model_json_schema()
-        except PydanticUserError:  # there are types that have none
+        except PydanticUserError:  # some types have no schema
             return
         fields = schema.get("properties", {})
         known |= {*fields, *model.model_fields}
@@ -366,12 +365,12 @@ def _quoted(name: str) -> str:
 
 
 def _time(found: DataType) -> str:
-    """Return enqueued_at as a time, null where it is none; it may be beyond what can be stored."""
+    """Return enqueued_at as a timestamp, or null if it is invalid. It may be out of range."""
     if isinstance(found, st.TimestampType):
         return "enqueued_at"
     is_text = isinstance(found, StringType)
     written = "enqueued_at" if is_text else "CAST(enqueued_at AS STRING)"
-    # In UTC where it names no zone, whatever the zone of the session.
+    # Times without a zone are UTC, whatever the zone of the session.
     zone = text(r"(Z|[+-]\d{2}:?\d{2})\z")
     zoned = first_of([(f"{written} RLIKE {zone}", written)], f"concat({written}, 'Z')")
     time = f"try_cast({zoned} AS TIMESTAMP_LTZ)"
@@ -379,19 +378,19 @@ def _time(found: DataType) -> str:
 
 
 def _storable(name: str) -> str:
-    """Return times that a store and a calendar can hold, null for others."""
+    """Return timestamps within the range of stores and the calendar, null for others."""
     return f"CASE WHEN unix_micros({name}) >= {EARLIEST} AND unix_micros({name}) <= {_LATEST} THEN {name} END"
 
 
 def _with_excess(log: DataFrame, types: _Types, limits: MessageLimits) -> DataFrame:
-    """Add the note of what is too large to each row, and take large values from it."""
+    """Add the note of a large value to each row, and remove the value."""
     is_packed = isinstance(types["body"], BinaryType)
     named = ("message_id", "type", "business_id", "sequence", "enqueued_at", "handler")
     names = [name for name in named if isinstance(types[name], StringType)]
     headers = _JOINED_HEADERS if isinstance(types["headers"], MapType) else "headers"
     contents = {"body": "body", "headers": headers} | {name: name for name in names}
     most = dict.fromkeys(contents, limits.headers) | {"body": limits.body}
-    # One part is measured: the code that Spark writes for each would be most of a plan.
+    # One column for all parts: the generated code for each of them would be most of the plan.
     part = first_of((f"octet_length({contents[each]}) > {most[each]}", text(each)) for each in contents)
     as_one_type = "CAST({} AS BINARY)" if is_packed else "{}"
     content = first_of((f"{_PART} = {text(each)}", as_one_type.format(contents[each])) for each in contents)
@@ -412,7 +411,7 @@ def _with_excess(log: DataFrame, types: _Types, limits: MessageLimits) -> DataFr
 
 
 def _measured(part: str, content: str, *, is_packed: bool = False) -> str:
-    # Characters first: all bytes of a text would be copied.
+    # Cut characters before bytes, or the whole text would be copied.
     first = f"substring(CAST(substring({content}, 1, {KEPT}) AS BINARY), 1, {KEPT})"
     begins = f"make_valid_utf8(CAST({first} AS STRING))"
     if is_packed:
@@ -424,20 +423,21 @@ def _measured(part: str, content: str, *, is_packed: bool = False) -> str:
 
 
 def text(value: str) -> str:
-    """Return a text as a literal. Spark would substitute settings for names after a dollar sign."""
+    """Return an SQL literal."""
+    # Spark substitutes settings for `${name}`, even in literals.
     escaped = value.replace("\\", r"\\").replace("'", r"\'").replace("${", r"\u0024{")
     return f"'{escaped}'"
 
 
 def texts(values: Iterable[str]) -> str:
-    """Return a list of literals."""
+    """Return a list of SQL literals."""
     return ", ".join(map(text, values))
 
 
 def first_of(cases: Iterable[tuple[str, str]], otherwise: str | None = None) -> str:
-    """Return the value of the first condition that holds, else null or another value.
+    """Return an SQL expression for the first condition that holds, otherwise null or `otherwise`.
 
-    Nested cases would cost more: Spark writes their code again for each level.
+    One flat CASE is cheaper than nested ones, whose code Spark repeats for each level.
     """
     branches = " ".join(f"WHEN {condition} THEN {value}" for condition, value in cases)
     if not branches:
@@ -445,13 +445,13 @@ def first_of(cases: Iterable[tuple[str, str]], otherwise: str | None = None) -> 
     return f"CASE {branches} END" if otherwise is None else f"CASE {branches} ELSE {otherwise} END"
 
 
-_Routes = Mapping[str, Sequence[Route]]  # the routes of messages of each type
+_Routes = Mapping[str, Sequence[Route]]  # by message type
 _STREAM = ("handler", "business_id", "spread")
 SHARES = 1_000_000
 
-# As one text, it costs the driver a few calls into Java, where columns take some for each of them. Partitioned by the
-# columns of the shuffle and one more, the window needs no shuffle of its own. Business ids come first: Spark compares
-# eight bytes of the first column without a look at the row, and those of handlers hardly differ.
+# One SQL text needs few calls into Java. The window partitions by the columns of the shuffle and one more, so it needs
+# no shuffle of its own. Business ids come first, because Spark compares eight bytes of the first column without reading
+# the row, and handlers hardly differ.
 _GROUPED = """
 SELECT {columns} FROM (
     SELECT *, first(sequence) OVER copies AS position, first(enqueued_at) OVER copies AS position_time
@@ -471,15 +471,15 @@ FOLD_COLUMNS = (
     *("handler", "business_id", "message_id", "type", "body", "sequence", "enqueued_at"),
     *("headers", "given", "problem", "line"),
 )
-"""The columns that the fold reads, in this order.
+"""The columns that the fold reads, in this order. `headers` are JSON text.
 
-`business_id` is the one that a delivery is routed by, `given` the one that the log names. `headers` are JSON text.
+`business_id` is the one by which a delivery is routed, `given` the one named in the log.
 """
 
-FieldPath = tuple[str, ...]  # the names of the fields from the body down to the business id
+FieldPath = tuple[str, ...]  # the field names from the body to the business id
 _BODY_OPTIONS = {"allowSingleQuotes": "false", "allowUnquotedFieldNames": "false", "maxNumLen": "1000000000"}
 
-# Repetitions are possessive: others overflow Java's stack with a long body.
+# Possessive quantifiers, because others overflow Java's stack on long bodies.
 _BLANK = r"[ \t\r\n]*+"
 _CHARACTER = r'[^"\\\x00-\x1f]'
 _NAME = rf'"{_CHARACTER}{{0,99}}+"'
@@ -488,18 +488,18 @@ _TEXT_IN_JSON = rf'"{_CHARACTER}{{0,9999}}+(?:{_ESCAPE}{_CHARACTER}{{0,9999}}+){
 _NUMBER_IN_JSON = r"-?+(?:0|[1-9][0-9]{0,17}+)(?:\.[0-9]{1,17}+)?+(?:[eE][-+]?+[0-9]{1,2}+)?+"
 _SCALAR = rf"(?:{_TEXT_IN_JSON}|{_NUMBER_IN_JSON}|true|false|null)"
 _END_OF_ITEM = rf"{_BLANK}(?:,{_BLANK}(?![\]}}])|(?=[\]}}]))"
-_NESTING = 3  # how deep values beside the business id may be nested
+_NESTING = 3  # the supported nesting of values next to the business id
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A share of all streams: the same ones in every run and on every machine with the same seed."""
+    """A share of all streams. With the same seed it contains the same streams in every run."""
 
     share: float
     seed: int = 0
 
     def takes(self) -> Column:
-        """Return whether a row's stream is in the sample."""
+        """Return the condition that a row's stream is in the sample."""
         hash_ = sf.xxhash64(sf.lit(self.seed), *(sf.coalesce(sf.col(name), sf.lit("")) for name in _STREAM))
         return sf.pmod(hash_, sf.lit(SHARES)) < sf.lit(round(self.share * SHARES))
 
@@ -513,10 +513,9 @@ def route(
 ) -> DataFrame:
     """Give each message a row for each handler that takes it, grouped and sorted by stream.
 
-    A message for which the log names a handler goes to that one alone; if it does not take the type, in a row without a
-    business id. Messages that no handler takes, with a problem, or of other types than `types`, keep one row without a
-    handler. A business id is canonical text, null where there is none. With a sample, the messages of other streams are
-    dropped before the shuffle.
+    A handler named in the log gets the message alone, without a business id if it does not take the type. Messages with
+    a problem, without a handler, or of types not in `types` keep one row without a handler. With a sample, messages of
+    other streams are dropped before the shuffle.
     """
     routed = find_routes(messages, app, types)
     if sample is not None:
@@ -525,14 +524,14 @@ def route(
 
 
 def group(routed: DataFrame, partitions: int) -> DataFrame:
-    """Shuffle rows that have their routes to the partitions of their streams, and sort them there."""
+    """Shuffle routed rows to the partitions of their streams, and sort them there."""
     columns, stream = ", ".join(FOLD_COLUMNS), ", ".join(_STREAM)
     text_ = _GROUPED.format(columns=columns, partitions=partitions, stream=stream)
     return routed.sparkSession.sql(text_, routed=routed)
 
 
 def find_routes(messages: DataFrame, app: App, types: Collection[str] | None = None) -> DataFrame:
-    """Give each message its rows, row by row: also of a stream of Spark."""
+    """Route messages row by row, which also works on a streaming DataFrame."""
     taken = [name for name in app.message_types if types is None or name in types]
     routes = {name: app.routes(name) for name in taken}
     paths: dict[FieldPath, list[str]] = {}
@@ -546,14 +545,14 @@ def find_routes(messages: DataFrame, app: App, types: Collection[str] | None = N
         .selectExpr(
             *(name for name in FOLD_COLUMNS if name != "headers"),
             "headers_text AS headers",
-            # Without a stream, a row may be folded anywhere: its id spreads such rows.
+            # Rows without a stream may be folded anywhere. Their id spreads them over the partitions.
             "CASE WHEN business_id IS NULL THEN coalesce(message_id, line) END AS spread",
         )
     )
 
 
 def _handlers(routes: _Routes) -> str:
-    """Return the handlers of a message, or the one that the log names; null for a message with a problem."""
+    """Return the handlers of a message, or the one named in the log, or null for a message with a problem."""
     types: dict[tuple[str, ...], list[str]] = {}
     for name, found in routes.items():
         types.setdefault(tuple(route.handler for route in found), []).append(name)
@@ -565,14 +564,14 @@ def _handlers(routes: _Routes) -> str:
 
 
 def _business_id(routes: _Routes, paths: Sequence[FieldPath]) -> str:
-    """Return the business id that a handler takes a message for; null where it takes none, and for an empty one."""
+    """Return the business id for a handler, or null if it does not take the message or the id is empty."""
     types: dict[tuple[FieldPath, KeyKind], dict[str, list[str]]] = {}
     for name, found in routes.items():
         for route in found:
             takers = types.setdefault((route.wire_path, route.key_kind), {})
             takers.setdefault(route.handler, []).append(name)
     cases = []
-    # Spelled once for all handlers that read it in the same way: it is much code of Spark's.
+    # One case for all handlers that read it in the same way, because it generates much code.
     for (path, kind), takers in types.items():
         key = _key_name(paths.index(path))
         takes = " OR ".join(
@@ -583,14 +582,14 @@ def _business_id(routes: _Routes, paths: Sequence[FieldPath]) -> str:
 
 
 def _with_keys(messages: DataFrame, types: Mapping[FieldPath, Collection[str]]) -> DataFrame:
-    """Add a column for each place: the business id that the sender names, unless it is empty, or that of the body.
+    """Add a column for each path: the business id named in the log if any, or that in the body.
 
-    The columns are null for types without a business id in that place.
+    It is null for message types without this path.
     """
     given = "nullif(given, '')"
     if isinstance(messages.schema["body"].dataType, BinaryType):
         return messages.selectExpr("*", *(f"{given} AS {_key_name(number)}" for number in range(len(types))))
-    # `quick` is used twice, so it is a column of its own, or Spark would search for each use.
+    # `quick` is used twice. As a separate column it is computed once.
     quick, keys = [], []
     for number, (path, names) in enumerate(types.items()):
         is_one, found = f"type IN ({texts(names)})", f"quick_{number}"
@@ -606,12 +605,12 @@ def _key_name(number: int) -> str:
 
 
 def find(path: FieldPath) -> Column:
-    """Return the business ids that a regular expression recognises, an empty text for all others."""
+    """Return the business ids that the regular expression recognises, and an empty text for others."""
     return sf.regexp_extract("body", rf"^{_object_with(path)}{_BLANK}\z", 1)
 
 
 def read(path: FieldPath) -> Column:
-    """Return the business ids that Spark's parser finds, as JSON text where they are no texts, else null."""
+    """Return the business ids that Spark's parser finds, or null. Other values than texts become JSON."""
     schema = "string"
     for name in reversed(path):
         schema = f"struct<`{name}`:{schema}>"
@@ -622,7 +621,7 @@ def read(path: FieldPath) -> Column:
 
 
 def _object_with(path: FieldPath) -> str:
-    """Return the pattern of a JSON object whose group is the business id in a place."""
+    """Return the pattern of a JSON object, whose group is the business id at a path."""
     name = re.escape(path[0])
     value = _object_with(path[1:]) if path[1:] else rf'"({_CHARACTER}*+)"'
     other = rf'(?!"{name}"){_NAME}{_BLANK}:{_BLANK}{_value(_NESTING)}{_BLANK}'

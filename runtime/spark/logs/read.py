@@ -1,7 +1,7 @@
-"""Message logs as they are given: paths, DataFrames, and tables of pandas, Arrow, or whatever else Arrow reads.
+"""Open message logs: paths, DataFrames, and tables of pandas or Arrow.
 
-This process lists files on the disks of this machine, before Spark is started: a path that is missing, empty or of
-another format is refused, and hidden files are counted. Spark, which has the credentials, lists all other files.
+Files on local disks are listed by this process before Spark starts: missing, empty and wrong files raise an error, and
+hidden files are counted. All other files are listed by Spark, which has the credentials.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ LogRow = Mapping[str, Any]
 
 
 def write_log(rows: Iterable[LogRow], path: Path) -> int:
-    """Write messages to a file, atomically and without Spark, and return how many there were.
+    """Write messages to a file, atomically and without Spark. Return their number.
 
-    JSON lines for `.jsonl`, `.json` and `.ndjson`, else Parquet, with the columns of the first row.
+    Writes JSON lines for `.jsonl`, `.json` and `.ndjson`, otherwise Parquet with the columns of the first row.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"_{path.name}.unfinished")
@@ -73,15 +73,15 @@ def write_log(rows: Iterable[LogRow], path: Path) -> int:
 Log = DataFrame | str | Path | Sequence[str | Path] | Any
 """A path, a list of paths, a DataFrame of Spark or of pandas, or a table that Arrow can read."""
 
-MOST_BYTES = 4 * 2**30  # how much is digested by this process; more is left to Spark's workers
-_MOST_FILES = 100  # how many files are opened to learn what they are
+MOST_BYTES = 4 * 2**30  # digested by this process; Spark's workers digest larger logs
+_MOST_FILES = 100  # opened to detect their format
 _SUFFIXES = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet", ".pq": "parquet"}
 _COMPRESSED = re.compile(r"\.(gz|gzip|bz2|zst|zstd|lz4|snappy|deflate)\Z")
 _NAMED_BY_SPARK = re.compile(
     r"_SUCCESS|_metadata|_common_metadata|_spark_metadata|_started_\d+|_committed_\d+|\..*\.crc"
 )
 _TABLES = {"_delta_log": "Delta", ".hoodie": "Hudi"}
-"""Tables whose folders hold deleted rows too, by a name in them."""
+"""Tables whose folders also contain deleted rows, by a file or folder in them."""
 
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]*:(//[^/]*)?")
 _PATTERN = re.compile(r"[*?\[\]{}]")
@@ -92,23 +92,19 @@ _LINES = 100
 
 @dataclass(frozen=True, slots=True)
 class LogFiles:
-    """The files of a log, and how Spark is to read them.
-
-    `within` has for each file the names of the folders between the log and the file. With `is_partitioned` these are
-    columns, such as dt=2026-01-01. `skipped` counts the hidden files.
-    """
+    """The files of a log, and how Spark reads them."""
 
     format: str
     paths: Sequence[str]
     files: Sequence[str]
-    within: Sequence[tuple[str, ...]]
-    is_partitioned: bool
+    within: Sequence[tuple[str, ...]]  # for each file, the folders between the log and the file
+    is_partitioned: bool  # these folders are columns, such as dt=2026-01-01
     is_on_disk: bool
-    skipped: str | None = None
+    skipped: str | None = None  # a description of the hidden files
 
 
 class OpenedLog(NamedTuple):
-    """A log as a DataFrame; with its files, if it was given by paths."""
+    """A log as a DataFrame, with its files if it was opened by path."""
 
     rows: DataFrame
     where: str = ""
@@ -116,7 +112,7 @@ class OpenedLog(NamedTuple):
 
 
 class Input(NamedTuple):
-    """What identifies a log: the number of its messages, and a digest that does not depend on their order."""
+    """The identity of a log: the number of messages, and a digest that does not depend on their order."""
 
     messages: int
     name: str
@@ -126,10 +122,7 @@ class Input(NamedTuple):
 
 
 def is_on_disk(path: str, master: str) -> bool:
-    """Return whether a path names one file or folder on the disks of this machine, for Spark too.
-
-    The name of a file that exists is no pattern.
-    """
+    """Return whether a path is one local file or folder, for Spark too. The name of an existing file is no pattern."""
     if "HADOOP_CONF_DIR" in os.environ or not is_local(master):
         return False
     is_one = not _PATTERN.search(path) and (path.startswith("file:") or not _SCHEME.match(path))
@@ -141,9 +134,10 @@ def _here(path: str) -> Path:
 
 
 def find_on_disk(paths: Sequence[str], format_: str | None = None, *, may_be_empty: bool = False) -> LogFiles:
-    """List the files of a log on the disks of this machine. That of a stream may have none yet.
+    """List the files of a log on local disks.
 
-    Raises `LogError` for a path that is missing, empty, or of another format.
+    `may_be_empty`: allow no files yet, for a stream. Raises `LogError` for a path that is missing, empty, or has a
+    wrong format.
     """
     roots = [str(_here(path)) for path in paths]
     found: list[tuple[str, str]] = []
@@ -174,7 +168,7 @@ def find_on_disk(paths: Sequence[str], format_: str | None = None, *, may_be_emp
 
 
 def _check_files(files: LogFiles) -> None:
-    """Raise `LogError` for files that Spark would read wrongly, or not at all."""
+    """Raise `LogError` for files that Spark would misread, or not read at all."""
     for file in files.files:
         if ":" in os.path.basename(file):  # noqa: PTH119 - there may be many
             raise LogError(f"{file} has a colon in its name, which Spark does not read: rename it.")
@@ -194,7 +188,7 @@ def _check_files(files: LogFiles) -> None:
 def open_log(
     spark: SparkSession, log: Log, format_: str | None = None, say: Callable[[str], None] = lambda _: None
 ) -> OpenedLog:
-    """Open a log in any form; `say` is told what is not read of it. Raises `LogError`, and `UsageError` for no log."""
+    """Open a log. `say` is called with a remark on hidden files. Raises `LogError` and `UsageError`."""
     if isinstance(log, str | Path):
         log = [log]
     if isinstance(log, DataFrame):
@@ -254,7 +248,7 @@ _IN_SPARK = {
 
 
 def _type_in_spark(type_: pa.DataType) -> pa.DataType:
-    """Return the type of Spark to which values that fit are cast without loss, at any depth."""
+    """Return the type for Spark to which valid values are cast without loss, also in nested types."""
     if pa.types.is_timestamp(type_):
         return pa.timestamp("us", type_.tz)
     if pa.types.is_struct(type_):
@@ -263,24 +257,24 @@ def _type_in_spark(type_: pa.DataType) -> pa.DataType:
         return pa.map_(_type_in_spark(type_.key_type), _type_in_spark(type_.item_type))
     if pa.types.is_dictionary(type_) or isinstance(type_, pa.RunEndEncodedType):
         return _type_in_spark(type_.value_type)
-    # A view of a list is cast amiss.
+    # Arrow casts list views wrongly, so they are left alone.
     if str(type_).partition("<")[0] in ("list", "large_list", "fixed_size_list"):
         return pa.list_(_type_in_spark(type_.value_type))
     return type_.storage_type if isinstance(type_, pa.BaseExtensionType) else _IN_SPARK.get(type_, type_)
 
 
 def describe_input(log: OpenedLog) -> Input:
-    """Return what identifies a log. Reads it once.
+    """Return the identity of a log. Reads it once.
 
-    Files on the disks of this machine are identified by their bytes, which takes a tenth of the time of a job, all
-    others by their messages. Raises `LogError` for a log without messages, or with damaged files.
+    Local files are identified by their bytes, in a tenth of the time of a Spark job, others by their messages. Raises
+    `LogError` for a log that is empty or corrupt.
     """
     found = None if log.files is None else _digest(log.files)
     return describe_messages(log) if found is None else _unless_empty(log, found)
 
 
 def describe_messages(log: OpenedLog) -> Input:
-    """Return what identifies the messages of a log, whatever files they are in. Costs a job. Raises `LogError`."""
+    """Return the identity of the messages of a log, independent of files. Costs a job. Raises `LogError`."""
     columns = [
         sf.to_json(column) if isinstance(field.dataType, MapType | ArrayType | StructType) else column
         for field in log.rows.schema
@@ -293,12 +287,12 @@ def describe_messages(log: OpenedLog) -> Input:
 
 
 def lines_of(text: DataFrame) -> DataFrame:
-    """Return the lines of text files, but for blank ones, as a log."""
+    """Return the lines of text files as a log, without blank lines."""
     return text.where("trim(BOTH ' \t' FROM value) != ''").select(sf.col("value").alias("line"))
 
 
 def _check_is_no_table(where: str, folders: Iterable[str], has: Callable[[str, str], bool]) -> None:
-    """Raise `LogError` for the files of a Delta or Hudi table: its folder holds deleted rows too."""
+    """Raise `LogError` for files of a Delta or Hudi table, whose folder also contains deleted rows."""
     for (name, kind), folder in product(_TABLES.items(), folders):
         if has(folder, name):
             raise LogError(
@@ -308,7 +302,7 @@ def _check_is_no_table(where: str, folders: Iterable[str], has: Callable[[str, s
 
 
 def _check_lines(log: OpenedLog) -> None:
-    """Raise `LogError` when each of the first lines lacks the same required field."""
+    """Raise `LogError` if the first lines all lack the same required field."""
     lacking, names = set(REQUIRED), None
     for line in islice(filter(bytes.strip, _first_lines(log)), _LINES):
         try:
@@ -336,7 +330,7 @@ def _first_lines(log: OpenedLog) -> Iterator[bytes]:
 
 
 def _walk(root: str, skipped: list[str]) -> Iterator[str]:
-    """Yield the paths of the files at a root. Hidden files, which Spark passes over, are added to `skipped`."""
+    """Yield the paths of files at a root. Adds hidden files, which Spark ignores, to `skipped`."""
     parent = os.path.dirname(root)  # noqa: PTH120 - os.walk has texts
     if Path(root).is_file():
         levels: Iterable[tuple[str, list[str], list[str]]] = [(parent, [], [Path(root).name])]
@@ -362,7 +356,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _find_with_spark(spark: SparkSession, paths: Sequence[str], format_: str | None) -> LogFiles:
-    """List the files of a log with Spark, which does not tell of hidden ones. Starts no job."""
+    """List the files of a log with Spark, which ignores hidden ones. Needs no job."""
     where, master = ", ".join(paths), master_of(spark)
     given = [literal(str(_here(path))) if is_on_disk(path, master) else path for path in paths]
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
@@ -402,7 +396,7 @@ def _log_files(
     is_on_disk: bool,
     remark: str | None = None,
 ) -> LogFiles:
-    """Return the files, each given with the path that it was found at."""
+    """Determine the format and the partitioning of files, given as pairs of root and path."""
     files = [file for _, file in found]
     formats = set(filter(None, map(_format_of, paths))) or {_format_of(name) or "parquet" for name in files}
     if format_ is None and len(formats) > 1:
@@ -423,14 +417,14 @@ def _log_files(
 
 
 def _format_of(name: str) -> str | None:
-    """Return the format that the suffix of a name says, before that of a compression."""
+    """Return the format for the suffix of a name, ignoring compression."""
     stem = _COMPRESSED.sub("", name.rstrip("/").lower())
     return _SUFFIXES.get(os.path.splitext(stem)[1])  # noqa: PTH122 - of any file system
 
 
 def _read(spark: SparkSession, files: LogFiles, where: str) -> DataFrame:
-    def reader() -> DataFrameReader:  # which keeps the schema that it was given
-        # Without the option, Spark passes over folders that are no partitions.
+    def reader() -> DataFrameReader:  # a new one for each use, because it remembers its schema
+        # By default Spark ignores folders that are not partitions.
         return spark.read.option("recursiveFileLookup", str(not files.is_partitioned).lower())
 
     paths = list(map(literal, files.paths) if files.is_on_disk else files.paths)
@@ -455,21 +449,22 @@ def _read(spark: SparkSession, files: LogFiles, where: str) -> DataFrame:
 def _read_parquet(
     reader: Callable[[], DataFrameReader], files: LogFiles, where: str, paths: Sequence[str]
 ) -> DataFrame:
-    """Return the rows of Parquet files, with the union of their columns. Raises `LogError` when these contradict.
+    """Read Parquet files with the union of their columns. Raises `LogError` if types contradict.
 
-    Files on this machine are read in one relation for each set of columns. Spark merges all others, which costs a job.
+    Local files are read as one relation for each set of columns. For others Spark merges the schemas, which costs a
+    job.
     """
     groups: dict[tuple[tuple[str, pa.DataType], ...], list[str]] = {}
     untyped: set[str] = set()
     try:
         for file in files.files if files.is_on_disk else ():
             schema = parquet.read_schema(file)
-            # pandas writes a column that holds nothing as one of no type, which Spark reads as numbers.
+            # pandas writes an empty column without a type, which Spark would read as numbers.
             untyped |= {field.name for field in schema if field.type == pa.null()}
             typed = tuple((field.name, field.type) for field in schema if field.type != pa.null())
             groups.setdefault(typed, []).append(file)
     except (OSError, pa.ArrowException):
-        groups = {}  # Spark says what is damaged
+        groups = {}  # Spark reports the corruption
     if not groups or any(Path(path, "_spark_metadata").exists() for path in files.paths):
         return reader().option("mergeSchema", "true").parquet(*paths)
     frames: list[DataFrame] = []
@@ -494,7 +489,7 @@ def _read_parquet(
 
 
 def _agree(one: DataType, other: DataType) -> bool:
-    """Return whether two files may have a column in these types. Structs may have other fields."""
+    """Return whether a column may have two types in different files. Structs may have different fields."""
     if isinstance(one, StructType) and isinstance(other, StructType):
         return all(
             _agree(one[name].dataType, other[name].dataType) for name in set(one.names) & set(other.names)
@@ -504,25 +499,23 @@ def _agree(one: DataType, other: DataType) -> bool:
 
 
 def literal(path: str) -> str:
-    """Return a path with the signs of a pattern escaped."""
+    """Escape the pattern characters of a path."""
     return re.sub(r"([*?\[\]{}\\])", r"\\\1", path)
 
 
 def with_later_columns(schema: StructType) -> StructType:
-    """Add the optional columns, which files to come may have, to the columns of a log."""
+    """Add the optional columns that later files of a stream may have."""
     has = {field.name.lower(): field.dataType for field in schema}
     if has.get("body") == BinaryType():
-        has.setdefault("business_id", StringType())  # which such a log may not lack
+        has.setdefault("business_id", StringType())  # required with msgpack bodies
     added = [each for each in from_arrow_schema(_SCHEMA) if each.name in OPTIONAL and each.name not in has]
     return StructType([*schema, *added])
 
 
 def _schema_of(columns: Sequence[tuple[str, pa.DataType]], files: LogFiles) -> StructType | None:
-    """Return the schema of Parquet files on this machine, for which Spark would start a job; None leaves it to Spark.
-
-    Spark looks at bytes, which a setting of the session may make text, and at times that it may be unable to read.
-    """
+    """Return the schema of local Parquet files, or `None` if only Spark can tell. Spark would start a job for it."""
     schema = pa.schema(columns)
+    # A setting of the session may turn bytes into text, and some times are not supported.
     is_plain = not re.search(r"binary|timestamp\[(ns|us\]|ms\])", str(schema))
     if files.is_partitioned or not is_plain or len({name.lower() for name, _ in columns}) < len(columns):
         return None
@@ -532,9 +525,9 @@ def _schema_of(columns: Sequence[tuple[str, pa.DataType]], files: LogFiles) -> S
 
 
 def _digest(files: LogFiles) -> Input | None:
-    """Return the number of messages in files on this machine and a digest of their bytes.
+    """Return the number of messages in local files, and a digest of their bytes.
 
-    Returns None for more than `MOST_BYTES`, for compressed lines, and for damaged files, as Spark says what is wrong.
+    Returns `None` for more than `MOST_BYTES`, compressed lines, and corrupt files, which Spark reports.
     """
     paths = [Path(file) for file in files.files]
     if not files.is_on_disk or any(_COMPRESSED.search(path.name.lower()) for path in paths):
@@ -546,7 +539,7 @@ def _digest(files: LogFiles) -> Input | None:
         for path, folders in zip(paths, files.within, strict=True):
             if files.format == "json":
                 messages += _count_lines(path)
-            else:  # reads all pages: raises `ArrowException` when one is damaged
+            else:  # reading all pages raises `ArrowException` if one is corrupt
                 with parquet.ParquetFile(path, buffer_size=_CHUNK, page_checksum_verification=True) as file:
                     messages += sum(batch.num_rows for batch in file.iter_batches(4096, use_threads=False))
             with path.open("rb") as opened:
@@ -558,7 +551,7 @@ def _digest(files: LogFiles) -> Input | None:
 
 
 def _count_lines(path: Path) -> int:
-    """Count the lines that are not blank, with any line ends, as Spark does."""
+    """Count non-blank lines, with the line ends that Spark recognises."""
     lines, has_text = 0, False
     with path.open("rb") as file:
         if file.read(3) != b"\xef\xbb\xbf":
@@ -578,7 +571,7 @@ def _unless_empty(log: OpenedLog, found: Input) -> Input:
 
 
 def _of_pandas(log: Any) -> pa.Table:  # noqa: ANN401 - pandas may not be there
-    """Convert a DataFrame of pandas: missing values become null, and dicts JSON text."""
+    """Convert a pandas DataFrame: missing values become null, and dicts become JSON."""
 
     def as_json(value: object) -> object:
         return json.dumps(value, ensure_ascii=False, default=_in_json) if isinstance(value, dict) else value
@@ -588,14 +581,14 @@ def _of_pandas(log: Any) -> pa.Table:  # noqa: ANN401 - pandas may not be there
         if name in log.columns and log[name].map(lambda value: isinstance(value, dict)).any():
             changed[name] = log[name].map(as_json)
     if "sequence" in log.columns and log["sequence"].dtype.kind == "f":
-        changed["sequence"] = log["sequence"].convert_dtypes()  # pandas has whole numbers with gaps as floats
+        changed["sequence"] = log["sequence"].convert_dtypes()  # pandas stores integers with gaps as floats
     return pa.Table.from_pandas(log.assign(**changed), preserve_index=False)
 
 
 def _in_json(value: Any) -> object:  # noqa: ANN401 - also of numpy and pandas
-    """Return a value as pydantic reads it from JSON: to the nanosecond, and to the last digit."""
+    """Convert a value to JSON that pydantic reads without loss of precision."""
     if hasattr(value, "isoformat"):
-        return None if value != value else value.isoformat()  # noqa: PLR0124 - so is a time that is missing
+        return None if value != value else value.isoformat()  # noqa: PLR0124 - detects NaT
     kind = value.dtype.kind if hasattr(value, "dtype") else ""
     if kind == "m":
         raise TypeError("a timedelta64 has no JSON: give a timedelta")

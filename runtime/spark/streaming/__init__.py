@@ -1,1 +1,1 @@
-"""Structured Streaming: each micro-batch of a query is a batch, with the id QUERY-EPOCH."""
+"""Structured Streaming: each micro-batch of a query is a batch with the id QUERY-EPOCH."""

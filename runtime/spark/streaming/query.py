@@ -1,9 +1,9 @@
 """Streams: run the handlers of an app over a streaming DataFrame, micro-batch by micro-batch.
 
-Spark hands an epoch over again if it died before it noted the end, with the same offsets. An epoch that the ledger has
-with the same content is resumed or, if it is published, skipped. Any other difference is refused: the checkpoint was
-deleted, restored from a backup, or belongs to another query or table. Spark would skip messages then, or reuse the
-number of an epoch that is done.
+If Spark crashes before it records the end of an epoch, it repeats the epoch with the same offsets. An epoch that is in
+the ledger with the same content is resumed, or skipped if it is published. Any other content is an error: the
+checkpoint was deleted, restored from a backup, or belongs to another query or table. Spark would then lose messages, or
+reuse the number of a finished epoch.
 """
 
 from __future__ import annotations
@@ -59,22 +59,19 @@ WHAT_TO_DO = (
     "Nothing was handled. Go on with the checkpoint that the query had, or give query and checkpoint new names: "
     "messages that were handled before are duplicates then, and change nothing."
 )
-"""Ends what is said of a checkpoint with which a query cannot go on."""
+"""Ends the errors about a checkpoint with which a query cannot continue."""
 
 
 class Planned(NamedTuple):
-    """A micro-batch that Spark has planned, identified by the id of its checkpoint and a digest of its offsets.
+    """A planned micro-batch."""
 
-    `files` are the urls of its files, if any, with their modification times in milliseconds, as Spark has noted them.
-    """
-
-    checkpoint: str
-    offsets: str
-    files: Mapping[str, int]
+    checkpoint: str  # its id
+    offsets: str  # a digest of them
+    files: Mapping[str, int]  # URLs with modification times in milliseconds, as recorded by Spark
 
 
 class CheckpointOwner(NamedTuple):
-    """The query of a checkpoint, and its table."""
+    """The query that claimed a checkpoint, and its table."""
 
     query: str
     store: str
@@ -85,10 +82,10 @@ class CheckpointOwner(NamedTuple):
 class Checkpoint:
     """Spark's checkpoint of a query.
 
-    Before Spark hands over an epoch, it writes `offsets/EPOCH`: a line with the version of the format, one with
-    settings, and one with the offset of each source. The micro-batch lies between the offsets of the epoch before and
-    these. The offset of a source of files counts lists of files. A list is in `sources/SOURCE/NUMBER`; every tenth is
-    `NUMBER.compact`, which repeats all lists before it. `metadata` has an id, drawn when the checkpoint is made.
+    Before an epoch, Spark writes `offsets/EPOCH`: a line with the format version, one with settings, and one with the
+    offset of each source. The micro-batch is between the previous offsets and these. The offset of a file source counts
+    lists of files, in `sources/SOURCE/NUMBER`. Every tenth list is `NUMBER.compact`, which repeats all previous lists.
+    `metadata` has a random id.
     """
 
     url: str
@@ -108,10 +105,10 @@ class Checkpoint:
         return Planned(id_, digest, dict(file for each in files for file in each))
 
     def changed(self, files: Mapping[str, int]) -> list[tuple[str, bool]]:
-        """Return the files that are gone or have another time, and whether they are gone.
+        """Return the files that are missing or have another time, each with whether it is missing.
 
-        Costs a request for each on an object store. Only the disks of this machine and the file system of the
-        checkpoint are compared: Spark may have other credentials for others.
+        Checks only local disks and the file system of the checkpoint, because Spark may have other credentials for
+        others. Costs a request for each file on an object store.
         """
         path, options = path_and_options(self.url)
         options_of = {"": "", "file": "", urlsplit(path).scheme: options}
@@ -123,14 +120,14 @@ class Checkpoint:
         changed = []
         for root, times in times_in.items():
             folder = open_folder(root + options_of[urlsplit(root).scheme])
-            unit = 1 if folder.is_local else 1000  # elsewhere Spark and pyarrow agree on seconds only
+            unit = 1 if folder.is_local else 1000  # on object stores, Spark and pyarrow only agree on seconds
             for name, now in zip(times, folder.times(list(times)), strict=True):
                 if now is None or (now >= 0 and now // unit != times[name] // unit):
                     changed.append((f"{root}/{name}", now is None))
         return changed
 
     def owner(self) -> CheckpointOwner | None:
-        """Return the query that has claimed the checkpoint, if any."""
+        """Return the query that claimed the checkpoint, if any."""
         folder = self._folder()
         if _OWNER not in folder.sizes():
             return None
@@ -140,7 +137,7 @@ class Checkpoint:
             raise self._lacks(f"Its {_OWNER} cannot be read.") from error
 
     def claim(self, owner: CheckpointOwner) -> None:
-        """Record the query of the checkpoint in a file that Spark ignores."""
+        """Record the owner of the checkpoint in a file that Spark ignores."""
         aside = self._folder().sub(f"_claimed-{uuid4().hex}")
         aside.create()
         aside.put(_OWNER, json.dumps(owner._asdict()).encode())
@@ -174,20 +171,20 @@ class Checkpoint:
         return sources
 
     def _files(self, source: int, before: str, after: str) -> Iterator[tuple[str, int]]:
-        """Yield path and time of each file between two offsets of a source; none if it is no source of files."""
+        """Yield path and time of each file between two offsets. Yields nothing for other sources than files."""
         last, first = _number(after), _number(before)
         if last is None:
             return
         lists = self._folder().sub("sources").sub(str(source))
         for number in range(0 if first is None else first + 1, last + 1):
-            has_number = f'"batchId":{number}'  # few lines of a compacted list are parsed
+            has_number = f'"batchId":{number}'  # avoids parsing most lines of a compacted list
             for line in self._list(lists, source, number):
                 file = json.loads(line) if has_number in line else {}
                 if file.get("batchId") == number:
                     yield file["path"], file["timestamp"]
 
     def _list(self, lists: Folder, source: int, number: int) -> Sequence[str]:
-        """Return the lines of a list or, if Spark has deleted it, of the first compacted one that has it."""
+        """Return the lines of a list or, if Spark deleted it, of the next compacted list."""
         for name in (str(number), f"{number}{_COMPACT}"):
             if lists.sub(name).exists():
                 return _read(lists, name).splitlines()
@@ -199,10 +196,10 @@ class Checkpoint:
 
 
 def _number(offset: str) -> int | None:
-    """Return the number of a list of files; None for the offset of another source."""
+    """Return the number of a list of files, or `None` for another source's offset."""
     try:
         found: Any = json.loads(offset)
-    except ValueError:  # nothing is read, or the source writes other text than JSON
+    except ValueError:  # nothing was read, or the source does not write JSON
         return None
     return found["logOffset"] if isinstance(found, Mapping) and set(found) == {"logOffset"} else None
 
@@ -214,26 +211,26 @@ def _read(folder: Folder, name: str) -> str:
 
 @dataclass
 class Admission:
-    """Checks each epoch of a query before it is run, from a start of the query to its end."""
+    """Checks each epoch of a query before it runs. One object serves one start of the query."""
 
     query: str
     checkpoint: Checkpoint
     _follows: bool = field(default=False, init=False)
 
     def batch_id(self, epoch: int) -> str:
-        """Return the id of the batch of an epoch."""
+        """Return the batch id of an epoch."""
         return f"{self.query}-{epoch}"
 
     def what(self, epoch: int, planned: Planned) -> str:
-        """Return the input of an epoch in the ledger."""
+        """Describe the input of an epoch for the ledger."""
         content = f"checkpoint {planned.checkpoint} with offsets {planned.offsets}"
         return f"{EPOCH}{epoch} of the query {self.query}, {content}"
 
     def check_start(self, us: CheckpointOwner, find: Callable[[str], BatchRecord | None]) -> None:
-        """Check the checkpoint before Spark opens it, which would stop the query that it belongs to.
+        """Check the checkpoint before Spark opens it, which would stop another query that uses it.
 
-        `find` looks for a batch in our ledger. Raises `BatchRefusedError` if the checkpoint is of another query or
-        table, or incomplete, and `UsageError` if it is no folder.
+        `find` returns a batch of our ledger. Raises `BatchRefusedError` if the checkpoint is incomplete or belongs to
+        another query or table, and `UsageError` if it is not a folder.
         """
         folder = open_folder(self.checkpoint.url)
         if folder.exists() and not folder.is_folder():
@@ -250,7 +247,7 @@ class Admission:
                 raise self._not_ours(f"has epochs that the table {us.table} of this store does not know")
 
     def check_files(self, epoch: int, planned: Planned) -> None:
-        """Raise `BatchRefusedError` if files of an epoch are gone or replaced: Spark would ignore that silently."""
+        """Raise `BatchRefusedError` if files of an epoch are missing or replaced, which Spark would ignore."""
         changed = self.checkpoint.changed(planned.files)
         if changed:
             path, is_gone = changed[0]
@@ -265,9 +262,9 @@ class Admission:
             )
 
     def find(self, rounds: Rounds, epoch: int, planned: Planned) -> BatchRecord | None:
-        """Return the record of an epoch, None if it may begin. Raises `BatchRefusedError`.
+        """Return the record of an epoch, or `None` if it is new. Raises `BatchRefusedError`.
 
-        Costs a request; the first epoch after a start costs two more.
+        Costs one request, and two more for the first new epoch after a start.
         """
         found, now = rounds.find(self.batch_id(epoch)), self.what(epoch, planned)
         if found is None and not self._follows:
@@ -282,13 +279,13 @@ class Admission:
         return found
 
     def _check_follows(self, rounds: Rounds, epoch: int, planned: Planned) -> None:
-        """Raise `BatchRefusedError` if a new epoch does not follow the last one of this query in this table."""
+        """Raise `BatchRefusedError` if a new epoch does not follow the last one of this query and table."""
         us = CheckpointOwner(self.query, connect(rounds.place.store).url, rounds.place.table)
         owner = self._owner()
         if epoch:
             before = rounds.find(self.batch_id(epoch - 1))
             if before is None:
-                # It was pruned, if the table is not a new one.
+                # If the table is not new, the epoch was pruned.
                 if owner != us or rounds.connection.run(rounds.ledger.algorithm()) is None:
                     raise self._not_ours(f"has epochs that the table {us.table} does not know", epoch)
             elif f"checkpoint {planned.checkpoint} " not in before.input:
@@ -297,7 +294,7 @@ class Admission:
             self.checkpoint.claim(us)
 
     def _owner(self) -> CheckpointOwner | None:
-        """Return the owner of the checkpoint. Raises `BatchRefusedError` for another query."""
+        """Return the owner of the checkpoint. Raises `BatchRefusedError` if it is another query."""
         owner = self.checkpoint.owner()
         if owner is None:
             return None
@@ -319,12 +316,9 @@ _MERGED = "_batch-merged"
 class EpochPlaces:
     """The folders of the outcomes of a query's epochs.
 
-    A micro-batch writes to `OUT/_epochs`, which readers ignore. When it is published, the folder with all of its rounds
-    is moved into `OUT` atomically: readers of `OUT`, also streams, see whole epochs only.
-
-    Small files are compacted before they are visible: with `compact_after`, that many epochs wait in the hidden folder,
-    and are merged into one, `OUT/batch_id=QUERY-FIRST..LAST`. Nothing in `OUT` ever changes: no reader sees a row twice
-    or misses one.
+    A micro-batch writes to `OUT/_epochs`, which readers ignore. After publication, its folder is moved to `OUT`
+    atomically. With `compact_after`, that many epochs wait in the hidden folder, and are merged into
+    `OUT/batch_id=QUERY-FIRST..LAST`. Nothing in `OUT` ever changes, so readers see each row exactly once.
     """
 
     out: str
@@ -342,11 +336,11 @@ class EpochPlaces:
 
     @property
     def working(self) -> str:
-        """The folder of micro-batches in process: OUT itself on an object store, which cannot move a folder."""
+        """The folder of running micro-batches. On an object store, which cannot move folders, it is OUT."""
         return f"{self.out}/{HIDDEN_EPOCHS}" if self._moves_whole else self.out
 
     def check_unused(self, epoch: int) -> None:
-        """Raise `BatchRefusedError` if OUT has outcomes of an epoch that the ledger does not have."""
+        """Raise `BatchRefusedError` if OUT has outcomes of an epoch that is not in the ledger."""
         batch_id = f"{self.query}-{epoch}"
         folders = [within(folder, f"batch_id={batch_id}") for folder in {self.out, self.working}]
         if self._is_merged(epoch) or any(open_folder(folder).names() for folder in folders):
@@ -357,17 +351,17 @@ class EpochPlaces:
             )
 
     def place_of(self, epoch: int) -> str | None:
-        """Return the folder of the outcomes of an epoch; None if they were merged."""
+        """Return the folder of the outcomes of an epoch, or `None` if they were merged."""
         if self._folder().sub(f"batch_id={self.query}-{epoch}").exists():
             return self.working
         return None if self._is_merged(epoch) else self.out
 
     def show(self, epoch: int) -> None:
-        """Move the outcomes of a published epoch and those before it into OUT, when enough wait."""
+        """Move the outcomes of epochs up to this published one to OUT, if enough wait."""
         self.show_all(lambda each: each <= epoch, self.compact_after)
 
     def show_all(self, is_published: Callable[[int], bool], fewest: int = 1) -> None:
-        """Move the outcomes of all published epochs into OUT, if so many wait."""
+        """Move the outcomes of all published epochs to OUT, if at least `fewest` wait."""
         if not self._moves_whole:
             return
         self._tidy_once()
@@ -385,7 +379,7 @@ class EpochPlaces:
         out.flush()
 
     def _merged(self, waiting: Sequence[Folder]) -> Folder:
-        """Write the outcomes of epochs to a hidden folder: one file for each round."""
+        """Merge the outcomes of epochs in a hidden folder, one file for each round."""
         made = self._folder().sub(f"_merging-{self.query}-{uuid4().hex}")
         for name in sorted({name for each in waiting for name in each.names() if name[0] != "_"}):
             folder = made.sub(name)
@@ -403,7 +397,7 @@ class EpochPlaces:
         return made
 
     def _tidy_once(self) -> None:
-        """Delete what a killed driver has left: epochs that are merged in OUT, and unfinished merges."""
+        """Delete what a crashed driver left: epochs already merged in OUT, and unfinished merges."""
         if self._is_tidy:
             return
         self._is_tidy = True
@@ -415,14 +409,14 @@ class EpochPlaces:
             self._folder().sub(name).delete()
 
     def _waiting(self) -> list[tuple[int, Folder]]:
-        """Return the epochs that are not in OUT, with their folders, in order."""
+        """Return the epochs that are not in OUT, in order, with their folders."""
         pattern = re.compile(rf"batch_id={re.escape(self.query)}-(\d+)")
         folder = self._folder()
         found = ((pattern.fullmatch(name), folder.sub(name)) for name in folder.names())
         return sorted(((int(match[1]), each) for match, each in found if match), key=lambda each: each[0])
 
     def _is_merged(self, epoch: int) -> bool:
-        """Return whether an earlier driver has merged an epoch into OUT."""
+        """Return whether an earlier driver merged an epoch into OUT."""
         return any(epoch in span for span in self._merged_before)
 
     @cached_property
@@ -436,7 +430,7 @@ class EpochPlaces:
 
 
 def _move(folder: Folder, target: Folder) -> None:
-    """Move a folder, unless another driver of the same epoch was faster."""
+    """Move a folder, unless another driver of the same epoch already did."""
     try:
         folder.move_to(target)
     except OSError:
@@ -449,12 +443,12 @@ def _move(folder: Folder, target: Folder) -> None:
 _START_AGAIN = "start the query again"
 
 PublishEpoch = Callable[[SparkSession, str, str], object]
-"""Publishes what is unpublished of a batch whose outcomes are in a folder."""
+"""Publishes the unpublished outputs of a batch: session, batch id, and folder of the outcomes."""
 
 AVAILABLE_NOW = "available-now"
 
 Trigger = timedelta | Literal["available-now"] | None
-"""Micro-batches begin at this interval, until all input is handled, or one after another."""
+"""Start micro-batches at this interval, stop once all input is handled, or run them continuously."""
 
 _LOOK_EVERY_SECONDS = 0.2
 
@@ -473,18 +467,18 @@ def run_stream(
     publish: str | PublishTo | None = None,
     **options: Any,  # noqa: ANN401 - the fields of BatchOptions
 ) -> StreamingQuery:
-    """Start a query that runs each micro-batch of a streaming DataFrame as a batch, and return it.
+    """Start a query that runs each micro-batch of a streaming DataFrame as a batch with the id `QUERY-EPOCH`.
 
-    `df` has the columns of a log (see `run_batch`). The batch of an epoch has the id `QUERY-EPOCH`. Its outcomes are in
-    `out` once it is published; with `compact_after`, once so many epochs are published, in one folder. With `publish`,
-    the outputs of each epoch are sent to a target, before they are in `out` and the next epoch begins. `options` are
-    the fields of `BatchOptions`.
+    `df`: has the columns of a log, see `run_batch`.
+    `compact_after`: merge the outcomes of as many epochs before they appear in `out`.
+    `publish`: a target to which the outputs of each epoch are sent, before its outcomes appear in `out`.
+    `options`: the fields of `BatchOptions`.
 
-    A query that is started again with its name and checkpoint continues, also with other handlers of the same names,
-    other parallelism or another session. A micro-batch costs what a batch does.
+    Start a query again with its name and checkpoint to continue it. Handlers of the same names may have new code. Each
+    micro-batch costs as much as a batch.
 
-    Raises `UsageError` for what cannot be run, as on a session of Spark Connect, and `BatchRefusedError` for the
-    checkpoint of another query. Spark reports what stops the query later: `query.exception()`.
+    Raises `UsageError`, also on Spark Connect, and `BatchRefusedError` for the checkpoint of another query. For later
+    errors see `query.exception()`.
     """
     place, send = TablePlace(store, table).for_workers(), None
     if publish is not None:
@@ -501,11 +495,7 @@ def run_stream(
 
 @dataclass
 class Stream:
-    """A query over one app and one table, whose micro-batches are batches with the ids QUERY-EPOCH.
-
-    `publish` is called for each committed epoch, again if Spark hands it over again. `done` is called with the record
-    of each epoch, `say` with remarks on the log. `failure` has stopped the query: Spark has only its text.
-    """
+    """A query over one app and one table, whose micro-batches are batches."""
 
     app: App
     place: TablePlace
@@ -514,16 +504,16 @@ class Stream:
     checkpoint: str
     compact_after: int = 1
     options: BatchOptions = field(default_factory=BatchOptions)
-    done: Callable[[BatchRecord], None] = lambda _: None
-    publish: PublishEpoch | None = None
-    say: Step = warnings.warn
-    failure: Exception | None = field(default=None, init=False)
+    done: Callable[[BatchRecord], None] = lambda _: None  # called after each epoch
+    publish: PublishEpoch | None = None  # called for each committed epoch, again if Spark repeats it
+    say: Step = warnings.warn  # called with remarks on the log
+    failure: Exception | None = field(default=None, init=False)  # stopped the query; Spark only has its text
     _is_prepared: bool = field(default=False, init=False)
     _partitions: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         check_app(self.app)
-        check_id(f"{self.query}-{2**63 - 1}")  # with the last epoch that there may be
+        check_id(f"{self.query}-{2**63 - 1}")  # with the largest epoch
         if self.compact_after < 1:
             raise UsageError(f"compact_after is a number of epochs from 1, not {self.compact_after}.")
         if self.options.keep_large is not None:
@@ -535,7 +525,7 @@ class Stream:
         self.places = EpochPlaces(absolute_folder(self.out), self.query, self.compact_after)
 
     def start(self, df: DataFrame, trigger: Trigger = None) -> StreamingQuery:
-        """Start the query. Raises `UsageError` for what is no stream, and `LogError` for what is no log."""
+        """Start the query. Raises `UsageError` and `LogError`."""
         spark = df.sparkSession
         if session.is_connect(spark):
             raise UsageError(
@@ -551,7 +541,7 @@ class Stream:
         find = Ledger(connection.table, self.options.clock).find
         us = CheckpointOwner(self.query, connection.store.url, self.place.table)
         self.admission.check_start(us, lambda batch_id: connection.run(find(batch_id)))
-        with session.job_settings(spark):  # of which the query has a copy
+        with session.job_settings(spark):  # the query copies them
             log = normalise(df, self.options.source, self.options.limits)
             types = self.options.types_of(self.app)
             tell_of_struct(df, self.app, types, self.say)
@@ -564,11 +554,11 @@ class Stream:
             return RunningStream(writer.start(), self.show_rest if trigger == AVAILABLE_NOW else None)
 
     def run(self, df: DataFrame, trigger: Trigger = None) -> None:
-        """Run the query to its end, or until Ctrl-C. Raises what stopped it."""
+        """Run the query until it ends, or until Ctrl-C. Raises the error that stopped it."""
         query = self.start(df, trigger)
         try:
             with session.failing_as(BatchFailedError, f"Nothing is lost: {_START_AGAIN}."):
-                while query.isActive:  # Ctrl-C interrupts a sleep, but no call into Java
+                while query.isActive:  # Ctrl-C interrupts a sleep, but not a call into Java
                     time.sleep(_LOOK_EVERY_SECONDS)
         finally:
             with session.unless_gone():
@@ -580,7 +570,7 @@ class Stream:
             raise BatchFailedError(f"The query {self.query} was stopped: {session.explain(failure)}")
 
     def __call__(self, messages: DataFrame, epoch: int) -> None:
-        """Run the micro-batch of an epoch."""
+        """Run the micro-batch of an epoch. Spark calls this."""
         try:
             self._run(messages, epoch)
         except Exception as error:
@@ -588,7 +578,7 @@ class Stream:
             raise
 
     def show_rest(self) -> None:
-        """Move the published epochs that wait to be merged into OUT, when the query has ended."""
+        """Move the remaining published epochs to OUT, after the query has ended."""
         self._show_all(self.places)
 
     def _show_all(self, places: EpochPlaces, end: float = math.inf) -> None:
@@ -626,13 +616,13 @@ class Stream:
         self.done(record)
 
     def _prepare_once(self, rounds: Rounds, epoch: int) -> None:
-        """Check, before the first epoch after a start, what all epochs have in common."""
+        """Before the first epoch after a start, check all that epochs have in common."""
         if self._is_prepared:
             return
         session.keep_job_settings(rounds.spark)
         rounds.check_table()
         rounds.check_place()
-        # Epochs that wait to be merged in another OUT, before this start, are moved there.
+        # Before this start, the query may have had another OUT, where epochs still wait to be merged.
         before = rounds.find(self.admission.batch_id(epoch - 1)) if epoch else None
         out = "" if before is None else before.out.removesuffix(f"/{HIDDEN_EPOCHS}")
         if before is not None and out not in (before.out, self.places.out):
@@ -641,7 +631,7 @@ class Stream:
 
     def _rounds(self, messages: DataFrame) -> Rounds:
         spark = messages.sparkSession
-        # One task for each core: it costs more than the few messages of a micro-batch.
+        # One partition per core: in a small micro-batch, a task costs more than its messages.
         self._partitions = self._partitions or self.options.partitions or session.cores_of(spark)
         options = replace(self.options, partitions=self._partitions)
         return Rounds(
@@ -650,7 +640,7 @@ class Stream:
 
 
 class RunningStream(StreamingQuery):
-    """Spark's query, which calls `at_end` before it says that it has ended by itself."""
+    """Spark's query, which calls `at_end` before it reports that it has ended."""
 
     def __init__(self, query: StreamingQuery, at_end: Callable[[], None] | None) -> None:
         vars(self).update(vars(query))
@@ -659,11 +649,11 @@ class RunningStream(StreamingQuery):
 
     @property
     def isActive(self) -> bool:  # noqa: N802 - the name is Spark's
-        """Whether the query runs."""
+        """Whether the query is running."""
         return super().isActive or self._end()
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802 - the name is Spark's
-        """Wait until the query has ended, or the time-out; then return whether it has."""
+        """Wait until the query has ended or the time is up. Return whether it has ended."""
         has_ended = super().awaitTermination(timeout)
         if has_ended is not False:
             self._end()
@@ -689,15 +679,15 @@ def _triggered(trigger: Trigger) -> Mapping[str, Any]:
 
 
 _ANY_AGE = "36500d"
-"""Spark silently skips files that are so much older than the newest one: by default a week."""
+"""Spark silently ignores files that are older than the newest one by this age, by default a week."""
 
 SourceFormat = Literal["json", "parquet", "outcomes"]
 
 
 def published_outputs(outcomes: DataFrame) -> DataFrame:
-    """Return the published outputs as a message log, row by row: also of a stream that reads the OUT of another.
+    """Return the published outputs as a message log, also of a stream that reads the OUT of another one.
 
-    The outputs of a message that was redelivered in a later epoch are repeated, with their ids.
+    Outputs of a message that was redelivered in a later epoch are repeated with the same ids.
     """
     return outcomes.select(sf.explode("outputs").alias("output")).select("output.*")
 
@@ -709,10 +699,10 @@ def open_source(
     max_files: int | None = None,
     say: Step = warnings.warn,
 ) -> DataFrame:
-    """Return the messages of the files of any age that come into a folder, or into folders in it.
+    """Return the messages of files that arrive in a folder or its subfolders, as a streaming DataFrame.
 
-    They are JSON lines, Parquet, or outcomes of another stream. A micro-batch takes at most `max_files`. Parquet needs
-    a file, whose columns have the types of all; later files may have more optional columns. Raises `LogError`.
+    `format_`: JSON lines, Parquet, or outcomes of another stream. `max_files`: per micro-batch. Parquet needs a first
+    file with the types of the columns; later files may add optional columns. Raises `LogError`.
     """
     path, files = folder, None
     if is_on_disk(folder, session.master_of(spark)):
@@ -730,7 +720,7 @@ def open_source(
             return published_outputs(reader.schema(OUTCOMES).parquet(path))
         if format_ == "json":
             if files is not None and any(map(os.path.getsize, files.files)):
-                open_log(spark, folder, format_)  # looks at the first lines
+                open_log(spark, folder, format_)  # checks the first lines
             return lines_of(reader.option("recursiveFileLookup", True).text(path))
         found = open_log(spark, folder, format_)
         is_partitioned = found.files is not None and found.files.is_partitioned

@@ -1,4 +1,4 @@
-"""Connections of Spark's Python processes, one for each store, table and thread; and how a worker runs its streams."""
+"""Connections of Spark's Python processes, cached by store, table and thread, and the scheduling of streams on them."""
 
 from __future__ import annotations
 
@@ -38,29 +38,28 @@ if TYPE_CHECKING:
 
 FEWEST = 2
 _FIRST = 8
-_WINDOW = 16  # the least number of answers that are averaged
-_TOLERANCE = 2.0  # the time that a call may take, in times of the best one
+_WINDOW = 16  # the minimum number of calls to average
+_TOLERANCE = 2.0  # the acceptable time of a call, as a multiple of the best
 _WINDOWS = 100
-"""The number of windows after which the best time is forgotten, as a store may become slower for good."""
+"""The number of windows after which the best time is measured again, because a store may have become slower."""
 
 T = TypeVar("T")
 Work = Coroutine[Any, Any, T]
 
 
 class Wait(Enum):
-    """Stands between pieces of work. Those after it begin later."""
+    """Delays the work after it."""
 
-    FOR_ONE = "one"  # when one of those before it has ended
-    FOR_ALL = "all"  # when all of those before it have ended
-    FOR_NEXT = "next"
-    """When the next one has ended, which waits for no common commit. A no-op on the network."""
+    FOR_ONE = "one"  # until any of the work before it has ended
+    FOR_ALL = "all"  # until all work before it has ended
+    FOR_NEXT = "next"  # until the next work has ended, which commits alone; no-op on the network
 
 
 class ConcurrencyLimit:
-    """The number of streams in flight, from `FEWEST` to `most`: back-pressure, after Netflix's concurrency-limits.
+    """The number of streams in flight, which provides back-pressure.
 
-    It rises while calls take about the store's best time, falls when they take longer, and is halved by a failure.
-    Messages that wait stay in the log, not in memory.
+    It rises while calls take about the best time, falls when they take longer, and halves on a failure. After Netflix's
+    concurrency-limits.
     """
 
     def __init__(self, most: int) -> None:
@@ -74,7 +73,7 @@ class ConcurrencyLimit:
 
     @property
     def limit(self) -> int:
-        """The number of streams that may be in flight now."""
+        """The number of streams that may be in flight."""
         return int(self._limit)
 
     def answered(self, seconds: float) -> None:
@@ -92,11 +91,11 @@ class ConcurrencyLimit:
         elif average <= _TOLERANCE * self._best:
             self._change(self._limit + sqrt(self._limit))
         else:
-            # At four times as long as at best, half as many streams remain.
+            # If calls take four times the best time, half of the streams remain.
             self._change(self._limit * _TOLERANCE * self._best / average)
 
     def failed(self) -> None:
-        """Record that the service did not answer, or is busy."""
+        """Record that the service was unavailable or busy."""
         self._sum, self._count = 0.0, 0
         self._change(self._limit / 2)
 
@@ -105,7 +104,7 @@ class ConcurrencyLimit:
 
 
 class MeasuredTable(InterceptedTable):
-    """A table that reports the times of its calls to a limit."""
+    """Reports the times of its calls to a `ConcurrencyLimit`."""
 
     def __init__(self, table: Table, concurrency: ConcurrencyLimit) -> None:
         super().__init__(table)
@@ -123,23 +122,23 @@ class MeasuredTable(InterceptedTable):
 
 
 class EventLoop:
-    """Runs coroutines of one thread. Only a store on the network needs asyncio, which takes some time to import."""
+    """Runs the coroutines of one thread with asyncio, which only network stores need."""
 
     def __init__(self) -> None:
-        import asyncio  # noqa: PLC0415 - see above
+        import asyncio  # noqa: PLC0415 - takes time, and only network stores need it
 
         self._asyncio = asyncio
         self._loop = asyncio.new_event_loop()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run one coroutine to its end. Ctrl-C cancels it."""
-        if self._asyncio._get_running_loop() is None:  # noqa: SLF001 - asks without raising
+        if self._asyncio._get_running_loop() is None:  # noqa: SLF001 - does not raise
             return self._run(coroutine)
-        with ThreadPoolExecutor(1) as thread:  # a notebook runs a loop of its own
+        with ThreadPoolExecutor(1) as thread:  # a notebook already runs a loop in this thread
             return thread.submit(self._run, coroutine).result()
 
     def run_all(self, work: Iterable[Work[T] | Wait], concurrency: ConcurrencyLimit) -> Iterator[T]:
-        """Run coroutines as `Connection.run_all` does."""
+        """Implement `Connection.run_all`."""
         running: set[asyncio.Task[T]] = set()
         try:
             for each in work:
@@ -171,7 +170,7 @@ class EventLoop:
             raise
 
     def _cancel(self, *tasks: asyncio.Task[Any]) -> None:
-        """Cancel tasks, or they would continue when the loop runs again."""
+        """Cancel tasks, which would otherwise continue when the loop runs again."""
         for task in tasks:
             task.cancel()
         if tasks:
@@ -187,7 +186,7 @@ class EventLoop:
 
 
 class Pending:
-    """A transaction that waits for a commit. Await it for the result of `transact`."""
+    """A transaction that waits for a group commit. Awaiting it returns the result of `transact`."""
 
     __slots__ = ("table", "transaction")
 
@@ -200,26 +199,26 @@ class Pending:
 
 
 class GroupCommit:
-    """Runs coroutines whose transactions are committed together: a commit costs a file more than the writes in it.
+    """Runs coroutines and commits their transactions in groups, because a commit of a file costs more than its writes.
 
-    Each stream is processed until it would write, and waits. When enough of them wait, or no other can continue, one
-    commit has all their transactions. Each is carried out or refused by itself. Nothing is locked while handlers run.
+    Each coroutine runs until its first write, and waits. When enough of them wait, one commit stores all their
+    transactions, each of which succeeds or fails alone. No lock is held while handlers run.
 
-    If the commit fails, each of its streams gets that error, as after a lost answer, and continues alone: a store that
-    stays unavailable is given up as soon as for one stream.
+    If the commit fails, every coroutine gets the error, and continues with commits of its own. So an unavailable store
+    exhausts the retries of each stream as usual.
     """
 
     def __init__(self) -> None:
         self.is_collecting = False
 
     def around(self, table: Table) -> Table:
-        """Return a table whose transactions wait for a commit, if they are of coroutines that run here."""
+        """Return a table whose transactions wait for a group commit, if called from coroutines that run here."""
         if isinstance(table, CommitsTogether) and isinstance(table, ReadsTogether):
             return _CollectedTable(table, table, table, self)
         return table
 
     def run_all(self, work: Iterable[Work[T] | Wait], most: int) -> Iterator[T]:
-        """Run coroutines as `Connection.run_all` does, at most `most` at once."""
+        """Implement `Connection.run_all`, with at most `most` coroutines at once."""
         streams: _Streams[T] = _Streams(self)
         may_wait = most
         try:
@@ -242,7 +241,7 @@ class GroupCommit:
                 coroutine.close()
 
     def step(self, work: Work[T], answer: TransactionResult | None) -> Pending:
-        """Run a coroutine until its next transaction, and return that. Raises `StopIteration` when it ends."""
+        """Run a coroutine until its next transaction. Raises `StopIteration` at its end."""
         self.is_collecting = True
         try:
             pending = work.throw(answer) if isinstance(answer, Exception) else work.send(answer)
@@ -254,14 +253,14 @@ class GroupCommit:
 
 
 class _Streams(Generic[T]):
-    """The coroutines that wait for a commit, in their order."""
+    """The coroutines that wait for a commit, in order."""
 
     def __init__(self, group: GroupCommit) -> None:
         self._group = group
         self.waiting: deque[tuple[Work[T], Pending]] = deque()
 
     def go_on(self, work: Work[T], answer: TransactionResult | None) -> Iterator[T]:
-        """Run a coroutine until it waits, after a failed commit to its end. Yield its result."""
+        """Run a coroutine until it waits, or to its end after a failed commit. Yield its result."""
         ended: list[T] = []
         is_alone = isinstance(answer, StoreUnavailableError)
         try:
@@ -273,10 +272,10 @@ class _Streams(Generic[T]):
         except StopIteration as end:
             ended.append(end.value)
         while ended:
-            yield ended.pop()  # frees its memory
+            yield ended.pop()  # releases the memory
 
     def commit(self) -> Iterator[T]:
-        """Commit all pending transactions, and continue their coroutines."""
+        """Commit all waiting transactions, and resume their coroutines."""
         for answer in _commit([pending for _, pending in self.waiting]):
             work, _ = self.waiting.popleft()
             yield from self.go_on(work, answer)
@@ -288,7 +287,7 @@ class _Streams(Generic[T]):
 
 
 def _commit(waiting: Sequence[Pending]) -> list[TransactionResult]:
-    """Return the result of each transaction, after one commit for each table."""
+    """Commit once for each table. Return the result of each transaction."""
     answers: dict[Pending, TransactionResult] = {}
     for table in dict.fromkeys(pending.table for pending in waiting):
         together = [pending for pending in waiting if pending.table is table]
@@ -327,10 +326,10 @@ _connections: dict[tuple[int, int, TablePlace, TablePlace | None], Connection] =
 
 
 class Connection:
-    """A table and a second one, by default the same, and how their calls are awaited.
+    """One or two tables, and the way to run coroutines on them.
 
-    The coroutines of a store of this machine wait only for a common commit, without an event loop. A store on the
-    network has a loop as long as the process lives.
+    Stores on this machine need no event loop: coroutines only wait for group commits. A store on the network has a loop
+    while the process lives.
     """
 
     def __init__(self, place: TablePlace, other: TablePlace | None = None, *, make: bool = True) -> None:
@@ -348,7 +347,7 @@ class Connection:
 
     @property
     def is_replaced(self) -> bool:
-        """Whether a store is a file that was deleted or replaced since it was opened."""
+        """Whether a store is a file that was deleted or replaced after it was opened."""
         return any(isinstance(store, MayBeReplaced) and store.is_replaced() for store in self.stores)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -363,15 +362,14 @@ class Connection:
             self._loop.close()
 
     def measured(self, table: Table, concurrency: ConcurrencyLimit, wrap: Wrap | None = None) -> Table:
-        """Return a wrapped table, with its calls measured where several may be in flight."""
+        """Return the table, wrapped, and measured if several calls may be in flight."""
         table = table if wrap is None else wrap(table)
         return table if self._loop is None else MeasuredTable(table, concurrency)
 
     def run_all(self, work: Iterable[Work[T] | Wait], concurrency: ConcurrencyLimit) -> Iterator[T]:
-        """Run coroutines, as many at once as `concurrency` allows, and yield their results as they end.
+        """Run coroutines, limited by `concurrency`, and yield their results as they end.
 
-        The next coroutine is taken when there is room for it, and a `Wait` before it has ended. When one raises, the
-        others are cancelled.
+        `work` is consumed lazily. If a coroutine raises, the others are cancelled.
         """
         if self._loop is None:
             yield from self._group.run_all(work, concurrency.most)
@@ -393,9 +391,9 @@ def open_table(
 ) -> Connection:
     """Return this thread's connection to a table, and to a second one.
 
-    Raises `TableNotFoundError` with `make=False`, and `UsageError` if the workers of a session would not see the store.
+    Raises `TableNotFoundError` with `make=False`, and `UsageError` if workers of the session would not see the store.
     """
-    # A relative path, or the name of a variable, may mean another store than it did when it was opened.
+    # The cache key is absolute: a relative path or a variable may have another meaning later.
     place, other = TablePlace(store_url, table_name).for_workers(), other and other.for_workers()
     key = (os.getpid(), threading.get_ident(), place, None if other == place else other)
     if key in _connections and _connections[key].is_replaced:
@@ -409,20 +407,20 @@ def open_table(
 
 
 def reach(app: object, place: TablePlace, other: TablePlace | None = None) -> None:  # noqa: ARG001 - see below
-    """Open the tables on a worker, which has loaded the app, or a sender, with the task."""
+    """Open the tables on a worker, to check that it can. Unpickling the task has loaded `app`."""
     open_table(place.store, place.table, other, make=False)
 
 
 @atexit.register
 def _close_all() -> None:
     for (process, *_), connection in _connections.items():
-        if process == os.getpid():  # not inherited from a parent
+        if process == os.getpid():  # a forked child must not close its parent's
             connection.close()
     _connections.clear()
 
 
 def check_scope(scope: Scope, master: str) -> None:
-    """Raise `UsageError` if the workers of a master would not see a store of this scope."""
+    """Raise `UsageError` if workers of a master would not see a store of this scope."""
     if scope == "process":
         raise UsageError(
             "A memory: store is seen by one process only, and Spark has several: use sqlite:///FILE."

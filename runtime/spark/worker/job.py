@@ -1,4 +1,4 @@
-"""The job of a worker of a batch: it folds one partition of deliveries. Jobs are pickled and sent to the workers."""
+"""The jobs of batch workers, which fold partitions of deliveries. They are pickled and sent to the workers."""
 
 from __future__ import annotations
 
@@ -42,52 +42,46 @@ R = TypeVar("R")
 
 MAX_DELIVERIES = 49_152
 MAX_TEXT_BYTES = 32 * 2**20
-MAX_BUFFERED_BYTES = 128 * 2**20  # the bytes of all groups in process; a larger group is processed alone
-LARGE_BYTES = 2**20  # a larger group does not wait for a common commit
-SMALL_DELIVERIES = 64  # streams with fewer in a batch are processed together
+MAX_BUFFERED_BYTES = 128 * 2**20  # of all groups in process; a larger group is processed alone
+LARGE_BYTES = 2**20  # a larger group does not wait for a group commit
+SMALL_DELIVERIES = 64  # streams with at most as many deliveries are processed together
 MAX_CHUNK_DELIVERIES = 2048
 MAX_CHUNK_BYTES = 8 * 2**20
-DELIVERY_BYTES = 2048  # memory of a delivery without its text, until its outcome is written; measured
-HARD_LIMIT = 2  # a group may exceed its limits by this factor to keep copies of a message together
+DELIVERY_BYTES = 2048  # measured memory of a delivery without its text, until its outcome is written
+HARD_LIMIT = 2  # groups may exceed their limits by this factor to keep copies of a message together
 
 
 @dataclass(slots=True)
 class Group:
-    """Deliveries of one stream in their order, each with the problem of its envelope, if any.
-
-    `business_id` is the one that they were routed by; their envelopes have the one that the log names. A long stream
-    makes several groups: `follows` says that the group before was of the same stream, `is_followed` that the next one
-    is. In a redrive, `letters` are the numbers of the letters.
-    """
+    """Deliveries of one stream in order. A long stream makes several groups."""
 
     handler: str | None
-    business_id: str | None
-    follows: bool = False
-    is_followed: bool = False
+    business_id: str | None  # for routing; the envelopes have the one named in the log
+    follows: bool = False  # the previous group belongs to the same stream
+    is_followed: bool = False  # so does the next one
     envelopes: Envelopes = field(default_factory=Envelopes)
-    problems: list[str | None] = field(default_factory=list)
+    problems: list[str | None] = field(default_factory=list)  # of invalid envelopes
     text_bytes: int = 0
-    letters: list[int] | None = None
-    deliveries: Deliveries | None = None
-    """The envelopes, once they are prepared."""
+    letters: list[int] | None = None  # in a redrive, the numbers of the dead letters
+    deliveries: Deliveries | None = None  # the prepared envelopes
 
     @property
     def size(self) -> int:
-        """The estimated bytes in memory."""
+        """The estimated memory in bytes."""
         return self.text_bytes + DELIVERY_BYTES * len(self.problems)
 
     def has_room(self, deliveries: int, text: int) -> bool:
-        """Return whether deliveries with so many bytes of text may be added."""
+        """Return whether deliveries with a total size of `text` bytes fit."""
         return len(self.problems) + deliveries <= MAX_DELIVERIES and self.text_bytes + text <= MAX_TEXT_BYTES
 
     def has_room_for(self, message_id: str) -> bool:
-        """Return whether a delivery may be added, up to `HARD_LIMIT` if it is a copy of the last one."""
+        """Return whether one more delivery fits. Copies of the last message may exceed the limits by `HARD_LIMIT`."""
         is_copy = self.envelopes.message_ids[-1:] == [message_id]
         times = HARD_LIMIT if is_copy else 1
         return len(self.problems) < times * MAX_DELIVERIES and self.text_bytes < times * MAX_TEXT_BYTES
 
     def add(self, envelopes: Envelopes, problems: list[str | None], text: int) -> None:
-        """Add deliveries with so many bytes of text."""
+        """Add deliveries with a total size of `text` bytes."""
         if self.problems:
             self.envelopes.extend(envelopes)
         else:
@@ -98,7 +92,7 @@ class Group:
 
 @dataclass(slots=True)
 class Chunk:
-    """Deliveries of whole small streams of one handler, one stream after another: each ends before one of `ends`."""
+    """Deliveries of whole small streams of one handler. Each stream ends before one of the positions `ends`."""
 
     handler: str
     business_ids: list[str]
@@ -108,7 +102,7 @@ class Chunk:
 
 
 class _Stretch(NamedTuple):
-    """Rows of a batch that belong to one stream."""
+    """Consecutive rows of one stream in an Arrow batch."""
 
     first: int
     end: int
@@ -122,7 +116,7 @@ def groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Group]:
 
 
 def cut(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[Group | Chunk]:
-    """Cut the sorted rows of a partition into groups, and chunks of streams that have up to `most` deliveries."""
+    """Cut the sorted rows of a partition into groups, and chunks of streams with up to `most` deliveries."""
     group: Group | None = None
     for batch in batches:
         envelopes, problems, text_before = _deliveries(batch)
@@ -152,13 +146,13 @@ def cut(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[Group | Chunk]
 
 
 def _is_small(stream: _Stretch, batch: pa.RecordBatch, most: int) -> bool:
-    """Return whether a stretch is a whole stream, which is the case between two others, with few deliveries."""
+    """Return whether rows are a small stream. Only one between two others in the batch is known to be whole."""
     first, end, handler, business_id = stream
     return first > 0 and end < len(batch) and end - first <= most and bool(handler and business_id)
 
 
 def _chunks(batch: pa.RecordBatch, text_before: Sequence[int], most: int) -> Iterator[list[_Stretch]]:
-    """Yield the streams of a batch: those that make a chunk together, and each other one alone."""
+    """Yield the streams of a batch, small ones as chunks and others alone."""
     chunk: list[_Stretch] = []
     for stream in _stretches(batch):
         if chunk and not (
@@ -188,12 +182,12 @@ def _size(first: int, end: int, text_before: Sequence[int]) -> int:
 
 
 def _deliveries(batch: pa.RecordBatch) -> tuple[Envelopes, list[str | None], list[int]]:
-    """Return the deliveries of a batch, their problems, and the bytes of text before each and in total."""
+    """Return the deliveries of a batch, their problems, and the cumulative size of their text, starting at 0."""
     lines, bodies, types = batch.column("line"), batch.column("body"), batch.column("type")
     headers, texts = batch.column("headers"), bodies.to_pylist()
-    if lines.null_count < len(lines):  # a row that is no message has its line as body
+    if lines.null_count < len(lines):  # an invalid row has its line as body
         texts = [body if line is None else line for line, body in zip(lines.to_pylist(), texts, strict=True)]
-    if not types.null_count:  # equal types are one object, made and hashed once
+    if not types.null_count:  # share one object per type, which is hashed once
         types = types.dictionary_encode()
         names = types.dictionary.to_pylist()
         types = [names[index] for index in types.indices.to_pylist()]
@@ -214,7 +208,7 @@ def _deliveries(batch: pa.RecordBatch) -> tuple[Envelopes, list[str | None], lis
 
 
 def _stretches(batch: pa.RecordBatch) -> Iterator[_Stretch]:
-    """Yield the rows of each stream."""
+    """Yield the consecutive rows of each stream."""
     if not len(batch):
         return
     handlers, business_ids = batch.column("handler"), batch.column("business_id")
@@ -225,7 +219,7 @@ def _stretches(batch: pa.RecordBatch) -> Iterator[_Stretch]:
 
 
 def _differ_from_next(column: pa.Array) -> pa.Array:
-    """Return for each value but the last whether the next one differs. Null is a value."""
+    """Compare each value with the next one. Null equals null."""
     these, following = column[:-1], column[1:]
     differ = pc.fill_null(pc.not_equal(these, following), False)
     return pc.or_(differ, pc.xor(pc.is_null(these), pc.is_null(following))) if column.null_count else differ
@@ -236,7 +230,7 @@ def _texts(column: pa.Array) -> list[str | None]:
 
 
 def letter_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[Group]:
-    """Cut the sorted letters of a redrive into groups."""
+    """Cut the sorted dead letters of a redrive into groups."""
     group: Group | None = None
     letters: list[int] = []
     for row in rows_of(batches):
@@ -261,16 +255,16 @@ G = TypeVar("G", bound=Group | Chunk)
 def by_stream(
     given: Iterable[G | Wait], begin: Callable[[], S], work: Callable[[G, S], Coroutine[Any, Any, R]]
 ) -> Iterator[Coroutine[Any, Any, R] | Wait]:
-    """Yield the work on each group, within the bounds of memory.
+    """Yield the work on each group, bounded by memory.
 
-    The groups of one stream wait for each other, and share what `begin` returns.
+    Groups of one stream run in sequence, and share the value from `begin`.
     """
     held = 0
 
     async def within_bounds(group: G, stream: S) -> R:
         nonlocal held
         result = await work(group, stream)
-        held -= group.size  # its result is taken before the next group is admitted
+        held -= group.size  # correct, because its result is consumed before the next group is admitted
         return result
 
     stream = begin()
@@ -288,15 +282,15 @@ def by_stream(
         if group.size > LARGE_BYTES:
             yield Wait.FOR_NEXT
         yield within_bounds(group, stream)
-        del group  # frees memory before the next one is read
+        del group  # releases memory before the next one is read
 
 
 def prepared(
     group: Group, app: App, limits: MessageLimits, types: Collection[str] | None = None
 ) -> Deliveries | list[Outcome]:
-    """Return deliveries ready to be handled, or the dead letters that deliveries of no stream are.
+    """Prepare the deliveries of a group, or return their dead letters if it has no stream.
 
-    `types` are those that the log may hold, None for all.
+    `types`: the message types allowed in the log, `None` for all.
     """
     if group.deliveries is not None:
         return group.deliveries
@@ -311,16 +305,14 @@ def prepared(
     return [not_allowed(each.envelope, handler.name, types) or each for each in refused]
 
 
-_NEW_OBJECTS = 50_000  # the number of new objects before a garbage collection; Python's default is 700
+_NEW_OBJECTS = 50_000  # allocations between garbage collections; Python's default is 700
 _frozen: set[int] = set()
 
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Run Python's garbage collector rarely, and never over objects older than the first use in a process.
-
-    Messages make many objects, and no cycles: to traverse them all the time takes a tenth of the time.
-    """
+    """Run the garbage collector rarely within the block, and never on objects from before the first use."""
+    # Messages make many objects but no cycles. Scanning them costs a tenth of the time.
     if os.getpid() not in _frozen:
         gc.collect()
         gc.freeze()
@@ -335,7 +327,7 @@ def rare_collections() -> Iterator[None]:
 
 @contextmanager
 def supervising(app: App, options: BatchOptions) -> Iterator[App]:
-    """Yield the app under supervision, in a worker, which may be ended: Spark retries its task."""
+    """Yield the app under supervision, which may kill this worker. Spark retries its task then."""
     if threading.current_thread() is not threading.main_thread():
         yield app
         return
@@ -355,14 +347,11 @@ class FoldJob:
     table: str
     batch: BatchContext
     options: BatchOptions = field(default_factory=BatchOptions)
-    types: Collection[str] | None = None
-    """The message types that the log may hold, None for all."""
-
-    is_supervised: bool = False
-    """Whether the time and memory of handlers are bounded."""
+    types: Collection[str] | None = None  # the message types allowed in the log; None: all
+    is_supervised: bool = False  # limits time and memory of handlers
 
     def open(self, app: App | None = None) -> tuple[Connection, ConcurrencyLimit, Dependencies]:
-        """Return this worker's connection, its limit, and the dependencies of algorithms, with an app supervised."""
+        """Return the connection of this worker, its limit, and the dependencies of algorithms."""
         options = self.options
         connection = open_table(self.store, self.table, options.other_table)
         concurrency = ConcurrencyLimit(options.in_flight)
@@ -379,15 +368,15 @@ class FoldJob:
         return connection, concurrency, dependencies
 
     def fold(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Handle the deliveries of a partition, stream by stream, and yield their outcomes."""
+        """Handle the deliveries of a partition by stream, and yield their outcomes."""
         return self._fold(partial(cut, batches))
 
     def redrive(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Handle the letters of a partition, stream by stream, and yield their outcomes."""
+        """Handle the dead letters of a partition by stream, and yield their outcomes."""
         return self._fold(lambda _: letter_groups(batches))
 
     def finish(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Finish the messages of each entity: the second pass. Yield the number of entities."""
+        """Finish the messages of entities: the second pass. Yield the number of entities."""
         connection, concurrency, dependencies = self.open()
         outboxes = make_outboxes(self.options.algorithm, dependencies)
         ids = ((row, list(map(id_key, sorted(row["message_ids"])))) for row in rows_of(batches))
@@ -396,10 +385,7 @@ class FoldJob:
         yield pa.RecordBatch.from_pydict({"entities": pa.array([finished], pa.int64())})
 
     def sweep(self, latest: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the outcomes of the unfinished messages of each entity.
-
-        Single messages count when they were handled at `latest`, in microseconds, or before.
-        """
+        """Yield the outcomes of unfinished messages, if single ones handled up to `latest`, in microseconds."""
         connection, concurrency, dependencies = self.open()
         outboxes = make_outboxes(self.options.algorithm, dependencies)
         work = (outboxes[row["handler"]].unfinished(row["business_id"], latest) for row in rows_of(batches))
@@ -407,7 +393,7 @@ class FoldJob:
             yield to_arrow([Outcomes.of(outcomes)])
 
     def _fold(self, given: Callable[[int], Iterable[Group | Chunk]]) -> Iterator[pa.RecordBatch]:
-        """Process what `given` yields, in which chunks have only streams of up to so many deliveries."""
+        """Process the groups and chunks from `given`, called with the maximum size of a stream in a chunk."""
         with supervising(self.app, self.options) if self.is_supervised else nullcontext(self.app) as app:
             connection, concurrency, dependencies = self.open(app)
             algorithms = make_batch_algorithms(self.options.algorithm, dependencies)
@@ -426,7 +412,7 @@ class FoldJob:
                 outcomes = await self._outcomes(group, app, dependencies.table, algorithms, stream.seen)
                 key = f"{group.handler}-{group.business_id}"
                 if outcomes.refused and (None in (group.handler, group.business_id) or not is_key(key)):
-                    await letters.keep(list(outcomes.refused.values()))  # no stream keeps them
+                    await letters.keep(list(outcomes.refused.values()))  # they belong to no stream
                 if group.is_followed:
                     stream.seen = stream.seen.between_groups(outcomes)
                 return outcomes
@@ -437,7 +423,7 @@ class FoldJob:
                     by_stream(_with(left, given(most)), _Stream, handle), concurrency
                 ):
                     writer.add(outcomes)
-                    del outcomes  # frees memory before the next group is handled
+                    del outcomes  # releases memory before the next group is handled
                     while writer.is_full:
                         yield writer.flush()
                 yield writer.flush()
@@ -445,7 +431,7 @@ class FoldJob:
     async def _together(
         self, chunk: Chunk, app: App, streams: StreamsTogether | None, left: deque[Group]
     ) -> Outcomes:
-        """Return the outcomes of the streams that can be processed together; add the others to those that are left."""
+        """Process the streams of a chunk together if possible. Append the remaining streams to `left`."""
         begins = [0, *chunk.ends[:-1]]
         if streams is None:
             deliveries, outcomes, numbers = None, Outcomes(Envelopes()), list(range(len(begins)))
@@ -461,7 +447,7 @@ class FoldJob:
         for number in numbers:
             part = slice(begins[number], chunk.ends[number])
             group = Group(chunk.handler, chunk.business_ids[number])
-            text = chunk.size * (part.stop - part.start) // len(chunk.envelopes)  # about
+            text = chunk.size * (part.stop - part.start) // len(chunk.envelopes)  # an estimate
             group.add(chunk.envelopes[part], [None] * (part.stop - part.start), text)
             group.deliveries = deliveries and deliveries[part]
             left.append(group)
@@ -478,7 +464,7 @@ class FoldJob:
             with error_location(table):
                 return Outcomes.of(await algorithms[handler].process(business_id, deliveries, seen))
         except StoredDataError as error:
-            # The letters of a stream that cannot be read are in the outcomes only.
+            # Dead letters cannot be stored with a corrupt stream, only in the outcomes.
             why = (Reason.STREAM_DAMAGED, str(error), handler)
             return Outcomes.of(
                 [
@@ -489,12 +475,12 @@ class FoldJob:
 
 
 def _with(left: deque[Group], given: Iterable[Group | Chunk]) -> Iterator[Group | Chunk | Wait]:
-    """Yield groups, and between streams those that are left of chunks."""
+    """Yield the given groups, and at the end of each stream the remaining groups of chunks."""
     for group in given:
         while left and not (isinstance(group, Group) and group.follows):
             yield left.popleft()
         yield group
-        del group  # frees memory before the next one is read
+        del group  # releases memory before the next one is read
     yield Wait.FOR_ALL
     while left:
         yield left.popleft()
@@ -502,5 +488,4 @@ def _with(left: deque[Group], given: Iterable[Group | Chunk]) -> Iterator[Group 
 
 @dataclass(slots=True)
 class _Stream:
-    seen: Seen = NOTHING
-    """The messages of the groups before."""
+    seen: Seen = NOTHING  # the decisions in earlier groups

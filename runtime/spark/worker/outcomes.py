@@ -1,8 +1,8 @@
-"""Outcomes: their columns, and how a worker writes them: as Arrow batches, in a Parquet file for each task attempt.
+"""The columns of outcomes, and their files: each task attempt writes a Parquet file.
 
-A file counts only if the row that describes it reaches the driver. The row exists once the file is closed and fsynced,
-and Spark takes the row of one attempt at each task, so no row names a file of an attempt that failed, was killed or was
-too late. The attempt does not create its hidden folder, and so cannot bring it back.
+A file counts only if the row that describes it reaches the driver. The row is sent after the file was closed and
+fsynced, and Spark accepts one attempt per task, so files of failed, killed or late attempts do not count. The attempt
+does not create its folder, so it cannot restore one that was discarded.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ARROW_OUTPUT = pa.struct(
         ("headers", pa.map_(_TEXT, _TEXT)),
     ]
 )
-"""One output; also the columns of a message log."""
+"""An output. Also the columns of a message log."""
 
 ARROW_OUTCOME = pa.schema(
     [
@@ -47,7 +47,7 @@ ARROW_OUTCOME = pa.schema(
         ("delivery", _TEXT),
     ]
 )
-"""`delivery` was not handled: the delivery as JSON with its handler, or the line of the log."""
+"""`delivery` is set if it was not handled: as JSON with its handler, or the line of the log."""
 
 _ROUND = pa.field("round", pa.int32())
 
@@ -57,16 +57,16 @@ OUTCOME = from_arrow_schema(ARROW_OUTCOME)
 STORED_OUTCOME = from_arrow_schema(ARROW_OUTCOME.append(_ROUND))
 
 OUTCOMES = from_arrow_schema(ARROW_OUTCOME.append(pa.field("batch_id", _TEXT)).append(_ROUND))
-"""The outcomes of all batches in a folder: the schema of a stream that reads them."""
+"""The schema of all batches in a folder, for a stream that reads them."""
 
 MAX_ROWS = 8192
 MAX_BYTES = 8 * 2**20
-OUTPUT_BYTES = 512  # memory of an output without its text
-MAX_PART_ROWS = 65_536  # the size of a row group; about twice as much is held
+OUTPUT_BYTES = 512  # estimated memory of an output without its text
+MAX_PART_ROWS = 65_536  # the size of a row group; about two are in memory
 SUFFIX = ".parquet"
 
 Fold = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""Yields the outcomes of a partition, in the columns of `ARROW_OUTCOME`."""
+"""Processes a partition, and yields outcomes with the columns of `ARROW_OUTCOME`."""
 
 _PART = pa.schema(
     [
@@ -81,12 +81,12 @@ PART = from_arrow_schema(_PART)
 
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of batches."""
+    """Yield the rows of Arrow batches as dicts."""
     return (row for batch in batches for row in batch.to_pylist())
 
 
 class _Piece(NamedTuple):
-    """Outcomes of one stream, the number of the outputs of each, all outputs, and their bytes in memory."""
+    """Outcomes of one stream. `counts`: the number of outputs of each outcome. `size`: bytes in memory."""
 
     outcomes: Outcomes
     counts: Sequence[int]
@@ -95,7 +95,7 @@ class _Piece(NamedTuple):
 
 
 class OutcomeWriter:
-    """Collects outcomes until there are enough for a batch."""
+    """Collects outcomes into Arrow batches."""
 
     def __init__(self) -> None:
         self._collected: deque[_Piece] = deque()
@@ -104,18 +104,18 @@ class OutcomeWriter:
 
     @property
     def is_full(self) -> bool:
-        """Whether it is time to flush."""
+        """Whether a full batch is waiting."""
         return self._rows >= MAX_ROWS or self._bytes >= MAX_BYTES
 
     def add(self, outcomes: Outcomes) -> None:
-        """Take outcomes of one stream."""
+        """Add outcomes of one stream."""
         for piece in _pieces(outcomes):
             self._collected.append(piece)
             self._rows += len(piece.counts)
             self._bytes += piece.size
 
     def flush(self) -> pa.RecordBatch:
-        """Return the first of what was collected, up to `MAX_ROWS` and `MAX_BYTES`, as one batch."""
+        """Return the oldest outcomes, up to `MAX_ROWS` and `MAX_BYTES`, as one batch."""
         taken: list[_Piece] = []
         rows = size = 0
         while self._collected:
@@ -132,7 +132,7 @@ class OutcomeWriter:
 
 
 def to_arrow(collected: Sequence[Outcomes]) -> pa.RecordBatch:
-    """Return outcomes as Arrow."""
+    """Convert outcomes to Arrow."""
     return _to_arrow([_piece(outcomes) for outcomes in collected])
 
 
@@ -162,7 +162,7 @@ def _to_arrow(pieces: Sequence[_Piece]) -> pa.RecordBatch:
 
 
 def _pieces(outcomes: Outcomes) -> Iterator[_Piece]:
-    """Give outcomes in pieces of up to `MAX_ROWS` and `MAX_BYTES`; one alone may take more bytes."""
+    """Split outcomes into pieces of up to `MAX_ROWS` and `MAX_BYTES`. A single outcome may be larger."""
     count = len(outcomes)
     if count > MAX_ROWS:
         for first in range(0, count, MAX_ROWS):
@@ -186,13 +186,13 @@ def _piece(outcomes: Outcomes) -> _Piece:
 
 
 def outputs_bytes(outputs: Outputs) -> int:
-    """Estimate the bytes of outputs in memory."""
+    """Estimate the memory of outputs in bytes."""
     text = sum(map(len, outputs.bodies)) + sum(map(size_of_headers, filter(None, outputs.headers)))
     return OUTPUT_BYTES * len(outputs) + text
 
 
 def outputs_array(counts: Sequence[int], outputs: Outputs) -> pa.ListArray:
-    """Return a column of lists of outputs, with the length of each."""
+    """Return a list column of outputs. `counts`: the length of each list."""
     columns = outputs.columns()
     arrays = [pa.array(column, item.type) for column, item in zip(columns[:-1], ARROW_OUTPUT, strict=False)]
     if any(outputs.headers):
@@ -218,7 +218,7 @@ def _delivery(outcome: Outcome) -> str | None:
 
 
 class OutcomeFile(NamedTuple):
-    """A file of outcomes, and its counts. `routable` outputs are of types that a handler of the app takes."""
+    """A file of outcomes. `routable`: outputs of types that the app handles."""
 
     name: str
     size: int
@@ -228,7 +228,7 @@ class OutcomeFile(NamedTuple):
 
 
 def totals(parts: Iterable[OutcomeFile]) -> tuple[Mapping[str, int], int]:
-    """Return the sums of files: the outcomes by status and `outputs`, and the routable outputs."""
+    """Return the counts by status and of `outputs`, and the number of routable outputs."""
     counts: Counter[str] = Counter(outputs=0)
     routable = 0
     for part in parts:
@@ -239,7 +239,7 @@ def totals(parts: Iterable[OutcomeFile]) -> tuple[Mapping[str, int], int]:
 
 
 def written(folder: str, names: Iterable[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the outcomes in files of a folder, as a fold that ignores its rows."""
+    """Yield the outcomes from files of a folder, as a fold that ignores its input."""
     from pyarrow import parquet  # noqa: PLC0415 - as in `OutcomeFileWriter.open`
 
     for _ in batches:
@@ -256,20 +256,20 @@ def written(folder: str, names: Iterable[str], batches: Iterable[pa.RecordBatch]
 
 @dataclass(frozen=True)
 class PartJob:
-    """Folds a partition, and writes its outcomes to a file in a folder."""
+    """Folds a partition, and writes its outcomes to a file."""
 
     fold: Fold
     folder: str
     types: Collection[str]
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the row of the file, once it is on disk; none when there are no outcomes."""
+        """Yield the row of the file after it was fsynced. Yield nothing without outcomes."""
         file = OutcomeFileWriter(open_folder(self.folder), self.types)
         try:
             for outcomes in self.fold(batches):
                 if outcomes.num_rows:
                     file.add(outcomes)
-                del outcomes  # or they would be kept while the next streams are handled
+                del outcomes  # releases memory before the next streams are handled
             part = file.close() if file.is_open else None
         except BaseException:
             file.discard()
@@ -281,7 +281,7 @@ class PartJob:
 
 
 class OutcomeFileWriter:
-    """A Parquet file of outcomes that is being written, in row groups of bounded size."""
+    """Writes a Parquet file of outcomes, in row groups of bounded size."""
 
     def __init__(self, folder: Folder, types: Collection[str]) -> None:
         self._folder = folder
@@ -294,24 +294,24 @@ class OutcomeFileWriter:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a file."""
+        """Whether the file exists."""
         return self._writer is not None
 
     def open(self) -> None:
-        """Create the file. Raises `BatchFailedError` when its folder is gone."""
-        from pyarrow import parquet  # noqa: PLC0415 - takes time, and many workers have nothing to write
+        """Create the file. Raises `BatchFailedError` if its folder is missing."""
+        from pyarrow import parquet  # noqa: PLC0415 - takes time, and many workers write nothing
 
         try:
             self._stream = self._folder.write(self._name)
         except FileNotFoundError as error:
             raise self._gone() from error
-        # Without Arrow's own schema, all readers see what Spark would have written.
+        # The Arrow schema is left out, so that readers see the types that Spark would write.
         self._writer = parquet.ParquetWriter(
             self._stream, ARROW_OUTCOME, compression="zstd", write_page_checksum=True, store_schema=False
         )
 
     def add(self, outcomes: pa.RecordBatch) -> None:
-        """Add outcomes, and write a row group when it is full."""
+        """Add outcomes. Writes a full row group."""
         if not self.is_open:
             self.open()
         for row in pc.value_counts(outcomes.column("status")).to_pylist():
@@ -325,7 +325,7 @@ class OutcomeFileWriter:
             self._write()
 
     def close(self) -> OutcomeFile:
-        """Finish and fsync the file, and return what it has. Raises `BatchFailedError` when its folder is gone."""
+        """Finish and fsync the file, and describe it. Raises `BatchFailedError` if its folder is missing."""
         self._write()
         self._writer.close()
         self._stream.close()
@@ -337,7 +337,7 @@ class OutcomeFileWriter:
         return OutcomeFile(self._name, size, dict(self._statuses), self._outputs, self._routable)
 
     def discard(self) -> None:
-        """Delete the file, if possible: no driver reads it."""
+        """Delete the file if possible. No driver reads it."""
         if self.is_open:
             with suppress(OSError, pa.ArrowException):
                 self._writer.close()
