@@ -137,9 +137,8 @@ def settle(  # noqa: PLR0917 - called for each message: by position, which is fa
     `values`: the field values of the input `state` before the call. Raises `HandlersError`.
     """
     codec, plain = handler.codec, handler.codec.plain
-    if context.exceeded is not None:
+    if context.exceeded is not None:  # the handler may have caught the error
         raise context.exceeded
-    # The order of the checks matters: an exceeded limit explains every later problem.
     if type(returned) is not handler.state_type:
         name, kind = getattr(method, "__qualname__", "The handler"), type(returned).__name__
         if returned is None:

@@ -125,14 +125,14 @@ def described_algorithm(name: str, place: tuple[str, str] | None) -> str:
 def check_name(name: str) -> None:
     """Raise `UsageError` for an unknown algorithm."""
     if name not in get_args(AlgorithmName):
-        raise UsageError(f"There is no algorithm {name!r}: use one of {', '.join(get_args(AlgorithmName))}.")
+        raise UsageError(f"Unknown algorithm {name!r}: use one of {', '.join(get_args(AlgorithmName))}.")
 
 
 def check_documents(name: str, documents: object) -> None:
     """Raise `UsageError` if a document store is configured for an algorithm that cannot use it."""
     if documents is not None and name != STATE_BASED:
         raise UsageError(
-            f"Only the algorithm {STATE_BASED} stores documents of handlers: leave their store out with {name}."
+            f"Only the algorithm {STATE_BASED} stores documents: leave the document store out with {name}."
         )
 
 
@@ -140,7 +140,7 @@ def check_swept(name: str) -> None:
     """Raise `UsageError` for the state-based algorithm, which stores no outputs to sweep."""
     if name == STATE_BASED:
         raise UsageError(
-            "State-based, no outputs are stored that could be swept: run the messages again, or the batch that died "
+            "The state-based algorithm stores no outputs to sweep: run the messages again, or resume the crashed batch "
             "with its id."
         )
 

@@ -160,7 +160,7 @@ class Refusals:
         return sum(position < decided for position in self._beyond_limit)
 
     def _may_be_attempted_again(self, letter: Letter) -> bool:
-        """Return whether the batch that last rejected a letter may still be attempted, which is assumed if unknown."""
+        """Return whether the batch that last rejected a letter may be attempted again. True if that is unknown."""
         batch = self._batch
         if letter.batch is None:
             return False

@@ -257,8 +257,8 @@ class Rounds:
             if number >= self.options.max_rounds:
                 raise BatchFailedError(
                     f"The cascade of batch {record.batch_id} has not ended after {number} rounds. Nothing is lost: "
-                    f"{self.again}, now with a higher --max-rounds, or look for handlers that answer each other for "
-                    f"ever."
+                    f"{self.again}, now with a higher --max-rounds, or look for handlers that answer each other "
+                    f"endlessly."
                 )
             if number:
                 self._check_outputs(record, messages)
@@ -285,9 +285,9 @@ class Rounds:
             damaged = self._folders(ended).damaged()
             if damaged is not None:
                 raise BatchRefusedError(
-                    f"Batch {ended.batch_id} is published, and its outcomes in {damaged} were deleted or changed "
-                    f"since: put them back, or run its input under another id. Its messages are duplicates then, and "
-                    f"give the same outputs."
+                    f"Batch {ended.batch_id} is published, but its outcomes in {damaged} were deleted or changed: "
+                    "restore them, or run its input under another id. Its messages are duplicates then, and give "
+                    "the same outputs."
                 )
         return BatchResult(ended, self._folders(ended).outcomes(), begun.is_finished)
 
@@ -302,10 +302,10 @@ class Rounds:
             return record
         if self.options.has_outbox:
             raise BatchFailedError(
-                f"Outcomes in {damaged} were deleted or changed, and with the algorithm {self.options.algorithm} they "
-                f"cannot be made again: put back what was there, and run the batch again with its id; or abandon it."
+                f"Outcomes in {damaged} were deleted or changed, and the algorithm {self.options.algorithm} cannot "
+                f"recreate them: restore the files, and run the batch again with its id; or abandon it."
             )
-        self.options.step(f"Outcomes in {damaged} were deleted or changed: all rounds are run again")
+        self.options.step(f"Outcomes in {damaged} were deleted or changed: running all rounds again")
         record = self.connection.run(self.ledger.begin_again(record))
         folders.remove_rounds()
         return record
@@ -380,7 +380,7 @@ class Rounds:
         found = self.find(record.batch_id)
         if found is None or found.rounds <= record.rounds:
             raise BatchFailedError(
-                f"The outcomes of {self._folders(record).round(record.rounds)} could not be put there: {error}. "
+                f"The outcomes could not be moved to {self._folders(record).round(record.rounds)}: {error}. "
                 f"Run the batch again with its id."
             ) from error
         return found

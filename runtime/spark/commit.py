@@ -105,7 +105,7 @@ class BatchFolders:
         written = open_folder(self.staged(attempt)).sizes()
         changed = [part.name for part in parts if written.get(part.name) != part.size]
         if changed:
-            raise OSError(f"{', '.join(changed)} are not as they were written.")
+            raise OSError(f"{', '.join(changed)} changed after they were written.")
 
     def propose(self, attempt: str, parts: Sequence[OutcomeFile]) -> None:
         """Write the manifest of an attempt. Raises `OSError` if its files have changed."""
@@ -275,21 +275,21 @@ def check_unused(out: str, batch_id: str) -> None:
 def of_another(folder: str, batch_id: str) -> BatchRefusedError:
     """Return the error for a folder with outcomes of a batch that is not in the ledger."""
     return BatchRefusedError(
-        f"{folder} holds outcomes of another batch with the id {batch_id}, from another store, or pruned from the "
-        f"ledger of this one: choose another --out or another --batch-id."
+        f"{folder} holds outcomes of another batch with the id {batch_id}, which is in another store, or was pruned "
+        f"from this ledger: choose another --out or another --batch-id."
     )
 
 
 def absolute_folder(folder: str | PathLike[str]) -> str:
     """Make a path absolute. Raises `UsageError` if it is a pattern to Spark, or its file system is unknown."""
     if not isinstance(folder, str | PathLike):
-        raise UsageError(f"A folder (out, checkpoint) is a str or a Path, not {folder!r}.")
+        raise UsageError(f"A folder (out, checkpoint) must be a str or a Path, not {folder!r}.")
     folder = fspath(folder)
     path, options = path_and_options(folder)
     if any(character in path for character in _PATTERN):
         signs = " ".join(_PATTERN)
         raise UsageError(
-            f"The folder {folder} cannot be written to: its name holds one of {signs}, a pattern to Spark."
+            f"The folder {folder} cannot be written to: to Spark, {signs} in its name are a pattern. Rename it."
         )
     if "://" not in folder and not folder.startswith("file:"):
         return str(Path(folder).absolute())

@@ -75,7 +75,7 @@ def issue_tokens(
         folder = absolute_folder(out)
         for path in (folder, f"{folder}.rejected"):
             if open_folder(path).exists():
-                raise UsageError(f"{path} is there already: remove it, or write to another --out.")
+                raise UsageError(f"{path} already exists: remove it, or choose another --out.")
         step("Reading the log")
         what = sha256(f"{describe_messages(given)}; source={source}".encode()).hexdigest()[:32]
         was_issued = connection.run(connection.table.get(ISSUED, what)) is not None

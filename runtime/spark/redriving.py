@@ -78,8 +78,8 @@ def redrive_letters(
                 connection.run(letters.freeze(connection.table, batch.app, request))
             elif not record.is_finished:
                 raise UsageError(
-                    f"The letters of batch {letters.batch_id} are no longer in {letters.path}: abandon the batch, "
-                    f"and redrive with a new one."
+                    f"The letters of batch {letters.batch_id} are missing in {letters.path}: abandon the batch, and "
+                    f"redrive with a new one."
                 )
         try:
             begun = rounds.begin(letters.batch_id, f"letters in {letters.path}")
@@ -160,7 +160,9 @@ class RedrivenLetters:
                 writer.write_batch(pa.RecordBatch.from_pylist(rows, _REDRIVEN))
             request.edits.check_used()
             if not count:
-                raise UsageError("There are no such letters: `consistent letters` lists those of a table.")
+                raise UsageError(
+                    "There are no such letters: list those of the table with `consistent letters`."
+                )
             undo.pop_all()
         unfinished.flush(_FILE)
         unfinished.move_file(_FILE, self._folder)
@@ -212,8 +214,8 @@ def _rows(found: dead_letters.FoundLetter, app: App, mended: Envelope | None) ->
     if found.row is None:
         if found.handler not in app.handlers:
             raise UsageError(
-                f"The app has no handler {found.handler}, which has letters: redrive those of others (--handler), or "
-                f"discard them."
+                f"The app has no handler {found.handler} for some of the letters: select those of another "
+                "(--handler), or discard them."
             )
         yield {**row, "handler": found.handler, "business_id": found.business_id}
         return

@@ -58,7 +58,7 @@ def failing_as(failure: Callable[[str], Exception], what_to_do: str = "") -> Ite
 
 @contextmanager
 def unless_gone() -> Iterator[None]:
-    """Suppress errors because the session has ended."""
+    """Suppress errors of Spark, which mean that the session has ended."""
     try:
         yield
     except Exception as error:
@@ -72,15 +72,13 @@ def explain(error: Exception, what_to_do: str = "") -> str:
     raised: list[tuple[str, str]] = _RAISED.findall(text)
     ours = [sentence for name, sentence in raised if name.startswith(_OURS)]
     if isinstance(error, ConnectionError) or type(error).__name__ == "Py4JNetworkError":
-        cause = (
-            "Java, in which Spark runs, has ended or does not answer: the machine may have too little memory."
-        )
+        cause = "Spark's Java process has ended or does not answer: the machine may have too little memory."
     elif ours:
         cause = ours[-1]
     elif raised:
         cause = f"A Spark task failed with {raised[-1][0]}: {raised[-1][1]}"
     else:
-        cause = text.strip().partition("\n")[0] or "Spark failed without saying why."
+        cause = text.strip().partition("\n")[0] or "Spark failed without a message."
     cause = cause[:_LENGTH]
     ended = cause if cause.endswith((".", "!", "?")) else f"{cause}."
     return f"{ended} {what_to_do}".rstrip()
@@ -453,8 +451,8 @@ def _sentence(text: str, missing: str | None) -> str | None:
     """Return the remedy if the set-up of the workers made a probe fail, otherwise `None`."""
     if "PYTHON_VERSION_MISMATCH" in text:
         return (
-            f"The workers run another Python than this one, {sys.version_info.major}.{sys.version_info.minor}: set "
-            f"PYSPARK_PYTHON to one of this version before the session is started."
+            f"The workers do not run this version of Python, {sys.version_info.major}.{sys.version_info.minor}: set "
+            f"PYSPARK_PYTHON to one of this version before you start the session."
         )
     if missing is None:
         return None
@@ -466,7 +464,7 @@ def _sentence(text: str, missing: str | None) -> str | None:
         extra = "spark,azure" if top in _OF_A_STORE else "spark"
         return (
             f"The workers of this session have no module {missing}: install 'consistent-messaging[{extra}]' in this "
-            f"version into their Python, or set PYSPARK_PYTHON to one that has it before the session is started."
+            f"version into their Python, or set PYSPARK_PYTHON to one that has it before you start the session."
         )
     return (
         f"The workers of this session do not find the module {missing} of the app: ship it with --py-files or "

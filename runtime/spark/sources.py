@@ -76,7 +76,7 @@ class TableSource(DataSource):
         check_scope(connect(store).scope, "local")
         parts = self.options.get("numPartitions") or str(_PARTS_OF_A_CORE * (os.cpu_count() or 1))
         if not parts.isdecimal() or not int(parts):
-            raise UsageError(f"The option numPartitions is {parts!r}: give a number from 1.")
+            raise UsageError(f"The option numPartitions is {parts!r}: use a number from 1.")
         return (PushingReader if self.pushes else Reader)((store, table), request, int(parts))
 
     def _request(self) -> Request:
@@ -90,7 +90,7 @@ class TableSource(DataSource):
                 raise UsageError(f"{self.name()} needs the option {name}.")
         feed = options.get("readChangeFeed") or "false"
         if feed.lower() not in ("true", "false"):
-            raise UsageError(f"The option readChangeFeed is {feed!r}: give true or false.")
+            raise UsageError(f"The option readChangeFeed is {feed!r}: use true or false.")
         since, until = moment(options.get("since")), moment(options.get("until"))
         request = Request(
             kind,
@@ -155,7 +155,7 @@ def _app(name: str | None) -> App | None:
     try:
         app = resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise UsageError(f"The option app names no App: {error}.") from error
+        raise UsageError(f"The option app does not name an App: {error}.") from error
     if not isinstance(app, App):
-        raise UsageError(f"{name} is no App: name it as MODULE:ATTRIBUTE.")
+        raise UsageError(f"{name} is not an App: name one as MODULE:ATTRIBUTE.")
     return app

@@ -285,8 +285,8 @@ def verify(
         algorithm = connection.run(Ledger(connection.table, system_clock).algorithm())
         if algorithm is not None and algorithm[0] != STATE_BASED:
             raise UsageError(
-                f"The table was processed with the algorithm {algorithm[0]} (batch {algorithm[1]}), which keeps no "
-                f"versions that could be compared: only state-based tables can be verified."
+                f"The table was processed with the algorithm {algorithm[0]} (batch {algorithm[1]}), which stores no "
+                f"versions to compare: only state-based tables can be verified."
             )
         settings = connection.run(TableSettings.of(connection.table))
         keyed = app.keyed(settings.draw_key)
@@ -394,8 +394,8 @@ def _lost(logs: Sequence[DataFrame], job: VerifyJob, connection: Connection) -> 
     streams = looked_for.select("handler", "business_id").distinct()
     damaged = stored.where("error IS NOT NULL").join(streams, ["handler", "business_id"], "left_anti")
     damaged = damaged.selectExpr("handler", "business_id", "first AS version", "NULL AS message_id", "error")
-    elsewhere = sf.lit("Today's app does not look here for the message that made the version.")
-    no_handler = sf.lit("Today's app has no handler of this name.")
+    elsewhere = sf.lit("The app looks for the message that made the version in another stream.")
+    no_handler = sf.lit("The app has no handler of this name.")
     lost = moved.select(*versions.columns, elsewhere.alias("error"))
     lost = lost.union(versions.where(~is_of_app).select("*", no_handler.alias("error")))
     found = lost.withColumn("verdict", sf.lit(Verdict.STREAM_LOST.value))

@@ -167,12 +167,12 @@ class StreamCheck(RowsCheck):
                 event = int(row.row_key.removeprefix(EVENT))
             self._take_event(event, row)
         else:
-            self.report(row.row_key, "is no row of a stream")
+            self.report(row.row_key, "is not a row of a stream")
 
     def _take_event(self, event: int, row: Row) -> None:
         if event < self._first:
             self.report(
-                row.row_key, "is below the watermark of its stream: a truncation has left it", repair=True
+                row.row_key, "is below the first event: an interrupted truncation left it", repair=True
             )
             self.rebuilt[row.row_key] = None
             return
@@ -189,10 +189,10 @@ class StreamCheck(RowsCheck):
             self.report(row.row_key, problem)
         index = read_index(recorded)
         if (index.newest, index.undated) != dates(run.versions.enqueued_at):
-            self.report(row.row_key, "has other times of its messages than its versions")
+            self.report(row.row_key, "has times that differ from those of its versions")
         if self._head is not None and event == self._first and run.first != self._head.kept_from:
             self.report(
-                HEADER, f"keeps versions from {self._head.kept_from} on, and the first is {run.first}"
+                HEADER, f"says that versions begin with {self._head.kept_from}, but the first is {run.first}"
             )
         self._index.add_run(event, run)
         self._newest, self._next_version = run, run.last + 1
@@ -200,7 +200,7 @@ class StreamCheck(RowsCheck):
     def _report_missing(self) -> None:
         row_key = f"{EVENT}{self._event + 1:010d}"
         if row_key not in self.unreadable:
-            self.report(row_key, "is missing, and the header promises it")
+            self.report(row_key, "is missing, but the header counts it")
 
     def compare(self) -> None:
         """Report faults that only all rows together show."""
@@ -212,7 +212,7 @@ class StreamCheck(RowsCheck):
             self._compare_newest(self._head)
         wrong, is_certain = self._letters.recounted(self._header)
         if wrong:
-            self.report(HEADER, f"counts its letters otherwise: {', '.join(wrong)}", repair=is_certain)
+            self.report(HEADER, f"has wrong counts of dead letters: {', '.join(wrong)}", repair=is_certain)
             self.rebuilt[HEADER] = with_changes(self._header, wrong)
         for row_key, problem, is_certain in self._index.faults(self._head.kept_from):
             self.report(row_key, problem, repair=is_certain)
@@ -229,12 +229,12 @@ class StreamCheck(RowsCheck):
                 self.report(HEADER, error.problem)
                 return
             if newest.first != expected:
-                self.report(HEADER, f"has a tail from version {newest.first} on, and {expected} is the next")
+                self.report(HEADER, f"has a tail from version {newest.first}, but {expected} is the next")
             for problem in _problems(newest, self._newest):
                 self.report(HEADER, f"has a tail that {problem}")
         if newest is None:
             if head.versions:
-                self.report(HEADER, f"counts {head.versions} versions, and there are none that can be read")
+                self.report(HEADER, f"counts {head.versions} versions, but none can be read")
             return
         fits = len(newest.after) <= limits.MAX_HEAD_STATE_BYTES
         compared = {
@@ -256,9 +256,9 @@ def with_changes(stored: Properties, changes: Mapping[str, Value | None]) -> dic
 def _problems(run: Run, before: Run | None) -> Iterator[str]:
     """Yield the contradictions of a run with the one before it, and with the digests of its states."""
     if before is not None and run.first != before.last + 1:
-        yield f"begins with version {run.first}, and version {before.last + 1} is the next"
+        yield f"begins with version {run.first} instead of {before.last + 1}"
     elif before is not None and run.schema == before.schema and run.before != before.after:
-        yield "begins with another state than the run before it ends with"
+        yield "begins with a state that differs from the end of the run before"
     state, digest = run.before, b""
     for position, (after, stored) in enumerate(
         zip(run.versions.afters, run.versions.state_digests, strict=True)
@@ -267,7 +267,7 @@ def _problems(run: Run, before: Run | None) -> Iterator[str]:
             state = state if after is None else after
             digest = digest_state(state)
         if digest != stored:
-            yield f"has another state of version {run.first + position} than its digest says"
+            yield f"has a state that does not match the digest of version {run.first + position}"
 
 
 class IndexCheck:
@@ -318,7 +318,7 @@ class IndexCheck:
             if count:
                 # One wrong hash may come from a corrupt id in the run. If all differ, the index row is corrupt.
                 is_certain = 1 < count == self._compared[row_key]
-                yield row_key, "has other hashes of ids than the runs: one of both is damaged", is_certain
+                yield row_key, "has hashes that do not match the ids of the runs", is_certain
         for row_key, problem in self._unreadable.items():
             yield row_key, problem, True
         rows = [row for row in self._rows if row.last >= kept_from]

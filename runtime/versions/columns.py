@@ -192,7 +192,7 @@ def decompress(data: bytes, dictionary: bytes = b"") -> bytes:
     """Decompress bytes with the dictionary of `compress`. Raises `ValueError` and `ZstdError`."""
     size = zstandard.frame_content_size(data)
     if not 0 <= size <= _MAX_BYTES:
-        raise ValueError(f"{size} bytes after decompression are more than a run can have")
+        raise ValueError(f"{size} bytes after decompression exceed the limit of a run")
     if len(dictionary) < _MIN_DICTIONARY:
         return _zstandard.decompressor.decompress(data, max_output_size=_MAX_BYTES)
     known = zstandard.ZstdCompressionDict(dictionary, dict_type=zstandard.DICT_TYPE_RAWCONTENT)

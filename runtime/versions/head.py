@@ -147,7 +147,7 @@ class Tail:
             segments = read_segments(self.packed, self.length, self.packed_ids)
             counted = sum([segment.length for segment in segments])
             if not counted == self.count == len(self.ids()):
-                raise ValueError(f"its segments have {counted} versions and it has {self.count}")
+                raise ValueError(f"its segments have {counted} versions instead of {self.count}")
         return segments
 
     def takes(self, segment: Segment, schema: int) -> bool:
@@ -223,7 +223,7 @@ def read_tail(data: bytes) -> Tail:
         if expect(body, bytes)[:4] == _ZSTANDARD:
             body = decompress(body)
         if crc32(body) != expect(checksum, int):
-            raise ValueError("its bytes are not those that its checksum was taken of")
+            raise ValueError("its bytes do not match its checksum")
         values = expect(unpack(body, most=len(_FIELDS)), list)
         tail = Tail(*[expect(value, kind) for value, kind in zip(values, _FIELDS, strict=True)])
         if tail.first < 1 or tail.length < 1:
@@ -251,7 +251,7 @@ def read_tombstone(properties: Properties) -> Tombstone | None:
     """Decode the tombstone in a row, or return `None` if the object was never forgotten."""
     at = microseconds(properties, "Forgotten")
     if at is None and "Refuses" in properties:
-        raise ValueError("the object refuses messages, and was never forgotten")
+        raise ValueError("the object rejects messages, but was never forgotten")
     return None if at is None else Tombstone(at, expect(properties.get("Refuses", False), bool))
 
 

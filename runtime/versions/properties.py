@@ -30,7 +30,7 @@ def chunk_names(name: str, count: int) -> list[str]:
 def split(properties: dict[str, Value], names: Sequence[str], data: bytes) -> None:
     """Split bytes into properties of 64 KiB. Raises `ValueError` if there are too few names."""
     if len(data) > len(names) * CHUNK:
-        raise ValueError(f"{len(data)} bytes are more than a row of a run can hold")
+        raise ValueError(f"{len(data)} bytes exceed the limit of a row")
     for name, at in zip(names, range(0, len(data), CHUNK), strict=False):
         properties[name] = data[at : at + CHUNK]
 
@@ -46,7 +46,7 @@ def join(properties: Properties, names: Sequence[str]) -> bytes:
     there = [name for name in names if name in properties]
     parts: list[bytes] = [properties[name] for name in there]  # type: ignore[misc] # bytes were written
     if there != list(names[: len(there)]) or any(len(part) != CHUNK for part in parts[:-1]):
-        raise ValueError(f"some of the bytes lack that begin with {names[0]}")
+        raise ValueError(f"chunks of {names[0]} are missing")
     return b"".join(parts)
 
 
@@ -190,7 +190,7 @@ def expect(value: Any, *kinds: type | None) -> Any:  # noqa: ANN401 - what was s
     """Return a value of one of some types. Raises `TypeError`."""
     if type(value) in kinds or (value is None and None in kinds):
         return value
-    raise TypeError(f"{shown(value)} stands in place of another type")
+    raise TypeError(f"{shown(value)} has the wrong type")
 
 
 def expect_all(values: Any, *kinds: type | None) -> Any:  # noqa: ANN401 - as above

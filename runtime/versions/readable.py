@@ -90,7 +90,7 @@ def read_state(codec: StateCodec, encoded: bytes, of: str) -> State:
         state = codec.reread(encoded)
     except CodecError as error:
         raise CodecError(
-            f"The state of {of} cannot be read. {error}. Another shape needs another schema version, class "
+            f"The state of {of} cannot be read. {error}. If the fields changed, declare a new schema version: class "
             f"{name}(State, version={codec.version + 1}, upcasters=...)."
         ) from error
     again = codec.write(state)
@@ -98,7 +98,7 @@ def read_state(codec: StateCodec, encoded: bytes, of: str) -> State:
         fields = [each.field for each in changes(decode(encoded), decode(again))]
         shown = ", ".join([*fields[:_SHOWN], *(["..."] if len(fields) > _SHOWN else [])])
         raise CodecError(
-            f"What is stored of {of} comes back as something else ({shown}): another shape needs another "
-            f"schema version, class {name}(State, version={codec.version + 1}, upcasters=...)."
+            f"The state of {of} changes when it is decoded and encoded ({shown}). If the fields changed, declare a new "
+            f"schema version: class {name}(State, version={codec.version + 1}, upcasters=...)."
         )
     return state

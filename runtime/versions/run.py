@@ -144,7 +144,7 @@ def read_index(event: RecordedEvent) -> RunIndex:
             raise ValueError(f"its first version is {index.first}, and its commits have {commits}")
         counted = sum(commit.length for commit in commits)
         if counted != index.count:
-            raise ValueError(f"its commits have {counted} versions and it has {index.count}")
+            raise ValueError(f"its commits have {counted} versions instead of {index.count}")
     return index
 
 

@@ -318,7 +318,7 @@ def stream_key(handler: str, business_id: str = "") -> str:
     # A name with a hyphen could make the key of another handler's object.
     if not NAME.fullmatch(handler):
         raise UsageError(
-            f"{handler!r} is no handler's name: it has letters, digits and _ only, and the business id is apart."
+            f"{handler!r} is not a handler's name, which has only letters, digits and _: pass the business id apart."
         )
     return f"{handler}-{business_id}"
 
@@ -436,7 +436,7 @@ async def _read_runs(stream: Stream, needed: Collection[int]) -> list[RecordedEv
     """Read the runs in some events. Costs one request for each contiguous range."""
     if max(needed, default=0) > stream.version:
         raise StoredDataError(
-            f"The index of ids names event {max(needed)}, and the stream has {stream.version}.",
+            f"The index of message ids refers to event {max(needed)}, but the stream has only {stream.version}.",
             HEADER,
             stream.partition.key,
         )

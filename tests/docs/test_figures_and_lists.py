@@ -240,7 +240,7 @@ def test_the_sentences_of_refusals_are_those_of_the_code():
         )
         for part in re.findall(r"`([^`]+)`", "".join(cell))
     ]
-    for sentence in (*quoted, "`is that of the query ...`".strip("`")):
+    for sentence in (*quoted, "`belongs to the query ...`".strip("`")):
         for words in re.split(r"0|shots|games|\.\.\.", sentence):
             assert words.strip() in code, sentence
 

@@ -408,5 +408,5 @@ class OutboxOneByOne:
 
 def _entry(entity: Entity, key: IdKey) -> Entry:
     if key not in entity.outbox:
-        raise ConcurrencyConflictError(entity.key, "its message was finished since it was read")
+        raise ConcurrencyConflictError(entity.key, "the message was finished meanwhile")
     return entity.outbox[key]

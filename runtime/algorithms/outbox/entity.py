@@ -206,11 +206,11 @@ class Entity:
             return None
         problem = f"The outbox would take {size} bytes; up to {MAX_OUTBOX_BYTES} can be stored."
         if waiting := self.pending - 1:
-            return f"{problem} Others wait there to be finished ({waiting}): redrive it when their batch has ended."
+            return f"{problem} {waiting} other messages are unfinished: redrive this one after their batch has ended."
         if remembered := len(self.outbox) - 1:
             return (
-                f"{problem} Old ones are remembered there ({remembered}): forget some (`consistent truncate`), and "
-                "redrive it."
+                f"{problem} It remembers {remembered} older messages: evict some (`consistent truncate`), and redrive "
+                "this one."
             )
         return problem
 
@@ -291,8 +291,8 @@ class Entities:
         entity = read_entity(row)
         if entity.algorithm != self.algorithm:
             raise UsageError(
-                f"{key} is processed with the algorithm {entity.algorithm}, and cannot be with {self.algorithm}: "
-                "use the same, or another table."
+                f"{key} was processed with the algorithm {entity.algorithm}, not {self.algorithm}: use that, or "
+                "another table."
             )
         if entity.tombstone is not None and not entity.version:
             entity = replace(entity, state=initial, schema=schema)

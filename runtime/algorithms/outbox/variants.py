@@ -55,7 +55,7 @@ class Outbox(OutboxAlgorithm):
 Recipients = Callable[[str], Collection[str]]
 """Returns the handlers that take a message type. An output without recipients needs no token."""
 
-_NO_TOKEN = "It carries no token: issue one before it is sent (`consistent tokens`, `Processor.issue`)."  # noqa: S105 - a sentence
+_NO_TOKEN = "The message has no token: issue one before sending it (`consistent tokens`, `Processor.issue`)."  # noqa: S105 - a sentence
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -143,7 +143,7 @@ class TokenBased(OutboxAlgorithm):
         for message_id in message_ids:
             tokens = _tokens(entity.outbox[message_id])
             if not tokens.are_decided:
-                raise ConcurrencyConflictError(entity.key, "its message was finished since it was read")
+                raise ConcurrencyConflictError(entity.key, "the message was finished meanwhile")
             for garbage in tokens.garbage():
                 await self.tokens.delete(garbage)
         await self.tokens.flush()

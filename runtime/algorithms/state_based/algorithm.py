@@ -119,8 +119,8 @@ class StateBased:
         """Register the attempt, store its documents, and append the versions that refer to them."""
         if self.documents is None or sealed.attempt is None:
             raise UsageError(
-                f"{self.handler.name} stores documents (store_document), and no store was given for them: say where "
-                f"they are kept (documents=URL, or --documents)."
+                f"{self.handler.name} stores documents (store_document), but no document store is configured: set "
+                f"documents=URL or --documents."
             )
         key = history.stream.partition.key
         drafts = Drafts(key, sealed.attempt, sealed.documents, self.batch.key)

@@ -44,7 +44,7 @@ class Difference:
             fields = [
                 f"{each.field} was {shown(each.before)} and is {shown(each.after)}" for each in self.state
             ]
-            listed = ", ".join(fields[:_SHOWN]) or "the same fields are written otherwise"
+            listed = ", ".join(fields[:_SHOWN]) or "the same fields are encoded differently"
             details.append(f"{listed}{more}{upcast}")
         if self.outputs:
             details.append(self.outputs)
@@ -63,11 +63,13 @@ def shown(value: Any) -> str:  # noqa: ANN401 - any JSON value
 def compare_outputs(now: Sequence[Published], digest: bytes) -> str:
     """Describe how the outputs of a replay differ from recorded ones, of which only the digest is known."""
     if not now:
-        return "nothing is published, and something was"
-    was = ", and nothing was" if digest == NO_OUTPUTS else "; of what was, only the digest is known"
+        return "no outputs, but some were recorded"
+    recorded = (
+        "; none were recorded" if digest == NO_OUTPUTS else "; only the digest of the recorded ones is known"
+    )
     names = ", ".join([output.type for output in now[:_SHOWN]])
     more = f" and {len(now) - _SHOWN} more" if len(now) > _SHOWN else ""
-    return f"{names}{more} {'is' if len(now) == 1 else 'are'} published{was}"
+    return f"{names}{more} {'was' if len(now) == 1 else 'were'} published{recorded}"
 
 
 IN_A_ROW = 512
@@ -156,7 +158,7 @@ class Replayer:
         method = copy.route.revisions.get(record.revision)
         if method is None:
             raise RevisionGoneError(
-                f"Revision {record.revision} of {handler.name} for {record.type} is no longer there."
+                f"{handler.name} no longer has revision {record.revision} for {record.type}: restore it."
             )
         before = handler.codec.upcast(known.before, known.schema)
         context, state = self._recorded(copy.message_id, known), handler.codec.reread(before)

@@ -85,19 +85,17 @@ class RetentionRules:
         "Cut all but the newest N versions of each stream.", default=None, metavar="N", min=1, is_rare=False
     )
     redelivery_window: int = option(
-        "How much later than its first copy a broker may stamp another one, for logs whose broker does; moves the "
-        "horizon on by as much.",
+        "How much later than the first copy of a message a broker may date another one. Extends the horizon.",
         default=0,
         parse="duration",
         metavar="TIME",
     )
     allow_undated: bool = option(
-        "Cut versions without enqueued_at too; every unknown message without one is too late there afterwards.",
+        "Cut versions without enqueued_at too. Unknown messages without it are then too late.",
         default=False,
     )
     acknowledged_after: int | None = option(
-        "Promise that the queue has no single message any more that was handled longer ago: then its outputs are "
-        "published, and its version may be cut.",
+        "Assert that single messages handled longer ago were acknowledged, so that their versions may be cut.",
         default=None,
         parse="duration",
         metavar="AGE",
@@ -110,14 +108,14 @@ class RetentionRules:
         """
         age, window = self.older_than, self.redelivery_window
         if age is None and self.keep_last is None:
-            raise UsageError("Say what may be cut: --older-than AGE, --keep-last N, or both.")
+            raise UsageError("Specify the versions to delete: --older-than AGE, --keep-last N, or both.")
         if age is not None and age < MINIMUM_AGE and not allow_young:
             raise UsageError(
-                "Versions younger than 24h are kept, as their messages may well be redelivered: give an "
-                "--older-than of 24h or more, or add --allow-young."
+                "Versions younger than 24h are kept, because their messages may be redelivered: use --older-than with "
+                "24h or more, or add --allow-young."
             )
         if not 0 <= window <= 3650 * DAY:
-            raise UsageError("A redelivery window is between nothing and ten years.")
+            raise UsageError("The redelivery window must be between 0 and ten years.")
         if age is None:
             age = 0 if allow_young else MINIMUM_AGE
         acknowledged = ago(now, self.acknowledged_after)
@@ -136,34 +134,36 @@ class TruncationChoices(RetentionRules):
     """The options of one truncation."""
 
     allow_young: bool = option(
-        "Cut versions younger than 24h too, whose messages may well be redelivered.", default=False
+        "Cut versions younger than 24h too, whose messages may be redelivered.", default=False
     )
     give_up_letters_older_than: int | None = option(
-        "Give up letters that were refused longer ago, which hold their streams: they are never redriven.",
+        "Discard dead letters rejected longer ago, which hold their streams. They cannot be redriven then.",
         default=None,
         parse="duration",
         metavar="AGE",
     )
 
-    dry_run: bool = option("Write nothing, and say what would be cut.", default=False, group=None)
+    dry_run: bool = option(
+        "Write nothing, and show the versions that would be cut.", default=False, group=None
+    )
     take_over: bool = option(
-        "Begin although the lease of another clean-up has not expired; that one stops.",
+        "Take over the lease of another clean-up, which then stops.",
         default=False,
         group=None,
         is_rare=True,
     )
     max_requests_per_second: float | None = option(
-        "All workers together make no more requests.", default=None, metavar="N", min=0.1
+        "Limit the requests of all workers together.", default=None, metavar="N", min=0.1
     )
     report: Path | None = option(
-        "Write a row for each stream that is cut or held to this new folder, as Parquet.",
+        "Write a row for each stream cut or held to this new folder, as Parquet.",
         default=None,
         metavar="DIR",
         group=None,
         is_rare=True,
     )
     export: Path | None = option(
-        "Write versions and letters to files in this folder, and cut them once those were read back.",
+        "Export versions and letters to this folder, and cut them once the files were verified.",
         default=None,
         metavar="DIR",
         file_okay=False,

@@ -179,15 +179,15 @@ def check_source(source: str) -> None:
     """Raise `UsageError` for a name with a colon, because ids would be ambiguous: `a` + `b:x`, `a:b` + `x`."""
     if ":" in source:
         raise UsageError(
-            f"--source {source} holds a colon, which ends the name in an id: use another sign. Ids that a table has "
-            f"from such a source are recognised when the log gives them whole, and no --source."
+            f"--source {source} has a colon, which separates it from the message id: use another character. For ids "
+            "that a table already has from such a source, use a log with the complete ids and no --source."
         )
 
 
 def _checks(types: _Types) -> Sequence[tuple[str, str]]:
     """Return the conditions and texts of problems, in the order in which they are checked."""
     is_text = isinstance(types["enqueued_at"], StringType)
-    untimely = "is no time like 2026-01-31T12:00:00Z" if is_text else "is not within the years 1601 to 9999"
+    untimely = "is not a time like 2026-01-31T12:00:00Z" if is_text else "is outside the years 1601 to 9999"
 
     def missing(name: str) -> tuple[str, str]:
         return f"coalesce({name}, '') = ''", text(f"{name} is missing")
@@ -202,9 +202,9 @@ def _checks(types: _Types) -> Sequence[tuple[str, str]]:
         (f"length(message_id) > {envelope.MAX_LENGTH}", text("message_id has more than 255 characters")),
         missing("type"),
         ("body IS NULL", text("body is missing")),
-        lost("sequence", "number", "is no 64-bit integer"),
+        lost("sequence", "number", "is not a 64-bit integer"),
         lost("enqueued_at", _storable("instant"), untimely),
-        lost("headers", "entries", "is no object of texts"),
+        lost("headers", "entries", "is not an object of strings"),
     ]
 
 
@@ -228,7 +228,7 @@ def _unreadable(types: _Types) -> Sequence[tuple[str, str]]:
         return [
             ("NOT is_valid_utf8(line)", text("the line is not UTF-8")),
             ("unparsed", text("the line is not one JSON object")),
-            (f"({escapes}) AND {half}", text("the line has half a character, an unpaired surrogate")),
+            (f"({escapes}) AND {half}", text("the line has an unpaired surrogate")),
         ]
     texts = [name for name, found in types.items() if isinstance(found, StringType) and name != "line"]
     checks = [(f"NOT is_valid_utf8({name})", text(f"{name} is not UTF-8")) for name in texts]
@@ -249,7 +249,7 @@ def _parse_lines(log: DataFrame, limits: MessageLimits) -> DataFrame:
     found = log.schema["line"].dataType
     if found != StringType():
         raise LogError(
-            f"The column line of the log is of type {found.simpleString()}; text is expected: cast(line as string)."
+            f"The column line of the log is of type {found.simpleString()}; use cast(line as string)."
         )
     # A null line becomes the JSON null. Large lines are removed first: each projection they passed through would keep a
     # buffer of twice their size until the task ends.
@@ -278,7 +278,7 @@ def _check_columns(log: DataFrame) -> DataFrame:
         raise lacks("", missing, log.columns)
     for name, count in Counter(map(str.lower, log.columns)).items():
         if count > 1:
-            raise LogError(f"The log has two columns {name}, to Spark at least: leave one of them out.")
+            raise LogError(f"The log has two columns {name} when Spark ignores case: leave one of them out.")
     # An empty column of a table in memory has no type.
     log = log.drop(
         *[name for name in OPTIONAL if name in log.columns and log.schema[name].dataType == st.NullType()]
@@ -297,8 +297,8 @@ def _check_columns(log: DataFrame) -> DataFrame:
             raise LogError(f"The column {name} of the log is of type {found}; {expected} is expected.")
     if isinstance(log.schema["body"].dataType, BinaryType) and "business_id" not in log.columns:
         raise LogError(
-            "The log has bodies of bytes, which are msgpack: it needs a column business_id, as Spark does not read "
-            "those. If they are JSON, cast them: .withColumn('body', sf.col('body').cast('string'))."
+            "The log has binary bodies (msgpack), which Spark does not read, so it needs a column business_id. If they "
+            "are JSON, cast them: .withColumn('body', sf.col('body').cast('string'))."
         )
     given = [
         sf.col(name) if name in log.columns else sf.expr(f"CAST(NULL AS STRING) AS {name}")
@@ -331,9 +331,9 @@ def tell_of_struct(
     odd += [f"no message has {each.name}" for each in found if each.name not in known]
     if odd:
         say(
-            f"The body of the log is a struct, and its fields are not those of the messages: {'; '.join(odd)}. Where "
-            f"Spark read it from JSON with a schema, values of other types are null. Give it the raw line, in one "
-            f"column line, or a body that is text."
+            f"The body of the log is a struct whose fields differ from the messages: {'; '.join(odd)}. If Spark read "
+            "it from JSON with a schema, values of other types are null. Pass the raw lines in a column line, or a "
+            "body of text."
         )
 
 

@@ -180,9 +180,9 @@ def _check_files(files: LogFiles) -> None:
         with Path(file).open("rb") as opened:
             is_parquet = opened.read(4) in (b"PAR1", b"PARE")
         if is_parquet and files.format == "json":
-            raise LogError(f"{file} is Parquet: leave out --format, or say --format parquet.")
+            raise LogError(f"{file} is Parquet: leave out --format, or set --format parquet.")
         if not is_parquet and files.format == "parquet":
-            raise LogError(f"{file} is no Parquet. If it holds JSON lines, say --format json.")
+            raise LogError(f"{file} is not Parquet. If it holds JSON lines, set --format json.")
 
 
 def open_log(
@@ -296,8 +296,8 @@ def _check_is_no_table(where: str, folders: Iterable[str], has: Callable[[str, s
     for (name, kind), folder in product(_TABLES.items(), folders):
         if has(folder, name):
             raise LogError(
-                f"The log at {where} is a {kind} table: read it with its own reader, and give run_batch or "
-                f"run_stream the DataFrame."
+                f"The log at {where} is a {kind} table: read it with its own reader, and pass the DataFrame "
+                f"to run_batch or run_stream."
             )
 
 
@@ -347,7 +347,7 @@ def _walk(root: str, skipped: list[str]) -> Iterator[str]:
             names[:] = sorted(set(names) - set(hidden))
         for link in (os.path.join(folder, name) for name in folders):  # noqa: PTH118
             if os.path.islink(link) and Path(folder).resolve().is_relative_to(Path(link).resolve()):  # noqa: PTH114
-                raise LogError(f"{link} links to a folder above it.")
+                raise LogError(f"{link} is a link to a folder above it: remove it.")
         yield from (os.path.join(folder, name) for name in files)  # noqa: PTH118
 
 
@@ -401,11 +401,11 @@ def _log_files(
     formats = set(filter(None, map(_format_of, paths))) or {_format_of(name) or "parquet" for name in files}
     if format_ is None and len(formats) > 1:
         raise LogError(
-            f"The log at {where} has JSON lines and other files: run each by itself, or say --format."
+            f"The log at {where} has JSON lines and other files: run each format on its own, or set --format."
         )
     chosen = format_ or next(iter(formats), "parquet")
     if not files:
-        passed_over = f" Spark passes over {remark}." if remark else ""
+        passed_over = f" Spark ignores {remark}." if remark else ""
         raise LogError(f"The log at {where} holds no {chosen} files.{passed_over}")
     within = [tuple(file.partition(f"{root.strip('/')}/")[2].split("/")[:-1]) for root, file in found]
     is_partitioned = (
@@ -438,9 +438,9 @@ def _read(spark: SparkSession, files: LogFiles, where: str) -> DataFrame:
         name = (error.getCondition() or "") if isinstance(error, PySparkException) else ""
         hint = ""
         if name == "PARQUET_TYPE_ILLEGAL" and "NANOS" in str(error):
-            hint = ' Write its times in microseconds: of pandas, to_parquet(..., coerce_timestamps="us").'
+            hint = ' Write its times in microseconds: in pandas, to_parquet(..., coerce_timestamps="us").'
         elif files.format == "parquet" and not files.is_on_disk:
-            hint = " If it holds JSON lines, say --format json."
+            hint = " If it holds JSON lines, set --format json."
         raise LogError(
             f"The log at {where} cannot be read as {files.format}: {explain(error)}{hint}"
         ) from error
@@ -482,7 +482,7 @@ def _read_parquet(
                 raise LogError(
                     f"The files of the log at {where} contradict each other: the column {field.name} is of type "
                     f"{type_.simpleString()} in {file}, and of type {field.dataType.simpleString()} in {group[0]}. "
-                    f"Write it in one type, or run each by itself."
+                    f"Write it with one type, or run each file on its own."
                 )
         frames.append(rows)
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)

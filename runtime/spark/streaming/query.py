@@ -56,8 +56,8 @@ _COMPACT = ".compact"
 _OWNER = "consistent-query.json"
 
 WHAT_TO_DO = (
-    "Nothing was handled. Go on with the checkpoint that the query had, or give query and checkpoint new names: "
-    "messages that were handled before are duplicates then, and change nothing."
+    "Nothing was handled. Continue with the query's own checkpoint, or give query and checkpoint new names: messages "
+    "that were handled before are then duplicates, and change nothing."
 )
 """Ends the errors about a checkpoint with which a query cannot continue."""
 
@@ -158,15 +158,15 @@ class Checkpoint:
 
     def _lacks(self, problem: str) -> BatchRefusedError:
         return BatchRefusedError(
-            f"The checkpoint {self.url} was deleted or restored in part, or is damaged. {problem} {WHAT_TO_DO}"
+            f"The checkpoint {self.url} was partly deleted or restored, or is corrupt. {problem} {WHAT_TO_DO}"
         )
 
     def _offsets(self, epoch: int) -> list[str]:
         version, _, *sources = self._read("offsets", str(epoch)).splitlines()
         if version != _VERSION:
             raise UsageError(
-                f"The checkpoint {self.url} has offsets in the form {version}, of which only {_VERSION} is known: run "
-                f"the query with the version of Spark that began it."
+                f"The checkpoint {self.url} has offsets in the format {version}, but only {_VERSION} is supported: run "
+                f"the query with the version of Spark that started it."
             )
         return sources
 
@@ -235,7 +235,7 @@ class Admission:
         folder = open_folder(self.checkpoint.url)
         if folder.exists() and not folder.is_folder():
             raise UsageError(
-                f"The checkpoint {self.checkpoint.url} is a file: it is to be a folder, of this query alone."
+                f"The checkpoint {self.checkpoint.url} is a file: choose a folder of this query's own."
             )
         owner = self._owner()
         planned = [int(name) for name in folder.sub("offsets").names() if name.isdecimal()]
@@ -244,21 +244,21 @@ class Admission:
             self.checkpoint.planned(last)
             known = any(find(self.batch_id(each)) for each in range(max(0, last - 1), last + 1))
             if owner not in (None, us) and not known:
-                raise self._not_ours(f"has epochs that the table {us.table} of this store does not know")
+                raise self._not_ours(f"has epochs that are not in the table {us.table} of this store")
 
     def check_files(self, epoch: int, planned: Planned) -> None:
         """Raise `BatchRefusedError` if files of an epoch are missing or replaced, which Spark would ignore."""
         changed = self.checkpoint.changed(planned.files)
         if changed:
             path, is_gone = changed[0]
-            others = f", and {len(changed) - 1:,} others are gone or were too" if len(changed) > 1 else ""
+            others = f", and {len(changed) - 1:,} others are missing or were too" if len(changed) > 1 else ""
             raise BatchRefusedError(
-                f"Epoch {epoch} of the query {self.query} reads files that are not there as Spark has found them: "
-                f"{path} {'is gone' if is_gone else 'was written again'}{others}. Nothing of the epoch is published. "
-                f"Put back what was there with the time that it had (touch -d TIME FILE), and start the query again; a "
-                f"file of that name and time without messages gives up those that were in it. Or abandon the epoch "
-                f"(consistent batches --abandon {self.batch_id(epoch)}), and give query and checkpoint new names: then "
-                f"what is there now is handled."
+                f"Epoch {epoch} of the query {self.query} needs files that have changed: {path} "
+                f"{'is missing' if is_gone else 'was replaced'}{others}. Nothing of the epoch is published. Restore "
+                "the files with their modification times (touch -d TIME FILE), and start the query again. An empty "
+                "file with that name and time discards its messages. Or abandon the epoch (consistent batches "
+                f"--abandon {self.batch_id(epoch)}), and give query and checkpoint new names, to handle the present "
+                "files."
             )
 
     def find(self, rounds: Rounds, epoch: int, planned: Planned) -> BatchRecord | None:
@@ -272,8 +272,8 @@ class Admission:
             self._follows = True
         if found is not None and not found.input.startswith(f"{now}; "):
             raise BatchRefusedError(
-                f"Epoch {epoch} of the query {self.query} had other content before: its checkpoint "
-                f"{self.checkpoint.url} was deleted, restored from a backup, or is that of another query. "
+                f"Epoch {epoch} of the query {self.query} has different content than before: its checkpoint "
+                f"{self.checkpoint.url} was deleted, restored from a backup, or belongs to another query. "
                 f"{WHAT_TO_DO} The ledger has: {found.input}. Now it is: {now}."
             )
         return found
@@ -287,9 +287,9 @@ class Admission:
             if before is None:
                 # If the table is not new, the epoch was pruned.
                 if owner != us or rounds.connection.run(rounds.ledger.algorithm()) is None:
-                    raise self._not_ours(f"has epochs that the table {us.table} does not know", epoch)
+                    raise self._not_ours(f"has epochs that are not in the table {us.table}", epoch)
             elif f"checkpoint {planned.checkpoint} " not in before.input:
-                raise self._not_ours("is not the one with which the epoch before was run", epoch)
+                raise self._not_ours("is not the one of the previous epoch", epoch)
         if owner != us:
             self.checkpoint.claim(us)
 
@@ -299,13 +299,13 @@ class Admission:
         if owner is None:
             return None
         if owner.query != self.query:
-            raise self._not_ours(f"is that of the query {owner.query}")
+            raise self._not_ours(f"belongs to the query {owner.query}")
         return owner._replace(store=portable_url(owner.store))  # the recorded path may be relative
 
     def _not_ours(self, why: str, epoch: int | None = None) -> BatchRefusedError:
         where = "" if epoch is None else f" with epoch {epoch}"
         return BatchRefusedError(
-            f"The query {self.query} cannot go on{where}: its checkpoint {self.checkpoint.url} {why}. {WHAT_TO_DO}"
+            f"The query {self.query} cannot continue{where}: its checkpoint {self.checkpoint.url} {why}. {WHAT_TO_DO}"
         )
 
 
@@ -330,8 +330,8 @@ class EpochPlaces:
         self._is_tidy = False
         if self.compact_after > 1 and not self._moves_whole:
             raise UsageError(
-                f"Epochs are compacted only where folders are moved as a whole, which the file system of {self.out} "
-                f"does not: leave --compact-after out."
+                f"Epochs can only be compacted where folders move atomically, unlike in the file system of {self.out}: "
+                f"leave --compact-after out."
             )
 
     @property
@@ -345,9 +345,9 @@ class EpochPlaces:
         folders = [within(folder, f"batch_id={batch_id}") for folder in {self.out, self.working}]
         if self._is_merged(epoch) or any(open_folder(folder).names() for folder in folders):
             raise BatchRefusedError(
-                f"{self.out} holds outcomes of epoch {epoch} of the query {self.query}, which the ledger does not "
-                f"have: they are from another store, or were pruned. Nothing was handled. Give query and checkpoint "
-                f"new names: messages that were handled before are duplicates then, and change nothing."
+                f"{self.out} holds outcomes of epoch {epoch} of the query {self.query}, which is not in the ledger: it "
+                f"is in another store, or was pruned. Nothing was handled. Give query and checkpoint new names: "
+                f"messages that were handled before are then duplicates, and change nothing."
             )
 
     def place_of(self, epoch: int) -> str | None:
@@ -515,10 +515,10 @@ class Stream:
         check_app(self.app)
         check_id(f"{self.query}-{2**63 - 1}")  # with the largest epoch
         if self.compact_after < 1:
-            raise UsageError(f"compact_after is a number of epochs from 1, not {self.compact_after}.")
+            raise UsageError(f"compact_after must be at least 1, not {self.compact_after}.")
         if self.options.keep_large is not None:
             raise UsageError(
-                "A stream keeps only notes of messages that are too large: leave keep_large out."
+                "A stream only keeps notes of messages that are too large: leave keep_large out."
             )
         self.place = self.place.for_workers()
         self.admission = Admission(self.query, Checkpoint(absolute_folder(self.checkpoint)))
@@ -529,12 +529,12 @@ class Stream:
         spark = df.sparkSession
         if session.is_connect(spark):
             raise UsageError(
-                "Micro-batches are run by the process that has the session, and Spark Connect would run them on its "
-                "server: start the stream in a session of this process, such as that of --master or spark-submit."
+                "Micro-batches must run in this process, but Spark Connect would run them on its server: use a "
+                "session of this process, such as that of --master or spark-submit."
             )
         if not df.isStreaming:
             raise UsageError(
-                "This DataFrame is no stream: make it with spark.readStream, or run it as a batch."
+                "This DataFrame is not a stream: make one with spark.readStream, or run it as a batch."
             )
         when = _triggered(trigger)
         connection = self._open(spark)
@@ -675,7 +675,7 @@ def _triggered(trigger: Trigger) -> Mapping[str, Any]:
         return {"availableNow": True}
     if isinstance(trigger, timedelta) and trigger >= timedelta():
         return {"processingTime": f"{trigger / timedelta(milliseconds=1):.0f} milliseconds"}
-    raise UsageError(f'A trigger is None, a timedelta, or "{AVAILABLE_NOW}", not {trigger!r}.')
+    raise UsageError(f'A trigger must be None, a timedelta, or "{AVAILABLE_NOW}", not {trigger!r}.')
 
 
 _ANY_AGE = "36500d"

@@ -248,7 +248,7 @@ class GroupCommit:
         finally:
             self.is_collecting = False
         if not isinstance(pending, Pending):
-            raise TypeError("The coroutine waits for something else than a store of this machine.")
+            raise TypeError("The coroutine awaits something else than a store on this machine.")
         return pending
 
 
@@ -423,10 +423,10 @@ def check_scope(scope: Scope, master: str) -> None:
     """Raise `UsageError` if workers of a master would not see a store of this scope."""
     if scope == "process":
         raise UsageError(
-            "A memory: store is seen by one process only, and Spark has several: use sqlite:///FILE."
+            "A memory: store exists in one process only, but Spark has several: use sqlite:///FILE."
         )
     if scope == "machine" and not may_be_local(master):
         raise UsageError(
-            f"An SQLite store is a file of this machine, and the workers of {master} may run on others: use a "
-            f"local master, or a store on the network."
+            f"An SQLite store is a file on this machine, but workers of {master} may run on others: use a local "
+            "master, or a store on the network."
         )

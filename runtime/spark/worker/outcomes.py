@@ -251,7 +251,7 @@ def written(folder: str, names: Iterable[str], batches: Iterable[pa.RecordBatch]
                 for outcomes in parquet.ParquetFile(file).iter_batches():
                     yield outcomes.cast(ARROW_OUTCOME)
     except FileNotFoundError as error:
-        raise BatchFailedError(f"Files that other workers wrote to {source.path} are gone.") from error
+        raise BatchFailedError(f"Files that other workers wrote to {source.path} are missing.") from error
 
 
 @dataclass(frozen=True)
@@ -347,8 +347,8 @@ class OutcomeFileWriter:
 
     def _gone(self) -> BatchFailedError:
         return BatchFailedError(
-            f"A worker does not see the folder {self._folder.path}, to which it should write outcomes: it was "
-            f"deleted, or is on a disk that the driver and the workers do not share."
+            f"A worker does not see the folder {self._folder.path} for its outcomes: it was deleted, or driver and "
+            f"workers do not share its disk."
         )
 
     def _write(self) -> None:

@@ -153,7 +153,7 @@ def test_tokens_are_issued_for_a_log_and_dead_letters_keep_theirs(said):
     assert "Wrote 12 deliveries with tokens to " in said["issue"].text
     assert "Rows that are no messages: 1. " in said["issue"].text
     assert said["issue again"].code == 2
-    assert "is there already: remove it, or write to another --out." in said["issue again"].error
+    assert "already exists: remove it, or choose another --out." in said["issue again"].error
     document = said["tokens counted"].document
     assert [(each["handler"], each["unfinished"]) for each in document["handlers"]] == [
         ("Account", 0),

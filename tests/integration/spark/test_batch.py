@@ -484,5 +484,5 @@ def test_it_publishes_what_was_given_up_and_leaves_alone_what_may_go_on(place):
 
 
 def test_state_based_there_is_nothing_to_sweep(place):
-    with pytest.raises(UsageError, match="no outputs are stored that could be swept"):
+    with pytest.raises(UsageError, match="stores no outputs to sweep"):
         Batch(place.spark, shooting_range, place.store, place.table, place.out).sweep()

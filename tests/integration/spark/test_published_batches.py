@@ -78,7 +78,7 @@ def test_the_same_id_with_something_else_is_refused(batch, tmp_path, change):
 
 def test_outcomes_of_another_store_under_the_same_id_are_not_taken_for_ones_own(batch, tmp_path):
     # Given the outcomes of a batch, whose store is gone: when it runs on a new store, then it is refused
-    with pytest.raises(BatchRefusedError, match="from another store"):
+    with pytest.raises(BatchRefusedError, match="in another store"):
         batch.run(store=f"sqlite:///{tmp_path}/new.db")
 
 

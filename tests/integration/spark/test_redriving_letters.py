@@ -281,7 +281,7 @@ def test_a_redrive_whose_letters_were_deleted_is_not_resumed_with_others(boxes):
         again(boxes, batch_id="redrive", step=die)
     (boxes.folder / "out" / "_redrive" / "redrive" / "letters.parquet").unlink()
 
-    with pytest.raises(UsageError, match="are no longer in"):
+    with pytest.raises(UsageError, match="are missing in"):
         again(boxes, batch_id="redrive")
 
 

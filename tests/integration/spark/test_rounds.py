@@ -170,7 +170,7 @@ def test_committed_outcomes_that_were_deleted_while_a_batch_is_open_are_made_aga
     assert by_status(outcomes) == by_status(undisturbed)
     assert sorted(published(outcomes)) == sorted(published(undisturbed))
     assert place.batches()[0].counts == beside.batches()[0].counts
-    assert any("were deleted or changed: all rounds are run again" in each for each in said)
+    assert any("were deleted or changed: running all rounds again" in each for each in said)
 
     # And when they are deleted once it is published, then its outcomes are not returned without them
     delete_a_file(batch)
@@ -189,7 +189,7 @@ def test_what_no_replay_can_make_again_is_missed(place, algorithm):
     kept = shutil.copytree(Path(place.out) / "batch_id=night", place.folder / "kept")
     delete_a_file(Path(place.out) / "batch_id=night")
 
-    with pytest.raises(BatchFailedError, match="cannot be made again: put back what was there"):
+    with pytest.raises(BatchFailedError, match="cannot recreate them: restore the files"):
         place.run(log, **options)
 
     # When it is put back, then the batch goes on

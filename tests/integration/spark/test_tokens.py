@@ -99,7 +99,7 @@ def test_messages_that_were_run_without_tokens_can_be_given_some_and_run_again(p
     log = write_lines(place.folder / "log.jsonl", ROWS[:2])
     found = dead_letters(place.run(log, algorithm="tokens", partitions=2))
     assert {row.error for row in found.collect()} == {
-        "It carries no token: issue one before it is sent (`consistent tokens`, `Processor.issue`)."
+        "The message has no token: issue one before sending it (`consistent tokens`, `Processor.issue`)."
     }
 
     lines = write_lines(place.folder / "dead.jsonl", [row.delivery for row in found.collect()])

@@ -344,7 +344,7 @@ def test_what_cannot_be_verified_is_refused_and_nothing_is_made(lasting_place, l
         (log, {"sample": 0.0000001}, LogError, "larger sample"),
         (log, {"table": "nothing"}, TableNotFoundError, "There is no table nothing"),
         (log, {"store": f"sqlite:///{other}"}, TableNotFoundError, None),
-        (log, {"store": "memory:verified", "table": "games"}, UsageError, "seen by one process only"),
+        (log, {"store": "memory:verified", "table": "games"}, UsageError, "exists in one process only"),
     ]
     for path, options, error, sentence in cases:
         with pytest.raises(error, match=sentence):

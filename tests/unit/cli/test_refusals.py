@@ -134,12 +134,12 @@ def test_an_app_that_is_none(consistent, folder, command, before, after, sentenc
             2,
             "--messages is given 2 times, and takes one value. A log may be a folder, or",
         ),
-        (["--format", "parquet"], 1, "log.jsonl is no Parquet"),
+        (["--format", "parquet"], 1, "log.jsonl is not Parquet"),
         (["--format", "jsno"], 2, "'jsno' is not one of 'parquet', 'json'"),
         (["--store", "nowhere"], 2, "The form of the store url is unknown. Known are: sqlite:///"),
         (["--store", "sqlite://store.db"], 2, "write sqlite:///relative.db"),
         (["--store", "sqlite:///folder"], 2, "cannot be used as a store"),
-        (["--store", "memory:"], 2, "A memory: store is seen by one process only"),
+        (["--store", "memory:"], 2, "A memory: store exists in one process only"),
         (
             ["--store", "env:NOT_SET_HERE"],
             2,
@@ -155,7 +155,7 @@ def test_an_app_that_is_none(consistent, folder, command, before, after, sentenc
         (["--table", "gmes", "--must-exist"], 1, "There is no table gmes in sqlite:///store.db."),
         (["--out", "log.jsonl"], 1, "Outcomes cannot be written to log.jsonl: "),
         (["--out", "log.jsonl/deeper"], 1, "Choose another --out."),
-        (["--out", "out*"], 2, "a pattern to Spark"),
+        (["--out", "out*"], 2, "in its name are a pattern"),
         (["--master", "nonsense"], 2, "'nonsense' is no master of Spark: write local[*]"),
         (["--master", "local[x]"], 2, "'local[x]' is no master of Spark"),
         (["--remote", "host:15002"], 2, "'host:15002' is no url of Spark Connect: write sc://HOST:PORT"),
@@ -205,9 +205,9 @@ def test_a_batch_that_cannot_begin(consistent, store, tmp_path, arguments, code,
         ("lgo.jsonl", 1, "There is no log at lgo.jsonl."),
         ("", 2, "--messages is empty"),
         ("folder", 1, "The log at folder holds no parquet files"),
-        ("log.csv", 1, "log.csv is no Parquet"),
+        ("log.csv", 1, "log.csv is not Parquet"),
         ("empty.jsonl", 1, "holds no messages"),
-        ("log", 1, "log is no Parquet. If it holds JSON lines, say --format json."),
+        ("log", 1, "log is not Parquet. If it holds JSON lines, set --format json."),
     ],
 )
 @pytest.mark.parametrize("command", [RUN, VERIFY])
@@ -314,8 +314,8 @@ run ON APP LOG --out out --algorithm deduplication-store --token-store sqlite://
 run ON APP LOG --out out --algorithm tokens --token-store memory: => 2 one process
 run ON APP LOG --out out --algorithm tokens --token-store nowhere => 2 The form of the store url is unknown
 run ON APP LOG --out out --algorithm outbox --documents x => 2 Only the algorithm state-based stores documents
-run ON APP LOG --out out --remote sc://far.away    => 2 the workers of sc://far.away may run on others
-run ON APP --out out --unfinished 1h               => 2 State-based, no outputs are stored that could be swept
+run ON APP LOG --out out --remote sc://far.away    => 2 workers of sc://far.away may run on others
+run ON APP --out out --unfinished 1h               => 2 The state-based algorithm stores no outputs to sweep
 run ON APP --out out --unfinished 1h LOG           => 2 or there is --unfinished too
 run ON APP --out out --unfinished 1h --algorithm outbox => 1 processed with the algorithm state-based (batch b1)
 run APP --store sqlite:///no.db --table games --out out --unfinished 1h --algorithm outbox => 1 There is no table games
@@ -380,14 +380,14 @@ def test_looking_at_a_table_makes_neither_it_nor_its_store(consistent, store, tm
     ("option", "value", "sentence"),
     [
         ("--source", "nowhere", "There is no folder nowhere: --source names the one that files come into."),
-        ("--source", "folder*", "a pattern to Spark"),
+        ("--source", "folder*", "in its name are a pattern"),
         ("--out", "folder/out", "--out folder/out is in the folder of --source, folder"),
         ("--checkpoint", "folder/c", "choose another --checkpoint"),
         ("--checkpoint", "log/c", "The checkpoint cannot be written to log/c: "),
         ("--trigger", "5s", "leave it or --available-now out"),
         ("--trigger", "soon", "'soon' is no duration"),
         ("--query", "a b", "is not usable"),
-        ("--out", "out[1]", "a pattern to Spark"),
+        ("--out", "out[1]", "in its name are a pattern"),
         ("--compact-after", "0", "'--compact-after'"),
         ("--max-dead-letters", "many", "'many'"),
         ("--types", "Fire", "FireAt, Hit"),

@@ -110,7 +110,7 @@ def test_a_file_that_is_not_as_it_was_written_is_not_put_in_place(tmp_path, step
     with Path(driver.staged, driver.parts[0].name).open("ab") as file:
         file.write(b"more")
 
-    with pytest.raises(BatchFailedError, match="not as they were written"):
+    with pytest.raises(BatchFailedError, match="changed after they were written"):
         driver.commit()
     assert visible(tmp_path / "out") == set()
 
@@ -120,7 +120,7 @@ def test_outcomes_of_another_store_are_left_alone(tmp_path, steps):
     stranger.commit()
     theirs = visible(tmp_path / "out")
 
-    with pytest.raises(BatchRefusedError, match="from another store"):
+    with pytest.raises(BatchRefusedError, match="in another store"):
         driver.commit()
     assert visible(tmp_path / "out") == theirs
 

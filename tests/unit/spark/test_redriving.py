@@ -76,7 +76,7 @@ def test_those_of_the_table_that_were_not_refused_again_are_deleted(office: Post
     [
         (RedriveRequest(Selection(message_id="nobody"), Edits(())), app, "There are no such letters"),
         (RedriveRequest(Selection(), Edits(['{"letter": "nobody"}'])), app, "1 of 1 edited lines match no"),
-        (EVERYTHING, None, "The app has no handler Boxes, which has letters"),
+        (EVERYTHING, None, "The app has no handler Boxes for some of the letters"),
     ],
 )
 def test_what_cannot_be_redriven_leaves_no_file(

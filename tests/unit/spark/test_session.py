@@ -69,7 +69,7 @@ def test_settings_say_how_many_tasks_there_are_and_of_a_cluster_and_of_all_cores
 def test_a_server_of_another_machine_does_not_see_the_files_of_this_one():
     assert master_of(of_connect("localhost", spark_master="local[2]")) == "local[2]"
     assert master_of(of_connect("far.away", spark_master="local[2]")) == "sc://far.away"
-    with pytest.raises(UsageError, match=r"the workers of sc://far\.away may run on others"):
+    with pytest.raises(UsageError, match=r"workers of sc://far\.away may run on others"):
         check_scope("machine", "sc://far.away")
 
 

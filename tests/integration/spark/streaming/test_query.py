@@ -90,7 +90,9 @@ def test_each_epoch_is_a_batch_and_the_last_one_is_done_once(place, incoming):
 
     # Then nothing has changed, and a checkpoint made anew is refused
     assert all_outcomes(outcomes(place)) == before
-    with pytest.raises(StreamingQueryException, match="Epoch 0 of the query shots had other content before"):
+    with pytest.raises(
+        StreamingQueryException, match="Epoch 0 of the query shots has different content than before"
+    ):
         stream(place, incoming, checkpoint=str(place.folder / "anew"))
     assert all_outcomes(outcomes(place)) == before
 
@@ -123,12 +125,12 @@ def test_files_of_any_age_in_any_folder_are_read_and_never_passed_over(place, in
 
     # When the file is gone, the query does not go on without it
     old.rename(place.folder / "aside")
-    with pytest.raises(StreamingQueryException, match=f"{old.name} is gone. Nothing of the epoch is"):
+    with pytest.raises(StreamingQueryException, match=f"{old.name} is missing. Nothing of the epoch is"):
         stream(place, incoming)
 
     # When another one has its name, neither
     old.write_text((incoming / "0.jsonl").read_text())
-    with pytest.raises(StreamingQueryException, match=f"{old.name} was written again"):
+    with pytest.raises(StreamingQueryException, match=f"{old.name} was replaced"):
         stream(place, incoming)
     (place.folder / "aside").rename(old)
 
@@ -147,7 +149,7 @@ def test_an_epoch_whose_file_is_written_again_while_it_is_handled_is_not_publish
         if step.endswith("handling messages"):
             (folder / "0.jsonl").write_text(lines(start(2, 40)))
 
-    with pytest.raises(StreamingQueryException, match="was written again"):
+    with pytest.raises(StreamingQueryException, match="was replaced"):
         stream(place, folder.name, step=write_again)
     assert heads(place.store, place.table)
     put(folder, 0, lines(start(1, 40)))  # with the time that it had
@@ -274,7 +276,9 @@ def test_any_source_will_do(place):
     assert done >= 40
     shutil.rmtree(checkpoint)
     again = run_stream(ticks(place.spark), place.app, **where, checkpoint=checkpoint, partitions=2)
-    with pytest.raises(StreamingQueryException, match="Epoch 0 of the query ticks had other content before"):
+    with pytest.raises(
+        StreamingQueryException, match="Epoch 0 of the query ticks has different content than before"
+    ):
         again.awaitTermination(60)
     assert outcomes(place).where("status = 'processed'").count() == done
 

@@ -237,7 +237,7 @@ def test_what_is_no_handlers_name_is_refused_and_never_that_of_another(consisten
     said = consistent(*command, *ON_STORE)
 
     assert (said.code, said.out) == (2, "")
-    assert "no handler's name" in said.err or command[0] == "truncate"
+    assert "not a handler's name" in said.err or command[0] == "truncate"
     assert dump() == before
 
 

@@ -284,7 +284,10 @@ def test_a_state_that_its_columns_cannot_hold_is_named(read, columns):
         ),
         (lambda url: read_state(url, "games", columns="state"), "a list of names, such as .'state'."),
         *(
-            (lambda url, read=read: read(url, "games", handler="ShootingRange-7d444840"), "no handler's name")
+            (
+                lambda url, read=read: read(url, "games", handler="ShootingRange-7d444840"),
+                "not a handler's name",
+            )
             for read in (read_state, read_versions, read_letters)
         ),
     ],

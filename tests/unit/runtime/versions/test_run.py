@@ -135,7 +135,7 @@ def test_what_a_row_cannot_hold_is_refused_rather_than_cut():
     too_many = run_of(*(version(1, message_id="x" * 255) for _ in range(MAX_RUN_ID_BYTES // 255 + 10)))
 
     for run in (too_much, too_many):
-        with pytest.raises(ValueError, match="bytes are more than a row of a run can hold"):
+        with pytest.raises(ValueError, match="bytes exceed the limit of a row"):
             run.event()
 
 
@@ -183,8 +183,8 @@ COLUMNS = msgpack.unpackb(zstandard.ZstdDecompressor().decompress(DATA))
     ("data", "problem"),
     [
         (compressed(msgpack.packb([3, *COLUMNS[1:]])), "format 3 is unknown; this code reads format 2"),
-        (compressed(bytes(65 * 2**20)), "are more than a run can have"),
-        (compressed(bytes(1000), write_content_size=False), "are more than a run can have"),
+        (compressed(bytes(65 * 2**20)), "exceed the limit of a run"),
+        (compressed(bytes(1000), write_content_size=False), "exceed the limit of a run"),
         (compressed(b"\xdd\x00\xe0\x00\x00" + b"\x90" * (14 * 2**20)), "max_array_len"),
     ],
     ids=["newer code", "a bomb", "a frame that does not say its size", "millions of objects"],

@@ -112,7 +112,7 @@ def test_files_that_were_listed_with_those_before_are_the_same(written):
 def test_a_form_that_is_not_known_is_refused(written):
     written.plan(0, "{}", version="v2")
 
-    with pytest.raises(UsageError, match="in the form v2, of which only v1 is known"):
+    with pytest.raises(UsageError, match="in the format v2, but only v1 is supported"):
         written.read.planned(0)
 
 
@@ -169,10 +169,10 @@ def replace_by_another(file):
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        (lambda file: file.unlink(), "is gone"),
-        (rewrite_in_place, "was written again"),
-        (replace_by_another, "was written again"),
-        (lambda file: os.utime(file, (1_700_000_001,) * 2), "was written again"),
+        (lambda file: file.unlink(), "is missing"),
+        (rewrite_in_place, "was replaced"),
+        (replace_by_another, "was replaced"),
+        (lambda file: os.utime(file, (1_700_000_001,) * 2), "was replaced"),
     ],
     ids=["gone", "rewritten", "replaced", "touched"],
 )
@@ -253,9 +253,9 @@ def test_an_epoch_is_refused_under_another_name_and_in_another_table_and_store(w
     run(started(written), rounds, 0)
     written.plan_files(1, "b.jsonl")
 
-    assert "is that of the query shots" in refused(started(written, query="others"), rounds, 1)
+    assert "belongs to the query shots" in refused(started(written, query="others"), rounds, 1)
     for each in (rounds_in(tmp_path / "anew.db"), rounds_in(tmp_path / "store.db", "others")):
-        assert "has epochs that the table" in refused(started(written), each, 1)
+        assert "has epochs that are not in the table" in refused(started(written), each, 1)
         each.connection.close()
 
     # ... and goes on when the ledger has pruned those before it
@@ -265,7 +265,7 @@ def test_an_epoch_is_refused_under_another_name_and_in_another_table_and_store(w
     # ... but not in a store that was made anew in the same place
     written.plan_files(2, "c.jsonl")
     (tmp_path / "store.db").unlink()
-    assert "has epochs that the table games does not know" in refused(
+    assert "has epochs that are not in the table games" in refused(
         started(written), rounds_in(tmp_path / "store.db"), 2
     )
 
@@ -288,7 +288,9 @@ def test_a_checkpoint_that_was_deleted_is_refused_though_the_files_are_the_same(
     anew.plan_files(0, "a.jsonl")
 
     sentence = refused(started(anew), rounds, 0)
-    assert sentence.startswith("Epoch 0 of the query shots had other content before: its checkpoint ")
+    assert sentence.startswith(
+        "Epoch 0 of the query shots has different content than before: its checkpoint "
+    )
     assert "33edb353" in sentence
     assert "4021d5cb" in sentence
 
@@ -303,7 +305,7 @@ def test_a_checkpoint_restored_from_a_backup_is_refused(written, rounds):
     # When the checkpoint is as it was after the first, and Spark plans the second with what is there by now
     written.plan_files(1, "1.jsonl", "2.jsonl")
 
-    assert "had other content before" in refused(started(written), rounds, 1)
+    assert "has different content than before" in refused(started(written), rounds, 1)
 
 
 def test_two_queries_of_one_name_are_refused(written, rounds, tmp_path):
@@ -315,14 +317,14 @@ def test_two_queries_of_one_name_are_refused(written, rounds, tmp_path):
     other.plan_files(1, "b.jsonl")
 
     # Then the other one may not take over under its name
-    assert "is not the one with which the epoch before was run" in refused(started(other), rounds, 1)
+    assert "is not the one of the previous epoch" in refused(started(other), rounds, 1)
 
 
 def test_a_checkpoint_that_no_stream_of_ours_began_is_refused(written, rounds):
     written.plan_files(0, "a.jsonl")
     written.plan_files(1, "b.jsonl")
 
-    assert "has epochs that the table games does not know" in refused(started(written), rounds, 1)
+    assert "has epochs that are not in the table games" in refused(started(written), rounds, 1)
 
 
 def test_a_batch_of_the_same_name_is_not_taken_for_an_epoch(written, rounds):

@@ -250,7 +250,7 @@ def test_what_does_not_fit_is_a_dead_letter_that_says_what_to_do_and_a_redrive_h
     first = Batch(world, "first").run(*OUTGROWING)
 
     assert ends(first) == ["processed"] * 3 + ["state_too_large"] * 2 + ["processed"]
-    assert "Others wait there to be finished (3): redrive it" in str(first[3].error)
+    assert "3 other messages are unfinished: redrive this one" in str(first[3].error)
     again = Batch(world, "again", is_redrive=True).run(*(each.envelope for each in first if each.reason))
     assert ends(again) == ["processed"] * 2
     assert world.state("Valley", "north") == {"shouts": 6}
@@ -277,7 +277,7 @@ def test_an_outbox_full_of_old_ids_says_that_they_can_be_forgotten():
     (outcome,) = Batch(world).run(shout("loud", MAX_OUTBOX_BYTES - 300 * 250))
 
     assert ends([outcome]) == ["state_too_large"]
-    assert "Old ones are remembered there (300): forget some (`consistent truncate`)" in str(outcome.error)
+    assert "It remembers 300 older messages: evict some (`consistent truncate`)" in str(outcome.error)
 
 
 # An entity that may be stored can be stored, and so can what later steps add to it.

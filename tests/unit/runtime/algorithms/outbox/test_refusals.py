@@ -97,7 +97,7 @@ def test_a_message_without_a_token_is_a_dead_letter_that_says_what_to_do():
     (outcome,) = drive(World("tokens", diary.app).worker().process(write("a")))
 
     assert ends([outcome]) == ["invalid_envelope"]
-    assert "carries no token: issue one before it is sent" in (outcome.error or "")
+    assert "has no token: issue one before sending it" in (outcome.error or "")
 
 
 @pytest.mark.parametrize("algorithm", WITH_OUTBOX)
@@ -106,7 +106,7 @@ def test_a_table_of_another_algorithm_is_refused_with_a_sentence(algorithm):
     world.deliver(write("a"))
     other = World("outbox" if algorithm != "outbox" else "tokens", diary.app, states=world.states)
 
-    with pytest.raises(UsageError, match=f"Diary-d-1 is processed with the algorithm {algorithm}"):
+    with pytest.raises(UsageError, match=f"Diary-d-1 was processed with the algorithm {algorithm}"):
         other.deliver(write("b"))
 
 

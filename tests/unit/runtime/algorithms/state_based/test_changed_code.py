@@ -170,7 +170,11 @@ def test_a_version_whose_states_cannot_be_upcast_cannot_be_replayed(table, unrea
     [
         (NewBell, OldBell, "^Rings was stored in schema version 2; this code knows versions up to 1"),
         # Message by message it would look as if each handling had changed its input, and all would be dead letters.
-        (Bell, WidenedBell, r"^What is stored of \w+-\w+ comes back as something else \(.+\).* version=2"),
+        (
+            Bell,
+            WidenedBell,
+            r"^The state of \w+-\w+ changes when it is decoded and encoded \(.+\).* version=2",
+        ),
         (Bell, StricterBell, r"^The state of Bell-east cannot be read\. .* version=2"),
     ],
     ids=["a newer schema version", "another shape under the same schema version", "one that does not parse"],
@@ -306,7 +310,7 @@ def test_a_revision_that_is_no_longer_there_cannot_be_replayed(table):
 
     (outcome,) = worker(table, App(ForgetfulBell), PUBLISHED).process(*rang("m-1"))
     assert ends([outcome]) == ["replay_failed"]
-    assert outcome.error == "Revision 1 of Bell for Rang is no longer there."
+    assert outcome.error == "Bell no longer has revision 1 for Rang: restore it."
 
-    with pytest.raises(ReplayFailedError, match="Revision 1 of Bell for Rang is no longer there"):
+    with pytest.raises(ReplayFailedError, match="Bell no longer has revision 1 for Rang"):
         worker(table, App(ForgetfulBell), UNPUBLISHED).process(*rang("m-1"))

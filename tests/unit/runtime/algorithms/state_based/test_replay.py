@@ -135,7 +135,7 @@ def test_each_field_of_the_state_that_differs_is_named_with_both_values(monkeypa
     )
     assert 'inner.last was "ring" and is "ding"' in error_of(monkeypatch, said=0, word="ding")
     both = error_of(monkeypatch, step=3, said=0)
-    assert "has other outputs and another next state than recorded: rings was 1 and is 3; nothing is" in both
+    assert "has other outputs and another next state than recorded: rings was 1 and is 3; no outputs, but" in both
 
 
 def test_long_values_are_cut_short_and_of_many_fields_that_differ_a_few_are_named(monkeypatch):
@@ -150,11 +150,11 @@ def test_long_values_are_cut_short_and_of_many_fields_that_differ_a_few_are_name
 @pytest.mark.parametrize(
     ("at_first", "now", "said"),
     [
-        (0, 2, "Heard, Heard are published, and nothing was."),
-        (0, 1, "Heard is published, and nothing was."),
-        (1, 3, "Heard, Heard, Heard are published; of what was, only the digest"),
-        (2, 0, "nothing is published, and something was."),
-        (0, 8, "Heard, Heard, Heard, Heard, Heard and 3 more are published, and nothing was."),
+        (0, 2, "Heard, Heard were published; none were recorded."),
+        (0, 1, "Heard was published; none were recorded."),
+        (1, 3, "Heard, Heard, Heard were published; only the digest of the recorded ones is known"),
+        (2, 0, "no outputs, but some were recorded."),
+        (0, 8, "Heard, Heard, Heard, Heard, Heard and 3 more were published; none were recorded."),
     ],
 )
 def test_of_outputs_known_by_their_digest_it_is_said_what_can_be(monkeypatch, at_first, now, said):

@@ -171,7 +171,7 @@ def test_a_run_goes_only_when_all_its_versions_may_go(table):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({}, "^Say what may be cut: --older-than AGE, --keep-last N, or both.$"),
+        ({}, "^Specify the versions to delete: --older-than AGE, --keep-last N, or both.$"),
         ({"older_than": DAY - 1}, "^Versions younger than 24h are kept"),
     ],
 )

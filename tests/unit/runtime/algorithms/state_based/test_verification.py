@@ -105,7 +105,7 @@ def test_a_changed_rule_is_a_difference_with_the_fields_that_differ(table):
 @pytest.mark.parametrize(
     ("handler", "deliveries", "verdict", "sentence"),
     [
-        (ForgetfulBell, rang("b"), "revision_gone", "Revision 1 of Bell for Rang is no longer there."),
+        (ForgetfulBell, rang("b"), "revision_gone", "Bell no longer has revision 1 for Rang: restore it."),
         (BrokenBell, rang("b"), "replay_failed", "ValueError: cracked"),
         # A body that made its version, however it is written, and also under an old name of its type.
         (StricterBell, rang("b"), "refused", "loudness: Field required"),
@@ -125,7 +125,10 @@ def test_a_version_that_cannot_be_replayed_has_a_reason(table, handler, deliveri
 @pytest.mark.parametrize(
     ("handler", "sentence"),
     [
-        (WidenedBell, "comes back as something else (metal): another shape needs another schema version"),
+        (
+            WidenedBell,
+            "changes when it is decoded and encoded (metal). If the fields changed, declare a new schema version",
+        ),
         (UnreadableBell, "The upcaster of UnreadableRings from version 1 failed: ValueError: no way"),
     ],
 )
