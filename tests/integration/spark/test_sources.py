@@ -170,9 +170,9 @@ def test_a_secret_is_resolved_where_the_reader_is_made_and_not_shown(monkeypatch
         ({"tabel": "x"}, "consistent-state has no option tabel: it has store, table"),
         ({"table": ""}, "consistent-state needs the option table."),
         ({"store": "memory:x"}, "A memory: store exists in one process only"),
-        ({"app": "samples.nothing:app"}, "The option app names no App"),
+        ({"app": "samples.nothing:app"}, "The option app does not name an App"),
         ({"columns": "handler,headlines"}, "There is no column headlines. Choose from handler"),
-        ({"numPartitions": "many"}, "numPartitions is 'many': give a number"),
+        ({"numPartitions": "many"}, "numPartitions is 'many': use a number"),
     ],
 )
 def test_options_that_cannot_be_are_refused(diaries, options, sentence):

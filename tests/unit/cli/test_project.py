@@ -257,7 +257,7 @@ def test_what_is_unfinished_is_in_place_of_the_log_of_the_file(consistent, store
 
     said = consistent("run", "--unfinished", "1h", "--out", "out")
 
-    assert "State-based" in said.err
+    assert "state-based" in said.err
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def test_an_app_that_is_none(consistent, folder, command, before, after, sentenc
         (["--master", "local[x]"], 2, "'local[x]' is no master of Spark"),
         (["--remote", "host:15002"], 2, "'host:15002' is no url of Spark Connect: write sc://HOST:PORT"),
         (["--master", "yarn"], 2, "use a local master, or a store on the network"),
-        (["--source", "a:b"], 2, "--source a:b holds a colon, which ends the name in an id"),
+        (["--source", "a:b"], 2, "--source a:b has a colon, which separates it from the message id"),
         (["--keep-large", "log.jsonl"], 1, "log.jsonl is a file. Choose another --keep-large."),
         (["--publish", "nowhere"], 2, "Use sqlite:///FILE, postgresql://"),
         (["--rate", "5"], 2, "--rate says how outputs are published: add --publish URL."),
@@ -380,7 +380,7 @@ def test_looking_at_a_table_makes_neither_it_nor_its_store(consistent, store, tm
     ("option", "value", "sentence"),
     [
         ("--source", "nowhere", "There is no folder nowhere: --source names the one that files come into."),
-        ("--source", "folder*", "in its name are a pattern"),
+        ("--source", "folder*", "is a pattern with one of"),
         ("--out", "folder/out", "--out folder/out is in the folder of --source, folder"),
         ("--checkpoint", "folder/c", "choose another --checkpoint"),
         ("--checkpoint", "log/c", "The checkpoint cannot be written to log/c: "),
