@@ -51,7 +51,7 @@ __all__ = [
     "verify",
 ]
 
-# No module may have the name of something here: once imported, it would replace it.
+# No submodule may share a name with an export, because importing it would shadow the export.
 _MODULES = {
     "runtime.batch_options": ("BatchOptions", "TablePlace", "VerifyOptions"),
     "runtime.spark.batch": ("Batch", "BatchResult", "dead_letters", "outputs", "run_batch"),

@@ -453,7 +453,7 @@ async def _read_runs(stream: Stream, needed: Collection[int]) -> list[RecordedEv
 
 @dataclass(frozen=True, slots=True)
 class StreamSummary:
-    """The header of a stream."""
+    """A stream as described by its header."""
 
     handler: str
     business_id: str

@@ -7,11 +7,10 @@ Each message gets a row for each of its routes, or for the handler named in the 
 to one partition and sorted, with copies of a message adjacent, at the smallest position of any copy.
 """
 
-# For speed:
-# - Headers are sent as JSON text, because a map costs the JVM more than all other columns together.
-# - Business ids are read by a regular expression, in a third of the time of Spark's JSON parser. It only matches a
-# whole   JSON object that has each field on the path once, and a text without escapes as business id. The parser reads
-# the rest. - Expressions are SQL text: one call into Java for each text, instead of several for each part of a column.
+# For speed, headers are sent as JSON text, because a map costs the JVM more than all other columns together. Business
+# ids are read by a regular expression, in a third of the time of Spark's JSON parser. It only matches a whole JSON
+# object that has each field on the path once, and a text without escapes as business id; the parser reads the rest.
+# Expressions are SQL text, which needs one call into Java instead of several for each part of a column.
 
 from __future__ import annotations
 

@@ -513,7 +513,7 @@ def with_later_columns(schema: StructType) -> StructType:
 
 
 def _schema_of(columns: Sequence[tuple[str, pa.DataType]], files: LogFiles) -> StructType | None:
-    """Return the schema of local Parquet files, or `None` if only Spark can tell. Spark would start a job for it."""
+    """Return the schema of local Parquet files, or `None` if only Spark can tell. Saves a Spark job."""
     schema = pa.schema(columns)
     # A setting of the session may turn bytes into text, and some times are not supported.
     is_plain = not re.search(r"binary|timestamp\[(ns|us\]|ms\])", str(schema))
