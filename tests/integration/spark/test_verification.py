@@ -339,7 +339,7 @@ def test_what_cannot_be_verified_is_refused_and_nothing_is_made(lasting_place, l
     other = lasting_place.folder / "other.db"
     here = {"store": lasting_place.store, "table": lasting_place.table}
     cases: list[tuple[str, dict[str, Any], type[Exception], str | None]] = [
-        *((log, {"sample": share}, UsageError, "above 0 and up to 1") for share in (0, -0.1, 1.1)),
+        *((log, {"sample": share}, UsageError, "greater than 0 and at most 1") for share in (0, -0.1, 1.1)),
         ("nowhere.jsonl", {}, LogError, "There is no log at nowhere"),
         (log, {"sample": 0.0000001}, LogError, "larger sample"),
         (log, {"table": "nothing"}, TableNotFoundError, "There is no table nothing"),
