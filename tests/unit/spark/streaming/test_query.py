@@ -231,7 +231,10 @@ def test_what_is_no_stream_or_cannot_be_one(tmp_path):
         ),
         (lambda: stream(tmp_path).start(of_connect), "Spark Connect would run them on its server"),
         (lambda: stream(tmp_path, compact_after=0), "compact_after must be at least 1, not 0"),
-        (lambda: Stream(app, TablePlace("memory:", "games"), "out[1]", "shots", "c"), "in its name are a pattern"),
+        (
+            lambda: Stream(app, TablePlace("memory:", "games"), "out[1]", "shots", "c"),
+            "in its name are a pattern",
+        ),
         (
             lambda: stream(tmp_path).admission.check_start(US, lambda _: None),
             "is a file: choose a folder",

@@ -135,7 +135,10 @@ def test_each_field_of_the_state_that_differs_is_named_with_both_values(monkeypa
     )
     assert 'inner.last was "ring" and is "ding"' in error_of(monkeypatch, said=0, word="ding")
     both = error_of(monkeypatch, step=3, said=0)
-    assert "has other outputs and another next state than recorded: rings was 1 and is 3; no outputs, but" in both
+    assert (
+        "has other outputs and another next state than recorded: rings was 1 and is 3; no outputs, but"
+        in both
+    )
 
 
 def test_long_values_are_cut_short_and_of_many_fields_that_differ_a_few_are_named(monkeypatch):
