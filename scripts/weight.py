@@ -19,12 +19,12 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("eventstore", "handlers", "runtime", "samples")
 
 CEILINGS = {
-    "product lines": 45_110,
+    "product lines": 44_290,
     "product modules": 193,
-    "import lines, % of product": 6.9,
+    "import lines, % of product": 7.0,
     "modules with a single importer": 24,
     "modules that runtime.spark.batch imports": 74,
-    "test lines": 69_000,
+    "test lines": 69_080,
     "make targets": 12,
     "extras": 10,
 }

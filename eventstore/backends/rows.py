@@ -22,7 +22,8 @@ from eventstore.port import ANY_ETAG, Int64, Page, Row, Value
 # A row is two byte strings. `large` concatenates the large binary properties, shortest first. `small` is msgpack of the
 # others, with the lengths of the large ones, so that a reader can skip `large` or read only its beginning.
 
-LARGE_BYTES = 512
+LARGE_BYTES = 2048
+_LEAST_LARGE_BYTES = 512  # rows written before this was raised have large properties from here on
 """Larger binary properties are stored in the large part."""
 
 _NAMES = frozenset({str})
@@ -67,7 +68,7 @@ def unpack_small(small: bytes) -> tuple[dict[str, Value], dict[str, int]]:
         type(properties) is type(lengths) is dict
         and _NAMES.issuperset(map(type, [*properties, *lengths]))
         and _KINDS.issuperset(map(type, properties.values()))
-        and all(type(length) is int and length > LARGE_BYTES for length in lengths.values())
+        and all(type(length) is int and length > _LEAST_LARGE_BYTES for length in lengths.values())
     ):
         raise TypeError("it holds no properties")
     return properties, lengths

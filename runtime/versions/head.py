@@ -45,7 +45,10 @@ _ZSTANDARD = b"\x28\xb5\x2f\xfd"
 """The magic number of compressed data. No msgpack array begins with it."""
 
 _RAW_BYTES = 512
-"""Data up to this size is not compressed."""
+"""A segment up to this size is not compressed."""
+
+_RAW_TAIL_BYTES = 1536
+"""A tail up to this size is not compressed: SQLite compresses its row, with what rows of other streams share."""
 
 _IDS = 6
 """The index of `ids` among the fields."""
@@ -208,7 +211,7 @@ class Tail:
         begin = self.first, self.schema, self.before
         sizes = self.length, self.count, self.raw_bytes
         body: bytes = msgpack.packb((*begin, *sizes, self.packed_ids, self.packed))
-        stored = compress(body) if len(body) > _RAW_BYTES else body
+        stored = compress(body) if len(body) > _RAW_TAIL_BYTES else body
         packed: bytes = msgpack.packb((_FORMAT, crc32(body), stored))
         return packed
 

@@ -137,5 +137,5 @@ def test_the_page_on_sizing_has_its_figures():
         f"need {daily:,} requests a month as daily batches, {hourly:,} as hourly ones, and {single:,} one by one",
     ):
         assert sentence in page
-    assert "some [thirty thousand messages a second]" in page
-    assert "some [thirty thousand messages a second]" in text("README.md")  # where a test compares it
+    (rates,) = re.findall(r"some \[[\d,]+, [\d,]+ or [\d,]+ messages/s\]", page)
+    assert rates in text("README.md")  # where a test compares it

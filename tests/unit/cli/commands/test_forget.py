@@ -29,6 +29,7 @@ def traces(folder, canary):
 def _plain_rows(monkeypatch):
     """Compress nothing, so that what is stored is seen in the bytes of a file."""
     monkeypatch.setattr(head, "_RAW_BYTES", 2**20)
+    monkeypatch.setattr(head, "_RAW_TAIL_BYTES", 2**20)
 
 
 @pytest.mark.usefixtures("_plain_rows", "store")

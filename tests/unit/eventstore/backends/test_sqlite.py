@@ -280,9 +280,9 @@ OF_ANOTHER_SHAPE = {
     ids=["get", "query", "projection", "scan", "scan of a row key", "merge"],
 )
 def test_a_damaged_row_is_named_by_one_error_and_never_a_wrong_value(store, table, read, shape):
-    drive(table.transact("p~", [Operation.insert("r/1", {"V": b"x" * 2000})]))
+    drive(table.transact("p~", [Operation.insert("r/1", {"V": b"x" * 3000})]))
     change = {
-        "cut": "large = substr(large, 1, 1999)",
+        "cut": "large = substr(large, 1, 2999)",
         "gone": "large = NULL",
         "no time": "time = 'now'",
     }.get(shape, f"small = x'{OF_ANOTHER_SHAPE.get(shape, b'').hex()}'")
@@ -295,7 +295,7 @@ def test_a_damaged_row_is_named_by_one_error_and_never_a_wrong_value(store, tabl
 
 
 def test_a_projected_read_leaves_large_properties_on_the_disk(table, monkeypatch):
-    insert(table, Small=b"x", Short=b"s" * 600, Middle=b"m" * 5000, Long=b"l" * 65_000)
+    insert(table, Small=b"x", Short=b"s" * 2600, Middle=b"m" * 5000, Long=b"l" * 65_000)
     read = []
     read_large = table._read_large
 
@@ -307,7 +307,7 @@ def test_a_projected_read_leaves_large_properties_on_the_disk(table, monkeypatch
     for select in (["Small"], ["Missing"], [], ["Short"], ["Middle", "Small"], ["Long"]):
         drive(table.query("p", "r", "r", select=select))
 
-    assert read == [600, 5600, 70_600]
+    assert read == [2600, 7600, 72_600]
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_a_projected_read_leaves_large_properties_on_the_disk(table, monkeypatch
         ({"Large": b"l" * 20_000}, {"Large": b"l" * 20_000, "Small": b"x"}, 1),
         ({"Wanted": b"l" * 20_000}, {"Small": b"x"}, 1),
         ({"Wanted": b"l" * 60_000, "Large": b"l" * 60_000}, {}, 4),
-        ({"Small": b"x"}, {"Wanted": b"l" * 600}, 4),
+        ({"Small": b"x"}, {"Wanted": b"l" * 2600}, 4),
     ],
 )
 def test_a_projected_read_takes_one_statement_where_that_gives_what_is_asked_for(
@@ -425,7 +425,7 @@ SMALL: dict[str, Value] = {
     "Id": UUID(int=7),
     "Bytes": b"x" * LARGE_BYTES,
 }
-LARGE: dict[str, Value] = {"Long": b"l" * 3000, "Middle": b"m" * 2000, "Short": b"s" * (LARGE_BYTES + 1)}
+LARGE: dict[str, Value] = {"Long": b"l" * 9000, "Middle": b"m" * 4000, "Short": b"s" * (LARGE_BYTES + 1)}
 
 
 @pytest.mark.parametrize(
@@ -433,10 +433,10 @@ LARGE: dict[str, Value] = {"Long": b"l" * 3000, "Middle": b"m" * 2000, "Short": 
     [
         ([], 0),
         (["Text", "Missing"], 0),
-        (["Short"], 513),
-        (["Middle"], 2513),
-        (["Long", "Text"], 5513),
-        (["Long", "Short"], 5513),
+        (["Short"], 2049),
+        (["Middle"], 6049),
+        (["Long", "Text"], 15_049),
+        (["Long", "Short"], 15_049),
     ],
 )
 def test_large_properties_stand_apart_the_shortest_first_and_a_selection_reads_their_beginning(
@@ -444,7 +444,7 @@ def test_large_properties_stand_apart_the_shortest_first_and_a_selection_reads_t
 ):
     row = {**SMALL, **LARGE}
     small, large = pack(packer(), row)
-    assert large == b"s" * (LARGE_BYTES + 1) + b"m" * 2000 + b"l" * 3000
+    assert large == b"s" * (LARGE_BYTES + 1) + b"m" * 4000 + b"l" * 9000
     assert unpack(small, large) == row
     assert pack(packer(), SMALL)[1] is None
     assert unpack(*pack(packer(), SMALL)) == SMALL

@@ -165,9 +165,9 @@ def test_what_is_added_to_a_tail_takes_as_many_calls_whatever_it_holds():
         return tail.plus(segment).pack()
 
     segment = segment_of(version(1), commit=Commit(1, "b", 7, 3))
-    stored_of = {number: Tail.of(1, 1, b"{}", [segment] * number).pack() for number in (10, 100)}
+    stored_of = {number: Tail.of(1, 1, b"{}", [segment] * number).pack() for number in (20, 100)}
 
-    few, many = (calls(partial(go_on, number)) for number in (10, 100))
+    few, many = (calls(partial(go_on, number)) for number in (20, 100))
 
     assert few == many
     assert read_tail(go_on(100)).count == 101
