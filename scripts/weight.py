@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("eventstore", "handlers", "runtime", "samples")
 
 CEILINGS = {
-    "product lines": 44_290,
+    "product lines": 44_300,
     "product modules": 193,
     "import lines, % of product": 7.0,
     "modules with a single importer": 24,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -153,9 +154,10 @@ class StreamsTogether:
         transactions: list[Transaction] = []
         initial: Newest | None = None
 
-        def run() -> None:
+        def run(first: int) -> int:
+            """Handle streams up to the first whose handler fails. Return the position of the next one."""
             nonlocal initial
-            for number, key, stream in opened:
+            for position, (number, key, stream) in enumerate(opened[first:], first + 1):
                 if stream is None:
                     continue
                 initial = initial or Newest(handler.codec.decode(handler.initial), handler.initial, 0, 0)
@@ -164,7 +166,7 @@ class StreamsTogether:
                 handled = invoker.run(deliveries, parts[number], begin)
                 if handled.failure is not None or handled.documents:
                     initial = None  # the handler may have mutated it
-                    continue
+                    return position
                 newest = NewestState(begin.encoded, handler.codec.version)
                 packer = Packer(deliveries, stream.head, newest, batch.batch_id, batch.number)
                 packer.extend(handled.made, handled.afters, handled.size)
@@ -175,7 +177,12 @@ class StreamsTogether:
                     published = handled.made.published
                     made.append(_Stored(number, stream.head.versions + 1, handled.made.nows, published))
 
-        invoker.supervise(run)
+            return len(opened)
+
+        # Supervision allows for one call that ends its process, so a failure ends the supervised calls.
+        position = 0
+        while position < len(opened):
+            position = invoker.supervise(partial(run, position))
         return made, transactions
 
     def _outcomes(
