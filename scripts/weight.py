@@ -24,7 +24,7 @@ CEILINGS = {
     "import lines, % of product": 7.0,
     "modules with a single importer": 24,
     "modules that runtime.spark.batch imports": 74,
-    "test lines": 69_080,
+    "test lines": 69_100,
     "make targets": 12,
     "extras": 10,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import json
 import os
 import signal
 import time
@@ -203,6 +204,24 @@ def test_on_a_retry_a_message_that_ends_its_process_is_refused(tmp_path, deed, a
         *("processed", "handler_crashed", "processed", "handler_crashed", "handler_error", "processed")
     ]
     assert "The message crashed a worker" in str(found[1][1])
+
+
+@pytest.mark.usefixtures("_retried")
+def test_on_a_retry_several_streams_of_a_chunk_may_end_the_process(tmp_path):
+    deeds = ["nothing", "kill", "nothing", "kill", "nothing", "nothing"]
+    messages = [
+        {"message_id": f"m-{n}", "type": "Do", "body": json.dumps({"room": f"hall-{n}", "deed": deed})}
+        for n, deed in enumerate(deeds)
+    ]
+    batch = BatchContext("night")
+    job = FoldJob(app, f"sqlite:///{tmp_path}/store.db", "rooms", batch, BatchOptions(), is_supervised=True)
+
+    rows = [row for found in job.fold(routed(app, messages)) for row in found.to_pylist()]
+
+    ends = {row["business_id"]: row["reason"] or row["status"] for row in rows}
+    assert [ends[f"hall-{n}"] for n in range(6)] == [
+        "handler_crashed" if deed == "kill" else "processed" for deed in deeds
+    ]
 
 
 @pytest.mark.usefixtures("_retried")
