@@ -14,6 +14,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -22,7 +23,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, Self
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
-from eventstore.errors import DamagedRowError
+from eventstore.errors import DamagedRowError, EventStoreError
 
 ANY_ETAG = "*"
 """Matches any ETag."""
@@ -213,8 +214,8 @@ TransactionResult = tuple[str, ...] | Exception
 
 
 @runtime_checkable
-class CommitsTogether(Protocol):
-    """An additional call of tables with process or machine scope."""
+class MultiPartitionTable(Table, Protocol):
+    """A table of process or machine scope, which also reads and writes several partitions in one call."""
 
     async def transact_each(self, transactions: Sequence[Transaction]) -> list[TransactionResult]:
         """Run each transaction as `transact` does, in order, and commit all of them at once.
@@ -223,18 +224,23 @@ class CommitsTogether(Protocol):
         commit failed, which applies to all of them.
         """
 
-
-@runtime_checkable
-class ReadsTogether(Protocol):
-    """Tables that read several partitions with one request."""
-
     async def query_each(
         self, partition_keys: Sequence[str], first: str, last: str
     ) -> list[tuple[Row, ...] | None]:
         """Read the rows of each partition from `first` to `last`, both included, whole and in key order.
 
-        Returns None for a partition to be read by `query`: it has a row that is corrupt or large, or many rows.
+        None stands for a partition that `query` must read, because it has a corrupt row, a large row or many rows.
         """
+
+
+async def attempt_each(
+    table: MultiPartitionTable, transactions: Sequence[Transaction]
+) -> list[TransactionResult]:
+    """Do as `transact_each` does. If the commit fails, its error is the result of each transaction."""
+    try:
+        return await table.transact_each(transactions)
+    except EventStoreError as error:
+        return [copy(error) for _ in transactions]
 
 
 @runtime_checkable

@@ -19,7 +19,7 @@ from benchmarks.games import game_id, message
 from benchmarks.shooting import HANDLER, NOW, TABLE
 from benchmarks.skew.run import Sampler
 from eventstore import Operation, Row, RowExistsError, Table, connect, drive
-from eventstore.port import CommitsTogether, Transaction
+from eventstore.port import MultiPartitionTable, Transaction
 from runtime import Envelope, Processor
 from runtime.algorithms.choice import published_by_nobody
 from runtime.algorithms.state_based.truncation import DAY
@@ -40,7 +40,7 @@ async def fill(store_url: str, table_name: str, streams: int) -> None:
     async with connect(store_url) as store:
         table = await store.table(table_name)
         transactions = (_copied(rows, number) for number in range(streams))
-        if isinstance(table, CommitsTogether):
+        if isinstance(table, MultiPartitionTable):
             while some := list(islice(transactions, _AT_ONCE)):
                 for result in await table.transact_each(some):
                     if isinstance(result, Exception):

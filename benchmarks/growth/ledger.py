@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.growth.folding import Cost, CountedTable, SizeBySize
 from benchmarks.shooting import TABLE
 from eventstore import Operation, Table, connect, drive
-from eventstore.port import CommitsTogether, Transaction
+from eventstore.port import MultiPartitionTable, Transaction
 from runtime.clock import system_clock
 from runtime.ledger.ledger import (
     PARTITION,
@@ -94,7 +94,7 @@ async def _write_history(file: Path, first: int, end: int) -> None:
     """Write the rows of batches that ended, as they are once all of them ended."""
     async with connect(f"sqlite:///{file}") as store:
         table = await store.table(TABLE)
-        if not isinstance(table, CommitsTogether):
+        if not isinstance(table, MultiPartitionTable):
             raise TypeError("A table of SQLite commits transactions together.")
         for start in range(first, end, _BATCHES_AT_ONCE):
             transactions = list(_rows_of(start, min(start + _BATCHES_AT_ONCE, end)))

@@ -1,11 +1,10 @@
-"""Dictionaries: the bytes that most rows of a kind share, stored once and left out of each row.
+"""zstandard dictionaries for the rows of a SQLite table.
 
-The headers of streams differ in ids, digests and a few numbers. The names of their properties, the keys of the JSON
-states and the id of the batch are the same in thousands of them. zstandard compresses each row with these bytes as its
-dictionary.
+The headers of streams share property names, the keys of JSON states and batch ids. A dictionary stores such bytes once
+for each kind of row, and the rows are compressed with it.
 
-A dictionary is a copy that no deletion reaches, so it holds only what most of its samples have in common, and nothing
-of a single row.
+Deleting a row does not change a dictionary. So it contains only bytes that most of its samples share, and no data of a
+single row.
 """
 
 from __future__ import annotations
@@ -21,24 +20,23 @@ FEWEST_SAMPLES = 32
 MOST_DICTIONARIES = 250
 MARK = b"\xc1"  # no msgpack begins with this byte
 _MOST_SAMPLES = 64
-_GRAM = 6  # bytes in a row that are looked for in all samples
-_SHARE = 0.75  # of the samples have what goes into a dictionary
-_BASES = 3
-_GROWTH = 1.25
-"""Rows that compress so much worse than the samples did get a new dictionary."""
+_GRAM = 6  # the length of the substrings that are counted
+_SHARE = 0.75  # a dictionary contains substrings of at least this share of the samples
+_BASES = 3  # the samples that shared substrings are taken from
+_GROWTH = 1.25  # a dictionary is stale if rows compress worse than its samples by this factor
 
 _LEVEL = 1
 _FORMAT = zstandard.FORMAT_ZSTD1_MAGICLESS
-_MAX_BYTES = 2**20
+_MAX_BYTES = 64 * 2**10  # larger rows are not compressed; decompression allocates this much
 
 
 def kind_of(partition: str, row: str) -> str:
-    """Return the kind of a row by its keys: the beginning of the partition key up to a hyphen, and the row key."""
+    """Return the kind of a row: the prefix of its partition key before the first hyphen, and its row key."""
     return f"{partition.partition('-')[0]}/{row}"
 
 
 def shared_bytes(samples: Sequence[bytes]) -> bytes:
-    """Return the stretches of bytes that most of the samples have in common."""
+    """Return the substrings that most samples share, joined."""
     found: Counter[bytes] = Counter()
     for sample in samples:
         found.update({sample[at : at + _GRAM] for at in range(len(sample) - _GRAM + 1)})
@@ -57,7 +55,7 @@ def shared_bytes(samples: Sequence[bytes]) -> bytes:
 
 
 class Dictionary:
-    """A dictionary, with what compresses and decompresses by it. `size` is the mean size of its own samples."""
+    """A dictionary and its compressor. `size` is the mean compressed size of its samples, in bytes."""
 
     def __init__(self, number: int, kind: str, shared: bytes, size: float) -> None:
         self.number = number
@@ -74,14 +72,16 @@ class Dictionary:
 
     @classmethod
     def of(cls, number: int, kind: str, rows: Iterable[bytes]) -> Dictionary:
-        """Return the dictionary of some rows."""
+        """Train a dictionary on the first rows."""
         samples = list(islice(rows, _MOST_SAMPLES))
         new = cls(number, kind, shared_bytes(samples), 0)
         new.size = sum(len(new.compress(sample)) for sample in samples) / len(samples)
         return new
 
     def compress(self, small: bytes) -> bytes:
-        """Return the small part of a row compressed, or unchanged if that is shorter."""
+        """Return the small part of a row compressed, or unchanged if that is shorter or it is large."""
+        if len(small) > _MAX_BYTES:
+            return small
         compressed = self._mark + self._compress(small)
         return compressed if len(compressed) < len(small) else small
 
@@ -95,7 +95,7 @@ class Dictionary:
 
 
 class Dictionaries:
-    """The dictionaries of one table: by number to read with, and the newest of each kind to write with."""
+    """The dictionaries of one table. Rows are read by number, and written with the newest of their kind."""
 
     def __init__(self, stored: Iterable[Dictionary] = ()) -> None:
         self.by_number: dict[int, Dictionary] = {}
@@ -109,7 +109,7 @@ class Dictionaries:
         self.newest[dictionary.kind] = dictionary
 
     def lacks(self, small: bytes) -> bool:
-        """Return whether the small part of a row was compressed by a dictionary that is not here."""
+        """Return whether the small part of a row needs a dictionary that is not loaded."""
         return small[1:2] != b"" and small[1] not in self.by_number
 
     def plain(self, small: bytes) -> bytes:

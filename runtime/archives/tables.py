@@ -20,7 +20,7 @@ from pyarrow import parquet
 
 from eventstore import Int64, Operation, Page, Row, RowExistsError, Table, Value, pages
 from eventstore.limits import MAX_OPERATIONS, SURELY_SMALL_BYTES, prepare_row
-from eventstore.port import CommitsTogether, Transaction
+from eventstore.port import MultiPartitionTable, Transaction
 from runtime.archives import MARK
 from runtime.clock import to_datetime, to_microseconds
 from runtime.errors import ArchiveError, UsageError
@@ -412,7 +412,7 @@ def transactions(rows: Iterable[Row]) -> Iterator[Transaction]:
 async def _write(table: Table, waiting: Sequence[Transaction]) -> None:
     """Run idempotent transactions, in one commit if the table supports that, or else 16 at a time."""
     retries = RetryPolicy().beside(table)
-    if isinstance(table, CommitsTogether):
+    if isinstance(table, MultiPartitionTable):
         for result in await until_undisturbed(retries, partial(table.transact_each, waiting)):
             if isinstance(result, Exception):
                 raise result

@@ -6,15 +6,13 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar
 
 from eventstore import InterceptedTable, Operation, StoreUnavailableError, Table, drive
-from eventstore.errors import EventStoreError
-from eventstore.port import CommitsTogether, Transaction, TransactionResult, pause_seconds
+from eventstore.port import MultiPartitionTable, Transaction, TransactionResult, attempt_each, pause_seconds
 from handlers import App
 from runtime.algorithms.refusals import has_stream
 from runtime.algorithms.state_based.algorithm import StateBased
@@ -130,10 +128,10 @@ def is_published_by_another(
 class CommittedTogether(InterceptedTable):
     """A table of this machine. Streams that write at the same time share a commit, and pauses block no other."""
 
-    def __init__(self, table: Table, commits: CommitsTogether) -> None:
+    def __init__(self, table: MultiPartitionTable) -> None:
         super().__init__(table)
         self.scope = "network"
-        self._commits = commits
+        self._inner = table
         self._waiting: list[tuple[Transaction, asyncio.Future[tuple[str, ...]]]] = []
 
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
@@ -147,10 +145,7 @@ class CommittedTogether(InterceptedTable):
 
     def _commit(self) -> None:
         waiting, self._waiting = self._waiting, []
-        try:
-            results = drive(self._commits.transact_each([transaction for transaction, _ in waiting]))
-        except EventStoreError as error:
-            results = [*map(copy, [error] * len(waiting))]
+        results = drive(attempt_each(self._inner, [transaction for transaction, _ in waiting]))
         for (_, answer), result in zip(waiting, results, strict=True):
             _answer(answer, result)
 
@@ -190,8 +185,8 @@ class Streams:
         done: Callable[[Received], None],
     ) -> None:
         self.counts: Counter[str] = Counter()
-        is_here = isinstance(table, CommitsTogether)
-        self._table = CommittedTogether(table, table) if isinstance(table, CommitsTogether) else table
+        is_here = isinstance(table, MultiPartitionTable)
+        self._table = CommittedTogether(table) if isinstance(table, MultiPartitionTable) else table
         self._retries = RetryPolicy(attempts=_ATTEMPTS).beside(self._table)
         self._app, self._origin, self._options, self._clock = app, origin, options, clock
         self._algorithms = {

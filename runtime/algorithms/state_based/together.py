@@ -12,11 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 from eventstore import EventStoreError, Operation, Row, Table
 from eventstore.header import HEADER, header_row, is_tombstone, versions_of
-from eventstore.port import CommitsTogether, ReadsTogether, Transaction
+from eventstore.port import MultiPartitionTable, Transaction
 from handlers import Published
 from runtime.algorithms.state_based.algorithm import StateBased
 from runtime.algorithms.state_based.decide import FUTURE_TOLERANCE, Invoker
@@ -30,11 +30,6 @@ from runtime.versions.head import Head, read_head
 from runtime.versions.index import candidates, read_index_row
 from runtime.versions.readable import read_state
 from runtime.versions.stream import NewestState, Packer, is_key, stream_key
-
-
-@runtime_checkable
-class Together(ReadsTogether, CommitsTogether, Protocol):
-    """Tables that read and commit many streams in one call."""
 
 
 class _Opened(NamedTuple):
@@ -59,12 +54,12 @@ class StreamsTogether:
     """Processes messages of many streams of one handler together."""
 
     algorithm: StateBased
-    table: Together
+    table: MultiPartitionTable
 
     @classmethod
     def of(cls, algorithm: object, table: Table) -> StreamsTogether | None:
         """Return a processor for an algorithm, or `None` if it must process streams one by one."""
-        if not (isinstance(algorithm, StateBased) and isinstance(table, Together)):
+        if not (isinstance(algorithm, StateBased) and isinstance(table, MultiPartitionTable)):
             return None
         is_plain = algorithm.documents is None and not algorithm.batch.is_redrive
         return cls(algorithm, table) if is_plain else None

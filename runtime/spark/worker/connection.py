@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from copy import copy
 from enum import Enum
 from math import inf, sqrt
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from pyspark.sql import SparkSession
 
 from eventstore import (
-    EventStoreError,
     InterceptedTable,
     Operation,
     Row,
@@ -28,7 +26,7 @@ from eventstore import (
     connect,
     drive,
 )
-from eventstore.port import CommitsTogether, MayBeReplaced, ReadsTogether, Transaction, TransactionResult
+from eventstore.port import MayBeReplaced, MultiPartitionTable, Transaction, TransactionResult, attempt_each
 from runtime.batch_options import TablePlace, Wrap
 from runtime.errors import UsageError
 from runtime.spark.session import master_of, may_be_local
@@ -190,7 +188,7 @@ class Pending:
 
     __slots__ = ("table", "transaction")
 
-    def __init__(self, table: CommitsTogether, transaction: Transaction) -> None:
+    def __init__(self, table: MultiPartitionTable, transaction: Transaction) -> None:
         self.table = table
         self.transaction = transaction
 
@@ -213,9 +211,7 @@ class GroupCommit:
 
     def around(self, table: Table) -> Table:
         """Return a table whose transactions wait for a group commit, if called from coroutines that run here."""
-        if isinstance(table, CommitsTogether) and isinstance(table, ReadsTogether):
-            return _CollectedTable(table, table, table, self)
-        return table
+        return _CollectedTable(table, self) if isinstance(table, MultiPartitionTable) else table
 
     def run_all(self, work: Iterable[Work[T] | Wait], most: int) -> Iterator[T]:
         """Implement `Connection.run_all`, with at most `most` coroutines at once."""
@@ -291,34 +287,28 @@ def _commit(waiting: Sequence[Pending]) -> list[TransactionResult]:
     answers: dict[Pending, TransactionResult] = {}
     for table in dict.fromkeys(pending.table for pending in waiting):
         together = [pending for pending in waiting if pending.table is table]
-        try:
-            results = drive(table.transact_each([pending.transaction for pending in together]))
-        except EventStoreError as error:
-            results = [copy(error) for _ in together]
+        results = drive(attempt_each(table, [pending.transaction for pending in together]))
         answers.update(zip(together, results, strict=True))
     return [answers[pending] for pending in waiting]
 
 
 class _CollectedTable(InterceptedTable):
-    def __init__(
-        self, table: Table, commits: CommitsTogether, reads: ReadsTogether, group: GroupCommit
-    ) -> None:
+    def __init__(self, table: MultiPartitionTable, group: GroupCommit) -> None:
         super().__init__(table)
-        self._commits = commits
-        self._reads = reads
+        self._inner = table
         self._group = group
 
     async def transact_each(self, transactions: Sequence[Transaction]) -> list[TransactionResult]:
-        return await self._commits.transact_each(transactions)
+        return await self._inner.transact_each(transactions)
 
     async def query_each(
         self, partition_keys: Sequence[str], first: str, last: str
     ) -> list[tuple[Row, ...] | None]:
-        return await self._reads.query_each(partition_keys, first, last)
+        return await self._inner.query_each(partition_keys, first, last)
 
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
         if self._group.is_collecting:
-            return await Pending(self._commits, (partition_key, operations))
+            return await Pending(self._inner, (partition_key, operations))
         return await super().transact(partition_key, operations)
 
 

@@ -121,15 +121,14 @@ def cut(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[Group | Chunk]
     for batch in batches:
         envelopes, problems, text_before = _deliveries(batch)
         for streams in _chunks(batch, text_before, most):
-            first, end, handler, business_id = streams[0]
-            if group is None or group.handler != handler or group.business_id != business_id:
-                if group is not None:
-                    yield group
-                group = Group(handler, business_id)
-            if _is_small(streams[0], batch, most):
-                yield _chunk(streams, envelopes, text_before)
+            first, end, handler, business_id = streams[0] if isinstance(streams, list) else streams
+            if group is not None and (group.handler, group.business_id) != (handler, business_id):
+                yield group
                 group = None
+            if isinstance(streams, list):
+                yield _chunk(streams, envelopes, text_before)
                 continue
+            group = group or Group(handler, business_id)
             text = text_before[end] - text_before[first]
             if group.has_room(end - first, text):
                 group.add(envelopes[first:end], problems[first:end], text)
@@ -145,28 +144,31 @@ def cut(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[Group | Chunk]
         yield group
 
 
-def _is_small(stream: _Stretch, batch: pa.RecordBatch, most: int) -> bool:
-    """Return whether rows are a small stream. Only one between two others in the batch is known to be whole."""
-    first, end, handler, business_id = stream
-    return first > 0 and end < len(batch) and end - first <= most and bool(handler and business_id)
-
-
-def _chunks(batch: pa.RecordBatch, text_before: Sequence[int], most: int) -> Iterator[list[_Stretch]]:
-    """Yield the streams of a batch, small ones as chunks and others alone."""
+def _chunks(
+    batch: pa.RecordBatch, text_before: Sequence[int], most: int
+) -> Iterator[list[_Stretch] | _Stretch]:
+    """Yield the streams of a batch: lists of small ones, and others alone."""
     chunk: list[_Stretch] = []
     for stream in _stretches(batch):
+        # A stretch is a whole stream if it has one before and one after it.
+        is_small = (
+            stream.first > 0
+            and stream.end < len(batch)
+            and stream.end - stream.first <= most
+            and bool(stream.handler and stream.business_id)
+        )
         if chunk and not (
-            _is_small(stream, batch, most)
+            is_small
             and stream.handler == chunk[0].handler
             and stream.end - chunk[0].first <= MAX_CHUNK_DELIVERIES
             and _size(chunk[0].first, stream.end, text_before) <= min(MAX_CHUNK_BYTES, MAX_BUFFERED_BYTES)
         ):
             yield chunk
             chunk = []
-        if _is_small(stream, batch, most):
+        if is_small:
             chunk.append(stream)
         else:
-            yield [stream]
+            yield stream
     if chunk:
         yield chunk
 

@@ -196,6 +196,14 @@ def test_a_dictionary_that_no_row_needs_goes_when_the_file_is_scrubbed(table, pa
     assert read(table, 7, "Order") == properties(7)
 
 
+def test_a_large_row_is_left_as_it_is_and_read_back(table):
+    write(table, MANY)
+    text = {f"Text{number}": "\u4e00" * 32_000 for number in range(12)}
+    drive(table.transact("Account-7", [Operation.replace("SS-HEAD", text, ANY_ETAG)]))
+
+    assert read(table, 7) == text
+
+
 def test_what_most_samples_share_is_kept_and_nothing_else():
     samples = [
         b"begin " + bytes([65 + n % 26]) * 9 + b" middle " + str(n).encode() * 3 + b" end" for n in range(64)

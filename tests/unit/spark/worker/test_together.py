@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from eventstore import InterceptedTable, StoreUnavailableError, connect, drive
 from eventstore.backends import sqlite
 from eventstore.backends.sqlite import SqliteTable
-from eventstore.port import CommitsTogether, ReadsTogether
+from eventstore.port import MultiPartitionTable
 from runtime.algorithms.state_based.together import StreamsTogether
 from runtime.batch_options import BatchOptions
 from runtime.ledger.batch import BatchContext, OpenBatches
@@ -193,6 +193,5 @@ def test_a_batch_that_is_run_again_has_the_same_outcomes(store):
 def test_a_table_that_is_watched_is_called_for_each_stream(store):
     (table,) = [drive(connect(store).table("diaries"))]
 
-    assert isinstance(table, CommitsTogether)
-    assert isinstance(table, ReadsTogether)
-    assert not isinstance(InterceptedTable(table), ReadsTogether)
+    assert isinstance(table, MultiPartitionTable)
+    assert not isinstance(InterceptedTable(table), MultiPartitionTable)
