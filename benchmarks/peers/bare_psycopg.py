@@ -13,7 +13,7 @@ import os
 import pickle
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, LiteralString, NamedTuple, cast
@@ -28,7 +28,7 @@ from benchmarks.contenders.consistent_network import ConsistentPostgres
 from benchmarks.contenders.stored import stored_states
 from benchmarks.logs import Log
 from benchmarks.peers.bare import load, make_table
-from benchmarks.peers.recording import Recorder, requests_in
+from benchmarks.peers.recording import Recorder, record_once, requests_in
 from benchmarks.peers.store_only import replay
 from benchmarks.postgres import OnPostgres
 from benchmarks.processes import own_process
@@ -217,24 +217,8 @@ def is_load(trip: RoundTrip) -> bool:
 
 
 def recorded(log: Log, setting: Setting) -> Path:
-    """Return the folder of what the workers of a batch with this log sent; the batch is run if it has not been."""
-    folder = setting.shared / f"statements-of-{log.folder.name}"
-    if not folder.is_dir():
-        with own_process() as process:
-            process.submit(_record, log, setting, folder).result()
-    return folder
-
-
-def _record(log: Log, setting: Setting, folder: Path) -> None:
-    folder.mkdir(parents=True)
-    batch = ConsistentPostgres(replace(setting, folder=folder))
-    batch.start()
-    batch.prepare(log, folder)
-    try:
-        batch.run(wrap=StatementRecorder(folder))
-    finally:
-        batch.finish()
-        batch.close()
+    """Return the folder with what the workers of a batch sent to PostgreSQL."""
+    return record_once("statements", ConsistentPostgres, StatementRecorder, log, setting)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -18,6 +18,7 @@ from benchmarks.contenders.consistent_network import ConsistentAzurite
 from benchmarks.logs import Log
 from benchmarks.processes import own_process
 from eventstore import Operation, Page, Table
+from runtime.batch_options import Wrap
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +45,19 @@ Streams = list[list[Request]]
 
 
 def recorded(log: Log, setting: Setting) -> Streams:
-    """Return the requests of a batch with this log; the batch is run if no other contender has asked for it."""
-    folder = setting.shared / f"requests-of-{log.folder.name}"
+    """Return the requests of a batch with this log on Azurite. The batch runs once for all contenders."""
+    return requests_in(record_once("requests", ConsistentAzurite, Recorder, log, setting))
+
+
+def record_once(
+    what: str, batch: Callable[[Setting], Any], recorder: Callable[[Path], Wrap], log: Log, setting: Setting
+) -> Path:
+    """Return the folder in which the workers of a batch recorded, and run the batch unless it has run."""
+    folder = setting.shared / f"{what}-of-{log.folder.name}"
     if not folder.is_dir():
         with own_process() as process:
-            process.submit(_record, log, setting, folder).result()
-    return requests_in(folder)
+            process.submit(_record, batch, recorder(folder), log, replace(setting, folder=folder)).result()
+    return folder
 
 
 def requests_in(folder: Path) -> Streams:
@@ -61,13 +69,13 @@ def requests_in(folder: Path) -> Streams:
     return list(streams.values())
 
 
-def _record(log: Log, setting: Setting, folder: Path) -> None:
-    folder.mkdir(parents=True)
-    batch = ConsistentAzurite(replace(setting, folder=folder))
+def _record(make: Callable[[Setting], Any], recorder: Wrap, log: Log, setting: Setting) -> None:
+    setting.folder.mkdir(parents=True)
+    batch = make(setting)
     batch.start()
-    batch.prepare(log, folder)
+    batch.prepare(log, setting.folder)
     try:
-        batch.run(wrap=Recorder(folder))
+        batch.run(wrap=recorder)
     finally:
         batch.finish()
         batch.close()
