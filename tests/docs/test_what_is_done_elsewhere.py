@@ -43,11 +43,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_page_is_in_the_site(site):
-    built = {str(path.relative_to(site / "site")) for path in (site / "site").rglob("*.html")}
+    (release,) = (path.parent for path in (site / "site").glob("*/index.html"))
+    built = {str(path.relative_to(release)) for path in release.rglob("*.html")}
 
     pages = {page.replace("README.md", "index.md").replace(".md", ".html") for page in in_navigation()}
     assert pages <= built
     assert built - pages == {"404.html"}
+    # ... and what an address without a release leads to
+    assert {path.name for path in (site / "site").glob("*.html")} == {"404.html", "index.html"}
 
 
 def test_the_site_asks_no_other_host(site):

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -143,9 +144,16 @@ class _CountedTable:
         self._folder = folder
 
     def __getattr__(self, name: str):
-        with (self._folder / f"{os.getpid()}.calls").open("a") as file:
-            file.write(f"{name}\n")
-        return getattr(self._table, name)
+        found = getattr(self._table, name)
+        if not callable(found):
+            return found
+
+        def call(*arguments: Any, **options: Any):
+            with (self._folder / f"{os.getpid()}.calls").open("a") as file:
+                file.write(f"{name}\n")
+            return found(*arguments, **options)
+
+        return call
 
 
 def as_outcomes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

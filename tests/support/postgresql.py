@@ -72,6 +72,7 @@ def pgbouncer(url: str, folder: Path, *, connections: int = 2) -> Iterator[str]:
         f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n"
         f"pool_mode = transaction\ndefault_pool_size = {connections}\n"
     )
+    (folder / "pgbouncer.ini").chmod(0o644)  # another user opens it anew, under whatever umask it was written
     as_other = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}
     with (folder / "log").open("wb") as log, (folder / "pgbouncer.ini").open() as settings:
         # It may not enter the folder of the test; it is no program for root.

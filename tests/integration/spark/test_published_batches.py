@@ -46,13 +46,13 @@ def batch(lasting_place: Place) -> Published:
 @pytest.mark.thorough
 def test_the_outcomes_are_read_from_what_was_written(batch):
     # When the outcomes of a batch that has run are looked at twice, and sorted
-    calls = batch.counter.calls("query")
+    calls = batch.counter.calls("query") + batch.counter.calls("query_each")
     assert batch.outcomes.count() == batch.outcomes.orderBy("message_id").count()
     assert by_status(batch.outcomes)["ShootingRange", "processed"] == 50
     batch.outcomes.toPandas()
 
     # Then no handler ran again
-    assert batch.counter.calls("query") == calls == 10
+    assert batch.counter.calls("query") + batch.counter.calls("query_each") == calls > 0
 
 
 @pytest.mark.parametrize("is_copied", [False, True])
@@ -92,7 +92,7 @@ def test_an_id_that_was_pruned_needs_another_folder_and_gives_the_outputs_as_dup
     assert connection.run(Ledger(connection.table, system_clock).prune(system_clock() + 1)) == 1
 
     # When its id is used again, then its folder is refused, and nothing is written
-    with pytest.raises(BatchRefusedError, match="pruned from the ledger of this one: choose another --out"):
+    with pytest.raises(BatchRefusedError, match="or was pruned from this ledger: choose another --out"):
         place.run(log, batch_id="night")
     assert sorted(Path(place.out).rglob("*")) == given
     assert connection.run(Ledger(connection.table, system_clock).batches(9)) == []
@@ -261,7 +261,7 @@ def test_a_batch_can_be_told_to_fail_where_a_duplicate_differs(place, told):
     file.write_text("no")
 
     with pytest.raises(
-        BatchFailedError, match=r"of Untrue-k was redelivered. .*Said is published.* run it again"
+        BatchFailedError, match=r"of Untrue-k was redelivered. .*Said was published.* run it again"
     ):
         place.run(log, batch_id="day", on_difference="fail")
 

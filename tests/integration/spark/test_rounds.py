@@ -174,7 +174,7 @@ def test_committed_outcomes_that_were_deleted_while_a_batch_is_open_are_made_aga
 
     # And when they are deleted once it is published, then its outcomes are not returned without them
     delete_a_file(batch)
-    with pytest.raises(BatchRefusedError, match=r"is published, and its outcomes in .*round=0 were deleted"):
+    with pytest.raises(BatchRefusedError, match=r"is published, but its outcomes in .*round=0 were deleted"):
         place.run(log, **options)
 
 
