@@ -37,7 +37,7 @@ PURE_FACTORIES = (tuple, frozenset, str, int, float, bool, bytes, Decimal, timed
 INSTEAD = {
     list: "tuple[..., ...]",
     set: "frozenset[...]",
-    dict: "a tuple of frozen models",
+    dict: "a tuple of frozen models, or of pairs: tuple[tuple[KEY, VALUE], ...]",
     bytearray: "bytes",
 }
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from difflib import get_close_matches
 from importlib import metadata
 from typing import Annotated, Any
 
@@ -26,7 +28,7 @@ from runtime.cli.commands.show import show
 from runtime.cli.commands.sql import sql
 from runtime.cli.commands.truncate import truncate
 from runtime.cli.commands.verify import check, verify
-from runtime.cli.console import results
+from runtime.cli.console import Screen, results
 from runtime.cli.options import with_options
 from runtime.cli.project import Command
 
@@ -73,12 +75,27 @@ class Commands(TyperGroup):
                 formatter.write_dl(rows)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
-        """Find the command, or fail with the new name of a renamed one."""
+        """Find the command, or fail with the new name of a renamed one. Warn of unknown variables."""
+        known = set(_variables(self))
+        for name in sorted(
+            each for each in os.environ if each.startswith("CONSISTENT_") and each not in known
+        ):
+            near = get_close_matches(name, known, 1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            Screen().note(f"Warning: {name} is ignored, because no option has this variable.{hint}")
         if args[:2] == ["tokens", "issue"]:
             ctx.fail("`consistent tokens issue` is `consistent tokens` now.")
         if args[0] in RENAMED:
             ctx.fail(f"`consistent {args[0]}` is `consistent {RENAMED[args[0]]}` now.")
         return super().resolve_command(ctx, args)
+
+
+def _variables(group: TyperGroup) -> Iterator[str]:
+    """Yield the environment variables of all options of a group's commands."""
+    for command in group.commands.values():
+        if isinstance(command, TyperGroup):
+            yield from _variables(command)
+        yield from (each.envvar for each in command.params if isinstance(each.envvar, str))
 
 
 class ListFirst(TyperGroup):

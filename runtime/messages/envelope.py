@@ -6,6 +6,7 @@ import json
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
@@ -191,7 +192,7 @@ class Envelope(NamedTuple):
         enqueued_at: datetime | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Envelope:
-        """Create an envelope for a message from a queue.
+        """Create an envelope for a message from a queue. Its body is JSON, as text or in UTF-8, or msgpack.
 
         Raises `ValueError` for an id that is empty, longer than 255 characters, or invalid Unicode.
         """
@@ -201,6 +202,11 @@ class Envelope(NamedTuple):
             raise ValueError(
                 f"The message id {message_id!a} is invalid Unicode: it contains a lone surrogate."
             )
+        if isinstance(body, bytes) and body.lstrip().startswith(
+            b"{"
+        ):  # msgpack's maps begin with other bytes
+            with suppress(UnicodeDecodeError):
+                body = body.decode()
         moment = None if enqueued_at is None else to_microseconds(enqueued_at)
         copied = dict(headers) if headers else None
         return cls(canonical(message_id), message_type, body, business_id, sequence, moment, copied)

@@ -81,7 +81,7 @@ def sql(
         typer.Argument(
             metavar="QUERY",
             show_default=False,
-            help="A statement in DuckDB's SQL, or @window or @stats.",
+            help="A statement in DuckDB's SQL, @window or @stats, or - to read it from standard input.",
         ),
     ],
     *,
@@ -117,6 +117,7 @@ def sql(
     Shows the counts of `consistent show --stats`; the last row, without handler, counts rows that belong to no object.
     A statement with the table `stats` reads all rows, whatever --handler and --id say.
     """
+    query = sys.stdin.read() if query == "-" else query
     if query.startswith("@") and query not in _VIEWS:
         raise UsageError(f"There is no query {query}: use one of {', '.join(_VIEWS)}.")
     query = _VIEWS.get(query, query)

@@ -63,6 +63,18 @@ def test_an_old_name_is_answered_with_the_new_one(consistent, old, new):
     assert said.err.endswith(f"Error: `consistent {old}` is `consistent {new}` now.\n")
 
 
+def test_a_variable_of_no_option_is_told(consistent, monkeypatch):
+    monkeypatch.setenv("CONSISTENT_TABEL", "games")
+    monkeypatch.setenv("CONSISTENT_TRUNCATE_OLDER_THAN", "3d")
+    monkeypatch.setenv("CONSISTENT_TARGET", "file:///there")
+
+    said = consistent("show", "--store", "sqlite:///store.db", "--table", "games")
+
+    (warning,) = (line for line in said.err.splitlines() if line.startswith("Warning"))
+    assert "CONSISTENT_TABEL is ignored" in warning
+    assert "Did you mean CONSISTENT_TABLE?" in warning
+
+
 def test_letters_are_listed_where_nothing_else_is_named(consistent):
     given = ["--store", "sqlite:///none.db", "--table", "games"]
 

@@ -120,6 +120,14 @@ def test_a_query_is_answered_as_a_table_json_and_csv(consistent, store):
     assert list(csv.reader(io.StringIO(written)))[1:] == [["LeaderBoard", "2"], ["ShootingRange", "4"]]
 
 
+def test_a_query_comes_from_standard_input(consistent, store, monkeypatch):
+    query = "select count(*) as n from state"
+    given = consistent("sql", query, *ON_STORE, "--csv")
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{query};\n"))
+
+    assert consistent("sql", "-", *ON_STORE, "--csv").out == given.out
+
+
 def test_only_the_tables_and_columns_that_a_query_names_are_read(consistent, store, scanned):
     consistent("sql", COUNT, *ON_STORE)
 

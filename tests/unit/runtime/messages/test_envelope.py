@@ -212,3 +212,15 @@ def test_joined_values_are_told_apart(values):
 def test_bytes_that_are_no_whole_values_are_refused():
     with pytest.raises(ValueError, match="7 bytes are not a multiple of 3"):
         pieces(b"1234567", 3)
+
+
+@pytest.mark.parametrize(
+    ("body", "kept"),
+    [
+        (b' {"name": "\xc3\xa9"}', ' {"name": "\u00e9"}'),
+        (msgpack.packb({"name": "\u00e9"}), msgpack.packb({"name": "\u00e9"})),
+        (b'{"name": "\xe9"}', b'{"name": "\xe9"}'),
+    ],
+)
+def test_bytes_of_json_are_text(body, kept):
+    assert Envelope.of("1", "Rang", body).body == kept
