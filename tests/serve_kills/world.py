@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, Protocol, Self
@@ -135,6 +135,10 @@ class AzureQueues:
         self.source = f"azurequeue://{authority}/entries?visibility=6&prefetch=128"
         self.target = f"azurequeue://{authority}"
 
+    def close(self) -> None:
+        for each in self._queues.values():
+            each.close()
+
     def send(self, messages: Sequence[dict[str, Any]]) -> None:
         for each in messages:
             self._queues["entries"].send_message(json.dumps(each))
@@ -158,8 +162,8 @@ class AzureQueues:
 @contextmanager
 def azure_queues() -> Iterator[Broker]:
     """Run Azurite with its queues."""
-    with running_azurite("queue") as authority:
-        yield AzureQueues(authority)
+    with running_azurite("queue") as authority, closing(AzureQueues(authority)) as queues:
+        yield queues
 
 
 class RabbitQueues:
@@ -175,7 +179,8 @@ class RabbitQueues:
         self._runner.run(self._open(url))
 
     async def _open(self, url: str) -> None:
-        self._channel = await (await aio_pika.connect(url)).channel()
+        self._connection = await aio_pika.connect(url)
+        self._channel = await self._connection.channel()
         for name in ("entries", "Added"):
             await self._channel.declare_queue(name, durable=True, arguments={"x-queue-type": "quorum"})
 
@@ -189,6 +194,10 @@ class RabbitQueues:
                 json.dumps(each["body"]).encode(), message_id=each["message_id"], type=each["type"]
             )
             await self._channel.default_exchange.publish(sent, "entries")
+
+    def close(self) -> None:
+        self._runner.run(self._connection.close())
+        self._runner.close()
 
     def is_idle(self) -> bool:
         """Return whether all outputs are there: the queue does not count messages that are prefetched."""
@@ -212,8 +221,8 @@ class RabbitQueues:
 @contextmanager
 def rabbit_queues() -> Iterator[Broker]:
     """Run RabbitMQ with its queues."""
-    with running_rabbitmq() as url:
-        yield RabbitQueues(url)
+    with running_rabbitmq() as url, closing(RabbitQueues(url)) as queues:
+        yield queues
 
 
 BROKERS = {"kafka": kafka_broker, "azurequeue": azure_queues, "amqp": rabbit_queues}
