@@ -14,14 +14,14 @@ BENCHMARKS = {
     "epochs": "10,000 epochs of a stream without Spark; writes benchmarks/README.md",
     "growth": "how time and requests grow with sizes; draws docs/growth/",
     "guard": "what --guard costs a fold in memory",
-    "postgres_bloat": "what a million updates leave behind in PostgreSQL; writes docs/event-store.md",
+    "postgres_bloat": "what a million updates leave behind in PostgreSQL",
     "shapes": "what a stream costs, by the messages that it gets; writes docs/performance.md",
     "side_effects": "consumers that store documents and are killed; writes docs/side-effects.md",
     "skew": "the workers' memory in lopsided batches",
     "stages": "the processor time of each stage of a batch",
     "startup": "how long a batch and a plain PySpark program take to start",
     "streams": "a micro-batch beside a plain one",
-    "tables": "how fast versions are read as tables; writes docs/tables.md",
+    "tables": "how fast versions are read as tables",
 }
 """The modules of this package that are programs, and what each measures. `--help` shows their options."""
 

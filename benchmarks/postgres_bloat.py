@@ -11,18 +11,15 @@ import asyncio
 import statistics
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import psycopg
 import typer
 
-from benchmarks.marks import check_marks, put_parts
 from eventstore import EventData, Partition, Stream, connect, list_streams
 from eventstore.backends.postgres import PostgresTable
 from samples.orders.servers import postgresql_server
 
-PARTS = ("bloat", "partitions")
 _TABLE = "streams"
 _COLUMNS = '"partition", "row", etag, "time", small, large'
 _HEADER_BYTES, _EVENT_BYTES, _EVENTS = 300, 200, 10
@@ -154,29 +151,21 @@ def partitions(streams: int, counts: Sequence[int]) -> Iterator[str]:
 def main(
     updates: Annotated[int, typer.Option(min=1, help="Updates of header rows.")] = 1_000_000,
     streams: Annotated[int, typer.Option(min=1, help="Streams that take turns.")] = 10_000,
-    document: Annotated[
-        Path | None, typer.Option(help="A document to put the tables into, like docs/event-store.md.")
-    ] = None,
 ) -> None:
-    """Measure, print the tables, and put them into a document."""
-    if document is not None:
-        check_marks(document, PARTS)
-    parts = {
-        "bloat": [
+    """Measure, and print the tables."""
+    tables = [
+        [
             "| fill factor | bytes of a header | HOT | MiB before | MiB after | times | autovacuums | µs an update |",
             "|---:|---:|---:|---:|---:|---:|---:|---:|",
             *(bloat(streams, updates, large, factor) for large, factor in _CASES),
         ],
-        "partitions": [
+        [
             "| partitions | ms an open | ms an append | ms to list 500 streams |",
             "|---:|---:|---:|---:|",
             *partitions(streams, (0, 16, 128)),
         ],
-    }
-    texts = {name: "\n".join(["", *lines, "", ""]) for name, lines in parts.items()}
-    print(*texts.values(), sep="")
-    if document is not None:
-        put_parts(document, texts)
+    ]
+    print("\n\n".join("\n".join(lines) for lines in tables))
 
 
 if __name__ == "__main__":

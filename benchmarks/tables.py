@@ -3,8 +3,7 @@
 Streams of the ShootingRange sample with 50 versions each are read without Spark, from the columns that cost least to
 all of them, then shorter and longer streams, and then on Spark. Each read is repeated: processor time, of this process
 or of the JVM and its workers together, is the least of the turns, and time by the clock the median. What Spark takes to
-read no row at all is measured too, so that the rate is known without it. With `--document` the table is written to a
-page.
+read no row at all is measured too, so that the rate is known without it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ import typer
 from pyspark.sql import DataFrameReader, SparkSession
 
 from benchmarks.guard import PER_STREAM, game_of
-from benchmarks.marks import check_marks, put_parts
 from eventstore import connect, drive
 from handlers import App
 from runtime.algorithms.state_based.algorithm import StateBased
@@ -37,7 +35,6 @@ from runtime.tables.streams import StreamQuery
 from samples.shooting_range import app
 from samples.shooting_range.log import generate
 
-PART = "speed of tables"
 TABLE = "games"
 HANDLER = "ShootingRange"
 INDEX = ("handler", "version")
@@ -168,21 +165,15 @@ def markdown(found: Sequence[Measured]) -> str:
 def main(
     versions: Annotated[int, typer.Option(help="How many versions to read.")] = 1_000_000,
     turns: Annotated[int, typer.Option(help="How often each read is measured.")] = 3,
-    document: Annotated[Path | None, typer.Option(help="A page to write the table to.")] = None,
 ) -> None:
     """Measure how fast versions are read as tables."""
-    if document is not None:
-        check_marks(document, [PART])
     with tempfile.TemporaryDirectory() as folder:
         store = f"sqlite:///{folder}/store.db"
         make(store, versions)
         found = list(without_spark(store, turns))
         found += of_other_streams(Path(folder), min(versions, _MOST_OF_OTHERS), turns)
         found += on_spark(store, found[0].versions, Path(folder) / "spark.log", turns)
-    text = markdown(found)
-    print(text)
-    if document is not None:
-        put_parts(document, {PART: text})
+    print(markdown(found))
 
 
 def _source(spark: SparkSession, store: str) -> DataFrameReader:

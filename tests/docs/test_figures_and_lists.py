@@ -49,11 +49,14 @@ from tests.unit.runtime.algorithms.world import ALGORITHMS, World
 
 HOUR = 3600 * 1_000_000
 
+
 def kib(size: int) -> str:
     return f"{size // KIB} KiB"
 
+
 def mib(size: int) -> str:
     return f"{size // MIB} MiB"
+
 
 SENTENCES = [
     ("architecture", f"for a state over {kib(limits.MAX_HEAD_STATE_BYTES)}, which does not fit the header"),
@@ -87,14 +90,17 @@ SENTENCES = [
     ("decisions/0013-two-passes", f"must fit its outbox, {kib(MAX_OUTBOX_BYTES)}"),
 ]
 
+
 @pytest.mark.parametrize(("page", "sentence"), SENTENCES)
 def test_its_figure_is_that_of_the_code(page, sentence):
     assert sentence in " ".join(text(f"docs/{page}.md").split())
+
 
 def first_column(page: str, heading: str) -> list[str]:
     """Return the first column of a table on a page, without backticks."""
     table = text(f"docs/{page}.md").partition(f"\n| {heading} |")[2].partition("\n\n")[0]
     return re.findall(r"^\| `?(\w+)`? \|", table, re.MULTILINE)
+
 
 EXIT_CODES = (
     0,
@@ -104,6 +110,7 @@ EXIT_CODES = (
     failures.INTERRUPTED,
     failures.TERMINATED,
 )
+
 
 @pytest.mark.parametrize(
     ("page", "heading", "codes"),
@@ -117,15 +124,18 @@ EXIT_CODES = (
 def test_its_table_lists_all_there_are(page, heading, codes):
     assert first_column(page, heading) == [str(getattr(code, "value", code)) for code in codes]
 
+
 def test_its_verdicts_have_the_exit_codes_that_it_says():
     said = dict(re.findall(r"^\| `(\w+)` \|.*\| (\d) \|$", text("docs/verifying.md"), re.MULTILINE))
 
     assert said == {verdict.value: str(int(verdict.is_difference)) for verdict in Verdict}
 
+
 def test_the_life_of_a_batch_has_every_status():
     drawn = set(re.findall(r'class="bold.*>([a-z]+)<', text("docs/pictures/batch.svg")))
 
     assert drawn == {"begin", *(status.value for status in BatchStatus)}
+
 
 def test_bytes_are_counted_as_the_page_on_storage_says():
     cases: list[tuple[str, Any, int]] = [
@@ -145,8 +155,10 @@ def test_bytes_are_counted_as_the_page_on_storage_says():
         # 4, two keys of one character, 8 for the property and two for its name
         assert row_bytes(Row("p", "r", "", {"N": value})) == 4 + 2 * 2 + 8 + 2 + size
 
+
 ALGORITHMS_PAGE = text("docs/algorithms.md")
 TEXT = " ".join(ALGORITHMS_PAGE.split())
+
 
 def test_figures_of_algorithms_are_those_of_the_code():
     state, outbox, settings = limits.MAX_STATE_BYTES // 1024, MAX_OUTBOX_BYTES // 1024, DeliverySettings()
@@ -157,11 +169,12 @@ def test_figures_of_algorithms_are_those_of_the_code():
         f"The tail holds the newest versions, up to {limits.MAX_TAIL_BYTES // 1024} KiB",
         f"at least {HISTORY.stop + len(NEW) - AGAIN} newer ones in its game",
         {timedelta(minutes=2): "A lock expires after two minutes"}[settings.lock_limit],
-        f"| {settings.lock_limit // timedelta(milliseconds=1)} |",
-        f"| {settings.default_ttl // timedelta(seconds=1)} |",
         *(f"| `{algorithm}` |" for algorithm in ALGORITHMS),
     ):
         assert sentence in TEXT
+    for default in (settings.lock_limit // timedelta(milliseconds=1), settings.default_ttl // timedelta(seconds=1)):
+        assert f"| {default} |" in text("docs/publishing-functions.md")
+
 
 @pytest.mark.parametrize(
     ("algorithm", "sentence"),
@@ -183,6 +196,7 @@ def test_as_many_messages_fit_a_round_as_it_says(algorithm, sentence):
     fitting = sum(outcome.status == "processed" for outcome in outcomes)
     assert sentence.format(round(fitting, -2)) in TEXT
 
+
 @pytest.mark.thorough
 def test_its_tables_are_those_that_the_command_writes(tmp_path):
     # Given the page without its tables
@@ -196,6 +210,7 @@ def test_its_tables_are_those_that_the_command_writes(tmp_path):
     assert done.exit_code == 0, done.output
     assert page.read_text() == ALGORITHMS_PAGE, "`python -m benchmarks algorithms` writes the page anew"
 
+
 def test_all_options_of_tables_are_told():
     told = set(re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", text("docs/tables.md"), re.MULTILINE))
     named = {name for names in told for name in re.findall(r"\w+", names)}
@@ -203,6 +218,7 @@ def test_all_options_of_tables_are_told():
     known = {name for options in _OPTIONS.values() for name in options}
     assert named & known == known - {"store", "table"}
     assert f"for more than {_READ_ONE_BY_ONE} of 1,000" in text("docs/tables.md")
+
 
 def test_the_sentences_of_refusals_are_those_of_the_code():
     code = "".join(path.read_text() for path in Path("runtime/spark/streaming").glob("*.py"))
@@ -218,14 +234,17 @@ def test_the_sentences_of_refusals_are_those_of_the_code():
         for words in re.split(r"0|shots|games|\.\.\.", sentence):
             assert words.strip() in code, sentence
 
+
 INSTALLATION = text("docs/installation.md")
 ROW = re.compile(r"^\| .* \| `consistent-messaging\[(\w+)\]` \| (.*) \|$", re.MULTILINE)
+
 
 @pytest.mark.parametrize("page", PAGES)
 def test_each_extra_that_a_page_names_exists(page):
     named = re.findall(rf"{PROJECT}\[([\w,]+)\]", text(page))
 
     assert {extra for names in named for extra in names.split(",")} <= set(extras())
+
 
 @pytest.mark.parametrize(("extra", "brings"), ROW.findall(INSTALLATION))
 def test_what_an_extra_adds_is_told(extra, brings):
@@ -238,6 +257,7 @@ def test_what_an_extra_adds_is_told(extra, brings):
     assert all(name in told for name in names)
     assert all(f"`{name}`" in told for name in included)
 
+
 def test_the_core_and_each_extra_are_told():
     core = {Requirement(line).name for line in setup_cfg()["options"]["install_requires"].split("\n") if line}
 
@@ -245,16 +265,20 @@ def test_the_core_and_each_extra_are_told():
     assert "installs pydantic, msgpack, msgspec and zstandard" in " ".join(INSTALLATION.split())
     assert {extra for extra, _ in ROW.findall(INSTALLATION)} == set(extras())
 
+
 def test_the_project_file_that_it_shows_can_be_read_and_allows_this_version():
     (shown,) = re.findall(r"```toml\n(.*?)```", INSTALLATION, re.DOTALL)
 
     (dependency,) = tomllib.loads(shown)["project"]["dependencies"]
     assert Requirement(dependency).specifier.contains(setup_cfg()["metadata"]["version"])
 
+
 DETERMINISM = text("docs/determinism.md")
+
 
 def counted(kind: str, folder: str) -> int:
     return len(marks(folder, kind))
+
 
 def test_every_rule_of_the_linter_is_in_a_group_of_the_page_and_in_the_reference():
     groups = re.findall(r"^\| CM(\d)(\d\d)(?: to |, )CM\1(\d\d) \|", DETERMINISM, re.MULTILINE)
@@ -264,6 +288,7 @@ def test_every_rule_of_the_linter_is_in_a_group_of_the_page_and_in_the_reference
     page = REFERENCE["handlers.md"]()
     for rule in RULES.values():
         assert f"| {rule.code} | {rule.name} | {rule.why} | {rule.instead} |" in page
+
 
 def test_figures_of_the_linter_are_those_of_the_corpus():
     found, missed = counted("expect", "bad"), counted("miss", "bad")
@@ -279,6 +304,7 @@ def test_figures_of_the_linter_are_those_of_the_corpus():
     ):
         assert row in DETERMINISM
 
+
 def test_the_hook_of_the_linter_is_there_and_calls_the_command():
     hooks = text(".pre-commit-hooks.yaml")
     assert re.search(r"^- id: consistent-lint$", hooks, re.MULTILINE)
@@ -288,7 +314,9 @@ def test_the_hook_of_the_linter_is_there_and_calls_the_command():
         main([*shlex.split(entry), str(ROOT / "samples/shooting_range/handlers.py")])
     assert ended.value.code == 0
 
+
 _LINK = re.compile(r"\[[^]]+\]\(([^)]+)\)")
+
 
 def rows() -> list[list[str]]:
     """Return the cells of each threat."""
@@ -298,6 +326,7 @@ def rows() -> list[list[str]]:
     assert len(found) > 10
     return found
 
+
 def named_in(path: str) -> list[str]:
     """Return the names of the tests in a file."""
     tree = ast.parse((ROOT / path).read_text())
@@ -306,6 +335,7 @@ def named_in(path: str) -> list[str]:
         for each in ast.walk(tree)
         if isinstance(each, ast.FunctionDef) and each.name.startswith("test_")
     ]
+
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row[0][:40])
 def test_each_promise_names_tests_that_hold_it(row):

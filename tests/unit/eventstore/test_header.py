@@ -82,7 +82,7 @@ def test_properties_cannot_be_changed_and_a_copy_may_be(change, given):
     assert {**EVENT.properties, "N": 2} == {"N": 2, "Text": "t"}
 
 
-# Several changes of one row: the pairs are in docs/event-store.md, and tried in tests/contract/test_includes.py.
+# Several changes of one row: tests/contract/test_includes.py tries all pairs.
 
 FIRST, SECOND, MERGED = {"A": 1, "B": 1}, {"B": 2, "C": 2}, {"A": 1, "B": 2, "C": 2}
 BOUND = Include.replace("row", FIRST, "one")

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from eventstore import ExpectedVersion, Stream
-from eventstore.header import _CHAINING
 from eventstore.limits import MAX_OPERATIONS, MAX_PROPERTIES
 from eventstore.port import PAGE_SIZE
 
@@ -43,25 +42,6 @@ def test_every_verb_and_every_error_of_a_stream_is_in_it():
     assert [verb for verb in verbs if f"`Stream.{verb}(" not in DOCUMENT and f"`{verb}" not in DOCUMENT] == []
     for expected in ExpectedVersion:
         assert f"`ExpectedVersion.{expected.name}`" in DOCUMENT
-
-
-def test_the_rules_for_included_rows_are_those_of_the_code():
-    table = DOCUMENT.partition("| first change |")[1:]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in "".join(table).splitlines()[:7]]
-    words = {"insert or merge": "insert_or_merge", "insert or replace": "insert_or_replace"}
-    names = {"first change": "untouched", "nothing": "inserted and deleted"}
-
-    documented = {
-        names.get(first, words.get(first, first)): [names.get(cell, words.get(cell, cell)) for cell in cells]
-        for first, *cells in rows
-    }
-
-    assert documented == {
-        so_far.value: [after.value for after in further]
-        for so_far, further in _CHAINING.items()
-        if so_far.value in documented
-    }
-    assert len(documented) == 7
 
 
 def test_the_limits_are_those_of_the_code():
