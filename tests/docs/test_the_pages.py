@@ -134,7 +134,6 @@ PRINTED: dict[str, tuple[str, ...]] = {
         r"There are no dead letters",
         r"8 slices, of which 8 were sent now, with 36 outputs",
         r"36 outputs in 8 slices",
-        r"36 outputs in 1 slices",
     ),
     "docs/side-effects.md": (r"There are no orphaned documents\.", r"InvoiceIssued"),
     "docs/streaming.md": (r"shots-0: ", r"shots-1: ", r"handler='LeaderBoard', status='duplicate'"),
