@@ -211,6 +211,7 @@ class BatchReport:
 
 
 _OF_REPLAY = {Reason.NONDETERMINISTIC, Reason.REPLAY_FAILED}
+_SEE = Text("Reasons: docs/statuses.md#reasons. How to redrive: docs/dead-letters.md.")
 _CHANGED_RULE = Text(
     "The handlers treat messages differently than before. If a rule was changed without a new revision: deploy the "
     "earlier handlers, redrive these dead letters, then deploy the change as a revision."
@@ -230,7 +231,8 @@ def table_of_dead_letters(
         ids = ", ".join(group.message_ids) + more
         rows.append((group.count, group.reason, group.handler, group.type, group.error, ids or None))
     table = make_table(f"{title}, by reason and error", columns, rows)
-    return Group(table, "", _CHANGED_RULE) if _OF_REPLAY & {group.reason for group in groups} else table
+    is_rule_changed = bool(_OF_REPLAY & {group.reason for group in groups})
+    return Group(table, "", *([_CHANGED_RULE] if is_rule_changed else []), _SEE)
 
 
 # The fields of `BatchOptions` that all batch commands take.
