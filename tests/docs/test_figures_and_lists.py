@@ -172,7 +172,10 @@ def test_figures_of_algorithms_are_those_of_the_code():
         *(f"| `{algorithm}` |" for algorithm in ALGORITHMS),
     ):
         assert sentence in TEXT
-    for default in (settings.lock_limit // timedelta(milliseconds=1), settings.default_ttl // timedelta(seconds=1)):
+    for default in (
+        settings.lock_limit // timedelta(milliseconds=1),
+        settings.default_ttl // timedelta(seconds=1),
+    ):
         assert f"| {default} |" in text("docs/publishing-functions.md")
 
 

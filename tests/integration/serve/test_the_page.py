@@ -1,18 +1,22 @@
-"""What docs/serve.md shows of Kafka runs as it stands, on a broker of this machine."""
+"""The commands of docs/serve.md and docs/how-to/kafka-to-postgresql.md run as shown, on a broker of this machine."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from runtime.cli.commands.init import template
 from samples.shooting_range.log import generate
-from tests.docs.pasting import beside_the_project, marked
+from tests.docs.pasting import beside_the_project, marked, paste
 from tests.plugins.azurite import free_port
 from tests.plugins.kafka import KafkaServer, running_kafka
 from tests.serve_kills.world import wait_until
@@ -43,8 +47,18 @@ def outputs(server: KafkaServer) -> int:
     return count
 
 
-def run(command: Sequence[str], folder: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(command, cwd=folder, env=beside_the_project())
+def run(command: Sequence[str], folder: Path, **options: Any) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, cwd=folder, env=beside_the_project(), **options)
+
+
+def ready(port: int) -> dict[str, Any]:
+    """Return the answer of the probe, empty when there is none yet."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz") as answer:
+            told: dict[str, Any] = json.load(answer)
+    except OSError:
+        return {}
+    return told
 
 
 def test_the_command(server, tmp_path):
@@ -54,12 +68,8 @@ def test_the_command(server, tmp_path):
     with run(["bash", "-c", f"exec {command}"], tmp_path) as served:
 
         def is_done() -> bool:
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz") as answer:
-                    told = json.load(answer)
-            except OSError:
-                return False
-            return told["counts"].get("processed") == 100 and not told["held"]
+            told = ready(port)
+            return bool(told) and told["counts"].get("processed") == 100 and not told["held"]
 
         assert wait_until(is_done, 100)
         served.terminate()
@@ -75,3 +85,40 @@ def test_the_program(server, tmp_path):
     with run(["python", "program.py"], tmp_path) as served:
         assert served.wait(100) == 0
     assert outputs(server) == 75
+
+
+HOW_TO = "docs/how-to/kafka-to-postgresql.md"
+
+
+def test_from_kafka_to_postgresql(server, postgresql_url, tmp_path):
+    # Given a project, and its log in a topic
+    for name in ("raffle.py", "consistent.toml", "raffle.jsonl"):
+        (tmp_path / name).write_text(template("raffle")[name])
+    server.make_topics("entries", "Won", partitions=1)
+    producer = Producer({"bootstrap.servers": server.address})
+    for line in (tmp_path / "raffle.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        headers = {"message_id": row["message_id"], "type": row["type"]}
+        producer.produce("entries", json.dumps(row["body"]), row["body"]["raffle"], headers=headers)
+    producer.flush()
+    (command,), (query,) = marked(HOW_TO, "serve"), marked(HOW_TO, "query")
+    url, port = "postgresql://USER:PASSWORD@localhost/raffle", free_port()
+    command = command.replace("localhost:9092", server.address).replace("8080", str(port))
+
+    # When the commands of the page are typed there
+    with run(
+        ["bash", "-c", command.replace(url, postgresql_url)], tmp_path, start_new_session=True
+    ) as served:
+
+        def is_done() -> bool:
+            counts = ready(port).get("counts", {})
+            return (counts.get("processed"), counts.get("duplicate"), counts.get("published")) == (4, 3, 1)
+
+        try:
+            assert wait_until(is_done, 100)
+        finally:
+            os.killpg(served.pid, signal.SIGTERM)
+    shown = paste(query, tmp_path, {**beside_the_project(), "RAFFLE_STORE": postgresql_url})
+
+    # Then each message counted once: Edsger entered after the draw
+    assert 'spring,"{""names"":[""Edsger""]}"' in shown.replace(" ", "")
