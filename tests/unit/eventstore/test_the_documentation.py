@@ -18,7 +18,6 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
 PRINTED = [
     "someone else was first: read again, decide again\n",
     "1 Ada\n",
-    "",
 ]
 
 
