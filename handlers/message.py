@@ -44,18 +44,7 @@ class Message(BaseModel):
         aliases: tuple[str, ...] = (),
         **kwargs: Any,  # noqa: ANN401 - pydantic's
     ) -> None:
-        """Accept the arguments of `__pydantic_init_subclass__`."""
         super().__init_subclass__(**kwargs)
-
-    # Runs after pydantic has built the class, unlike `__init_subclass__`, which only has to accept the arguments.
-    @classmethod
-    def __pydantic_init_subclass__(
-        cls,
-        name: str | None = None,
-        aliases: tuple[str, ...] = (),
-        **kwargs: Any,  # noqa: ANN401 - pydantic's
-    ) -> None:
-        super().__pydantic_init_subclass__(**kwargs)
         owner = f"The message {cls.__qualname__}"
         cls.__message_name__ = stable_name(name or cls.__name__, owner)
         given: object = aliases
@@ -103,17 +92,7 @@ class State(BaseModel):
         upcasters: Mapping[int, Upcaster] | None = None,
         **kwargs: Any,  # noqa: ANN401 - pydantic's
     ) -> None:
-        """Accept the arguments of `__pydantic_init_subclass__`."""
         super().__init_subclass__(**kwargs)
-
-    @classmethod
-    def __pydantic_init_subclass__(
-        cls,
-        version: int = 1,
-        upcasters: Mapping[int, Upcaster] | None = None,
-        **kwargs: Any,  # noqa: ANN401 - pydantic's
-    ) -> None:
-        super().__pydantic_init_subclass__(**kwargs)
         cls.__schema_version__ = version
         cls.__upcasters__ = dict(upcasters or {})
 

@@ -31,6 +31,8 @@ from psycopg.sql import SQL, Composed, Identifier
 from eventstore import errors, port
 from eventstore.backends.rows import (
     PAGE_BYTES,
+    PageKind,
+    SqlTable,
     StoredRow,
     etag_number,
     pack,
@@ -40,7 +42,7 @@ from eventstore.backends.rows import (
     unpack_some,
 )
 from eventstore.errors import EventStoreError, StoreUnavailableError, StoreUrlError
-from eventstore.keys import BETWEEN_KEYS, escape, escape_bound, table_name
+from eventstore.keys import BETWEEN_KEYS, escape, table_name
 from eventstore.limits import merge, prepare
 from eventstore.port import Operation, Page, Row, Value, Verb
 
@@ -57,7 +59,6 @@ _LOOKS = 12
 _ROLLBACK_SECONDS = 5
 _ATTEMPTS = 5
 _PAUSE_SECONDS = 0.1
-_LAST = "\U0010ffff" * 257
 _ALONG_BYTES = 16 * 2**10
 """The bytes of the large part that a projection reads at first, which include the shortest properties."""
 
@@ -80,9 +81,9 @@ class _Statements:
 
     def __init__(self, schema: str | None, name: str) -> None:
         self.name = Identifier(schema, name) if schema else Identifier(name)
-        in_range = 'WHERE "partition" = %s AND "row" >= %s AND "row" <= %s'
-        asked = in_range.replace(" %s", ' {} COLLATE "C"').format("asked", "low", "high")
-        in_partitions = 'WHERE "row" = %s AND "partition" >= %s AND "partition" <= %s'
+        in_range = 'WHERE "partition" = %s AND "row" BETWEEN %s AND %s'
+        asked = in_range.replace("%s", '({} COLLATE "C")').format("asked", "low", "high")
+        in_partitions = 'WHERE "row" = %s AND "partition" BETWEEN %s AND %s'
         in_order = 'WHERE "partition" <= %s AND ("partition", "row") >= (%s, %s)'
         row, both = '"row"', f'"partition" || E\'{BETWEEN_KEYS}\' || "row"'
         part = f"substring(large FROM 1 FOR {_ALONG_BYTES})"
@@ -100,13 +101,13 @@ class _Statements:
 
         one = 'SELECT "row", etag, "time", small, large FROM {table} WHERE "partition" = %s AND "row" = '
         self.get, self.some = self._sql(f"{one}%s"), self._sql(f"{one}ANY(%s)")
-        self.query, ranges = self._sql(page(row, in_range)), page(row, asked, part)
+        keys = {"query": (row, in_range), "scan": (both, in_partitions), "scan_all": (both, in_order)}
+        self.pages = {kind: self._sql(page(*each)) for kind, each in keys.items()}
+        self.projections = {kind: self._sql(page(*each, part)) for kind, each in keys.items()}
         self.project = self._sql(
-            "SELECT number, found.* FROM unnest(%s::text[], %s::text[], %s::text[]) WITH ORDINALITY "
-            f'AS reads(asked, low, high, number), LATERAL ({ranges}) AS found ORDER BY number, "key"'
+            "SELECT number, found.* FROM unnest(%s::text[], %s::text[], %s::text[]) WITH ORDINALITY AS "
+            f'reads(asked, low, high, number), LATERAL ({page(row, asked, part)}) AS found ORDER BY number, "key"'
         )
-        self.scan, self.project_scan = (self._sql(page(both, in_partitions, e)) for e in ("large", part))
-        self.scan_all, self.project_scan_all = (self._sql(page(both, in_order, e)) for e in ("large", part))
 
         columns = '("partition", "row", etag, "time", small, large) VALUES (%s, %s, %s, %s, %s, %s)'
         again = (
@@ -136,7 +137,6 @@ class _Statements:
         ]
 
     def ddl(self) -> str:
-
         return "; ".join(each.as_string() for each in self.make) + ";"
 
     def _sql(self, text: str) -> Composed:
@@ -171,7 +171,6 @@ class _Changes:
 
     @property
     def etags(self) -> tuple[str, ...]:
-
         return tuple("" if each.verb is Verb.DELETE else str(self.etag) for each in self.operations)
 
     def statements(self, found: Mapping[str, StoredRow]) -> Iterator[tuple[Composed, Sequence[object]]]:
@@ -305,7 +304,6 @@ class _LoopPool:
         return etags
 
     async def close(self) -> None:
-
         self._is_closed = True
         await self._close_idle()
 
@@ -470,7 +468,6 @@ async def _answered_in(seconds: float) -> AsyncIterator[None]:
 
 
 def _settle(future: asyncio.Future[Any], result: object) -> None:
-
     if future.done():
         return
     if isinstance(result, Exception):
@@ -479,7 +476,7 @@ def _settle(future: asyncio.Future[Any], result: object) -> None:
         future.set_result(result)
 
 
-class PostgresTable(port.Table):
+class PostgresTable(SqlTable):
     scope: port.Scope = "network"
 
     def __init__(self, store: PostgresStore, name: str) -> None:
@@ -490,37 +487,21 @@ class PostgresTable(port.Table):
 
     async def get(self, partition_key: str, row_key: str) -> Row | None:
         bounds = escape(partition_key), escape(row_key)
-        rows = await self._fetch(self._sql.get, bounds)
+        rows = await self._store.session().fetch(self._sql.get, bounds)
         return read_row(bounds, rows[0]) if rows else None
 
-    async def query(
-        self,
-        partition_key: str,
-        first: str,
-        last: str,
-        *,
-        select: Sequence[str] | None = None,
-        continuation: str | None = None,
-    ) -> Page:
-        stored_key, low, high = escape(partition_key), escape_bound(first), escape_bound(last)
-        bounds = stored_key, low if continuation is None else continuation, high
-        return await self._page(bounds, select, self._sql.query, None)
-
-    async def scan(
-        self,
-        row_key: str | None,
-        first: str = "",
-        last: str | None = None,
-        *,
-        select: Sequence[str] | None = None,
-        continuation: str | None = None,
-    ) -> Page:
-        sql, low = self._sql, escape_bound(first)
-        high = _LAST if last is None else escape_bound(last)
-        low, _, low_row = (continuation or low).partition(BETWEEN_KEYS)
-        if row_key is None:
-            return await self._page((high, low, low_row), select, sql.scan_all, sql.project_scan_all)
-        return await self._page((escape(row_key), low, high), select, sql.scan, sql.project_scan)
+    async def page(self, kind: PageKind, bounds: tuple[str, str, str], select: Sequence[str] | None) -> Page:
+        whole, session = self._sql.pages[kind], self._store.session()
+        if select is None:
+            return read_page(bounds, await session.fetch(whole, bounds), most=PAGE_BYTES)
+        with suppress(EOFError):
+            if kind == "query":
+                found = await session.project(self._sql, bounds)
+            else:
+                found = await session.fetch(self._sql.projections[kind], bounds)
+            return read_page(bounds, found, partial(unpack_some, select, _read_part), most=PAGE_BYTES)
+        decode = partial(unpack_some, select, _read_whole)
+        return read_page(bounds, await session.fetch(whole, bounds), decode, most=PAGE_BYTES)
 
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
         return await self._store.session().commit(_Changes.of(self._sql, partition_key, operations))
@@ -556,7 +537,7 @@ class PostgresTable(port.Table):
     async def _is_there(self) -> bool:
         """Return whether the table exists. Raises `StoreUrlError` for an unusable server or table."""
         name = self._sql.name.as_string()
-        ((encoding, commits, oid, comment),) = await self._fetch(_LOOK, (name, name))
+        ((encoding, commits, oid, comment),) = await self._store.session().fetch(_LOOK, (name, name))
         if encoding != "UTF8":
             raise StoreUrlError(f"{self.store_url} has the encoding {encoding}; a store needs UTF8.")
         if commits == "off":
@@ -570,21 +551,6 @@ class PostgresTable(port.Table):
                 f"use another name or schema."
             )
         return oid is not None
-
-    async def _fetch(self, sql: Composed | SQL, bounds: Sequence[object]) -> list[Any]:
-        return await self._store.session().fetch(sql, bounds)
-
-    async def _page(
-        self, bounds: Sequence[str], select: Sequence[str] | None, whole: Composed, part: Composed | None
-    ) -> Page:
-        if select is None:
-            return read_page(bounds, await self._fetch(whole, bounds), most=PAGE_BYTES)
-        with suppress(EOFError):
-            decode, session = partial(unpack_some, select, _read_part), self._store.session()
-            found = await (session.fetch(part, bounds) if part else session.project(self._sql, bounds))
-            return read_page(bounds, found, decode, most=PAGE_BYTES)
-        decode = partial(unpack_some, select, _read_whole)
-        return read_page(bounds, await self._fetch(whole, bounds), decode, most=PAGE_BYTES)
 
 
 def _read_whole(large: bytes | None, length: int) -> bytes:

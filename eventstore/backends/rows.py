@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from math import inf
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import msgpack
 
 from eventstore import port
 from eventstore.errors import DamagedRowError
-from eventstore.keys import BETWEEN_KEYS, unescape
+from eventstore.keys import BETWEEN_KEYS, escape, escape_bound, unescape
 from eventstore.limits import MAX_BINARY_BYTES, MAX_PROPERTIES, MAX_STRING_UNITS
 from eventstore.port import ANY_ETAG, Int64, Page, Row, Value
 
@@ -150,8 +150,48 @@ PAGE_BYTES = 4 * 2**20
 ALONG_BYTES = 64 * 2**10
 """The maximum large part of a first row that is read with the small part."""
 
+_LAST = "\U0010ffff" * 257
+"""Sorts after all stored keys."""
+
+PageKind = Literal["query", "scan", "scan_all"]
+
 Decode = Callable[[bytes, Any], dict[str, Value]]
 """Returns the properties of a row from its small part and the value selected for the large one."""
+
+
+class SqlTable(port.Table):
+    """A table whose pages are ranges of stored keys."""
+
+    async def query(
+        self,
+        partition_key: str,
+        first: str,
+        last: str,
+        *,
+        select: Sequence[str] | None = None,
+        continuation: str | None = None,
+    ) -> Page:
+        stored_key, low, high = escape(partition_key), escape_bound(first), escape_bound(last)
+        return await self.page("query", (stored_key, continuation or low, high), select)
+
+    async def scan(
+        self,
+        row_key: str | None,
+        first: str = "",
+        last: str | None = None,
+        *,
+        select: Sequence[str] | None = None,
+        continuation: str | None = None,
+    ) -> Page:
+        low, high = escape_bound(first), _LAST if last is None else escape_bound(last)
+        low, _, low_row = (continuation or low).partition(BETWEEN_KEYS)
+        if row_key is None:
+            return await self.page("scan_all", (high, low, low_row), select)
+        return await self.page("scan", (escape(row_key), low, high), select)
+
+    async def page(self, kind: PageKind, bounds: tuple[str, str, str], select: Sequence[str] | None) -> Page:
+        """Read a page by one of the statements for it."""
+        raise NotImplementedError
 
 
 def read_page(

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from itertools import repeat
+from math import inf
 from pathlib import Path
 from random import Random
 from weakref import WeakSet
@@ -35,6 +36,8 @@ from eventstore.backends.dictionaries import (
 from eventstore.backends.rows import (
     ALONG_BYTES,
     PAGE_BYTES,
+    PageKind,
+    SqlTable,
     StoredRow,
     etag_number,
     pack,
@@ -288,10 +291,8 @@ class Statements:
         keys, rows, dictionaries = f'"{name}_keys"', f'"{name}_rows"', f'"{name}_dictionaries"'
         joined = f"FROM {keys} AS k CROSS JOIN {rows} AS r ON r.id = k.id WHERE"
         limit = f"LIMIT {port.PAGE_SIZE + 1}"
-        in_range = f"{joined} k.partition = ? AND k.row >= ? AND k.row <= ? ORDER BY k.row {limit}"
-        in_partitions = (
-            f"{joined} k.row = ? AND k.partition >= ? AND k.partition <= ? ORDER BY k.partition {limit}"
-        )
+        in_range = f"{joined} k.partition = ? AND k.row BETWEEN ? AND ? ORDER BY k.row {limit}"
+        in_partitions = f"{joined} k.row = ? AND k.partition BETWEEN ? AND ? ORDER BY k.partition {limit}"
         in_order = f"{joined} k.partition <= ? AND (k.partition, k.row) >= (?, ?) ORDER BY k.partition, k.row {limit}"
         one = "SELECT k.row, r.etag, r.time, r.small"
         both = f"SELECT k.partition || '{BETWEEN_KEYS}' || k.row, r.etag, r.time, r.small"
@@ -313,8 +314,12 @@ class Statements:
             f"PRAGMA user_version={FORMAT}",
         )
         self.get = f"{one}, r.large {joined} k.partition = ? AND k.row = ?"
-        self.query = f"{one}, r.large {in_range}"
-        self.project = f"{one}, r.id {in_range}"
+        self.pages: dict[PageKind, str] = {
+            "query": f"{one}, r.large {in_range}",
+            "scan": f"{both}, r.large {in_partitions}",
+            "scan_all": f"{both}, r.large {in_order}",
+        }
+        self.projections = {kind: page.replace("r.large", "r.id") for kind, page in self.pages.items()}
         self.project_first = f"{one}, {large_of_first} {in_range}"
         self.query_each = (
             f"SELECT k.partition, k.row, r.etag, r.time, r.small, "
@@ -322,11 +327,6 @@ class Statements:
             f"CROSS JOIN {keys} AS k ON k.partition = p.value AND k.row >= ? AND k.row <= ? "
             f"CROSS JOIN {rows} AS r ON r.id = k.id"
         )
-        self.scan = f"{both}, r.large {in_partitions}"
-        self.project_scan = f"{both}, r.id {in_partitions}"
-        self.scan_all = f"{both}, r.large {in_order}"
-        self.project_scan_all = f"{both}, r.id {in_order}"
-        self.last_partition = f"SELECT max(partition) FROM {keys}"
 
         this_row = f"id = (SELECT id FROM {keys} WHERE partition = ? AND row = ?) AND etag = ifnull(?, etag)"
         self.last_id = f"SELECT ifnull(max(id), 0) FROM {rows}"
@@ -426,7 +426,7 @@ class Changes:
         return self._update(ANY_ETAG, row, merge(stored.properties, properties))
 
 
-class SqliteTable(port.Table):
+class SqliteTable(SqlTable):
     scope: port.Scope = "machine"
 
     def __init__(self, file: SqliteFile, name: str, store_url: str = "") -> None:
@@ -460,43 +460,12 @@ class SqliteTable(port.Table):
         rows = self._read(self.sql.get, (escape(partition_key), escape(row_key))).rows
         return rows[0] if rows else None
 
-    async def query(
-        self,
-        partition_key: str,
-        first: str,
-        last: str,
-        *,
-        select: Sequence[str] | None = None,
-        continuation: str | None = None,
-    ) -> Page:
-        stored_key, low, high = escape(partition_key), escape_bound(first), escape_bound(last)
-        bounds = (stored_key, low if continuation is None else continuation, high)
+    async def page(self, kind: PageKind, bounds: tuple[str, str, str], select: Sequence[str] | None) -> Page:
         if select is None:
-            return self._read(self.sql.query, bounds)
-        along = self._project_first(self.sql.project_first, bounds, select)
-        return along or self._project(self.sql.project, bounds, select)
-
-    async def scan(
-        self,
-        row_key: str | None,
-        first: str = "",
-        last: str | None = None,
-        *,
-        select: Sequence[str] | None = None,
-        continuation: str | None = None,
-    ) -> Page:
-        sql, low = self.sql, escape_bound(first)
-        if last is None:
-            with self._file.reading() as connection:
-                high = connection.statement.execute(sql.last_partition).fetchone()[0] or ""
-        else:
-            high = escape_bound(last)
-        low, _, low_row = (continuation or low).partition(BETWEEN_KEYS)
-        if row_key is None:
-            whole, part, bounds = sql.scan_all, sql.project_scan_all, (high, low, low_row)
-        else:
-            whole, part, bounds = sql.scan, sql.project_scan, (escape(row_key), low, high)
-        return self._read_some(whole, bounds) if select is None else self._project(part, bounds, select)
+            return self._read(self.sql.pages[kind], bounds, inf if kind == "query" else PAGE_BYTES)
+        if kind == "query" and (along := self._project_first(bounds, select)):
+            return along
+        return self._project(self.sql.projections[kind], bounds, select)
 
     async def query_each(
         self, partition_keys: Sequence[str], first: str, last: str
@@ -655,22 +624,16 @@ class SqliteTable(port.Table):
         """Return whether file and table exist; creates neither."""
         return self._file.path.exists() and self._file.has_table(self.sql.rows_table)
 
-    def _read(self, sql: str, bounds: tuple[str, ...]) -> Page:
-        with self._file.reading() as connection:
-            return read_page(
-                bounds, self.plain(connection, connection.statement.execute(sql, bounds).fetchall())
-            )
-
-    def _read_some(self, sql: str, bounds: tuple[str, ...]) -> Page:
+    def _read(self, sql: str, bounds: tuple[str, ...], most: float = inf) -> Page:
         # A separate cursor, since closing it ends the read early.
         with self._file.reading() as connection, closing(connection.execute(sql, bounds)) as cursor:
-            return read_page(bounds, self.plain(connection, cursor), most=PAGE_BYTES)
+            return read_page(bounds, self.plain(connection, cursor), most=most)
 
-    def _project_first(self, sql: str, bounds: tuple[str, str, str], select: Sequence[str]) -> Page | None:
+    def _project_first(self, bounds: tuple[str, str, str], select: Sequence[str]) -> Page | None:
         """Read rows in one statement; None if it cannot return all requested large properties."""
         # It returns those of the first row, a stream's header or the first of some events, up to `ALONG_BYTES`.
         with self._file.reading() as connection:
-            rows = connection.statement.execute(sql, (bounds[1], *bounds)).fetchall()
+            rows = connection.statement.execute(self.sql.project_first, (bounds[1], *bounds)).fetchall()
             rows = list(self.plain(connection, rows))
         with suppress(DamagedRowError):  # reading it otherwise tells, if it is damaged and not only cut
             decode = partial(unpack_some, select, lambda along, length: (along or b"")[:length])

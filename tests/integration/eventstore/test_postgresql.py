@@ -288,10 +288,10 @@ def test_keys_are_compared_bytewise_and_ranges_are_read_by_the_index(postgresql_
             return [
                 (sql.get, ("p07", "07")),
                 (sql.some, ("p07", ["07", "08"])),
-                (sql.query, ("p07", "07", "08")),
+                (sql.pages["query"], ("p07", "07", "08")),
                 (sql.project, (["p07", "p09"], ["07", "07"], ["08", "08"])),
-                (sql.scan_all, ("p07", "p07", "07")),
-                (sql.project_scan_all, ("p07", "p07", "07")),
+                (sql.pages["scan_all"], ("p07", "p07", "07")),
+                (sql.projections["scan_all"], ("p07", "p07", "07")),
             ]
 
     found = asyncio.run(statements())
