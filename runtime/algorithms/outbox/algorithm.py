@@ -23,12 +23,12 @@ from handlers import Context
 from handlers.app import HandlerDefinition
 from runtime.algorithms.algorithm import (
     AT_ONCE,
-    HandlerFailedError,
     NewId,
     Publish,
+    failure_of,
     fresh_id,
-    invoke_handler,
     publish_all,
+    settle,
 )
 from runtime.algorithms.outbox.entity import Entities, Entity, Entry
 from runtime.algorithms.refusals import Refusals, decided_before, has_stream
@@ -38,6 +38,7 @@ from runtime.ledger.batch import FORGOTTEN, HELD_BACK, NOTHING, BatchContext, Ba
 from runtime.messages.envelope import Envelope, IdKey, id_text
 from runtime.messages.outcome import Outcome, Output, Reason, Status, dead_letter, outputs_of
 from runtime.messages.parsing import Deliveries, Delivery, Prepared, is_copy
+from runtime.namesakes import is_from_outside
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions.readable import read_state
 from runtime.versions.stream import is_key
@@ -183,12 +184,19 @@ class OutboxAlgorithm(ABC):
         )
         state = read_state(handler.codec, before, f"{handler.name}-{message.business_id}")
         method = message.route.revisions[message.route.newest]
+
+        def call() -> bytes:
+            values = list(state.__dict__.values())
+            returned = method(state, message.message, context)
+            return settle(handler, method, state, values, before, returned, context)[1]
+
         try:
-            _, after = invoke_handler(
-                handler, method, state, before, message=message.message, context=context
-            )
-        except HandlerFailedError as error:
-            return self.refused(message, error.reason, str(error))
+            after = handler.interceptor.call(call, lambda: context)
+        except BaseException as error:
+            if is_from_outside(error):
+                raise
+            failed = failure_of(context.exceeded or error)
+            return self.refused(message, failed.reason, str(failed))
         if context.documents:
             raise UsageError(
                 f"{handler.name} stores documents (store_document), which an outbox cannot refer to: process its "
