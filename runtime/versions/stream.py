@@ -125,9 +125,8 @@ class History(NamedTuple):
     head: Head  # as stored, in the recorded schema version
     index_rows: Sequence[IndexRow] = ()
     found: LoadedVersions = LoadedVersions()
-    appended: Mapping[IdKey, Version] = MappingProxyType(
-        {}
-    )  # since the load, if more copies of the messages wait
+    # Since the load, if more copies of the messages wait.
+    appended: Mapping[IdKey, Version] = MappingProxyType({})
     letters: Letters = NO_LETTERS
     newest: NewestState = NewestState()  # empty if the stream was loaded without it
 

@@ -409,9 +409,10 @@ class OutboxOneByOne:
         Costs one request for each 1,000 entities, one for each entity, and one more for each entity with old ids.
         """
         latest, algorithm = cut_off(self.algorithm.clock, older_than), self.algorithm
-        evict = partial(algorithm.evict_from, latest=latest, dry_run=dry_run)
-        keys = algorithm.entities.all_keys()
-        return sum([await until_undisturbed(algorithm.retries, partial(evict, key)) async for key in keys])
+        evict, count = partial(algorithm.evict_from, latest=latest, dry_run=dry_run), 0
+        async for row in algorithm.entities.rows():
+            count += await until_undisturbed(algorithm.retries, partial(evict, row.partition_key))
+        return count
 
 
 def _entry(entity: Entity, key: IdKey) -> Entry:

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import os
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -289,7 +289,7 @@ def _document(batch_id: str, result: PublishResult) -> dict[str, Any]:
     }
 
 
-def _results(records: Sequence[Record]) -> dict[str, int]:
+def _results(records: Collection[Record]) -> dict[str, int]:
     return dict(sorted(Counter(each.result.value for each in records).items()))
 
 

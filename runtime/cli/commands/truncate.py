@@ -119,7 +119,7 @@ class PolicyOptions:
         if rules != RetentionRules():
             policy = _on_policies(states, lambda policies: policies.set_rules(scope, rules))
         if self.hold:
-            policy = _on_policies(states, lambda policies: policies.hold(scope))
+            policy = _on_policies(states, lambda policies: policies.change(scope, hold=True))
         return policy
 
     def _remove(self, states: TablePlace, scope: Scope) -> Policy:
@@ -132,8 +132,8 @@ class PolicyOptions:
             missing = "is no hold" if self.hold else "are no rules"
             raise UsageError(f"There {missing} for {_named(scope)}: `--policy list` lists all policies.")
         if self.hold:
-            return _on_policies(states, lambda policies: policies.lift_hold(scope))
-        return _on_policies(states, lambda policies: policies.remove_rules(scope))
+            return _on_policies(states, lambda policies: policies.change(scope, hold=False))
+        return _on_policies(states, lambda policies: policies.change(scope, rules=None))
 
 
 def _named(scope: Scope) -> str:
