@@ -11,9 +11,14 @@ from typing import Literal, Protocol, get_args
 from eventstore import Table, connect
 from handlers import App
 from runtime.algorithms.algorithm import Algorithm, Publish, fresh_id
-from runtime.algorithms.outbox.algorithm import OutboxAlgorithm, OutboxOneByOne
+from runtime.algorithms.outbox.algorithm import (
+    Outbox,
+    OutboxAlgorithm,
+    OutboxOneByOne,
+    OutboxWithDeduplicationStore,
+    TokenBased,
+)
 from runtime.algorithms.outbox.stores import DeduplicationStore, TokenStore
-from runtime.algorithms.outbox.variants import Outbox, OutboxWithDeduplicationStore, TokenBased
 from runtime.algorithms.state_based.algorithm import StateBased, StateBasedOneByOne
 from runtime.clock import Clock, system_clock
 from runtime.documents.protocol import Documents

@@ -62,10 +62,9 @@ class Invoker:
         Stops early if the transaction is full, the handler created documents, or a message failed. In the last case,
         returns the failure.
         """
-        room, newest = draft.room(), draft.newest
-        part = slice(first, min(end, first + room.versions))
-        run = partial(self.run, draft.deliveries, part, newest, room.size, draft.attempt)
-        handled = self.supervise(run)
+        versions, size = draft.packer.room()
+        part = slice(first, min(end, first + versions))
+        handled = self.supervise(partial(self.run, draft.deliveries, part, draft.newest, size, draft.attempt))
         draft.extend(handled)
         return handled.failure
 

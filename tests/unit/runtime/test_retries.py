@@ -10,8 +10,7 @@ import pytest
 from eventstore import InterceptedTable, StoreUnavailableError, Table, connect, drive
 from eventstore.port import pause_seconds
 from runtime import Output, Processor, TableSettings
-from runtime.algorithms.outbox.algorithm import OutboxOneByOne
-from runtime.algorithms.outbox.variants import Outbox
+from runtime.algorithms.outbox.algorithm import Outbox, OutboxOneByOne
 from runtime.algorithms.state_based.truncation import DAY, TruncationChoices, truncate_stream
 from runtime.algorithms.state_based.verification import Verifier
 from runtime.ledger.batch import OpenBatches

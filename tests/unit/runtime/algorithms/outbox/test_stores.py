@@ -13,9 +13,8 @@ from eventstore.port import Int64, Row
 from eventstore.stream import split_keys
 from handlers import App, Context, Handler, Message, handles
 from runtime import Processor
-from runtime.algorithms.outbox.algorithm import OutboxOneByOne
+from runtime.algorithms.outbox.algorithm import OutboxOneByOne, TokenBased
 from runtime.algorithms.outbox.stores import Token, TokenStore, first_name, issue
-from runtime.algorithms.outbox.variants import TokenBased
 from runtime.algorithms.state_based.truncation import TruncationChoices, truncate_stream
 from runtime.ledger.batch import OpenBatches
 from runtime.ledger.ledger import Ledger
