@@ -215,9 +215,11 @@ class BatchOptions:
                 raise UsageError(f"The option {name} must be greater than {none}.")
         self.limit()
         choice.check_stores(
-            self.algorithm, deduplication_store=self.deduplication_store, token_store=self.token_store
+            self.algorithm,
+            deduplication_store=self.deduplication_store,
+            token_store=self.token_store,
+            documents=self.documents,
         )
-        choice.check_documents(self.algorithm, self.documents)
         # The working directory and the environment of a process may change later.
         for name in ("deduplication_store", "token_store"):
             place: TablePlace | None = getattr(self, name)

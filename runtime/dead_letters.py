@@ -11,7 +11,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from eventstore import KeyRange, Operation, Partition, Properties, Row, Stream, Table, Value, pages
+from eventstore import KeyRange, Operation, Partition, Properties, Row, Stream, Table, Value
 from eventstore.errors import ConcurrencyConflictError, RowError, RowExistsError
 from eventstore.header import HEADER, HEADER_NAMES, is_tombstone
 from eventstore.stream import read_headers, read_range
@@ -178,13 +178,12 @@ async def letters_of_table(table: Table, selection: Selection) -> AsyncIterator[
     """Yield the selected letters of the table. One request per 1,000."""
     if selection.stream is not None:
         return
-    async for page in pages(partial(table.query, PARTITION, _FIRST, _LAST)):
-        for row in page.rows:
-            found = None
-            with stored.one_of_many(table, PARTITION):
-                found = found_letter(row)
-            if found is not None and selection.takes(found.handler, found.letter):
-                yield found
+    async for row in stored.rows_between(table, PARTITION, _FIRST, _LAST):
+        found = None
+        with stored.one_of_many(table, PARTITION):
+            found = found_letter(row)
+        if found is not None and selection.takes(found.handler, found.letter):
+            yield found
 
 
 async def letters_of_message(table: Table, message: Envelope, handlers: Collection[str]) -> list[FoundLetter]:
@@ -491,10 +490,8 @@ def _mended(envelope: Envelope, shown: Line, line: Line) -> Envelope:
     """Return a delivery with the fields of a line that differ from the exported ones."""
     changed = {name: line[name] for name in Envelope._fields if name in line and line[name] != shown[name]}
     if isinstance(envelope.body, str) and isinstance(line.get("body"), dict):
-        edited, before = (
-            json.dumps(each, sort_keys=True) for each in (line["body"], _editable(envelope.body))
-        )
-        if edited == before:
+        before = _editable(envelope.body)
+        if json.dumps(line["body"], sort_keys=True) == json.dumps(before, sort_keys=True):
             del changed["body"]
     is_packed = bool(line.get("packed"))
     try:

@@ -190,12 +190,12 @@ def open_folder(url: str) -> Folder:
     if not separator or scheme == "file":
         return Folder(LocalFileSystem(), (rest if separator else url).removeprefix("file:"))
     if scheme == "azurite":
-        return _emulator(url)
+        return _azure(url)
     if scheme in {"abfs", "abfss"}:
         names = {"AZURE_STORAGE_KEY": "account_key", "AZURE_STORAGE_SAS_TOKEN": "sas_token"}
         for name, argument in names.items():
             if os.environ.get(name):
-                return _azure(url, {argument: os.environ[name]})
+                return _azure(url, **{argument: os.environ[name]})
     path, options = path_and_options(url)
     place = quote(path.partition("://")[2], safe="/@:=")
     try:
@@ -205,22 +205,16 @@ def open_folder(url: str) -> Folder:
     return Folder(*found)
 
 
-def _emulator(url: str) -> Folder:
-    """Return a folder of Azurite: `azurite://HOST:PORT/CONTAINER/FOLDER`."""
+def _azure(url: str, **signature: str) -> Folder:
+    """Return a folder of Azurite, `azurite://HOST:PORT/CONTAINER/FOLDER`, or of an account with its key or token."""
     from pyarrow.fs import AzureFileSystem  # noqa: PLC0415 - as in `open_folder`
 
     parts = urlsplit(url, allow_fragments=False)
-    place = {"blob_storage_authority": parts.netloc, "dfs_storage_authority": parts.netloc}
-    http = {"blob_storage_scheme": "http", "dfs_storage_scheme": "http"}
-    files = AzureFileSystem("devstoreaccount1", account_key=_EMULATED_KEY, **place, **http)
-    return Folder(files, parts.path.strip("/"))
-
-
-def _azure(url: str, signature: Mapping[str, str]) -> Folder:
-    """Return a folder of an Azure account, given the account's key or SAS token."""
-    from pyarrow.fs import AzureFileSystem  # noqa: PLC0415 - as in `open_folder`
-
-    parts = urlsplit(url, allow_fragments=False)
+    if parts.scheme == "azurite":
+        place = {"blob_storage_authority": parts.netloc, "dfs_storage_authority": parts.netloc}
+        http = {"blob_storage_scheme": "http", "dfs_storage_scheme": "http"}
+        files = AzureFileSystem("devstoreaccount1", account_key=_EMULATED_KEY, **place, **http)
+        return Folder(files, parts.path.strip("/"))
     if not parts.username or not parts.hostname:
         raise UsageError(
             "The url of the folder in Azure is invalid. Write abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER."

@@ -77,8 +77,8 @@ class Processor:
         settings: TableSettings | None = None,
     ) -> None:
         choice.check_name(algorithm)
-        choice.check_stores(algorithm, deduplication_store=deduplication_store, token_store=token_store)
-        choice.check_documents(algorithm, documents)
+        stores = {"deduplication_store": deduplication_store, "token_store": token_store}
+        choice.check_stores(algorithm, **stores, documents=documents)
         retries = retries or RetryPolicy()
         self._consumer_batches = None
         if acknowledge_every is not None:

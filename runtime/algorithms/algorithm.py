@@ -20,7 +20,6 @@ from handlers import (
     Context,
     HandlersError,
     InputStateChangedError,
-    Message,
     NondeterminismError,
     OutputsTooLargeError,
     State,
@@ -31,7 +30,7 @@ from handlers.handler import Method
 from runtime.ledger.batch import OpenBatches
 from runtime.messages.outcome import Outcome, Output, Reason
 from runtime.messages.parsing import Delivery
-from runtime.namesakes import is_from_outside, users_frame
+from runtime.namesakes import users_frame
 
 Publish = Callable[[Output], Awaitable[None]]
 """Sends one output, perhaps repeatedly. Any exception ends the attempt."""
@@ -94,33 +93,6 @@ class CallTimedOutError(BaseException):
 
 class CallCrashedError(Exception):
     """Raised instead of a call that is known to crash its process."""
-
-
-def invoke_handler(
-    handler: HandlerDefinition,
-    method: Method,
-    state: State,
-    before: bytes,
-    *,
-    message: Message,
-    context: Context,
-) -> tuple[State, bytes]:
-    """Call a method on a state, `before` in encoded form. Return the next state, as a replay reads it, and its bytes.
-
-    Captured values and outputs are in the context afterwards. Raises `HandlerFailedError` if the handler raises,
-    mutates its input state, or returns an invalid state.
-    """
-
-    def call() -> tuple[State, bytes]:
-        values = list(state.__dict__.values())
-        return settle(handler, method, state, values, before, method(state, message, context), context)
-
-    try:
-        return handler.interceptor.call(call, lambda: context)
-    except BaseException as error:
-        if is_from_outside(error):
-            raise
-        raise failure_of(context.exceeded or error) from error
 
 
 def settle(  # noqa: PLR0917 - called for each message: by position, which is faster

@@ -11,9 +11,14 @@ from typing import Literal, Protocol, get_args
 from eventstore import Table, connect
 from handlers import App
 from runtime.algorithms.algorithm import Algorithm, Publish, fresh_id
-from runtime.algorithms.outbox.algorithm import OutboxAlgorithm, OutboxOneByOne
+from runtime.algorithms.outbox.algorithm import (
+    Outbox,
+    OutboxAlgorithm,
+    OutboxOneByOne,
+    OutboxWithDeduplicationStore,
+    TokenBased,
+)
 from runtime.algorithms.outbox.stores import DeduplicationStore, TokenStore
-from runtime.algorithms.outbox.variants import Outbox, OutboxWithDeduplicationStore, TokenBased
 from runtime.algorithms.state_based.algorithm import StateBased, StateBasedOneByOne
 from runtime.clock import Clock, system_clock
 from runtime.documents.protocol import Documents
@@ -128,14 +133,6 @@ def check_name(name: str) -> None:
         raise UsageError(f"Unknown algorithm {name!r}: use one of {', '.join(get_args(AlgorithmName))}.")
 
 
-def check_documents(name: str, documents: object) -> None:
-    """Raise `UsageError` if a document store is configured for an algorithm that cannot use it."""
-    if documents is not None and name != STATE_BASED:
-        raise UsageError(
-            f"Only the algorithm {STATE_BASED} stores documents: leave the document store out with {name}."
-        )
-
-
 def check_swept(name: str) -> None:
     """Raise `UsageError` for the state-based algorithm, which stores no outputs to sweep."""
     if name == STATE_BASED:
@@ -145,11 +142,14 @@ def check_swept(name: str) -> None:
         )
 
 
-def check_stores(name: str, *, deduplication_store: object, token_store: object) -> None:
+def check_stores(
+    name: str, *, deduplication_store: object, token_store: object, documents: object = None
+) -> None:
     """Raise `UsageError` if a store is configured that the algorithm does not use."""
     for given, store, algorithm in (
         (deduplication_store, "de-duplication store", "deduplication-store"),
         (token_store, "token store", "tokens"),
+        (documents, "document store", STATE_BASED),
     ):
         if given is not None and name != algorithm:
             raise UsageError(f"Only the algorithm {algorithm} uses a {store}: leave it out with {name}.")

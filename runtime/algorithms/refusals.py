@@ -101,9 +101,8 @@ class Refusals:
         if own is not None:
             if self._is_redriven(own) and not is_parked:
                 again = letter.again(own)
-                if not self._fits(
-                    again, instead_of=own.size
-                ):  # the edited body is too large: keep the old one
+                # If the edited body is too large, keep the old one.
+                if not self._fits(again, instead_of=own.size):
                     again = again._replace(envelope=own.envelope, enqueued_at=own.enqueued_at)
                 self._change(position, again)
             return

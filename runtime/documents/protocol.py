@@ -77,8 +77,7 @@ def is_registration(row_key: str) -> bool:
 
 async def registrations_of(table: Table, key: str) -> list[Registration]:
     """Read all registrations of an object. One request per 1,000."""
-    found = pages(partial(table.query, key, PREFIX, LAST))
-    return [read_registration(row) async for page in found for row in page.rows]
+    return [read_registration(row) async for row in stored.rows_between(table, key, PREFIX, LAST)]
 
 
 async def give_up(table: Table, registration: Registration, now: int) -> Registration:

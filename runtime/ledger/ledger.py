@@ -29,7 +29,7 @@ from runtime.errors import BatchRefusedError, RetriesExhaustedError
 from runtime.ledger.batch import BatchKey, OpenBatches
 from runtime.ledger.settings import LEDGER, OF_TABLE, TableDemands, TableSettings, read_settings
 from runtime.retries import RetryPolicy
-from runtime.versions.properties import INT32, number, reading_row, text, time
+from runtime.versions.properties import INT32, number, reading_row, rows_between, text, time, written
 
 STATE_BASED = "state-based"
 
@@ -164,9 +164,7 @@ class Counter:
             "FirstBatch": self.first_batch,
             "Algorithm": self.algorithm or "",
         }
-        if self.etag is None:
-            return Operation.insert(COUNTER, properties)
-        return Operation.replace(COUNTER, properties, self.etag)
+        return written(COUNTER, properties, self.etag)
 
 
 def read_counter(row: Row) -> Counter:
@@ -271,8 +269,7 @@ class Ledger:
 
     async def _counter(self, algorithm: str | None = None) -> Counter:
         """Read counter and settings. One request. Raises `BatchRefusedError` for a table of another algorithm."""
-        read = partial(self._table.query, PARTITION, COUNTER, OF_TABLE)
-        rows = {row.row_key: row async for page in pages(read) for row in page.rows}
+        rows = {row.row_key: row async for row in rows_between(self._table, PARTITION, COUNTER, OF_TABLE)}
         counter = read_counter(rows[COUNTER]) if COUNTER in rows else Counter()
         if algorithm is not None and counter.algorithm not in (None, algorithm):
             raise BatchRefusedError(
@@ -373,8 +370,7 @@ class Ledger:
 
         One request for each batch, and one for each 1,000 open and each 1,000 requested finished ones.
         """
-        read = partial(self._table.query, PARTITION, OPEN, OPEN + LAST)
-        markers = [row async for page in pages(read) for row in page.rows]
+        markers = [row async for row in rows_between(self._table, PARTITION, OPEN, OPEN + LAST)]
         markers.sort(key=_number, reverse=True)
         async for page in pages(partial(self._table.query, PARTITION, PAST, PAST + LAST)):
             markers += page.rows
@@ -407,14 +403,13 @@ class Ledger:
         """Return the open batches and the table's settings. One request for each 1,000 open batches."""
         # One scan reads the counter before the markers, so a batch that it counts and that has no marker has ended.
         next_, numbers, settings = 1, set[int](), TableSettings()
-        async for page in pages(partial(self._table.query, PARTITION, COUNTER, OPEN + LAST)):
-            for row in page.rows:
-                if row.row_key == COUNTER:
-                    next_ = read_counter(row).next
-                elif row.row_key == OF_TABLE:
-                    settings = read_settings(row)
-                else:
-                    numbers.add(_number(row))
+        async for row in rows_between(self._table, PARTITION, COUNTER, OPEN + LAST):
+            if row.row_key == COUNTER:
+                next_ = read_counter(row).next
+            elif row.row_key == OF_TABLE:
+                settings = read_settings(row)
+            else:
+                numbers.add(_number(row))
         return OpenBatches(next_, frozenset(numbers)), settings
 
     async def prune(self, before: int, *, dry_run: bool = False) -> int:
@@ -426,8 +421,7 @@ class Ledger:
         count, tries = 0, self._retries.start()
         first = f"{PAST}{_inverted(before - 1)}"
         if dry_run:
-            marker_pages = pages(partial(self._table.query, PARTITION, first, PAST + LAST))
-            return sum([len(page.rows) async for page in marker_pages])
+            return len([row async for row in rows_between(self._table, PARTITION, first, PAST + LAST)])
         while markers := (await self._table.query(PARTITION, first, PAST + LAST)).rows:
             try:
                 for start in range(0, len(markers), _PRUNED_AT_ONCE):
@@ -446,9 +440,8 @@ class Ledger:
 
 async def records(table: Table) -> AsyncIterator[BatchRecord]:
     """Yield all batches of a table, ordered by id. One request for each 1,000."""
-    async for page in pages(partial(table.query, PARTITION, "0", LAST)):
-        for row in page.rows:
-            yield read_record(row)
+    async for row in rows_between(table, PARTITION, "0", LAST):
+        yield read_record(row)
 
 
 def _check_folder(record: BatchRecord, out: str) -> None:

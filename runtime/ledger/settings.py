@@ -10,12 +10,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
-from eventstore import ConcurrencyConflictError, Operation, Partition, Row, RowError, Table, Value, pages
-from eventstore.reading import read_rows
+from eventstore import ConcurrencyConflictError, Operation, Row, RowError, Table, Value, pages
 from handlers import App
 from runtime.errors import UsageError
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.versions.properties import expect, reading_row, text
+from runtime.versions.properties import expect, reading_row, rows_between, text, written
 
 LEDGER = "_batches"  # the partition of the ledger. Keys of streams contain a hyphen, so they never equal it.
 
@@ -86,8 +85,7 @@ class TableSettings:
         demands = TableDemands(TableOwner.of(app), draws, adopt)
 
         async def attempt() -> TableSettings:
-            first = await read_rows(Partition.exact(table, LEDGER), "!", OF_TABLE, None)
-            rows = {row.row_key: row for row in first}
+            rows = {row.row_key: row async for row in rows_between(table, LEDGER, "!", OF_TABLE)}
             own = rows.pop(OF_TABLE, None)
             settings = cls() if own is None else read_settings(own)
             after = await demands.settings_after(table, settings, has_batches=bool(rows))
@@ -118,9 +116,7 @@ class TableSettings:
                 properties["App"] = self.owner.name
         if self.draw_key is not None:
             properties["DrawKey"] = self.draw_key
-        if self.etag is None:
-            return Operation.insert(OF_TABLE, properties)
-        return Operation.replace(OF_TABLE, properties, self.etag)
+        return written(OF_TABLE, properties, self.etag)
 
 
 @dataclass(frozen=True, slots=True)

@@ -384,73 +384,61 @@ class PublishingCheck(RowsCheck):
 
 def check_row(row: Row) -> None:
     """Raise `StoredDataError` for a row that is corrupt or has an invalid key. Ignores rows of other programs."""
-    key, problem = row.partition_key, None
-    for kind, check in _SEPARATE.items():
+    key = row.partition_key
+    for kind, (read, row_keys, problem) in _SEPARATE.items():
         if key == kind or (kind[-1] == "." and key.startswith(kind)):
-            problem = check(row)
-            break
-    else:
-        if "-" in key and row.row_key.startswith(PROCESSED):
-            stores.check_processed(row)
-        elif "-" in key and row.row_key.startswith(documents.PREFIX):
-            documents.read_registration(row)
-    if problem:
-        raise StoredDataError(problem, row.row_key, key)
+            read(row)
+            if not re.fullmatch(row_keys, row.row_key, re.DOTALL):
+                raise StoredDataError(problem, row.row_key, key)
+            return
+    if "-" in key and row.row_key.startswith(PROCESSED):
+        stores.check_processed(row)
+    elif "-" in key and row.row_key.startswith(documents.PREFIX):
+        documents.read_registration(row)
 
 
-def _policy_problem(row: Row) -> str | None:
+def _read_policy(row: Row) -> None:
     policy = policies.read_policy(row)
     try:
         if policy.rules is not None:
             policy.rules.as_of(policy.set_at, OpenBatches())
     except UsageError as error:
-        return f"has invalid rules: {error}"
-    return None
+        raise StoredDataError(f"has invalid rules: {error}", row.row_key, row.partition_key) from error
 
 
-def _lease_problem(row: Row) -> str | None:
-    leases.read_lease(row)
-    return None if row.row_key == leases.ROW_KEY else "is not a lease"
-
-
-def _issued_problem(row: Row) -> str | None:
+def _read_issued(row: Row) -> None:
     with reading_row("The log whose tokens were issued", row):
         text(row.properties, "Out")
-    return (
-        None if re.fullmatch("[0-9a-f]{32}", row.row_key) else "has a row key that is not a digest of a log"
-    )
 
 
-def _import_problem(row: Row) -> None:
+def _read_import(row: Row) -> None:
     with reading_row("The marker of an import", row):
         text(row.properties, "Digest"), number(row.properties, "Rows"), number(row.properties, "Files")
 
 
-def _token_problem(row: Row) -> str | None:
-    chain, token = row.partition_key.removeprefix(stores.PARTITION), row.row_key
-    pattern = "[A-Za-z0-9-]{1,64}"
-    if not re.fullmatch(pattern, chain) or not re.fullmatch(f"{pattern}-[A-Za-z_][A-Za-z0-9_]*", token):
-        return "is not a token of a handler"
-    if row.properties.get(stores.USED, True) is not True or not row.properties.keys() <= {stores.USED}:
-        return "has properties that no token has"
-    return None
+def _read_token(row: Row) -> None:
+    chain, pattern, problem = row.partition_key.removeprefix(stores.PARTITION), "[A-Za-z0-9-]{1,64}", ""
+    if not re.fullmatch(f"{pattern}/{pattern}-[A-Za-z_][A-Za-z0-9_]*", f"{chain}/{row.row_key}"):
+        problem = "is not a token of a handler"
+    elif row.properties.get(stores.USED, True) is not True or not row.properties.keys() <= {stores.USED}:
+        problem = "has properties that no token has"
+    if problem:
+        raise StoredDataError(problem, row.row_key, row.partition_key)
 
 
-def _delivery_problem(row: Row) -> str | None:
-    last_hop.read_key(row)
-    return None if row.row_key.startswith(PROCESSED) else "is not the key of a delivery"
-
-
-_SEPARATE: Mapping[str, Callable[[Row], str | None]] = {
-    dead_letters.PARTITION: dead_letters.check_letter,
-    policies.PARTITION: _policy_problem,
-    leases.PARTITION: _lease_problem,
-    ISSUED: _issued_problem,
-    IMPORT: _import_problem,
-    stores.PARTITION: _token_problem,
-    last_hop.PARTITION: _delivery_problem,
+_SEPARATE: Mapping[str, tuple[Callable[[Row], object], str, str]] = {
+    dead_letters.PARTITION: (dead_letters.check_letter, ".*", ""),
+    policies.PARTITION: (_read_policy, ".*", ""),
+    leases.PARTITION: (leases.read_lease, leases.ROW_KEY, "is not a lease"),
+    ISSUED: (_read_issued, "[0-9a-f]{32}", "has a row key that is not a digest of a log"),
+    IMPORT: (_read_import, ".*", ""),
+    stores.PARTITION: (_read_token, ".*", ""),
+    last_hop.PARTITION: (last_hop.read_key, f"{PROCESSED}.*", "is not the key of a delivery"),
 }
-"""Checks of rows by partition key, or by its prefix if that ends with a dot. Each returns a problem or None."""
+"""How to read a row, the form of its key, and the problem of another key.
+
+By partition key, or by its prefix if that ends with a dot.
+"""
 
 
 async def _orphaned_tokens(table: Table, used: Sequence[Row]) -> list[Fault]:

@@ -20,15 +20,15 @@ from handlers.codec import unpack
 from handlers.context import DOCUMENT
 from runtime.algorithms.outbox.entity import ENTITY, Entity, read_entity
 from runtime.algorithms.outbox.stores import Token, TokenStore
+from runtime.algorithms.state_based.truncation import read_runs
 from runtime.documents.protocol import give_up, is_registration, registrations_of
 from runtime.documents.store import ListedDocuments, object_folder
 from runtime.errors import StoredDataError, UsageError
 from runtime.maintenance.policies import Policies, Scope, is_held
 from runtime.publishing.records import delete_letters, letters_of
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.versions.head import HEAD_PROPERTIES, Head, Tombstone, read_head
+from runtime.versions.head import Head, Tombstone
 from runtime.versions.properties import error_location
-from runtime.versions.run import INDEX_PROPERTIES, read_index
 from runtime.versions.stream import stream_partition, versions
 
 
@@ -72,17 +72,14 @@ async def read_object(table: Table, handler: str, business_id: str) -> BusinessO
     """Read an object from the table of states, or return None. Two requests."""
     partition = stream_partition(table, handler, business_id)
     with error_location(table, partition.key):
-        slice_ = await Stream.try_read(
-            partition, slice_size=None, select=INDEX_PROPERTIES, header=HEAD_PROPERTIES
-        )
+        found = await read_runs(partition)
         row = await table.get(partition.key, ENTITY)
         entity = None if row is None else read_entity(row)
-        if slice_ is None:
+        if found is None:
             return None if entity is None else BusinessObject(partition.key, None, None, entity, None)
-        head = read_head(slice_.stream.properties or {})
-        runs = [read_index(event) for event in slice_.events] + (head.tail.indexes() if head.tail else [])
+        stream, head, runs = found
         newest = max([run.newest for run in runs if run.newest is not None], default=None)
-        return BusinessObject(partition.key, slice_.stream, head, entity, newest)
+        return BusinessObject(partition.key, stream, head, entity, newest)
 
 
 async def rows_of(table: Table, key: str) -> AsyncIterator[Sequence[Row]]:

@@ -16,7 +16,7 @@ from runtime.ledger.batch import OpenBatches
 from runtime.ledger.settings import TableSettings
 from runtime.messages.envelope import canonical
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.versions.properties import INT32, INT64, expect, number, reading_row, time
+from runtime.versions.properties import INT32, INT64, expect, number, reading_row, rows_between, time, written
 from runtime.versions.stream import stream_key
 
 PARTITION = "_policies"
@@ -122,32 +122,20 @@ class Policies:
 
     async def has_rules(self) -> bool:
         """Return whether there are any rules. One request per 1,000 holds before the first rules."""
-        async for page in pages(partial(self._table.query, PARTITION, _GENERAL, _LAST)):
-            if any(read_policy(row).rules for row in page.rows):
+        async for row in rows_between(self._table, PARTITION, _GENERAL, _LAST):
+            if read_policy(row).rules:
                 return True
         return False
 
     async def set_rules(self, scope: Scope, rules: RetentionRules) -> Policy:
         """Set or replace the rules of a scope. Two requests. Raises `UsageError` for invalid rules."""
         rules.as_of(self._clock(), OpenBatches())
-        return await self._change(scope, rules=rules)
-
-    async def hold(self, scope: Scope) -> Policy:
-        """Hold a scope. Two requests."""
-        return await self._change(scope, hold=True)
-
-    async def remove_rules(self, scope: Scope) -> Policy:
-        """Remove the rules of a scope. Two requests."""
-        return await self._change(scope, rules=None)
+        return await self.change(scope, rules=rules)
 
     async def remove_rules_of(self, policy: Policy) -> None:
         """Remove the rules of a policy, if any. One request. Raises `RowError` if the policy has changed."""
         if policy.rules is not None:
             await self._write(policy, {"rules": None})
-
-    async def lift_hold(self, scope: Scope) -> Policy:
-        """Lift the hold of a scope. Two requests."""
-        return await self._change(scope, hold=False)
 
     async def get(self, scope: Scope) -> Policy:
         """Return the policy of a scope, or an empty one. One request. Raises `UsageError`."""
@@ -156,7 +144,9 @@ class Policies:
         row = await self._table.get(PARTITION, scope.row_key)
         return Policy(scope) if row is None else read_policy(row)
 
-    async def _change(self, scope: Scope, **changes: object) -> Policy:
+    async def change(self, scope: Scope, **changes: object) -> Policy:
+        """Change the rules or the hold of a scope. Two requests."""
+
         async def attempt() -> Policy:
             try:
                 return await self._write(await self.get(scope), changes)
@@ -174,9 +164,7 @@ class Policies:
             return replace(wanted, etag="")
         if scope.handler is not None:
             stream_key(scope.handler)
-        operation = Operation.insert(scope.row_key, _properties(wanted))
-        if policy.etag:
-            operation = Operation.replace(scope.row_key, operation.properties or {}, policy.etag)
+        operation = written(scope.row_key, _properties(wanted), policy.etag)
         (etag,) = await self._table.transact(PARTITION, [operation])
         return replace(wanted, etag=etag)
 
@@ -215,10 +203,7 @@ async def is_held(table: Table, key: str) -> bool:
 
 
 async def _read(table: Table, first: str, last: str) -> list[Policy]:
-    policies: list[Policy] = []
-    async for page in pages(partial(table.query, PARTITION, first, last)):
-        policies += map(read_policy, page.rows)
-    return policies
+    return [read_policy(row) async for row in rows_between(table, PARTITION, first, last)]
 
 
 def _properties(policy: Policy) -> dict[str, Value]:

@@ -159,15 +159,13 @@ def find_excesses(envelopes: Envelopes, limits: MessageLimits) -> Mapping[int, T
     found = {}
     for position in _to_measure(envelopes, limits):
         envelope = envelopes[position]
-        excess, problem = (
-            _excess(envelope, limits),
-            f"Its body is nested more than {limits.depth} levels deep.",
-        )
+        excess = _excess(envelope, limits)
         if excess is not None:
             most = limits.body if excess.part == "body" else limits.headers
             problem = sentence(excess.part, f"{excess.bytes:,}", f"{most:,}")
         elif is_too_deep(envelope.body, limits.depth):
             excess = Excess.of("body", envelope.body)
+            problem = f"Its body is nested more than {limits.depth} levels deep."
         else:
             continue
         names: dict[str, Any] = {name: _short(getattr(envelope, name)) for name in _NAMES}

@@ -55,9 +55,7 @@ class Deliveries(Sequence[Delivery]):
     messages: Sequence[Message | Outcome]
     fingerprints: Sequence[bytes]  # empty for dead letters
     routes: Mapping[str, Route]  # by the name of a type
-    letters: Sequence[int] | None = (
-        None  # numbers of the dead letters in a redrive, which match edited bodies to them
-    )
+    letters: Sequence[int] | None = None  # in a redrive, the numbers of the dead letters that are delivered
 
     @classmethod
     def of(cls, deliveries: Sequence[Delivery]) -> Deliveries:
@@ -328,10 +326,9 @@ class _Parser:
         for type_, positions in positions_by_type.items():
             route = self.handler.routes.get(type_)
             if route is None:
+                problem = f"{self.handler.name} does not handle {type_}."
                 for position in positions:
-                    self.refuse(
-                        position, Reason.UNKNOWN_TYPE, f"{self.handler.name} does not handle {type_}."
-                    )
+                    self.refuse(position, Reason.UNKNOWN_TYPE, problem)
                 continue
             self._read(route, positions)
             self._refuse_others(route, positions)
@@ -370,14 +367,10 @@ class _Parser:
                 self.parsed.append(None)
 
     def _refuse_others(self, route: Route, positions: Sequence[int]) -> None:
-        path = ".".join(route.path)
+        path, messages = ".".join(route.path), self.messages
         id_in = attrgetter(path)
-        messages = self.messages
-        ids = [
-            (position, id_in(messages[position]))
-            for position in positions
-            if type(messages[position]) is not Outcome
-        ]
+        ready = [position for position in positions if type(messages[position]) is not Outcome]
+        ids = [(position, id_in(messages[position])) for position in ready]
         if self._are_routed(ids):
             return
         for position, id_ in ids:
@@ -386,10 +379,8 @@ class _Parser:
             if not str(id_):
                 self.refuse(position, Reason.NO_BUSINESS_ID, f"The field {path} is empty.", has_stream=False)
                 continue
-            problem = (
-                f"The body names {str(id_)!r} in {path}; the delivery was routed by "
-                f"{self.business_ids[position]!r}."
-            )
+            routed = self.business_ids[position]
+            problem = f"The body names {str(id_)!r} in {path}; the delivery was routed by {routed!r}."
             self.refuse(position, Reason.BUSINESS_ID_MISMATCH, problem)
 
     def _are_routed(self, ids: Sequence[tuple[int, Any]]) -> bool:

@@ -30,7 +30,16 @@ from runtime.clock import Clock, system_clock, to_datetime, to_microseconds
 from runtime.errors import MissingExtraError, StoredDataError, TargetError, TransientError, UsageError
 from runtime.messages.envelope import FIRST, LAST, IdKey, canonical, id_key, id_text, row_key
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.versions.properties import error_location, expect, number, reading_row, text, time
+from runtime.versions.properties import (
+    error_location,
+    expect,
+    number,
+    reading_row,
+    rows_between,
+    text,
+    time,
+    written,
+)
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -104,7 +113,7 @@ class TableKeys:
         expires_at, name = to_datetime(new.expires_at), row_key(key.message)
         row: dict[str, Value] = {"Value": int(new.state), "Holder": new.holder, "ExpiresAt": expires_at}
         row |= {name: text for name, text in (("End", new.end), ("Why", new.why)) if text is not None}
-        change = Operation.insert(name, row) if over is None else Operation.replace(name, row, over.etag)
+        change = written(name, row, over and over.etag)
         try:
             (etag,) = await self.table.transact(PARTITION + key.customer, [change])
         except RowError:
@@ -131,14 +140,11 @@ class TableKeys:
     async def forget_expired(self, customer: str, now: int) -> int:
         """Delete a customer's expired keys and return their number. One request per 1,000 keys and per deletion."""
         forgotten = 0
-        async for page in pages(partial(self.table.query, PARTITION + customer, FIRST, LAST)):
-            for row in page.rows:
-                if read_key(row).expires_at <= now:
-                    with suppress(RowError):
-                        await self.table.transact(
-                            row.partition_key, [Operation.delete(row.row_key, row.etag)]
-                        )
-                        forgotten += 1
+        async for row in rows_between(self.table, PARTITION + customer, FIRST, LAST):
+            if read_key(row).expires_at <= now:
+                with suppress(RowError):
+                    await self.table.transact(row.partition_key, [Operation.delete(row.row_key, row.etag)])
+                    forgotten += 1
         return forgotten
 
 

@@ -63,12 +63,9 @@ class Slices:
         path = self.folder / f"{number}.arrow"
         if not path.exists():
             return
+        order = [(name, "ascending") for name in ("business_id", "handler", "sequence")]
         with pa.memory_map(str(path)) as opened:
-            found = (
-                pa.ipc.open_file(opened)
-                .read_all()
-                .sort_by([(name, "ascending") for name in ("business_id", "handler", "sequence")])
-            )
+            found = pa.ipc.open_file(opened).read_all().sort_by(order)
             known: set[str] = set()
             for batch in found.to_batches(max_chunksize=1_000):
                 for row in batch.to_pylist():
@@ -138,9 +135,8 @@ class BatchOutputs:
                 for batch in file.iter_batches(columns=[*_OF_OUTCOME, "outputs"]):
                     outputs = batch["outputs"]
                     parents, items = pc.list_parent_indices(outputs), pc.list_flatten(outputs)
-                    columns = {
-                        field.name: column for field, column in zip(items.type, items.flatten(), strict=True)
-                    }
+                    names = [field.name for field in items.type]
+                    columns = dict(zip(names, items.flatten(), strict=True))
                     for name in _OF_OUTCOME:
                         columns[name] = pc.fill_null(batch[name].take(parents), "")
                     found = pa.table(columns)

@@ -103,9 +103,7 @@ class Target(ABC):
     """A receiver of outputs."""
 
     name: str  # its url without secrets
-    identity: (
-        str  # part of a publication's key: the name, and other options that change where outputs are sent
-    )
+    identity: str  # the part of a publication's key that says where outputs are sent
     promise: Promise
     chunk: int = 1_000  # the number of outputs that are sent, and recorded as sent, at once
     publishers: int | None = None  # the maximum number of concurrent publishers

@@ -16,7 +16,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Any
 
-from eventstore import Int64, Operation, Row, RowError, RowExistsError, RowNotFoundError, Table, Value, pages
+from eventstore import Int64, Operation, Row, RowError, RowExistsError, RowNotFoundError, Table, Value
 from eventstore.limits import MAX_OPERATIONS
 from runtime.clock import Clock, system_clock, to_datetime, to_microseconds
 from runtime.errors import LeaseLostError, UsageError
@@ -24,7 +24,7 @@ from runtime.leases import Lease, LeaseRow, read_lease
 from runtime.ledger.ledger import BatchRecord, Ledger
 from runtime.publishing.publisher import Record, Result, Target
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.versions.properties import expect, number, reading_row, text, time
+from runtime.versions.properties import expect, number, reading_row, rows_between, text, time
 
 PARTITION = "_publishing"
 PUBLICATION, SLICE, RECORD = "p:", "s:", "r:"
@@ -107,11 +107,7 @@ class Publications:
         rows = rows_of(self.table, f"{SLICE}{publication.key}:")
         return {number_of_slice(row): read_slice(row) async for row in rows}
 
-    async def records(self, publication: Publication) -> list[Record]:
-        """Return the records of outputs. One request per 1,000."""
-        return list(await self.records_with_etags(publication))
-
-    async def records_with_etags(self, publication: Publication) -> dict[Record, str]:
+    async def records(self, publication: Publication) -> dict[Record, str]:
         """Return the records of outputs with their ETags. One request per 1,000."""
         rows = rows_of(self.table, f"{RECORD}{publication.key}:")
         return {read_record(row): row.etag async for row in rows}
@@ -191,11 +187,9 @@ class SliceClaim:
             self.lease = await until_undisturbed(self.retries, change)
 
 
-async def rows_of(table: Table, prefix: str, select: Sequence[str] | None = None) -> AsyncIterator[Row]:
+def rows_of(table: Table, prefix: str, select: Sequence[str] | None = None) -> AsyncIterator[Row]:
     """Yield the rows whose keys have a prefix. One request per 1,000."""
-    async for page in pages(partial(table.query, PARTITION, prefix, prefix + "\U0010ffff", select=select)):
-        for row in page.rows:
-            yield row
+    return rows_between(table, PARTITION, prefix, prefix + "\U0010ffff", select)
 
 
 def number_of_slice(row: Row) -> int:

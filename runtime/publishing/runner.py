@@ -64,7 +64,7 @@ class PublishResult:
     publication: Publication
     slices: int
     outputs: int
-    records: Sequence[Record]
+    records: Collection[Record]
 
     @property
     def refused(self) -> list[Record]:
@@ -303,7 +303,7 @@ async def redrive(
     """
     options, publications = options or PublishOptions(), Publications(table, clock)
     publication = await _find(publications, record, target, options.types)
-    etags = await publications.records_with_etags(publication)
+    etags = await publications.records(publication)
     letters_by_id = {each.message_id: each for each in etags if each.result.is_letter}
     sent = 0
     if letters_by_id:

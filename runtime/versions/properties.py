@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
 import msgpack
 import zstandard
 
-from eventstore import DamagedRowError, Properties, Row, Table, Value
+from eventstore import DamagedRowError, Operation, Properties, Row, Table, Value, pages
 from eventstore.port import Substitute, place_of
 from runtime.clock import to_microseconds
 from runtime.errors import StoredDataError
@@ -48,6 +49,20 @@ def join(properties: Properties, names: Sequence[str]) -> bytes:
     if there != list(names[: len(there)]) or any(len(part) != CHUNK for part in parts[:-1]):
         raise ValueError(f"chunks of {names[0]} are missing")
     return b"".join(parts)
+
+
+def written(row_key: str, properties: Properties, etag: str | None) -> Operation:
+    """Return the operation that inserts a row, or replaces the one with this ETag."""
+    return Operation.replace(row_key, properties, etag) if etag else Operation.insert(row_key, properties)
+
+
+async def rows_between(
+    table: Table, key: str, first: str, last: str, select: Sequence[str] | None = None
+) -> AsyncIterator[Row]:
+    """Yield the rows of a partition in a range of row keys. One request per 1,000."""
+    async for page in pages(partial(table.query, key, first, last, select=select)):
+        for row in page.rows:
+            yield row
 
 
 # Any exception from reading stored bytes becomes one `StoredDataError` that names the row.

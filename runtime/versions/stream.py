@@ -125,9 +125,8 @@ class History(NamedTuple):
     head: Head  # as stored, in the recorded schema version
     index_rows: Sequence[IndexRow] = ()
     found: LoadedVersions = LoadedVersions()
-    appended: Mapping[IdKey, Version] = MappingProxyType(
-        {}
-    )  # since the load, if more copies of the messages wait
+    # Since the load, if more copies of the messages wait.
+    appended: Mapping[IdKey, Version] = MappingProxyType({})
     letters: Letters = NO_LETTERS
     newest: NewestState = NewestState()  # empty if the stream was loaded without it
 
@@ -147,13 +146,6 @@ class PackedRun(NamedTuple):
     last: int
     event: EventData
     ids: Sequence[IdKey]
-    size: int
-
-
-class Room(NamedTuple):
-    """How many versions may be added, and the raw bytes after which to ask again."""
-
-    versions: int
     size: int
 
 
@@ -188,15 +180,18 @@ class Packer:
         self._runs: list[PackedRun] = []
         self.is_full = False  # another run may not fit the transaction, or too much memory is taken
 
-    def room(self) -> Room:
-        """Return how much may be added at once. Closes a full run."""
+    def room(self) -> tuple[int, int]:
+        """Return how many versions may be added at once, and the raw bytes after which to ask again.
+
+        Closes a full run.
+        """
         open_ = len(self.made) - self._begin
         if open_ >= limits.MAX_RUN_VERSIONS or self._open_bytes >= limits.MAX_RUN_RAW_BYTES:
             self._close(self.made.nows[-1])
             open_ = 0
         in_run = limits.MAX_RUN_RAW_BYTES - self._open_bytes
         in_memory = limits.MAX_TRANSACTION_RAW_BYTES - self._closed_bytes - self._open_bytes
-        return Room(0 if self.is_full else limits.MAX_RUN_VERSIONS - open_, min(in_run, in_memory))
+        return 0 if self.is_full else limits.MAX_RUN_VERSIONS - open_, min(in_run, in_memory)
 
     def extend(self, made: MadeColumns, afters: Sequence[bytes], size: int) -> None:
         """Add versions, with the encoded states after them. `size`: their raw bytes in total."""

@@ -141,7 +141,7 @@ async def write_all(table: Table) -> None:
 
     policies = Policies(table, system_clock)
     for scope in (Scope(), Scope("ShootingRange"), Scope("ShootingRange", GAMES[0])):
-        await policies.hold(scope)
+        await policies.change(scope, hold=True)
     await policies.set_rules(Scope(), RetentionRules(older_than=90 * DAY, keep_last=1))
     await CleanUpLease(table, system_clock).take("somebody")
     await _publish(table)

@@ -128,7 +128,7 @@ def test_code_that_compares_times_cannot_be_walked_as_if_it_did_not():
 def test_code_that_goes_round_for_ever_is_found(monkeypatch):
     """Without counting how often a run tried, nothing else ends it."""
     from eventstore import ConcurrencyConflictError
-    from runtime.algorithms.outbox.variants import TokenBased
+    from runtime.algorithms.outbox.algorithm import TokenBased
 
     async def try_again(self, entity, message):
         raise ConcurrencyConflictError(entity.key, "its token is gone")

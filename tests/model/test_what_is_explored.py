@@ -237,7 +237,7 @@ def test_a_redis_that_keeps_all_in_memory_sends_twice_at_most_once_after_it_died
 SOURCES = {
     "runtime/algorithms/algorithm.py": (),
     "runtime/algorithms/outbox/entity.py": (),
-    "runtime/algorithms/outbox/variants.py": ("TokenBased.known_elsewhere",),
+    "runtime/algorithms/outbox/algorithm.py": ("TokenBased.known_elsewhere",),
     "runtime/algorithms/outbox/stores.py": ("TokenStore.add", "TokenStore.find"),
     "runtime/publishing/last_hop.py": ("TableKeys.unended", "TableKeys.forget_expired", "RedisKeys.unended"),
     "runtime/documents/protocol.py": (),

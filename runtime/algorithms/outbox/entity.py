@@ -13,7 +13,6 @@ from eventstore import (
     ConcurrencyConflictError,
     Include,
     Int64,
-    Operation,
     Page,
     Partition,
     Properties,
@@ -50,6 +49,7 @@ from runtime.versions.properties import (
     reading_row,
     split,
     text,
+    written,
 )
 
 _FORMAT = 1
@@ -319,18 +319,14 @@ class Entities:
 
     async def unfinished(self) -> AsyncIterator[str]:
         """Yield the keys of entities with unfinished messages. Costs one request for each 1,000 entities."""
-        async for row in self._rows():
+        async for row in self.rows():
             with reading_row("The entity", row):
                 pending = number(row.properties, "Pending")
             if pending:
                 yield row.partition_key
 
-    async def all_keys(self) -> AsyncIterator[str]:
-        """Yield the keys of all entities. Costs one request for each 1,000 entities."""
-        async for row in self._rows():
-            yield row.partition_key
-
-    async def _rows(self) -> AsyncIterator[Row]:
+    async def rows(self) -> AsyncIterator[Row]:
+        """Yield the rows of all entities, with `Pending` only. Costs one request for each 1,000 entities."""
         after = f"{self.handler.name}."  # "." follows "-", so this bounds the keys of the handler
         scan = partial(self.table.scan, ENTITY, self.key(""), after, select=["Pending"])
 
@@ -360,10 +356,7 @@ async def store_entity(table: Table, entity: Entity) -> Entity:
     if entity.refused is not None:
         kept, includes = entity.letters.changed(entity.refused)
         entity = replace(entity, letters=kept, letter_rows=len(kept.rows), refused=None)
-    properties = entity.properties()
-    change = Operation.insert(ENTITY, properties)
-    if entity.etag is not None:
-        change = Operation.replace(ENTITY, properties, entity.etag)
+    change = written(ENTITY, entity.properties(), entity.etag)
     changes = [change, *(include.operation() for include in includes)]
     try:
         (etag, *_) = await table.transact(entity.key, changes)

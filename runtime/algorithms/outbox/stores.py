@@ -22,7 +22,7 @@ from eventstore.port import ANY_ETAG
 from runtime.clock import Clock, system_clock, to_datetime, to_microseconds
 from runtime.messages.envelope import FIRST, LAST, Envelope, IdKey, row_key
 from runtime.messages.outcome import Output
-from runtime.versions.properties import expect, reading_row, time
+from runtime.versions.properties import expect, reading_row, rows_between, time
 
 
 class DeduplicationStore:
@@ -63,11 +63,11 @@ class DeduplicationStore:
         Costs one request for each 1,000 messages, and one for each 100 deleted.
         """
         forgotten = 0
-        async for page in pages(partial(self.table.query, entity, FIRST, LAST, select=["AddedAt"])):
-            old = [row.row_key for row in page.rows if _added_at(row) <= latest]
-            for at in range(0, len(old), MAX_OPERATIONS):
-                some = old[at : at + MAX_OPERATIONS]
-                forgotten += len(some) if dry_run else await self._forget(entity, some)
+        rows = rows_between(self.table, entity, FIRST, LAST, ["AddedAt"])
+        old = [row.row_key async for row in rows if _added_at(row) <= latest]
+        for at in range(0, len(old), MAX_OPERATIONS):
+            some = old[at : at + MAX_OPERATIONS]
+            forgotten += len(some) if dry_run else await self._forget(entity, some)
         return forgotten
 
     async def _forget(self, entity: str, row_keys: list[str]) -> int:
@@ -138,13 +138,6 @@ class Token(NamedTuple):
         return f"{self.id}-{self.handler}"
 
 
-class FoundToken(NamedTuple):
-    """A token with the ETag of its row."""
-
-    token: Token
-    etag: str
-
-
 class TokenStore:
     """The tokens of messages that were sent but not processed, one row each. Each call costs one request.
 
@@ -189,10 +182,10 @@ class TokenStore:
             except (RowNotFoundError, RowExistsError) as error:
                 raise ConcurrencyConflictError(parent.name, str(error)) from error
 
-    async def find(self, tokens: Sequence[Token]) -> list[FoundToken]:
-        """Return the existing ones of some tokens, in order. Costs one request each."""
+    async def find(self, tokens: Sequence[Token]) -> list[tuple[Token, str]]:
+        """Return the existing ones of some tokens, in order, with their ETags. Costs one request each."""
         rows = [(token, await self.table.get(PARTITION + token.chain, token.row_key)) for token in tokens]
-        return [FoundToken(token, row.etag) for token, row in rows if row is not None]
+        return [(token, row.etag) for token, row in rows if row is not None]
 
     async def delete(self, token: Token, etag: str = ANY_ETAG) -> None:
         """Delete a token, if it exists. Durable after `flush`. Raises `RowChangedError` on an ETag mismatch."""

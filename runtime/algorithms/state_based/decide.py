@@ -14,7 +14,7 @@ from typing import TypeVar
 from handlers import CodecError, Context, Published
 from handlers.app import HandlerDefinition
 from handlers.handler import Method
-from runtime.algorithms.algorithm import HandlerFailedError, failure_of, settle
+from runtime.algorithms.algorithm import failure_of, settle
 from runtime.algorithms.refusals import decided_before
 from runtime.algorithms.state_based.replay import (
     IN_A_ROW,
@@ -62,10 +62,9 @@ class Invoker:
         Stops early if the transaction is full, the handler created documents, or a message failed. In the last case,
         returns the failure.
         """
-        room, newest = draft.room(), draft.newest
-        part = slice(first, min(end, first + room.versions))
-        run = partial(self.run, draft.deliveries, part, newest, room.size, draft.attempt)
-        handled = self.supervise(run)
+        versions, size = draft.packer.room()
+        part = slice(first, min(end, first + versions))
+        handled = self.supervise(partial(self.run, draft.deliveries, part, draft.newest, size, draft.attempt))
         draft.extend(handled)
         return handled.failure
 
@@ -236,7 +235,7 @@ class Decider:
             self._refuse(position, refused, draft)
         elif (version := draft.find(delivery.key)) is not None:
             if is_copy(delivery, version.record.fingerprint):
-                self._replay(Copy.of(delivery, version, position), draft)
+                self._replay_all([Copy.of(delivery, version, position)], draft)
             else:
                 id_ = delivery.envelope.message_id
                 problem = f"Version {version.number} was made by another message with the id {id_}."
@@ -261,14 +260,6 @@ class Decider:
             refused = self._dead_letter(envelope, failure.reason, failure.error)
             self._refuse(failure.position, refused, draft)
 
-    def _replay(self, known: Copy, draft: CommitDraft) -> None:
-        """Replay a known message, and compare. Adds no version."""
-        try:
-            replayed = self._replayer.replay(known)
-            self._compare(known, replayed, draft)
-        except (HandlerFailedError, CodecError) as error:
-            self._refuse_replay(known, Reason.REPLAY_FAILED, str(error), draft)
-
     def _replay_all(self, known: Sequence[Copy], draft: CommitDraft) -> None:
         """Replay a run of known messages, up to the first that fails."""
         replayed, error = self._replayer.replay_all(known)
@@ -281,8 +272,12 @@ class Decider:
             self._refuse_replay(known[len(replayed)], Reason.REPLAY_FAILED, str(error), draft)
 
     def _compare(self, known: Copy, replayed: Replayed, draft: CommitDraft) -> None:
-        """Conclude a duplicate if its replay matches the record; otherwise reject it. Raises `CodecError`."""
-        difference = find_difference(self._handler, replayed, known.version)
+        """Conclude a duplicate if its replay matches the record; otherwise reject it."""
+        try:
+            difference = find_difference(self._handler, replayed, known.version)
+        except CodecError as error:
+            self._refuse_replay(known, Reason.REPLAY_FAILED, str(error), draft)
+            return
         if difference is None:
             self._conclude(known, replayed.published, draft)
         elif self._batch.on_difference == "fail":

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from handlers import CodecError, Context, Message, Published, State
 from handlers.app import HandlerDefinition
 from handlers.handler import Route
-from runtime.algorithms.algorithm import HandlerFailedError, failure_of, invoke_handler, settle
+from runtime.algorithms.algorithm import HandlerFailedError, failure_of, settle
 from runtime.messages.digests import NO_OUTPUTS, digest_outputs, digest_state
 from runtime.messages.parsing import Prepared
 from runtime.namesakes import is_from_outside
@@ -114,9 +114,10 @@ class Replayer:
     def replay_all(
         self, copies: Sequence[Copy]
     ) -> tuple[list[Replayed], HandlerFailedError | CodecError | None]:
-        """Replay known messages in a row. Return the results up to the first failure, and the error.
+        """Replay known messages in a row with the recorded state, clock, captured values and revision.
 
-        Stops before a version with another schema version or revision, which only `replay` can handle.
+        Return the results up to the first failure, and the error. It is a `RevisionGoneError`, another
+        `HandlerFailedError`, or a `CodecError` if a state cannot be read.
         """
         replayed: list[Replayed] = []
         run = partial(self._replay_all, copies, replayed)
@@ -126,57 +127,48 @@ class Replayer:
             called, self._context = self._context, None
             if called is not None and not is_from_outside(error):
                 return replayed, failure_of(called.exceeded or error)
-            if isinstance(error, CodecError):
+            if isinstance(error, CodecError | HandlerFailedError):
                 return replayed, error
             raise
         return replayed, None
 
     def _replay_all(self, copies: Sequence[Copy], replayed: list[Replayed]) -> None:
-        codec = self._handler.codec
+        handler, codec = self._handler, self._handler.codec
         state: State | None = None
         encoded = b""
         for message_id, route, message, version, _ in copies:
-            method, before = route.revisions.get(version.record.revision), version.before
-            if method is None or version.schema != codec.version:
-                return
+            record, before = version.record, version.before
+            method = route.revisions.get(record.revision)
+            if method is None:
+                raise RevisionGoneError(
+                    f"{handler.name} no longer has revision {record.revision} for {record.type}: restore it."
+                )
+            if version.schema != codec.version:
+                before = codec.upcast(before, version.schema)
             if state is None or encoded != before:
                 state = codec.reread(before)
-            self._context = context = self._recorded(message_id, version)
+            self._context = context = Context(
+                handler.name,
+                self._business_id,
+                message_id,
+                record.now,
+                record.headers,
+                recorded=record.captured or {},
+                draw_key=handler.draw_key,
+            )
             values = list(state.__dict__.values())
             returned = method(state, message, context)
-            state, encoded = settle(self._handler, method, state, values, before, returned, context)
+            state, encoded = settle(handler, method, state, values, before, returned, context)
             published = context.published
             self._context = None
             replayed.append(Replayed(encoded, published))
 
     def replay(self, copy: Copy) -> Replayed:
-        """Replay one known message with the recorded state, clock, captured values and revision.
-
-        Raises `RevisionGoneError`, `HandlerFailedError`, and `CodecError` if the state cannot be read.
-        """
-        handler, known, record = self._handler, copy.version, copy.version.record
-        method = copy.route.revisions.get(record.revision)
-        if method is None:
-            raise RevisionGoneError(
-                f"{handler.name} no longer has revision {record.revision} for {record.type}: restore it."
-            )
-        before = handler.codec.upcast(known.before, known.schema)
-        context, state = self._recorded(copy.message_id, known), handler.codec.reread(before)
-        _, after = invoke_handler(handler, method, state, before, message=copy.message, context=context)
-        return Replayed(after, context.published)
-
-    def _recorded(self, message_id: str, known: Version) -> Context:
-        """Return the context with the recorded values of a version."""
-        record = known.record
-        return Context(
-            self._handler.name,
-            self._business_id,
-            message_id,
-            record.now,
-            record.headers,
-            recorded=record.captured or {},
-            draw_key=self._handler.draw_key,
-        )
+        """Replay one known message. Raises the errors of `replay_all`."""
+        replayed, error = self.replay_all([copy])
+        if error is not None:
+            raise error
+        return replayed[0]
 
 
 def meets_digests(replayed: Replayed, version: Version) -> bool:

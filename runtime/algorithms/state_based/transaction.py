@@ -16,7 +16,7 @@ from runtime.messages.parsing import Deliveries, Delivery
 from runtime.versions import limits
 from runtime.versions.columns import MadeColumns
 from runtime.versions.run import Version
-from runtime.versions.stream import History, PackedRun, Packer, Room, StreamUpdate
+from runtime.versions.stream import History, PackedRun, Packer, StreamUpdate
 
 
 class SealedCommit(NamedTuple):
@@ -90,7 +90,7 @@ class CommitDraft:
         self._documents: list[tuple[int, NewDocument]] = []
         self._history = history
         self._batch = batch
-        self._packer = Packer(deliveries, head, newest, batch.batch_id, batch.number)
+        self.packer = Packer(deliveries, head, newest, batch.batch_id, batch.number)
         self._positions: dict[IdKey, int] = {}
         self._has_found = bool(history.appended or history.found)
         # Most groups have no duplicates, and skip all lookups.
@@ -112,16 +112,12 @@ class CommitDraft:
             before.add(key)
         return known
 
-    def room(self) -> Room:
-        """Return how many versions may be added at once, and the bytes after which to ask again."""
-        return self._packer.room()
-
     @property
     def is_full(self) -> bool:
         """Whether a commit may have no room for another version."""
         size = sum(document.reference.size for _, document in self._documents)
         return (
-            self._packer.is_full
+            self.packer.is_full
             or self.refusals.is_full
             or len(self._documents) >= limits.MAX_TRANSACTION_DOCUMENTS
             or size >= limits.MAX_TRANSACTION_DOCUMENT_BYTES
@@ -140,7 +136,7 @@ class CommitDraft:
         first, end = made.positions[0], made.positions[-1] + 1
         keys = self.deliveries.keys[first:end]
         self._positions.update(zip(keys, count(len(self._positions)), strict=False))
-        self._packer.extend(made, afters, size)
+        self.packer.extend(made, afters, size)
         self.outcomes.processed(self.number + 1, made.nows, made.published)
         self.number += len(made)
         self.last_now, self.before = made.nows[-1], afters[-1]
@@ -179,11 +175,11 @@ class CommitDraft:
         runs: Sequence[PackedRun] = ()
         stored, decided = 0, len(self.outcomes)
         if self._positions:
-            packed = self._packer.pack(written_at)
+            packed = self.packer.pack(written_at)
             stored, runs = packed.last - head.versions, packed.runs
-            head = self._packer.head_after(head, packed)
+            head = self.packer.head_after(head, packed)
             if stored < len(self._positions):
-                decided = self._packer.made.positions[stored]
+                decided = self.packer.made.positions[stored]
         letters = self.refusals.letters(decided)
         if letters is not None:
             waiting = head.waiting.after(letters, self.refusals.beyond_limit(decided))
@@ -207,6 +203,6 @@ class CommitDraft:
         return appended
 
     def _version(self, position: int) -> Version:
-        record, before, after = self._packer.version(position)
+        record, before, after = self.packer.version(position)
         number, batch, schema = self.head.versions + 1 + position, self._batch, self._history.newest.schema
         return Version(number, record, before, after, schema, batch.batch_id, batch_number=batch.number)

@@ -9,11 +9,11 @@ exact.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from eventstore import Include, Partition, Row, Stream, Table
 from eventstore.header import header_row
@@ -26,12 +26,10 @@ from runtime.options import option
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions import dead_letters
 from runtime.versions.dead_letters import Letter, Waiting, given_up
-from runtime.versions.head import HEAD_PROPERTIES, NO_EVENT, Head, Tail, read_head
+from runtime.versions.head import HEAD_PROPERTIES, NO_EVENT, Head, read_head
 from runtime.versions.index import index_below
 from runtime.versions.properties import error_location
 from runtime.versions.run import (
-    DATA_PROPERTIES,
-    ID_PROPERTIES,
     INDEX_PROPERTIES,
     Commit,
     Run,
@@ -194,11 +192,6 @@ class TruncationRules:
     acknowledged: int | None = None  # outputs of single messages handled before are known to be published
     give_up: int | None = None  # dead letters rejected up to this time are discarded
 
-    @classmethod
-    def of(cls, now: int, open_batches: OpenBatches, **given: Any) -> TruncationRules:  # noqa: ANN401 - fields
-        """Return the rules for a truncation that begins at `now`. `given`: fields of `TruncationChoices`."""
-        return TruncationChoices(**given).as_of(now, open_batches)
-
     def is_due(self, run: RunIndex, versions: int) -> bool:
         """Return whether all versions of a run are old enough, and outside the number to keep."""
         return (
@@ -337,43 +330,6 @@ async def planned(stream: Stream, gone: Sequence[RunIndex], head: Head) -> Plan 
     return Plan(stream, first_event, await rows_to_cut(stream, first_event), index, head)
 
 
-@dataclass(slots=True)
-class StoredOutputs:
-    """Finds out from digests which versions of a stream have outputs.
-
-    Outputs of a single message may be unpublished if its worker crashed after the append. The redelivered message is
-    then replayed, which needs the version before its own.
-    """
-
-    stream: Stream
-    tail: Tail | None
-    _tail_as_run: Run | None = field(default=None, init=False)
-
-    async def of(self, run: RunIndex, is_acknowledged: Callable[[Commit], bool]) -> bool:
-        """Return whether any version in a run has outputs, except in acknowledged commits.
-
-        Costs one request, none for the tail.
-        """
-        read = await self._read(run)
-        digests = read.versions.outputs_digests
-        starts = accumulate((commit.length for commit in run.commits), initial=run.first - read.first)
-        return any(
-            digest != NO_OUTPUTS
-            for commit, start in zip(run.commits, starts, strict=False)
-            if not is_acknowledged(commit)
-            for digest in digests[start : start + commit.length]
-        )
-
-    async def _read(self, run: RunIndex) -> Run:
-        """Read a run with its versions. For a segment of the tail, return the whole tail."""
-        if run.event == NO_EVENT and self.tail is not None:
-            self._tail_as_run = self._tail_as_run or self.tail.run()
-            return self._tail_as_run
-        select = [*INDEX_PROPERTIES, *ID_PROPERTIES, *DATA_PROPERTIES]
-        (event,) = await Stream.read_events(self.stream, run.event, run.event, select=select)
-        return read_run(event)
-
-
 @dataclass(frozen=True, slots=True)
 class Truncated:
     """What was deleted from a stream, or would be in a dry run."""
@@ -399,12 +355,12 @@ async def take_versions(
     """
 
     async def take_old() -> int:
-        found = await _read(Partition.exact(table, key))
+        found = await read_runs(Partition.exact(table, key))
         if found is None:
             return 0
         stream, head, runs = found
         stream, head, _ = await without_old_letters(stream, head, rules, dry_run=True)
-        gone, _ = await _gone(runs, head, rules, StoredOutputs(stream, head.tail))
+        gone, _ = await _gone(stream, head, runs, rules)
         last = gone[-1].last if gone else 0
         for run in gone:
             if run.event != NO_EVENT:
@@ -442,14 +398,14 @@ async def truncate_stream(
     """
 
     async def attempt() -> Truncated | None:
-        found = await _read(Partition.exact(table, key))
+        found = await read_runs(Partition.exact(table, key))
         if found is None:
             return None
         stream, head, runs = found
         stream, head, abandoned = await without_old_letters(
             stream, head, rules, dry_run=dry_run, kept=letters_kept
         )
-        gone, held = await _gone(runs, head, rules, StoredOutputs(stream, head.tail))
+        gone, held = await _gone(stream, head, runs, rules)
         if up_to is not None:
             gone = [run for run in gone if run.last <= up_to]
         head = _moved(head, gone, rules) if gone else head
@@ -464,7 +420,7 @@ async def truncate_stream(
         return await until_undisturbed(retries.beside(table), attempt)
 
 
-async def _read(partition: Partition) -> tuple[Stream, Head, list[RunIndex]] | None:
+async def read_runs(partition: Partition) -> tuple[Stream, Head, list[RunIndex]] | None:
     """Read a stream. Return its head, and its runs followed by the segments of its tail; or `None` if there is none."""
     slice_ = await Stream.try_read(
         partition, slice_size=None, select=INDEX_PROPERTIES, header=HEAD_PROPERTIES
@@ -477,22 +433,44 @@ async def _read(partition: Partition) -> tuple[Stream, Head, list[RunIndex]] | N
 
 
 async def _gone(
-    runs: Sequence[RunIndex], head: Head, rules: TruncationRules, outputs: StoredOutputs
+    stream: Stream, head: Head, runs: Sequence[RunIndex], rules: TruncationRules
 ) -> tuple[list[RunIndex], HeldBy | None]:
     """Return the oldest runs that may be deleted, never the newest run, and why the next one is kept."""
     gone: list[RunIndex] = []
+    tail: Run | None = None
     for run in runs[:-1]:
         if not rules.is_due(run, head.versions):
             break
         held = rules.holder(run)
         if held in (None, HeldBy.UNACKNOWLEDGED) and rules.is_held_by_letter(run, head.waiting):
             held = HeldBy.LETTER
-        if held is HeldBy.UNACKNOWLEDGED and not await outputs.of(run, rules.is_acknowledged):
-            held = None
+        if held is HeldBy.UNACKNOWLEDGED:
+            if run.event == NO_EVENT and head.tail is not None:
+                read = tail = tail or head.tail.run()
+            else:
+                (event,) = await Stream.read_events(stream, run.event, run.event)
+                read = read_run(event)
+            held = held if _has_outputs(read, run, rules) else None
         if held is not None:
             return gone, held
         gone.append(run)
     return gone, None
+
+
+def _has_outputs(read: Run, run: RunIndex, rules: TruncationRules) -> bool:
+    """Return whether any version of a run has outputs, except in acknowledged commits.
+
+    Outputs of a single message may be unpublished if its worker crashed after the append. The redelivered message is
+    then replayed, which needs the version before its own. `read` contains the run, or is the whole tail.
+    """
+    digests = read.versions.outputs_digests
+    starts = accumulate((commit.length for commit in run.commits), initial=run.first - read.first)
+    return any(
+        digest != NO_OUTPUTS
+        for commit, start in zip(run.commits, starts, strict=False)
+        if not rules.is_acknowledged(commit)
+        for digest in digests[start : start + commit.length]
+    )
 
 
 def _moved(head: Head, gone: Sequence[RunIndex], rules: TruncationRules) -> Head:

@@ -136,7 +136,7 @@ class Verifier:
     def _findings(
         self, head: Head, business_id: str, deliveries: Sequence[Delivery], versions: Sequence[Version | None]
     ) -> Iterator[Finding]:
-        """Yield the findings. Runs of exact copies are replayed at once."""
+        """Yield the findings. Runs of copies are replayed at once."""
         replayer = Replayer(self.handler, business_id)
         position = 0
         while position < len(deliveries):
@@ -144,7 +144,7 @@ class Verifier:
             for delivery, version in zip(deliveries[row], versions[row], strict=True):
                 if version is None or isinstance(delivery, Outcome):
                     break
-                if delivery.fingerprint != version.record.fingerprint:
+                if not is_copy(delivery, version.record.fingerprint):
                     break
                 copies.append((delivery, version))
             replayed, error = replayer.replay_all([Copy.of(*each) for each in copies])
@@ -155,33 +155,23 @@ class Verifier:
             if error is not None:
                 found.append(self._failed(*copies[len(found)], business_id, error))
             if not found:
-                found = [self._of_any(replayer, head, business_id, deliveries[position], versions[position])]
+                found = [self._of_other(head, business_id, deliveries[position], versions[position])]
             yield from found
             position += len(found)
 
-    def _of_any(
-        self, replayer: Replayer, head: Head, business_id: str, delivery: Delivery, known: Version | None
-    ) -> Finding:
+    def _of_other(self, head: Head, business_id: str, delivery: Delivery, known: Version | None) -> Finding:
+        """Return the finding on a delivery that is not replayed."""
         if known is None:
             if isinstance(delivery, Prepared) and head.is_too_late(delivery.envelope.enqueued_at):
                 return self._finding(delivery, business_id, Verdict.NOT_KEPT)
             return self._unknown(delivery, business_id)
-        if isinstance(delivery, Prepared):
-            is_same = is_copy(delivery, known.record.fingerprint)
-        else:
+        if isinstance(delivery, Outcome):
             route, type_ = self.handler.routes.get(delivery.envelope.type), delivery.envelope.type
             names = (type_,) if route is None else route.names
-            is_same = has_fingerprint(delivery.envelope, names, known.record.fingerprint, route)
-        if not is_same:
-            error = f"Version {known.number} was made by another message with this id."
-            return self._finding(delivery, business_id, Verdict.ID_REUSED, known, error=error)
-        if isinstance(delivery, Outcome):
-            return self._finding(delivery, business_id, Verdict.REFUSED, known, error=delivery.error)
-        try:
-            replayed = replayer.replay(Copy.of(delivery, known))
-        except (HandlerFailedError, CodecError) as error:
-            return self._failed(delivery, known, business_id, error)
-        return self._compared(delivery, business_id, known, replayed)
+            if has_fingerprint(delivery.envelope, names, known.record.fingerprint, route):
+                return self._finding(delivery, business_id, Verdict.REFUSED, known, error=delivery.error)
+        error = f"Version {known.number} was made by another message with this id."
+        return self._finding(delivery, business_id, Verdict.ID_REUSED, known, error=error)
 
     def _failed(self, delivery: Delivery, known: Version, business_id: str, error: Exception) -> Finding:
         verdict, problem = Verdict.STATE_UNREADABLE, str(error)

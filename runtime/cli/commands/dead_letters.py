@@ -307,9 +307,7 @@ def redrive(
             screen.put(report.document(), *report.parts(), *said)
             return
     batch.check(loaded, options)
-    publish.find("", batch.states)  # rejects an invalid target before the batch is announced
-    batch = batch.announced(screen)
-    target = publish.find(batch.batch_id or "", batch.states)
+    batch, target = publish.announced(batch, screen)
     from runtime.spark.redriving import redrive_letters
 
     step = "Selecting dead letters"

@@ -29,26 +29,6 @@ from runtime.options import option
 from runtime.retries import RetryPolicy
 
 
-@dataclass(frozen=True)
-class FilesLookedAt:
-    """Folders with files that may mention the objects."""
-
-    out: list[Path] | None = option(
-        "List the files of outcomes in this folder that mention the objects. They are not changed.",
-        default=None,
-        metavar="DIR",
-        exists=True,
-        file_okay=False,
-    )
-    export: list[Path] | None = option(
-        "List the files of exports in this folder that mention the objects. They are not changed.",
-        default=None,
-        metavar="DIR",
-        exists=True,
-        file_okay=False,
-    )
-
-
 def forget(
     handler: Annotated[
         str, typer.Argument(metavar="HANDLER", show_default=False, help="The name of the handler.")
@@ -66,7 +46,20 @@ def forget(
     ),
     dry_run: bool = option("Write nothing, and show what would be erased.", default=False),
     yes: Yes = False,
-    files: FilesLookedAt,
+    out: list[Path] | None = option(
+        "List the files of outcomes in this folder that mention the objects. They are not changed.",
+        default=None,
+        metavar="DIR",
+        exists=True,
+        file_okay=False,
+    ),
+    export: list[Path] | None = option(
+        "List the files of exports in this folder that mention the objects. They are not changed.",
+        default=None,
+        metavar="DIR",
+        exists=True,
+        file_okay=False,
+    ),
     documents: str | None = option(
         "Also delete the objects' documents in this folder or store. By default, documents that versions refer to are "
         "only listed.",
@@ -91,7 +84,7 @@ def forget(
     spelled = list(dict.fromkeys(each for id_ in business_ids for each in (id_, canonical(id_))))
     stored = existing_documents(documents) if documents is not None else None
     traces, kept = asyncio.run(_find_traces(places, handler, spelled, stored))
-    named = _files_that_name([*(files.out or ()), *(files.export or ())], handler, spelled)
+    named = _files_that_name([*(out or ()), *(export or ())], handler, spelled)
     screen = Screen(as_json)
     screen.show(*_parts(handler, traces, named, kept, are_deleted=stored is not None))
     missing = [id_ for id_ in business_ids if not {id_, canonical(id_)} & traces.keys()]
@@ -109,7 +102,7 @@ def forget(
                 f"A policy holds {', '.join(held)}: lift the hold first (`truncate --policy remove --hold`)."
             )
         confirm(f"Erasing {counted(len(traces), 'object')} of {handler}", yes=yes)
-        asyncio.run(_erase(places, handler, list(traces), stored, restart=restart))
+        asyncio.run(_erase(places, handler, list(traces), documents=stored, restart=restart))
         then = "starts a new history" if restart else "rejects all messages"
         screen.note(f"Erased. From now on {handler} {then} for {', '.join(traces)}.")
     objects = [
@@ -174,19 +167,11 @@ async def _find_traces(
         return traces, names
 
 
-async def _erase(
-    places: _Places,
-    handler: str,
-    business_ids: Sequence[str],
-    documents: ListedDocuments | None,
-    *,
-    restart: bool,
-) -> None:
+async def _erase(places: _Places, handler: str, business_ids: Sequence[str], **how: Any) -> None:  # noqa: ANN401 - of `erase`
     async with AsyncExitStack() as stack:
         tables = await places.open(stack)
-        how: dict[str, Any] = {"restart": restart, "retries": RetryPolicy(), "documents": documents}
         for business_id in business_ids:
-            await erase(tables, handler, business_id, system_clock(), **how)
+            await erase(tables, handler, business_id, system_clock(), retries=RetryPolicy(), **how)
         await scrub(tables)
 
 

@@ -116,9 +116,8 @@ def _show_batches(
         )
         if record.status is BatchStatus.PUBLISHED and record.counts.get("outputs") and not is_out:
             unpublished.append(record.batch_id)
-    is_published = any(
-        each["publications"] for each in described
-    )  # hides the column of tables that never publish
+    # Tables that never publish have no such column.
+    is_published = any(each["publications"] for each in described)
     shown = [each for each in columns if is_published or each != "published to"]
     screen.show(make_table(f"Batches of {states.table}", shown, rows))
     if is_published and unpublished:

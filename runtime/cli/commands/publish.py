@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import os
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -31,7 +31,7 @@ from runtime.publishing.last_hop import AT_LEAST_ONCE, DeliverySettings, unended
 from runtime.publishing.publisher import PublishOptions, TargetOptions
 
 if TYPE_CHECKING:
-    from runtime.cli.batch_command import CarriedOut
+    from runtime.cli.batch_command import BatchChoices, CarriedOut
     from runtime.publishing.publisher import Record, Target
     from runtime.publishing.runner import PublishResult
     from runtime.spark.session import Session
@@ -104,6 +104,12 @@ class PublishTo:
             if value:
                 raise UsageError(f"{option_} needs --publish URL.")
         return None
+
+    def announced(self, batch: BatchChoices, screen: Screen) -> tuple[BatchChoices, Publishing | None]:
+        """Announce a batch, and return it with its target. Raises `UsageError` for an invalid target before that."""
+        self.find("", batch.states)
+        batch = batch.announced(screen)
+        return batch, self.find(batch.batch_id or "", batch.states)
 
 
 @dataclass(frozen=True)
@@ -178,7 +184,7 @@ def load_sender(spec: str) -> Callable[..., object]:
     return sender
 
 
-def work_here(publishing: Publishing, doing: str, out: str | None, work: Callable[..., Awaitable[T]]) -> T:
+def _work_here(publishing: Publishing, doing: str, out: str | None, work: Callable[..., Awaitable[T]]) -> T:
     """Publish or redrive in this process, with progress. Raises `TargetError` if some outputs were not sent."""
     tell_of_keys(publishing)
 
@@ -289,7 +295,7 @@ def _document(batch_id: str, result: PublishResult) -> dict[str, Any]:
     }
 
 
-def _results(records: Sequence[Record]) -> dict[str, int]:
+def _results(records: Collection[Record]) -> dict[str, int]:
     return dict(sorted(Counter(each.result.value for each in records).items()))
 
 
@@ -340,7 +346,7 @@ class _Asked:
             return published, {"keys_without_end": [list(each) for each in left]}
         if self.redrive:
             doing = f"Redriving the rejected outputs of batch {batch_id} to"
-            published = work_here(publishing, doing, self.out, runner.redrive)
+            published = _work_here(publishing, doing, self.out, runner.redrive)
             self.screen.show(*_redriven_parts(batch_id, published))
             return published, {"keys_without_end": []}
         if on_spark is not None:
@@ -348,7 +354,7 @@ class _Asked:
             published = publish_on(publishing, spark, self.out, progress)
             progress.done()
         else:
-            published = work_here(publishing, f"Publishing batch {batch_id} to", self.out, runner.publish)
+            published = _work_here(publishing, f"Publishing batch {batch_id} to", self.out, runner.publish)
         self.screen.show(*published_parts(batch_id, published))
         return published, {"slices": published.publication.slices, "slices_sent": published.slices}
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from eventstore import connect
+from handlers import App
 from runtime.algorithms.choice import check_swept
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.cli.batch_command import OF_ANY_BATCH, BatchChoices, BatchReport, command_on, counts_text
@@ -27,9 +28,51 @@ if TYPE_CHECKING:
     from runtime.ledger.ledger import BatchRecord
     from runtime.spark.batch import Batch, BatchResult
     from runtime.spark.session import Session
-    from runtime.spark.streaming.query import PublishEpoch, Trigger
+    from runtime.spark.streaming.query import PublishEpoch
 
 _OF_STREAM = (*OF_ANY_BATCH, "late", "on_error", "on_difference", "guard", "types", "draws", "algorithm")
+
+
+@dataclass(frozen=True)
+class DeadLetterChoices:
+    """How many dead letters a batch may have, and what happens if it has more."""
+
+    max_dead_letters: DeadLetterLimit | None = option(
+        "Exit with code 3 if there are more dead letters than 10, or than 0.5% of the deliveries.",
+        default=None,
+        metavar="N|P%",
+        parser=DeadLetterLimit.parse,
+    )
+    strict: bool = option(
+        "With --max-dead-letters: do not publish a batch with more dead letters.", default=False, is_rare=True
+    )
+
+    def __post_init__(self) -> None:
+        if self.strict and self.max_dead_letters is None:
+            raise UsageError("--strict needs --max-dead-letters.")
+
+    @property
+    def of_batch(self) -> str | None:
+        """The limit over which the batch is not published."""
+        return str(self.max_dead_letters) if self.strict else None
+
+    def judge(self, screen: Screen, report: BatchReport, then: Sequence[str]) -> None:
+        """Say what to do about dead letters. Exits with an error for corrupt streams, or over the limit."""
+        if not report.dead_letters:
+            return
+        say = "The table keeps the dead letters. To list them, and to redrive them after fixing the cause:"
+        screen.show(say, *(f"  {command}" for command in then))
+        if report.damaged:
+            raise NotPossibleError(
+                f"{counted(report.damaged, 'delivery')} to corrupt streams failed (stream_damaged). All others are "
+                f"done. `consistent check` lists the corrupt rows."
+            )
+        done, limit = "Dead letters change no state, and the batch is done", self.max_dead_letters
+        if limit is None or not limit.is_exceeded(report.record.counts):
+            screen.show(f"{done}: the exit code is 0.")
+            return
+        screen.note(f"{done}, but there are more than --max-dead-letters {limit}: the exit code is 3.")
+        raise typer.Exit(TOO_MANY_DEAD_LETTERS)
 
 
 def run(
@@ -47,17 +90,7 @@ def run(
     must_exist: bool = option(
         "Fail if the table does not exist, instead of creating it.", default=False, is_rare=True
     ),
-    max_dead_letters: DeadLetterLimit | None = option(
-        "Exit with code 3 if there are more dead letters than 10, or than 0.5% of the deliveries.",
-        default=None,
-        metavar="N|P%",
-        parser=DeadLetterLimit.parse,
-    ),
-    strict: bool = option(
-        "With --max-dead-letters: do not publish a batch with more dead letters.",
-        default=False,
-        is_rare=True,
-    ),
+    limit: DeadLetterChoices,
     publish: PublishTo,
     as_json: AsJson = False,
 ) -> None:
@@ -79,24 +112,14 @@ def run(
 
     Finishes the work of crashed workers. The outcomes are duplicates with the remaining outputs.
     """
-    loaded = load_app(app)
     if bool(messages) == (unfinished is not None):
         raise UsageError("Use either --messages LOG or --unfinished AGE.")
-    if strict and max_dead_letters is None:
-        raise UsageError("--strict needs --max-dead-letters.")
-    options = replace(batch.options(options), max_dead_letters=str(max_dead_letters) if strict else None)
-    options.types_of(loaded)
-    place = batch.spark.place
-    if unfinished is not None:
-        check_swept(options.algorithm)
-    log_bytes = check_log(messages, place, options.log_format, options.source) if messages else None
-    if options.keep_large is not None:
-        check_folder(options.keep_large, place, "Large messages", "--keep-large")
+    loaded = load_app(app)
+    options = replace(batch.options(options), max_dead_letters=limit.of_batch)
+    log_bytes = _check_input(loaded, messages, batch.spark.place, options)
     is_there = batch.check(loaded, options, must_exist=must_exist or unfinished is not None)
-    publish.find("", batch.states)  # rejects an invalid target before the batch is announced
     screen = Screen(as_json)
-    batch = batch.announced(screen)
-    target = publish.find(batch.batch_id or "", batch.states)
+    batch, target = publish.announced(batch, screen)
     if not is_there:
         url = connect(batch.states.store).url
         screen.note(f"The batch creates the table {batch.states.table} in {url}.")
@@ -111,27 +134,20 @@ def run(
         screen.put(report.document(), *(report.parts() if messages or report.counts else [nothing]))
         is_refused = publish_done(target, done, screen)
     redrive = command_on("letters redrive", batch.states, "--app", app, "--out", batch.out, "--all")
-    _judge(screen, report, max_dead_letters, [command_on("letters", batch.states), redrive])
+    limit.judge(screen, report, [command_on("letters", batch.states), redrive])
     if is_refused:
         raise typer.Exit(TOO_MANY_DEAD_LETTERS)
 
 
-def _judge(screen: Screen, report: BatchReport, limit: DeadLetterLimit | None, then: Sequence[str]) -> None:
-    if not report.dead_letters:
-        return
-    say = "The table keeps the dead letters. To list them, and to redrive them after fixing the cause:"
-    screen.show(say, *(f"  {command}" for command in then))
-    if report.damaged:
-        raise NotPossibleError(
-            f"{counted(report.damaged, 'delivery')} to corrupt streams failed (stream_damaged). All others are done. "
-            f"`consistent check` lists the corrupt rows."
-        )
-    done = "Dead letters change no state, and the batch is done"
-    if limit is None or not limit.is_exceeded(report.record.counts):
-        screen.show(f"{done}: the exit code is 0.")
-        return
-    screen.note(f"{done}, but there are more than --max-dead-letters {limit}: the exit code is 3.")
-    raise typer.Exit(TOO_MANY_DEAD_LETTERS)
+def _check_input(app: App, messages: str, place: str, options: BatchOptions) -> int | None:
+    """Check types, log and folder of a batch before Spark starts. Return the size of the log, if known."""
+    options.types_of(app)
+    if not messages:
+        check_swept(options.algorithm)
+    log_bytes = check_log(messages, place, options.log_format, options.source) if messages else None
+    if options.keep_large is not None:
+        check_folder(options.keep_large, place, "Large messages", "--keep-large")
+    return log_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,11 +196,6 @@ class StreamChoices:
     def __post_init__(self) -> None:
         if self.available_now and self.trigger is not None:
             raise UsageError("--trigger and --available-now exclude each other: use one of them.")
-
-    @property
-    def how_often(self) -> Trigger:
-        """When micro-batches begin."""
-        return "available-now" if self.available_now else self.trigger
 
 
 def stream(
@@ -250,7 +261,7 @@ def stream(
         progress.done()
         new.run(
             open_source(spark, choices.source, choices.source_format, choices.max_files, screen.note),
-            choices.how_often,
+            "available-now" if choices.available_now else choices.trigger,
         )
     screen.show(f"The query {choices.query} has processed all files in {choices.source}.")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
@@ -81,15 +81,13 @@ class PolicyOptions:
             if self.hold or scope != Scope():
                 raise UsageError("--handler, --stream and --hold need --policy set or remove.")
             return False
-        rules = RetentionRules(**{each.name: getattr(choices, each.name) for each in fields(RetentionRules)})
+        of_policy = [each.name for each in fields(RetentionRules)]
+        rules = RetentionRules(**{name: getattr(choices, name) for name in of_policy})
         if self.policy != "set" and rules != RetentionRules():
             raise UsageError(f"--policy {self.policy} takes no rules: omit them.")
         if self.policy == "list" and (self.hold or scope != Scope()):
             raise UsageError("--policy list lists all policies: omit --handler, --stream and --hold.")
-        of_policy = {each.name for each in fields(RetentionRules)}
-        others = [
-            each for each in fields(choices) if each.name not in of_policy and each.default is not MISSING
-        ]
+        others = [each for each in fields(choices) if each.name not in of_policy]
         given = next((each.name for each in others if getattr(choices, each.name) != each.default), None)
         if given is not None:
             raise UsageError(f"A policy consists of rules only: omit --{given.replace('_', '-')}.")
@@ -113,13 +111,11 @@ class PolicyOptions:
     def _set(self, states: TablePlace, asked: Scope, rules: RetentionRules) -> Policy:
         if rules == RetentionRules() and not self.hold:
             raise UsageError("Add rules, --older-than AGE or --keep-last N, or --hold.")
-        if rules != RetentionRules():
-            rules.as_of(0, OpenBatches())
         scope = on_table(states, lambda table: existing(table, asked))
         if rules != RetentionRules():
             policy = _on_policies(states, lambda policies: policies.set_rules(scope, rules))
         if self.hold:
-            policy = _on_policies(states, lambda policies: policies.hold(scope))
+            policy = _on_policies(states, lambda policies: policies.change(scope, hold=True))
         return policy
 
     def _remove(self, states: TablePlace, scope: Scope) -> Policy:
@@ -132,8 +128,8 @@ class PolicyOptions:
             missing = "is no hold" if self.hold else "are no rules"
             raise UsageError(f"There {missing} for {_named(scope)}: `--policy list` lists all policies.")
         if self.hold:
-            return _on_policies(states, lambda policies: policies.lift_hold(scope))
-        return _on_policies(states, lambda policies: policies.remove_rules(scope))
+            return _on_policies(states, lambda policies: policies.change(scope, hold=False))
+        return _on_policies(states, lambda policies: policies.change(scope, rules=None))
 
 
 def _named(scope: Scope) -> str:
@@ -164,25 +160,25 @@ def _document(policy: Policy) -> dict[str, Any]:
 
 
 def _table(policies: Sequence[Policy]) -> RenderableType:
+    columns = [
+        "for",
+        "older than",
+        "keep last",
+        "redelivery window",
+        "undated",
+        "acknowledged",
+        "hold",
+        "set at",
+    ]
     rows = []
     for policy in policies:
         rules = policy.rules or RetentionRules()
-        acknowledged = rules.acknowledged_after
-        rows.append(
-            {
-                "for": str(policy.scope),
-                "older than": None if rules.older_than is None else duration_text(rules.older_than),
-                "keep last": rules.keep_last,
-                "redelivery window": duration_text(rules.redelivery_window)
-                if rules.redelivery_window
-                else None,
-                "undated": ("cut" if rules.allow_undated else "kept") if policy.rules else None,
-                "acknowledged": None if acknowledged is None else duration_text(acknowledged),
-                "hold": "held" if policy.hold else None,
-                "set at": moment(policy.set_at),
-            }
-        )
-    return make_table("Policies", tuple(rows[0]), rows)
+        undated = ("cut" if rules.allow_undated else "kept") if policy.rules else None
+        ages = (rules.older_than, rules.redelivery_window or None, rules.acknowledged_after)
+        older, window, acknowledged = (None if age is None else duration_text(age) for age in ages)
+        held, set_at = "held" if policy.hold else None, moment(policy.set_at)
+        rows.append((str(policy.scope), older, rules.keep_last, window, undated, acknowledged, held, set_at))
+    return make_table("Policies", columns, rows)
 
 
 _SUMS = ("streams", "cut", "versions", "runs", "rows", "bytes", "letters")

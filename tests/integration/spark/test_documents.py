@@ -137,7 +137,7 @@ def test_a_stream_stores_documents_beside_its_outcomes_on_an_object_store(place,
 
 
 def test_an_outbox_takes_no_store_of_documents(place):
-    with pytest.raises(UsageError, match="Only the algorithm state-based stores documents"):
+    with pytest.raises(UsageError, match="Only the algorithm state-based uses a document store"):
         run_batch(
             place.spark, "log", app, store=place.store, table=place.table, out=place.out, algorithm="outbox",
             documents="documents",

@@ -8,7 +8,7 @@ import pytest
 
 from eventstore import KeyRange, Operation, connect
 from runtime import Envelope, Processor
-from runtime.algorithms.state_based.truncation import DAY, TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import DAY, TruncationChoices, truncate_stream
 from runtime.batch_options import TablePlace
 from runtime.errors import UsageError
 from runtime.ledger.ledger import Ledger
@@ -60,7 +60,7 @@ async def cut_every_second(place):
 
     async def cut(table):
         open_batches = await Ledger(table, NIGHT).open_batches()
-        rules = TruncationRules.of(NIGHT() + 9 * DAY, open_batches, keep_last=2, allow_undated=True)
+        rules = TruncationChoices(keep_last=2, allow_undated=True).as_of(NIGHT() + 9 * DAY, open_batches)
         async for keys in stream_keys(table, KeyRange()):
             for key in keys[::2]:
                 await truncate_stream(table, key, rules, RetryPolicy())

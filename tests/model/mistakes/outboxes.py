@@ -11,11 +11,10 @@ import pytest
 
 from eventstore import ANY_ETAG, Operation, StoreUnavailableError
 from runtime.algorithms.algorithm import publish_all
-from runtime.algorithms.outbox.algorithm import OutboxAlgorithm, OutboxOneByOne
+from runtime.algorithms.outbox.algorithm import OutboxAlgorithm, OutboxOneByOne, TokenBased, _committed
+from runtime.algorithms.outbox.algorithm import OutboxWithDeduplicationStore as WithStore
 from runtime.algorithms.outbox.entity import ENTITY, Entities
 from runtime.algorithms.outbox.stores import DeduplicationStore, EntryTokens, TokenStore, token_of
-from runtime.algorithms.outbox.variants import OutboxWithDeduplicationStore as WithStore
-from runtime.algorithms.outbox.variants import TokenBased, _committed
 from runtime.messages.envelope import id_key
 from runtime.messages.outcome import Status
 from tests.model.calls import SteppedTable, ask, publish

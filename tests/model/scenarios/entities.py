@@ -20,10 +20,14 @@ import pytest
 
 from eventstore import Operation, RowNotFoundError, Table, drive
 from runtime.algorithms.algorithm import AT_ONCE, Algorithm, Publish
-from runtime.algorithms.outbox.algorithm import OutboxOneByOne
+from runtime.algorithms.outbox.algorithm import (
+    Outbox,
+    OutboxOneByOne,
+    OutboxWithDeduplicationStore,
+    TokenBased,
+)
 from runtime.algorithms.outbox.entity import ENTITY, Entity, read_entity
 from runtime.algorithms.outbox.stores import DeduplicationStore, TokenStore, issue, token_of
-from runtime.algorithms.outbox.variants import Outbox, OutboxWithDeduplicationStore, TokenBased
 from runtime.algorithms.state_based.truncation import DAY
 from runtime.messages.envelope import FIRST, LAST, Envelope
 from runtime.messages.outcome import Outcome, Output

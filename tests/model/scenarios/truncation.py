@@ -9,7 +9,7 @@ from functools import partial
 from eventstore import writing as event_truncation
 from eventstore.backends import memory
 from runtime import Processor, TableSettings, processor
-from runtime.algorithms.state_based.truncation import DAY, TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import DAY, TruncationChoices, truncate_stream
 from runtime.ledger.ledger import Ledger
 from runtime.messages.envelope import Envelope
 from tests.model.book import BOOK, Handled, app, write
@@ -91,9 +91,8 @@ async def _consume(message: Envelope, process: Process) -> Handled:
 async def _truncate(keep_last: int | None, acknowledged_after: int | None, process: Process) -> Handled:
     table = SteppedTable()
     open_batches = await Ledger(table, process.clock, PATIENCE).open_batches()
-    rules = TruncationRules.of(
-        NOW, open_batches, older_than=DAY, keep_last=keep_last, acknowledged_after=acknowledged_after
-    )
+    choices = TruncationChoices(older_than=DAY, keep_last=keep_last, acknowledged_after=acknowledged_after)
+    rules = choices.as_of(NOW, open_batches)
     await truncate_stream(table, f"Scribe-{BOOK}", rules, PATIENCE)
     return Handled()
 

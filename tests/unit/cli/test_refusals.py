@@ -275,7 +275,7 @@ truncate ON --algorithm outbox --older-than 9d     => 2 needs --app and --older-
 truncate ON APP --algorithm outbox --older-than 0s => 2 --allow-young
 truncate ON APP --algorithm outbox --older-than 9d --keep-last 1 => 2 Ids have only the rule --older-than
 truncate ON APP --algorithm outbox --older-than 9d => 1 processed with the algorithm state-based (batch b1)
-truncate ON APP --algorithm outbox --documents x   => 2 Only the algorithm state-based stores documents
+truncate ON APP --algorithm outbox --documents x   => 2 Only the algorithm state-based uses a document store
 truncate ON APP --algorithm outbox --older-than 9d --deduplication-table x => 2 with outbox
 truncate ON APP --algorithm deduplication-store --older-than 9d --deduplication-store sqlite:///no.db => 1 no store
 tokens issue ON                                    => 2 is `consistent tokens` now
@@ -317,7 +317,7 @@ run ON APP LOG --out out --algorithm tokens --deduplication-store sqlite:///stor
 run ON APP LOG --out out --algorithm deduplication-store --token-store sqlite:///ids.db => 2 uses a token store
 run ON APP LOG --out out --algorithm tokens --token-store memory: => 2 one process
 run ON APP LOG --out out --algorithm tokens --token-store nowhere => 2 The form of the store url is unknown
-run ON APP LOG --out out --algorithm outbox --documents x => 2 Only the algorithm state-based stores documents
+run ON APP LOG --out out --algorithm outbox --documents x => 2 Only the algorithm state-based uses a document store
 run ON APP LOG --out out --remote sc://far.away    => 2 workers of sc://far.away may run on others
 run ON APP --out out --unfinished 1h               => 2 The state-based algorithm stores no outputs to sweep
 run ON APP --out out --unfinished 1h LOG           => 2 either --messages LOG or --unfinished AGE

@@ -10,9 +10,8 @@ import pytest
 from eventstore import InterceptedTable, StoreUnavailableError, Table, connect, drive
 from eventstore.port import pause_seconds
 from runtime import Output, Processor, TableSettings
-from runtime.algorithms.outbox.algorithm import OutboxOneByOne
-from runtime.algorithms.outbox.variants import Outbox
-from runtime.algorithms.state_based.truncation import DAY, TruncationRules, truncate_stream
+from runtime.algorithms.outbox.algorithm import Outbox, OutboxOneByOne
+from runtime.algorithms.state_based.truncation import DAY, TruncationChoices, truncate_stream
 from runtime.algorithms.state_based.verification import Verifier
 from runtime.ledger.batch import OpenBatches
 from runtime.messages.parsing import Prepared, prepare
@@ -97,7 +96,7 @@ async def verify(table: Table) -> None:
 
 
 async def truncate(table: Table) -> None:
-    rules = TruncationRules.of(NOW, OpenBatches(), older_than=DAY)
+    rules = TruncationChoices(older_than=DAY).as_of(NOW, OpenBatches())
     await truncate_stream(table, f"Diary-{DIARY}", rules, POLICY)
 
 

@@ -118,7 +118,7 @@ def test_without_rules_each_stream_is_cut_by_its_policy_and_none_that_is_held(pl
     policies = Policies(table, CLOCK, PATIENCE)
     drive(policies.set_rules(Scope("Diary"), RetentionRules(older_than=30 * DAY)))
     drive(policies.set_rules(Scope("Diary", "03"), RetentionRules(older_than=200 * DAY)))
-    drive(policies.hold(Scope("Diary", "05")))
+    drive(policies.change(Scope("Diary", "05"), hold=True))
 
     rows = run(job(place, older_than=None))
 
@@ -141,7 +141,7 @@ def test_streams_without_a_policy_are_left_alone(place, table):
 def test_rules_that_are_given_count_in_place_of_policies_but_for_holds(place, table, scope):
     policies = Policies(table, CLOCK, PATIENCE)
     drive(policies.set_rules(Scope("Diary"), RetentionRules(older_than=200 * DAY)))
-    drive(policies.hold(scope))
+    drive(policies.change(scope, hold=True))
 
     run(job(place))
 

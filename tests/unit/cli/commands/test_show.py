@@ -227,7 +227,7 @@ OF_ANOTHER = f"ShootingRange-{FIRST}"
     ids=" ".join,
 )
 def test_what_is_no_handlers_name_is_refused_and_never_that_of_another(consistent, store, command):
-    on_store(store, lambda table: Policies(table, NOW).hold(Scope("ShootingRange", GAME)))
+    on_store(store, lambda table: Policies(table, NOW).change(Scope("ShootingRange", GAME), hold=True))
 
     def dump():
         with closing(sqlite3.connect("store.db")) as connection:

@@ -9,7 +9,7 @@ import pytest
 
 from handlers import App, Context, Handler, Message, State, handles
 from runtime import Envelope, Processor
-from runtime.algorithms.state_based.truncation import DAY, TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import DAY, TruncationChoices, truncate_stream
 from runtime.cli.commands import sql
 from runtime.cli.commands.show import recognised
 from runtime.ledger.batch import OpenBatches
@@ -26,13 +26,8 @@ ON_STORE = ["--store", "sqlite:///store.db", "--table", TABLE]
 @pytest.fixture
 def cut(store):
     """Cut the first versions of the game, whose messages have no time."""
-    rules = TruncationRules.of(
-        NOW.microseconds + 2 * DAY,
-        OpenBatches(),
-        older_than=DAY,
-        allow_undated=True,
-        keep_last=1,
-        acknowledged_after=0,
+    rules = TruncationChoices(older_than=DAY, allow_undated=True, keep_last=1, acknowledged_after=0).as_of(
+        NOW.microseconds + 2 * DAY, OpenBatches()
     )
     retries = RetryPolicy()
     on_store(

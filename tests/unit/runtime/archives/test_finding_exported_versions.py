@@ -10,7 +10,11 @@ import pyarrow as pa
 import pytest
 
 from eventstore import Row, Table, drive
-from runtime.algorithms.state_based.truncation import TruncationRules, take_versions, truncate_stream
+from runtime.algorithms.state_based.truncation import (
+    TruncationChoices,
+    take_versions,
+    truncate_stream,
+)
 from runtime.algorithms.state_based.verification import Verdict, Verifier
 from runtime.archives import tables as importing
 from runtime.archives import versions as archive
@@ -42,8 +46,8 @@ MESSAGES = {
 
 def truncate(table: Table, folder: Path, *, keep_last: int) -> None:
     """Cut all diaries as a worker does, once what goes is in a file."""
-    rules = TruncationRules.of(
-        NOW, OpenBatches(), keep_last=keep_last, allow_undated=True, acknowledged_after=0
+    rules = TruncationChoices(keep_last=keep_last, allow_undated=True, acknowledged_after=0).as_of(
+        NOW, OpenBatches()
     )
     newest = {}
     with VersionPart(folder) as part:

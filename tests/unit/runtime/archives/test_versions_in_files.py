@@ -8,7 +8,11 @@ from functools import partial
 import pytest
 
 from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
-from runtime.algorithms.state_based.truncation import TruncationRules, take_versions, truncate_stream
+from runtime.algorithms.state_based.truncation import (
+    TruncationChoices,
+    take_versions,
+    truncate_stream,
+)
 from runtime.archives import versions as archive
 from runtime.archives.versions import ExportedVersions, VersionPart, prepare_parts
 from runtime.errors import ArchiveError, UsageError
@@ -23,7 +27,9 @@ from tests.unit.runtime.worker import DAY, NOW, ToldClock, Worker, stored
 KEY = f"Diary-{DIARY}"
 OLD = NOW - 10 * DAY
 COUNT = 60
-RULES = TruncationRules.of(NOW, OpenBatches(next=2), older_than=DAY, allow_undated=True, acknowledged_after=0)
+RULES = TruncationChoices(older_than=DAY, allow_undated=True, acknowledged_after=0).as_of(
+    NOW, OpenBatches(next=2)
+)
 
 
 class CrashError(Exception):

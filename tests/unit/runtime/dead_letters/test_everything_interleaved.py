@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from eventstore import Table, drive
 from runtime import Envelope
 from runtime.algorithms.choice import AlgorithmName
-from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import TruncationChoices, truncate_stream
 from runtime.archives.tables import export_table, import_table
 from runtime.dead_letters import Selection
 from runtime.ledger.batch import OpenBatches
@@ -112,7 +112,7 @@ def sent(office: PostOffice, model: Model, name: str) -> Envelope:
 
 
 def truncate(office: PostOffice, table: Table) -> None:
-    rules = TruncationRules.of(office.clock.now, OpenBatches(next=office.number + 1), older_than=DAY)
+    rules = TruncationChoices(older_than=DAY).as_of(office.clock.now, OpenBatches(next=office.number + 1))
     drive(truncate_stream(table, KEY, rules, PATIENCE))
 
 

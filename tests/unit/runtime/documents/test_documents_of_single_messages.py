@@ -164,7 +164,7 @@ def test_what_a_dead_attempt_stores_late_is_deleted_when_it_is_forgotten(office)
 def test_other_algorithms_take_no_store_of_documents_and_no_handler_that_needs_one(
     algorithm: AlgorithmName, office
 ):
-    with pytest.raises(UsageError, match="Only the algorithm state-based stores documents"):
+    with pytest.raises(UsageError, match="Only the algorithm state-based uses a document store"):
         Processor(app, office.table, ignore, algorithm=algorithm, documents=office.documents)
 
 

@@ -8,7 +8,12 @@ import pytest
 
 from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
 from runtime import Envelope, Output, Processor, TableSettings, UsageError
-from runtime.algorithms.state_based.truncation import HeldBy, Truncated, TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import (
+    HeldBy,
+    Truncated,
+    TruncationChoices,
+    truncate_stream,
+)
 from runtime.ledger.ledger import INPUT, BatchStatus, Ledger
 from tests.unit.runtime import diary
 from tests.unit.runtime.diary import write
@@ -66,7 +71,7 @@ def statuses(table: Table) -> list[BatchStatus]:
 
 def truncate(table: Table, **rules: Any) -> Truncated:
     open_batches = drive(Ledger(table, ToldClock()).open_batches())
-    made = TruncationRules.of(NOW, open_batches, **{"older_than": DAY, **rules})
+    made = TruncationChoices(**{"older_than": DAY, **rules}).as_of(NOW, open_batches)
     truncated = drive(truncate_stream(table, "Diary-d-1", made, PATIENCE))
     assert truncated is not None
     return truncated

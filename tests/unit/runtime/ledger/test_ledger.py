@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from eventstore import InterceptedTable, Operation, Page, Row, StoreUnavailableError, Table, drive
 from runtime.algorithms.choice import Dependencies, make_outboxes
 from runtime.algorithms.outbox.algorithm import OutboxAlgorithm
-from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import TruncationChoices, truncate_stream
 from runtime.errors import BatchRefusedError, ReplayFailedError, RetriesExhaustedError
 from runtime.ledger.batch import BatchContext, BatchKey, OpenBatches
 from runtime.ledger.ledger import (
@@ -382,7 +382,7 @@ def test_versions_of_a_forgotten_batch_are_duplicates_for_the_one_that_has_its_i
 
     # They may be cut while that batch runs, and its own stay
     Worker(operator.table).process(write("newest"))
-    rules = TruncationRules.of(NOW, drive(operator.ledger.open_batches()), older_than=DAY)
+    rules = TruncationChoices(older_than=DAY).as_of(NOW, drive(operator.ledger.open_batches()))
     drive(truncate_stream(operator.table, "Diary-d-1", rules, PATIENCE))
     assert made_by(operator.table) == ["b", "newest"]
 

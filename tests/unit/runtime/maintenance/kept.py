@@ -111,7 +111,7 @@ async def _others(table: Table) -> None:
     policies = Policies(table, CLOCK, PATIENCE)
     await policies.set_rules(Scope(), RetentionRules(older_than=2 * DAY, keep_last=1, acknowledged_after=DAY))
     await policies.set_rules(Scope("Diary"), RetentionRules(keep_last=2))
-    await policies.hold(Scope("Diary", "o-1"))
+    await policies.change(Scope("Diary", "o-1"), hold=True)
     await CleanUpLease(table, CLOCK).take("somebody")
     keys = TableKeys(table)
     await keys.put(DELIVERY, Key(KeyState.SEALED, "holder", NOW + DAY, "not_sent", "why"))

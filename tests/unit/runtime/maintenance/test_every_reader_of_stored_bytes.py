@@ -17,7 +17,11 @@ from hypothesis import strategies as st
 from eventstore import Table, drive
 from handlers import CodecError
 from runtime import Processor, StoredDataError
-from runtime.algorithms.state_based.truncation import TruncationRules, take_versions, truncate_stream
+from runtime.algorithms.state_based.truncation import (
+    TruncationChoices,
+    take_versions,
+    truncate_stream,
+)
 from runtime.algorithms.state_based.verification import Verifier
 from runtime.dead_letters import Selection, discard, find_letters
 from runtime.errors import BatchRefusedError, LeaseHeldError, ReplayFailedError, UsageError
@@ -51,7 +55,7 @@ Read = Callable[[Table], Awaitable[object]]
 
 HANDLER = diary.app.handlers["Diary"]
 CLOCK = ToldClock()
-RULES = TruncationRules.of(NOW, OpenBatches(), older_than=2 * DAY, keep_last=1, allow_undated=True)
+RULES = TruncationChoices(older_than=2 * DAY, keep_last=1, allow_undated=True).as_of(NOW, OpenBatches())
 SAID = (BatchRefusedError, LeaseHeldError, UsageError)
 """What is right to say of a row that was changed into another one that can be read."""
 
@@ -96,7 +100,7 @@ READERS: dict[str, Read] = {
     "truncate runs and letters": lambda table: truncate_stream(
         table,
         STREAM,
-        TruncationRules.of(NOW, OpenBatches(), keep_last=1, give_up_letters_older_than=0),
+        TruncationChoices(keep_last=1, give_up_letters_older_than=0).as_of(NOW, OpenBatches()),
         PATIENCE,
     ),
     "take versions": lambda table: take_versions(table, WITH_RUNS, RULES, PATIENCE, lambda _version: None),

@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 
 from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
-from runtime.algorithms.state_based.truncation import RetentionRules, TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import (
+    RetentionRules,
+    TruncationChoices,
+    truncate_stream,
+)
 from runtime.clock import to_datetime
 from runtime.errors import UsageError
 from runtime.ledger.batch import BatchContext, OpenBatches
@@ -137,7 +141,7 @@ def test_a_new_history_can_be_truncated_and_forgotten_again(table):
     for number in range(3):
         Worker(table, clock=clock, batch="night").process(ponder(f"n-{number}", enqueued_at=NOW + 1 + number))
 
-    rules = TruncationRules.of(NOW + 10 * DAY, OpenBatches(), keep_last=1)
+    rules = TruncationChoices(keep_last=1).as_of(NOW + 10 * DAY, OpenBatches())
     drive(truncate_stream(table, KEY, rules, PATIENCE))
     assert made_by(table) == ["n-2"]
 
@@ -221,7 +225,7 @@ def test_an_answer_that_is_lost_is_no_crash(table, restart, when):
 
 def test_an_object_under_a_hold_is_not_forgotten(table):
     policies, scope = Policies(table, ToldClock()), Scope("Diary", DIARY)
-    drive(policies.hold(scope))
+    drive(policies.change(scope, hold=True))
     before = of_the_object(table)
 
     with pytest.raises(UsageError, match="is held by a policy"):
@@ -231,7 +235,7 @@ def test_an_object_under_a_hold_is_not_forgotten(table):
     assert trace.held
     assert of_the_object(table) == before
 
-    drive(policies.lift_hold(scope))
+    drive(policies.change(scope, hold=False))
     erase(table)
     assert of_the_object(table) == tombstone()
 

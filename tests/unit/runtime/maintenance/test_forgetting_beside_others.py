@@ -17,7 +17,11 @@ import pytest
 from eventstore import InterceptedTable, Table, drive
 from runtime import Envelope, Outcome, Processor
 from runtime.algorithms.choice import AlgorithmName, Dependencies, make_batch_algorithms
-from runtime.algorithms.state_based.truncation import RetentionRules, TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import (
+    RetentionRules,
+    TruncationChoices,
+    truncate_stream,
+)
 from runtime.ledger.batch import BatchContext, OpenBatches
 from runtime.maintenance.forget import Tables, forget
 from runtime.maintenance.policies import Policies, Scope
@@ -111,7 +115,7 @@ def forgetting(*, restart: bool, now: int = NOW) -> Actor:
 
 def truncating() -> Actor:
     async def act(table: Table) -> list[Outcome]:
-        rules = TruncationRules.of(AFTER + 9 * DAY, OpenBatches(next=9), keep_last=1, allow_undated=True)
+        rules = TruncationChoices(keep_last=1, allow_undated=True).as_of(AFTER + 9 * DAY, OpenBatches(next=9))
         await truncate_stream(table, KEY, rules, PATIENCE)
         return []
 

@@ -64,14 +64,14 @@ def test_the_most_specific_rules_count(table, policies):
 
 @pytest.mark.parametrize("held", [TABLE, GAMES, ONE])
 def test_a_hold_counts_whatever_stands_beside_it(table, policies, held):
-    drive(policies.hold(held))
+    drive(policies.change(held, hold=True))
     drive(policies.set_rules(TABLE, MONTH))
     drive(policies.set_rules(ONE, WEEK))
 
     assert deciding(table, "Game-7") == (WEEK, True)
     assert deciding(table, "Other-7") == (MONTH, held == TABLE)
 
-    drive(policies.lift_hold(held))
+    drive(policies.change(held, hold=False))
     assert deciding(table, "Game-7") == (WEEK, False)
 
 
@@ -80,14 +80,14 @@ def test_rules_replace_others_and_are_removed_apart_from_a_hold_and_the_row_with
 ):
     drive(policies.set_rules(ONE, MONTH))
     drive(policies.set_rules(ONE, WEEK))
-    drive(policies.hold(ONE))
+    drive(policies.change(ONE, hold=True))
     (policy,) = drive(policies.all())
     assert (policy.scope, policy.rules, policy.hold, policy.set_at) == (ONE, WEEK, True, NOW)
     assert {key[0] for key in rows(table)} == {PARTITION}
 
-    assert drive(policies.remove_rules(ONE)).hold
+    assert drive(policies.change(ONE, rules=None)).hold
     assert deciding(table, "Game-7") == (None, True)
-    drive(policies.lift_hold(ONE))
+    drive(policies.change(ONE, hold=False))
     assert rows(table) == {}
 
 
@@ -100,7 +100,7 @@ def test_rules_that_make_no_sense_are_refused(table, policies, rules):
 
 def test_whether_there_are_rules_is_asked_of_rules_alone(table, policies):
     assert not drive(policies.has_rules())
-    drive(policies.hold(ONE))
+    drive(policies.change(ONE, hold=True))
     assert not drive(policies.has_rules())
     drive(policies.set_rules(Scope("Other", "1"), WEEK))
     assert drive(policies.has_rules())
@@ -116,14 +116,12 @@ def test_many_streams_are_decided_as_each_alone_and_as_the_rows_say(made, stream
         if verb == "set_rules":
             rules[scope] = RetentionRules(older_than=days * DAY)
             drive(policies.set_rules(scope, rules[scope]))
-        else:
-            drive(getattr(policies, verb)(scope))
-        if verb == "remove_rules":
+        elif verb == "remove_rules":
             rules.pop(scope, None)
-        elif verb == "hold":
-            held.add(scope)
-        elif verb == "lift_hold":
-            held.discard(scope)
+            drive(policies.change(scope, rules=None))
+        else:
+            (held.add if verb == "hold" else held.discard)(scope)
+            drive(policies.change(scope, hold=verb == "hold"))
 
     keys = [scope.row_key for scope in streams]
     decisions = decide(table, *keys)
@@ -139,7 +137,7 @@ def test_many_streams_are_decided_as_each_alone_and_as_the_rows_say(made, stream
 
 def test_many_streams_near_each_other_take_two_requests_and_later_ones_one(table, policies):
     for number in range(100):
-        drive(policies.hold(Scope("Game", f"{number:03}")))
+        drive(policies.change(Scope("Game", f"{number:03}"), hold=True))
     watched = InterceptedTable(table)
     reader = PolicyReader(watched)
 
@@ -152,7 +150,7 @@ def test_many_streams_near_each_other_take_two_requests_and_later_ones_one(table
 
 def test_one_of_two_who_change_a_policy_at_once_begins_again(table):
     quick = Policies(table, ToldClock(NOW), PATIENCE)
-    overtaken = disturbed(table, lambda: quick.hold(ONE))
+    overtaken = disturbed(table, lambda: quick.change(ONE, hold=True))
 
     drive(Policies(overtaken, ToldClock(NOW + DAY), PATIENCE).set_rules(ONE, WEEK))
 

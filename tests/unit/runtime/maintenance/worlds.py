@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from eventstore import Int64, Table, drive
 from eventstore.header import HEADER
-from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import TruncationChoices, truncate_stream
 from runtime.ledger.batch import BatchContext, OpenBatches
 from runtime.messages.envelope import Envelope
 from tests.unit.runtime.diary import misbehave, ponder, write
@@ -21,7 +21,7 @@ from tests.unit.runtime.worker import DAY, NOW, ToldClock, Worker
 
 WORLDS = 24
 DIARIES = ("d-1", "d-2", "d-3")
-_RULES = TruncationRules.of(NOW + DAY, OpenBatches(), keep_last=3, allow_undated=True)
+_RULES = TruncationChoices(keep_last=3, allow_undated=True).as_of(NOW + DAY, OpenBatches())
 
 
 def _groups(seed: int, diary: str) -> list[list[Envelope]]:

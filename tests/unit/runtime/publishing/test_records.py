@@ -137,4 +137,4 @@ def test_records_are_kept_once_and_may_be_more_than_a_transaction_holds(table):
     for _ in range(2):
         drive(claim.note(1, records))
 
-    assert drive(Publications(table, system_clock).records(publication)) == records
+    assert list(drive(Publications(table, system_clock).records(publication))) == records

@@ -13,7 +13,7 @@ import pytest
 
 from eventstore import InterceptedTable, StoreUnavailableError, drive
 from handlers import App
-from runtime.algorithms.state_based.truncation import TruncationRules
+from runtime.algorithms.state_based.truncation import TruncationChoices
 from runtime.dead_letters import Selection, find_letters
 from runtime.errors import UsageError
 from runtime.ledger.batch import OpenBatches
@@ -138,7 +138,7 @@ def test_versions_of_a_topic_are_cut_once_the_operator_vouches_for_them():
     made = drive(versions(world.table, "Accounts", "anna"))
     assert [each.batch for each in made or ()] == ["@topic:cluster/group entries/0:0-1"] * 2
     commit = Commit(2, made[0].batch if made else "", 0)
-    rules = TruncationRules.of(30 * DAY, OpenBatches(), older_than=DAY)
+    rules = TruncationChoices(older_than=DAY).as_of(30 * DAY, OpenBatches())
     assert not rules.is_acknowledged(commit)
     assert replace(rules, acknowledged=DAY).is_acknowledged(commit)
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 from eventstore import Table, drive
-from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import TruncationChoices, truncate_stream
 from runtime.ledger.batch import BatchContext
 from runtime.ledger.ledger import Ledger
 from runtime.maintenance.forget import Tables, forget
@@ -107,8 +107,8 @@ class World:
 
     def _truncate(self, keep: int) -> None:
         open_batches = drive(Ledger(self.table, self.clock).open_batches())
-        rules = TruncationRules.of(
-            self.clock.now, open_batches, older_than=DAY, keep_last=keep, acknowledged_after=DAY
+        rules = TruncationChoices(older_than=DAY, keep_last=keep, acknowledged_after=DAY).as_of(
+            self.clock.now, open_batches
         )
         for diary in DIARIES:
             drive(truncate_stream(self.table, f"Diary-{diary}", rules, PATIENCE))

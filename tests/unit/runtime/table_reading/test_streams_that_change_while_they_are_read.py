@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from eventstore import InterceptedTable, Operation, Page, Table, drive
-from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import TruncationChoices, truncate_stream
 from runtime.errors import StoredDataError
 from runtime.ledger.batch import OpenBatches
 from runtime.tables.reader import Request, TableKind
@@ -62,7 +62,7 @@ async def write_more(table: Table) -> None:
 
 
 async def cut(table: Table) -> None:
-    rules = TruncationRules.of(NOW + 3 * DAY, OpenBatches(), older_than=DAY)
+    rules = TruncationChoices(older_than=DAY).as_of(NOW + 3 * DAY, OpenBatches())
     await truncate_stream(table, f"Diary-{DIARY}", rules, PATIENCE)
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from eventstore import connect, drive
 from handlers import App, Context, Handler, Message, State, handles
-from runtime.algorithms.state_based.truncation import DAY, TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import DAY, TruncationChoices, truncate_stream
 from runtime.batch_options import BatchOptions
 from runtime.clock import EARLIEST, to_microseconds
 from runtime.ledger.batch import BatchContext, OpenBatches
@@ -126,7 +126,7 @@ def _handle_and_cut(log: Log, sent: Mapping[str, Any]) -> None:
         log.fold(log.row(PAID, message_id=name, **fields), now=LATER)
 
     async def cut() -> None:
-        rules = TruncationRules.of(LATER + 2 * DAY, OpenBatches(), older_than=DAY)
+        rules = TruncationChoices(older_than=DAY).as_of(LATER + 2 * DAY, OpenBatches())
         async with connect(log.store) as store:
             await truncate_stream(await store.table(log.table), f"Account-{ACCOUNT}", rules, RetryPolicy())
 

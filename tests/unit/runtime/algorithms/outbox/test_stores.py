@@ -13,10 +13,9 @@ from eventstore.port import Int64, Row
 from eventstore.stream import split_keys
 from handlers import App, Context, Handler, Message, handles
 from runtime import Processor
-from runtime.algorithms.outbox.algorithm import OutboxOneByOne
+from runtime.algorithms.outbox.algorithm import OutboxOneByOne, TokenBased
 from runtime.algorithms.outbox.stores import Token, TokenStore, first_name, issue
-from runtime.algorithms.outbox.variants import TokenBased
-from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import TruncationChoices, truncate_stream
 from runtime.ledger.batch import OpenBatches
 from runtime.ledger.ledger import Ledger
 from runtime.maintenance.statistics import TableCount, count_objects, count_rows, object_keys
@@ -405,7 +404,7 @@ def table(monkeypatch: pytest.MonkeyPatch) -> Table:
             worker = Worker(table, clock=ToldClock(OLD + number), batch="done", business_id=name)
             worker.process(write(f"{name}{number}", diary=name, enqueued_at=OLD + number))
     Worker(table, clock=ToldClock(OLD + 9), business_id="c").process(write("x", diary="c"))
-    rules = TruncationRules.of(NOW, OpenBatches(), keep_last=2)
+    rules = TruncationChoices(keep_last=2).as_of(NOW, OpenBatches())
     drive(truncate_stream(table, "Diary-a", rules, PATIENCE))
     processor = Processor(app, table, publish, algorithm="deduplication-store")
     for message in (start(1, 40), fire(2, 40)):
@@ -437,7 +436,7 @@ def test_the_oldest_version_of_a_handler_is_one_that_is_kept(table):
     # Given that the other diary, which was not cut, has the oldest version
     assert drive(count_rows(table)).handlers[0].oldest == OLD
     # When it is cut too, and the deletion of its rows broke off
-    rules = TruncationRules.of(NOW, OpenBatches(), keep_last=1)
+    rules = TruncationChoices(keep_last=1).as_of(NOW, OpenBatches())
     drive(truncate_stream(table, "Diary-b", rules, PATIENCE))
     (header,) = [values for key, values in rows(table).items() if key == ("Diary-b", "SS-HEAD")]
     run = next(values for key, values in rows(table).items() if key[1] == "SS-SE-0000000004")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from eventstore import InterceptedTable, Operation, RowChangedError, StoreUnavailableError, Table, drive
 from runtime import Envelope
-from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import TruncationChoices, truncate_stream
 from runtime.clock import to_datetime
 from runtime.errors import RetriesExhaustedError
 from runtime.ledger.batch import OpenBatches
@@ -275,7 +275,7 @@ def test_a_run_that_is_cut_between_two_reads_is_not_missed_but_read_again(table)
     aged = Worker(table, clock=ToldClock(NOW - 9 * DAY))
     aged.process(write("a", enqueued_at=NOW - 9 * DAY))
     aged.process(write("b", enqueued_at=NOW - 9 * DAY + 1))
-    rules = TruncationRules.of(NOW, OpenBatches(), older_than=DAY, acknowledged_after=0)
+    rules = TruncationChoices(older_than=DAY, acknowledged_after=0).as_of(NOW, OpenBatches())
     requests = []
 
     # When it is cut in between
@@ -297,7 +297,7 @@ def test_a_change_of_the_header_alone_is_a_conflict(table):
     # As truncation moves the horizon: a message judged by the old one must be judged again.
     Worker(table, clock=ToldClock(NOW - 9 * DAY)).process(write("a", enqueued_at=NOW - 9 * DAY))
     Worker(table, clock=ToldClock(NOW - 9 * DAY)).process(write("b", enqueued_at=NOW - 9 * DAY))
-    rules = TruncationRules.of(NOW, OpenBatches(), older_than=DAY, acknowledged_after=0)
+    rules = TruncationChoices(older_than=DAY, acknowledged_after=0).as_of(NOW, OpenBatches())
 
     raced = before(table, "transact", lambda: truncate_stream(table, "Diary-d-1", rules, PATIENCE))
     (outcome,) = Worker(raced).process(write("c", enqueued_at=NOW - 9 * DAY))

@@ -7,7 +7,7 @@ import pytest
 
 from eventstore import Table, drive
 from runtime import Envelope, Output, Processor
-from runtime.algorithms.state_based.truncation import TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import TruncationChoices, truncate_stream
 from runtime.ledger.batch import BatchContext, OpenBatches, Seen
 from runtime.messages.parsing import prepare
 from runtime.versions.limits import MAX_STATE_BYTES
@@ -240,7 +240,9 @@ def truncated_table(*, undated: bool = False) -> Table:
     worker = Worker(table, clock=ToldClock(HORIZON))
     worker.process(write("cut", enqueued_at=None if undated else HORIZON))
     worker.process(write("kept", enqueued_at=HORIZON - DAY))
-    rules = TruncationRules.of(NOW, OpenBatches(), older_than=DAY, acknowledged_after=0, allow_undated=True)
+    rules = TruncationChoices(older_than=DAY, acknowledged_after=0, allow_undated=True).as_of(
+        NOW, OpenBatches()
+    )
     truncated = drive(truncate_stream(table, f"Diary-{DIARY}", rules, PATIENCE))
     assert truncated is not None
     assert truncated.versions == 1

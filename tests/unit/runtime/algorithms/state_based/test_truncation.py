@@ -8,7 +8,12 @@ from hypothesis import strategies as st
 
 from eventstore import Table, drive
 from handlers import App, Context, Handler, Message, State, handles
-from runtime.algorithms.state_based.truncation import HeldBy, Truncated, TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import (
+    HeldBy,
+    Truncated,
+    TruncationChoices,
+    truncate_stream,
+)
 from runtime.errors import UsageError
 from runtime.ledger.batch import BatchContext, OpenBatches
 from runtime.versions import limits
@@ -49,7 +54,7 @@ def truncate(
     **rules: Any,
 ) -> Truncated:
     """Truncate the stream as of `NOW`: what is older than a day may go, unless a test says otherwise."""
-    made = TruncationRules.of(NOW, open_batches(*running), **{"older_than": DAY, **rules})
+    made = TruncationChoices(**{"older_than": DAY, **rules}).as_of(NOW, open_batches(*running))
     truncated = drive(truncate_stream(table, key, made, PATIENCE, dry_run=dry_run))
     assert truncated is not None
     return truncated
@@ -177,11 +182,11 @@ def test_a_run_goes_only_when_all_its_versions_may_go(table):
 )
 def test_rules_that_could_cut_too_much_are_refused(options, sentence):
     with pytest.raises(UsageError, match=sentence):
-        TruncationRules.of(NOW, OpenBatches(), **options)
+        TruncationChoices(**options).as_of(NOW, OpenBatches())
 
 
 def test_a_stream_that_is_not_there_is_none():
-    rules = TruncationRules.of(NOW, OpenBatches(), older_than=DAY, acknowledged_after=0)
+    rules = TruncationChoices(older_than=DAY, acknowledged_after=0).as_of(NOW, OpenBatches())
 
     assert drive(truncate_stream(memory_table(), KEY, rules, PATIENCE)) is None
 
@@ -411,7 +416,7 @@ def history(*, refused_on: int) -> Table:
 
 def cut(table: Table, *, dry_run: bool = False, **rules: int) -> Truncated:
     given: dict[str, Any] = {"older_than": DAY, **rules}
-    made = TruncationRules.of(NOW + 30 * DAY, OpenBatches(next=90), **given)
+    made = TruncationChoices(**given).as_of(NOW + 30 * DAY, OpenBatches(next=90))
     found = drive(truncate_stream(table, "Diary-d-1", made, PATIENCE, dry_run=dry_run))
     assert found is not None
     return found

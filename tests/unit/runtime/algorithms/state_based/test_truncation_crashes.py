@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import product
 from unittest.mock import patch
 
@@ -14,7 +13,12 @@ from eventstore import InterceptedTable, Operation, Row, Table, drive
 from eventstore import writing as event_truncation
 from eventstore.limits import row_bytes
 from eventstore.port import Verb
-from runtime.algorithms.state_based.truncation import Truncated, TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import (
+    Truncated,
+    TruncationChoices,
+    TruncationRules,
+    truncate_stream,
+)
 from runtime.ledger.batch import OpenBatches
 from runtime.versions import limits
 from tests.unit.runtime.diary import DIARY, ponder
@@ -31,7 +35,7 @@ OLD = NOW - 10 * DAY
 COUNT = 210
 """So many runs that their rows are deleted in three transactions."""
 
-RULES = TruncationRules.of(NOW, OpenBatches(), older_than=DAY, acknowledged_after=0)
+RULES = TruncationChoices(older_than=DAY, acknowledged_after=0).as_of(NOW, OpenBatches())
 
 
 class CrashError(Exception):
@@ -139,7 +143,7 @@ commits = st.lists(
     max_size=12,
 )
 rules = st.builds(
-    partial(TruncationRules.of, NOW, open_batches("open")),
+    lambda **given: TruncationChoices(**given).as_of(NOW, open_batches("open")),
     older_than=st.integers(1, 20).map(lambda days: days * DAY),
     keep_last=st.integers(0, 10),
     allow_undated=st.booleans(),

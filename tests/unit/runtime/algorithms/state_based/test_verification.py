@@ -7,7 +7,7 @@ import pytest
 
 from eventstore import InterceptedTable, drive
 from handlers import App, Context, Handler, Message, State, handles
-from runtime.algorithms.state_based.truncation import DAY, TruncationRules, truncate_stream
+from runtime.algorithms.state_based.truncation import DAY, TruncationChoices, truncate_stream
 from runtime.algorithms.state_based.verification import Finding, Verdict, Verifier
 from runtime.ledger.batch import OpenBatches
 from runtime.messages.parsing import prepare
@@ -189,7 +189,7 @@ def test_messages_whose_versions_may_have_been_cut_are_told_apart():
     for number in range(3):
         (message,) = rang(f"m{number}", enqueued_at=NOW + number)
         Worker(table, App(Bell), business_id="east", clock=ToldClock(NOW)).process(message)
-    rules = TruncationRules.of(NOW + 9 * DAY, OpenBatches(), older_than=DAY, acknowledged_after=0)
+    rules = TruncationChoices(older_than=DAY, acknowledged_after=0).as_of(NOW + 9 * DAY, OpenBatches())
     drive(truncate_stream(table, "Bell-east", rules, PATIENCE))
 
     sent = [("m0", NOW), ("m2", NOW + 2), ("new", NOW + 5)]
