@@ -108,8 +108,9 @@ class Workplace:
             contextlib.chdir(self.path),
             patch.dict(os.environ, {**environment, "COLUMNS": "250", **variables}, clear=True),
             patch.object(sys, "path", list(sys.path)),
-            patch.object(session, "build_session", self._session),
+            # The package loads its names from the module, which must be restored first.
             patch.object(runtime.spark, "build_session", self._session),
+            patch.object(session, "build_session", self._session),
             patch.object(type(self.spark), "stop", lambda _: None),
             _own_modules(self.path),
         ):
