@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -47,33 +44,34 @@ def outputs(server: KafkaServer) -> int:
     return count
 
 
-def run(command: Sequence[str], folder: Path, **options: Any) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(command, cwd=folder, env=beside_the_project(), **options)
+def run(command: Sequence[str], folder: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, cwd=folder, env=beside_the_project())
 
 
-def ready(port: int) -> dict[str, Any]:
-    """Return the answer of the probe, empty when there is none yet."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz") as answer:
-            told: dict[str, Any] = json.load(answer)
-    except OSError:
-        return {}
-    return told
+def serve(commands: str, server: KafkaServer, folder: Path, **counts: int) -> None:
+    """Run the commands of a page until the consumer has these counts, and end it."""
+    port = free_port()
+    commands = commands.replace("localhost:9092", server.address).replace("8080", str(port))
+    with run(["bash", "-c", commands.replace("consistent serve", "exec consistent serve")], folder) as served:
+
+        def is_done() -> bool:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz") as answer:
+                    told = json.load(answer)
+            except OSError:
+                return False
+            return counts.items() <= told["counts"].items() and not told["held"]
+
+        try:
+            assert wait_until(is_done, 100)
+        finally:
+            served.terminate()
+        assert served.wait(60) == 0
 
 
 def test_the_command(server, tmp_path):
     (command,) = marked(PAGE, "serve")
-    port = free_port()
-    command = command.replace("localhost:9092", server.address).replace("8080", str(port))
-    with run(["bash", "-c", f"exec {command}"], tmp_path) as served:
-
-        def is_done() -> bool:
-            told = ready(port)
-            return bool(told) and told["counts"].get("processed") == 100 and not told["held"]
-
-        assert wait_until(is_done, 100)
-        served.terminate()
-        assert served.wait(60) == 0
+    serve(command, server, tmp_path, processed=100)
     assert outputs(server) == 75
 
 
@@ -87,38 +85,20 @@ def test_the_program(server, tmp_path):
     assert outputs(server) == 75
 
 
-HOW_TO = "docs/how-to/kafka-to-postgresql.md"
-
-
 def test_from_kafka_to_postgresql(server, postgresql_url, tmp_path):
-    # Given a project, and its log in a topic
-    for name in ("raffle.py", "consistent.toml", "raffle.jsonl"):
-        (tmp_path / name).write_text(template("raffle")[name])
+    page, url = "docs/how-to/kafka-to-postgresql.md", "postgresql://USER:PASSWORD@localhost/raffle"
+    files = template("raffle")
+    for name in ("raffle.py", "consistent.toml"):
+        (tmp_path / name).write_text(files[name])
     server.make_topics("entries", "Won", partitions=1)
     producer = Producer({"bootstrap.servers": server.address})
-    for line in (tmp_path / "raffle.jsonl").read_text().splitlines():
-        row = json.loads(line)
+    for row in map(json.loads, files["raffle.jsonl"].splitlines()):
         headers = {"message_id": row["message_id"], "type": row["type"]}
         producer.produce("entries", json.dumps(row["body"]), row["body"]["raffle"], headers=headers)
     producer.flush()
-    (command,), (query,) = marked(HOW_TO, "serve"), marked(HOW_TO, "query")
-    url, port = "postgresql://USER:PASSWORD@localhost/raffle", free_port()
-    command = command.replace("localhost:9092", server.address).replace("8080", str(port))
+    (commands,), (query,) = marked(page, "serve"), marked(page, "query")
 
-    # When the commands of the page are typed there
-    with run(
-        ["bash", "-c", command.replace(url, postgresql_url)], tmp_path, start_new_session=True
-    ) as served:
-
-        def is_done() -> bool:
-            counts = ready(port).get("counts", {})
-            return (counts.get("processed"), counts.get("duplicate"), counts.get("published")) == (4, 3, 1)
-
-        try:
-            assert wait_until(is_done, 100)
-        finally:
-            os.killpg(served.pid, signal.SIGTERM)
+    serve(commands.replace(url, postgresql_url), server, tmp_path, processed=4, duplicate=3, published=1)
     shown = paste(query, tmp_path, {**beside_the_project(), "RAFFLE_STORE": postgresql_url})
 
-    # Then each message counted once: Edsger entered after the draw
     assert 'spring,"{""names"":[""Edsger""]}"' in shown.replace(" ", "")
