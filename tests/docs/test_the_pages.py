@@ -112,7 +112,6 @@ PRINTED: dict[str, tuple[str, ...]] = {
         r"not_kept: Messages whose versions may be truncated",
     ),
     "docs/check-and-export.md": (r" of raffle into raffle, with the digest",),
-    "docs/dead-letters.md": (re.escape(json.dumps({"total": 512})),),
     "docs/forgetting.md": (r"raffle-export/rows-00000\.parquet", r"rejects all messages for spring"),
     "docs/policies.md": (
         r"^table +180d +- +- +kept +- +- +20",
