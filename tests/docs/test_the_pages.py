@@ -99,7 +99,6 @@ PRINTED: dict[str, tuple[str, ...]] = {
         r"^processed$",
         r"^0 messages were left unfinished",
         r"^Hit 8eb31639-85b3-88aa-a13b-c22c6b218af1$",
-        r"^Dear customer!\nsent True\nfiltered True",
         r"No unfinished messages are older than",
         r"0 ids would be deleted",
         r"Wrote 440 deliveries with tokens",
