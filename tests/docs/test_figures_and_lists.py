@@ -7,7 +7,6 @@ import re
 import shlex
 import tomllib
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_OID, UUID, uuid5
 
@@ -221,21 +220,6 @@ def test_all_options_of_tables_are_told():
     known = {name for options in _OPTIONS.values() for name in options}
     assert named & known == known - {"store", "table"}
     assert f"for more than {_READ_ONE_BY_ONE} of 1,000" in text("docs/tables.md")
-
-
-def test_the_sentences_of_refusals_are_those_of_the_code():
-    code = "".join(path.read_text() for path in Path("runtime/spark/streaming").glob("*.py"))
-    code = re.sub(r'"\s*\n\s*f?"', "", code)
-    quoted = [
-        part
-        for cell in re.findall(
-            r"^\| the? .*?\| (.*) \|$|^\| it .*?\| (.*) \|$", text("docs/streaming.md"), re.MULTILINE
-        )
-        for part in re.findall(r"`([^`]+)`", "".join(cell))
-    ]
-    for sentence in (*quoted, "`belongs to the query ...`".strip("`")):
-        for words in re.split(r"0|shots|games|\.\.\.", sentence):
-            assert words.strip() in code, sentence
 
 
 INSTALLATION = text("docs/installation.md")
