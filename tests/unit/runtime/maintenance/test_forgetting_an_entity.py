@@ -13,9 +13,10 @@ from runtime import Envelope
 from runtime.algorithms.outbox.stores import TokenStore, issue
 from runtime.clock import to_datetime
 from runtime.maintenance.forget import Tables, Trace, find_trace, forget
+from tests.unit.runtime.accidents import At, CrashError, crash
 from tests.unit.runtime.algorithms.batches import Batch
 from tests.unit.runtime.algorithms.game import new_world
-from tests.unit.runtime.algorithms.world import WITH_OUTBOX, At, CrashError, World
+from tests.unit.runtime.algorithms.world import WITH_OUTBOX, World
 from tests.unit.runtime.games import GAME
 from tests.unit.runtime.maintenance.overtaken import Step, overtaken
 from tests.unit.runtime.patience import PATIENCE
@@ -35,17 +36,12 @@ def fire(number: int, **fields: Any) -> Envelope:
     return Envelope.of(f"fire-{number}", "FireAt", body)._replace(**fields)
 
 
-def die_before_publishing(call: str) -> None:
-    if call == "publish":
-        raise CrashError
-
-
 def played(algorithm: str) -> World:
     """Return a world with messages that are finished, and one whose outputs were never published."""
     world = new_world(algorithm)
     world.deliver(start(1), fire(1))
     with pytest.raises(CrashError):
-        drive(world.process(fire(2), before=die_before_publishing))
+        drive(world.process(fire(2), before=lambda call: crash() if call == "publish" else None))
     return world
 
 
@@ -160,10 +156,8 @@ def test_after_a_crash_at_any_call_running_again_finishes(algorithm, effect):
     whole = played(algorithm)
     for number in range(1, 60):
         world = copy(whole)
-        when = At(number, lambda: (_ for _ in ()).throw(CrashError()))
-        watch = {"after" if effect else "before": lambda call, *_, when=when: when(call) and None}
         try:
-            erase(world, watch=watch)
+            erase(world, watch={"after" if effect else "before": At(number, crash)})
         except CrashError:
             erase(world, NOW + 1)
             assert of_the_object(world) == tombstone(algorithm, NOW + 1)

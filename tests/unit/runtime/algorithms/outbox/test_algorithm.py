@@ -11,8 +11,9 @@ import pytest
 from eventstore import connect, drive
 from handlers import App, Context, Handler, Message, handles
 from runtime import Status
+from tests.unit.runtime.accidents import At, CrashError, Pause, crash, resume
 from tests.unit.runtime.algorithms.game import SHOT, assert_one_hit, begun, calls, new_world, shoot
-from tests.unit.runtime.algorithms.world import ALGORITHMS, At, CrashError, Pause, World, crash, resume
+from tests.unit.runtime.algorithms.world import ALGORITHMS, World
 from tests.unit.runtime.bells import Rings, rang
 from tests.unit.runtime.games import GAME, fire, start
 from tests.unit.runtime.worker import ends

@@ -23,17 +23,10 @@ from runtime.messages.parsing import prepare
 from runtime.versions import limits
 from samples.shooting_range import app
 from tests.unit.runtime import diary
+from tests.unit.runtime.accidents import At, CrashError, crash, lose_answer
 from tests.unit.runtime.algorithms.batches import Batch
 from tests.unit.runtime.algorithms.game import SHOT, assert_one_hit, begun, calls, new_world, shoot
-from tests.unit.runtime.algorithms.world import (
-    ALGORITHMS,
-    WITH_OUTBOX,
-    At,
-    CrashError,
-    World,
-    crash,
-    lose_answer,
-)
+from tests.unit.runtime.algorithms.world import ALGORITHMS, WITH_OUTBOX, World
 from tests.unit.runtime.bells import Rang, Rings, rang
 from tests.unit.runtime.diary import write
 from tests.unit.runtime.games import GAME, fire, start
