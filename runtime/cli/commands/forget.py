@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -132,13 +132,15 @@ class _Places:
         """The distinct locations."""
         return dict.fromkeys((self.states, self.ids, self.tokens))
 
-    async def open(self, stack: AsyncExitStack) -> Tables:
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Tables]:
         """Open each location once."""
-        opened = {}
-        for place in self.each:
-            store = await stack.enter_async_context(connect(place.store))
-            opened[place] = await store.table(place.table, make=False)
-        return Tables(opened[self.states], opened[self.ids], opened[self.tokens])
+        async with AsyncExitStack() as stack:
+            opened = {}
+            for place in self.each:
+                store = await stack.enter_async_context(connect(place.store))
+                opened[place] = await store.table(place.table, make=False)
+            yield Tables(opened[self.states], opened[self.ids], opened[self.tokens])
 
 
 async def _find_traces(
@@ -148,8 +150,7 @@ async def _find_traces(
 
     Raises `BatchRefusedError` if ids or tokens are in other tables.
     """
-    async with AsyncExitStack() as stack:
-        tables = await places.open(stack)
+    async with places.open() as tables:
         found = {business_id: await find_trace(tables, handler, business_id) for business_id in business_ids}
         traces = {business_id: trace for business_id, trace in found.items() if trace is not None}
         used = {trace.algorithm for trace in traces.values()}
@@ -168,8 +169,7 @@ async def _find_traces(
 
 
 async def _erase(places: _Places, handler: str, business_ids: Sequence[str], **how: Any) -> None:  # noqa: ANN401 - of `erase`
-    async with AsyncExitStack() as stack:
-        tables = await places.open(stack)
+    async with places.open() as tables:
         for business_id in business_ids:
             await erase(tables, handler, business_id, system_clock(), retries=RetryPolicy(), **how)
         await scrub(tables)

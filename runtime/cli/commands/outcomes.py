@@ -330,6 +330,7 @@ def _rows(batch: pa.RecordBatch) -> Iterator[Row]:
         for output in row.get("outputs") or ():
             micros = output["enqueued_at"]
             output["enqueued_at"] = None if micros is None else to_datetime(micros)
+            output["headers"] = dict(output["headers"])
         yield row
 
 
@@ -352,13 +353,6 @@ def _without_times(type_: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(type_):
         return pa.struct([(field.name, _without_times(field.type)) for field in type_])
     return type_
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401 - any value of a row
-    """Convert a row to JSON values. Arrow returns `headers` as pairs."""
-    if isinstance(value, dict):
-        return {name: dict(item) if name == "headers" else _plain(item) for name, item in value.items()}
-    return list(map(_plain, value)) if isinstance(value, list) else value
 
 
 def outcomes(
@@ -404,7 +398,7 @@ def outcomes(
         with export.open("w", encoding="utf-8") as file:
             count = 0
             for count, row in enumerate(files.rows(), 1):  # noqa: B007 - the last one is the total
-                file.write(f"{compact_json(_plain(row))}\n")
+                file.write(f"{compact_json(row)}\n")
         screen.note(f"Wrote {counted(count, 'outcome')} to {export}.")
 
 
@@ -421,8 +415,8 @@ def _show(files: OutcomeFiles, limit: int | None, screen: Screen) -> None:
             "counts": [
                 dict(zip((*_KINDS, "count"), (*kind, count), strict=True)) for kind, count in in_order
             ],
-            "outcomes": list(map(_plain, deliveries)),
-            "published": list(map(_plain, published)),
+            "outcomes": deliveries,
+            "published": published,
             "dead_letters": [asdict(group) for group in dead_letters],
             "held_back": list(files.held_back),
         }

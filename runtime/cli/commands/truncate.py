@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from rich.console import RenderableType
 
@@ -44,8 +44,6 @@ from runtime.retries import RetryPolicy, until_undisturbed
 
 if TYPE_CHECKING:
     from runtime.spark.truncation import TruncatedCount
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -93,51 +91,48 @@ class PolicyOptions:
             raise UsageError(f"A policy consists of rules only: omit --{given.replace('_', '-')}.")
         if self.stream is not None and self.handler is None:
             raise UsageError("--stream needs --handler.")
+        if self.policy == "set" and rules == RetentionRules() and not self.hold:
+            raise UsageError("Add rules, --older-than AGE or --keep-last N, or --hold.")
         if self.policy == "set":
-            policy = self._set(states, scope, rules)
+            policy = on_table(states, partial(self._set, scope, rules))
             screen.put(_document(policy), _table([policy]))
         elif self.policy == "list":
-            policies = _on_policies(states, lambda policies: policies.all())
+            policies = on_table(states, lambda table: Policies(table, system_clock).all())
             screen.put(
                 {"policies": [_document(each) for each in policies]},
                 _table(policies) if policies else "The table has no policies.",
             )
         else:
-            policy = self._remove(states, scope)
+            policy = on_table(states, partial(self._remove, scope))
             said = f"The {'hold is lifted' if self.hold else 'rules are removed'} for {_named(scope)}."
             screen.put(_document(policy), said, *(["It is still held."] if policy.hold else []))
         return True
 
-    def _set(self, states: TablePlace, asked: Scope, rules: RetentionRules) -> Policy:
-        if rules == RetentionRules() and not self.hold:
-            raise UsageError("Add rules, --older-than AGE or --keep-last N, or --hold.")
-        scope = on_table(states, lambda table: existing(table, asked))
+    async def _set(self, asked: Scope, rules: RetentionRules, table: Table) -> Policy:
+        scope, policies = await existing(table, asked), Policies(table, system_clock)
         if rules != RetentionRules():
-            policy = _on_policies(states, lambda policies: policies.set_rules(scope, rules))
+            policy = await policies.set_rules(scope, rules)
         if self.hold:
-            policy = _on_policies(states, lambda policies: policies.change(scope, hold=True))
+            policy = await policies.change(scope, hold=True)
         return policy
 
-    def _remove(self, states: TablePlace, scope: Scope) -> Policy:
+    async def _remove(self, scope: Scope, table: Table) -> Policy:
         """Remove the rules, or lift the hold. Removing rules never lifts a hold."""
-        policy = _on_policies(states, lambda policies: policies.get(scope))
+        policies = Policies(table, system_clock)
+        policy = await policies.get(scope)
         if not policy.etag and scope.business_id is not None:  # stored under the canonical id
             scope = replace(scope, business_id=canonical(scope.business_id))
-            policy = _on_policies(states, lambda policies: policies.get(scope))
+            policy = await policies.get(scope)
         if (not policy.hold) if self.hold else (policy.rules is None):
             missing = "is no hold" if self.hold else "are no rules"
             raise UsageError(f"There {missing} for {_named(scope)}: `--policy list` lists all policies.")
         if self.hold:
-            return _on_policies(states, lambda policies: policies.change(scope, hold=False))
-        return _on_policies(states, lambda policies: policies.change(scope, rules=None))
+            return await policies.change(scope, hold=False)
+        return await policies.change(scope, rules=None)
 
 
 def _named(scope: Scope) -> str:
     return "the table" if scope.handler is None else str(scope)
-
-
-def _on_policies(states: TablePlace, work: Callable[[Policies], Awaitable[T]]) -> T:
-    return on_table(states, lambda table: work(Policies(table, system_clock)))
 
 
 def _document(policy: Policy) -> dict[str, Any]:
@@ -498,7 +493,7 @@ def _kinds(
     if not kinds or not possible[kinds[0]]:
         raise UsageError(_MISSING[kinds[0] if kinds else "ids"])
     if "versions" in kinds and not choices.is_given:
-        has_rules = _on_policies(states, lambda policies: policies.has_rules())
+        has_rules = on_table(states, lambda table: Policies(table, system_clock).has_rules())
         if not has_rules and (kinds == ["versions"] or choices != TruncationChoices(dry_run=choices.dry_run)):
             raise UsageError(NO_RULES)
         if not has_rules:

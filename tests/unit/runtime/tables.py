@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from eventstore import InterceptedTable, Operation, StoreUnavailableError, Table, connect, drive
+from eventstore import Operation, Table, connect, drive
 from eventstore.backends.memory import MemoryTable
 
 Contents = Mapping[tuple[str, str], tuple[str, Mapping[str, Any]]]
@@ -37,25 +37,3 @@ def copy_of(table: Table) -> Table:
     for (partition_key, row_key), properties in rows(table).items():
         drive(copied.transact(partition_key, [Operation.insert(row_key, properties)]))
     return copied
-
-
-def disturbed(
-    table: Table,
-    action: Callable[[], Any],
-    call: str = "transact",
-    numbers: Container[int] = (1,),
-    *,
-    after: bool = False,
-) -> InterceptedTable:
-    """Return the table, where something is done before, or after, the calls of a name that have these numbers."""
-
-    def disturb(name: str, *_: object) -> Any:
-        return action() if name == call and watched.counts[name] in numbers else None
-
-    watched = InterceptedTable(table, after=disturb) if after else InterceptedTable(table, before=disturb)
-    return watched
-
-
-def lose_answer() -> None:
-    """Let an answer of the store be lost."""
-    raise StoreUnavailableError("no answer", outcome_unknown=True)

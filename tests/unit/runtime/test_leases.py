@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from eventstore import StoreUnavailableError, drive
 from runtime.errors import LeaseHeldError, LeaseLostError
 from runtime.leases import LENGTH, SECOND, CleanUpLease, Lease
-from tests.unit.runtime.tables import disturbed, lose_answer, memory_table, rows
+from tests.unit.runtime.accidents import disturbed, lose_answer
+from tests.unit.runtime.tables import memory_table, rows
 from tests.unit.runtime.worker import ToldClock
 
 

@@ -11,8 +11,8 @@ from handlers import App, Context, Handler, Message, State, handles
 from runtime import Envelope, Outcome, Output, Processor, Status, TableSettings
 from samples.shooting_range import app as shooting_range
 from tests.unit.runtime import diary
+from tests.unit.runtime.algorithms.game import GAME
 from tests.unit.runtime.diary import delivery, misbehave, write
-from tests.unit.runtime.games import GAME
 from tests.unit.runtime.tables import contents, memory_table
 from tests.unit.runtime.worker import ToldClock, ends, made_by
 
@@ -97,33 +97,6 @@ def test_a_duplicate_publishes_the_same_outputs_again():
 
     assert log.entries == first
     assert ends(outcomes) == ["duplicate", "duplicate"]
-
-
-def test_a_crash_between_store_and_publish_loses_nothing():
-    # The crash window: the state is stored, nothing is published. A redelivery publishes its outputs.
-    log = Log()
-
-    async def die(output: Output) -> None:
-        raise ConnectionError
-
-    with pytest.raises(ConnectionError):
-        process(App(Bell), log.table, rang(), die)
-    assert made_by(log.table, "Bell", "east") == ["m-1"]
-
-    process(App(Bell), log.table, rang(), log.publish)
-
-    assert log.entries == ["bell", "bell again"]
-    assert made_by(log.table, "Bell", "east") == ["m-1"]
-
-
-def test_a_message_without_outputs_is_durable_before_it_is_acknowledged():
-    log = Log()
-    message = delivery("m-1", "StartNewRound", {"game_id": str(GAME), "position": 1})
-
-    process(shooting_range, log.watched, message)
-    process(shooting_range, log.watched, message)
-
-    assert log.entries == ["query", "transact", "barrier", "query", "barrier"]
 
 
 def test_a_dead_letter_in_one_handler_leaves_the_other_alone():

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Any
+from uuid import UUID
+
 from eventstore import drive
-from handlers import App
-from samples.shooting_range import app as shooting_range
+from runtime import Envelope
 from tests.unit.runtime.algorithms.world import Step, World
-from tests.unit.runtime.games import GAME, fire, start
+from tests.unit.runtime.diary import delivery
+
+GAME = UUID("7d444840-9dc0-11d1-b245-5ffdce74fad2")
+
+
+def start(number: int, position: int = 1, **fields: Any) -> Envelope:
+    return delivery(
+        f"start-{number}", "StartNewRound", {"game_id": str(GAME), "position": position}, **fields
+    )
+
+
+def fire(number: int, position: int = 1, **fields: Any) -> Envelope:
+    return delivery(f"fire-{number}", "FireAt", {"game_id": str(GAME), "position": position}, **fields)
+
 
 SHOT = fire(1, 1)
 
 
-def new_world(algorithm, app: App = shooting_range) -> World:
-    """Return an empty world."""
-    return World(algorithm, app)
-
-
 def begun(algorithm) -> World:
     """Return a world in which a round has begun and the target stands where the shot goes."""
-    world = new_world(algorithm)
+    world = World(algorithm)
     world.deliver(start(1, 1))
     return world
 

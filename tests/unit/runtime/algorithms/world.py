@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
-from typing import Any, get_args
+from collections.abc import Awaitable, Callable, Mapping
+from typing import get_args
 
-from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
+from eventstore import InterceptedTable, Table, drive
 from handlers import App
 from runtime import Envelope, Outcome, Output, Processor, Publish, TableSettings
 from runtime.algorithms.choice import AlgorithmName
@@ -23,10 +23,6 @@ WITH_OUTBOX: tuple[AlgorithmName, ...] = ALGORITHMS[1:]
 
 Step = Callable[[str], Awaitable[object] | None]
 """Told of each call before it takes place, and of each that took effect: may raise, or do something in between."""
-
-
-class CrashError(BaseException):
-    """A worker died: nothing may catch this."""
 
 
 class World:
@@ -165,42 +161,3 @@ class World:
         waiting = step(call) if step else None
         if waiting is not None:
             await waiting
-
-
-class At:
-    """Does something at call number `number`, counted from 1, and at that one only."""
-
-    def __init__(self, number: int, action: Callable[[], Awaitable[object] | None]) -> None:
-        self.number = number
-        self.action = action
-        self.count = 0
-
-    def __call__(self, call: str) -> Awaitable[object] | None:
-        self.count += 1
-        return self.action() if self.count == self.number else None
-
-
-def crash() -> None:
-    """Let the worker die."""
-    raise CrashError
-
-
-def lose_answer() -> None:
-    """Let the store's answer be lost."""
-    raise StoreUnavailableError("no answer", outcome_unknown=True)
-
-
-class Pause:
-    """Lets a worker stop in the middle, to be run on by `resume`."""
-
-    def __await__(self) -> Generator[None, None, None]:
-        yield
-
-
-def resume(worker: Coroutine[Any, Any, Any]) -> bool:
-    """Run a worker up to its next pause; say whether there was one, False when it has ended."""
-    try:
-        worker.send(None)
-    except StopIteration:
-        return False
-    return True

@@ -19,6 +19,7 @@ from runtime.errors import ArchiveError, UsageError
 from runtime.ledger.batch import BatchContext, OpenBatches
 from runtime.versions import limits
 from runtime.versions.run import Version
+from tests.unit.runtime.accidents import At, CrashError, crash
 from tests.unit.runtime.diary import DIARY, ponder, write
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import copy_of, memory_table
@@ -30,10 +31,6 @@ COUNT = 60
 RULES = TruncationChoices(older_than=DAY, allow_undated=True, acknowledged_after=0).as_of(
     NOW, OpenBatches(next=2)
 )
-
-
-class CrashError(Exception):
-    """Stands for a process that died."""
 
 
 @pytest.fixture(scope="module")
@@ -117,12 +114,7 @@ def test_what_is_written_meanwhile_is_not_cut(table, tmp_path):
 def crashes(table: Table, folder) -> Iterator[Table]:
     for call in range(1, 100):
         target = copy_of(table)
-
-        def die(name: str, partition: str, number: int, *_: object, call: int = call) -> None:
-            if number == call:
-                raise CrashError
-
-        watched = InterceptedTable(target, before=die)
+        watched = InterceptedTable(target, before=At(call, crash))
         try:
             cut(watched, export(watched, folder))
         except CrashError:

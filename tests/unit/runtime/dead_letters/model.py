@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 
 from eventstore import Table
-from tests.unit.runtime.algorithms.world import CrashError, crash, lose_answer
-from tests.unit.runtime.dead_letters.post import DAMAGED, NEEDS, disturbed
+from tests.unit.runtime.accidents import At, CrashError, crash, disturbed_once, lose_answer
+from tests.unit.runtime.dead_letters.post import DAMAGED, NEEDS
 
 T = TypeVar("T")
 
@@ -113,5 +113,5 @@ def attempts(table: Table, disturbances: Any, attempt: Callable[[Table], T]) -> 
     """Do something again and again, disturbed at one of its calls, and at last undisturbed."""
     for number, disturbance in disturbances:
         with suppress(CrashError):
-            attempt(disturbed(table, number, disturbance))
+            attempt(disturbed_once(table, At(number, disturbance)))
     return attempt(table)

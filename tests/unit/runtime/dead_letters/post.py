@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from eventstore import InterceptedTable, Table, drive
+from eventstore import Table, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime import Envelope, Outcome, Processor
 from runtime.algorithms.choice import (
@@ -22,7 +22,6 @@ from runtime.ledger.batch import BatchContext
 from runtime.messages.envelope import canonical
 from runtime.messages.parsing import Deliveries, prepare
 from runtime.versions.head import read_head
-from tests.unit.runtime.algorithms.world import At
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table
 from tests.unit.runtime.worker import NOW, ToldClock
@@ -61,16 +60,6 @@ app = App(Boxes)
 def parcel(name: str, box: str = "b", **fields: Any) -> Envelope:
     """Return a parcel, whose name is the id of its message."""
     return Envelope(canonical(name), "Parcel", json.dumps({"box": box, "name": name}), **fields)
-
-
-def disturbed(table: Table, number: int, disturbance: Callable[[], None]) -> Table:
-    """Return a table at whose calls something happens once, before or after one of them."""
-    at = At(number, disturbance)
-
-    def disturb(*_: object) -> None:
-        at("call")
-
-    return InterceptedTable(table, before=disturb, after=disturb)
 
 
 @dataclass

@@ -5,8 +5,9 @@ import pytest
 from eventstore import StoreUnavailableError, drive
 from runtime.dead_letters import Selection, discard
 from runtime.versions.dead_letters import PREFIX
-from tests.unit.runtime.algorithms.world import ALGORITHMS, CrashError, crash, lose_answer
-from tests.unit.runtime.dead_letters.post import ALL, DAMAGED, PostOffice, disturbed, parcel
+from tests.unit.runtime.accidents import At, CrashError, crash, disturbed_once, lose_answer
+from tests.unit.runtime.algorithms.world import ALGORITHMS
+from tests.unit.runtime.dead_letters.post import ALL, DAMAGED, PostOffice, parcel
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import rows
 from tests.unit.runtime.worker import ends
@@ -56,7 +57,7 @@ def test_its_delivery_is_gone_from_the_table(office: PostOffice):
 def test_a_crash_or_a_lost_answer_leaves_it_a_letter_or_given_up(office: PostOffice, disturbance):
     for number in range(1, 20):
         try:
-            drive(discard(disturbed(office.table, number, disturbance), ALL, PATIENCE))
+            drive(discard(disturbed_once(office.table, At(number, disturbance)), ALL, PATIENCE))
         except (CrashError, StoreUnavailableError):
             assert office.names() in (["first", "second"], [])
         if not office.letters():

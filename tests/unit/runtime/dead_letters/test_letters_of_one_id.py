@@ -11,8 +11,9 @@ from runtime import Envelope
 from runtime.algorithms.choice import AlgorithmName
 from runtime.dead_letters import FoundLetter
 from runtime.messages.envelope import canonical
-from tests.unit.runtime.algorithms.world import ALGORITHMS, CrashError, crash, lose_answer
-from tests.unit.runtime.dead_letters.post import DAMAGED, PostOffice, disturbed, parcel
+from tests.unit.runtime.accidents import At, CrashError, crash, disturbed_once, lose_answer
+from tests.unit.runtime.algorithms.world import ALGORITHMS
+from tests.unit.runtime.dead_letters.post import DAMAGED, PostOffice, parcel
 from tests.unit.runtime.worker import ends
 
 ONE_ID = canonical("m")
@@ -101,7 +102,7 @@ def test_all_attempts_at_a_batch_agree_on_two_messages_of_one_id(algorithm: Algo
     for number in range(1, 9):
         office = PostOffice(algorithm)
         with suppress(CrashError):
-            office.attempt(disturbed(office.table, number, disturbance), 1, messages)
+            office.attempt(disturbed_once(office.table, At(number, disturbance)), 1, messages)
         outcomes = office.attempt(office.table, 1, messages)
 
         assert ends(outcomes) == ends(undisturbed)

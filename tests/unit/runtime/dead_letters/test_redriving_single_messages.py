@@ -10,7 +10,8 @@ from eventstore import InterceptedTable, drive
 from runtime import Outcome, Processor
 from runtime.algorithms.choice import AlgorithmName, published_by_nobody
 from runtime.ledger.ledger import Ledger
-from tests.unit.runtime.algorithms.world import ALGORITHMS, CrashError
+from tests.unit.runtime.accidents import CrashError
+from tests.unit.runtime.algorithms.world import ALGORITHMS
 from tests.unit.runtime.dead_letters.post import DAMAGED, PostOffice, app, parcel
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.worker import ends

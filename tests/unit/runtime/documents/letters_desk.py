@@ -10,13 +10,14 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
+from eventstore import InterceptedTable, Table, drive
 from handlers import App, Context, DocumentReference, Handler, Message, State, handles
 from runtime import Envelope, Outcome, Output, Processor
 from runtime.algorithms.state_based.truncation import DAY
 from runtime.clock import system_clock
 from runtime.documents.protocol import MARKER
 from runtime.documents.store import DocumentStore, FolderDocuments
+from tests.unit.runtime.accidents import At
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table, rows
 
@@ -148,30 +149,6 @@ async def _awaited(result: Awaitable[None] | None) -> None:
         await result
 
 
-class KilledError(BaseException):
-    """Stands for a SIGKILL: no code of a worker catches it."""
-
-
-def kill() -> None:
-    raise KilledError
-
-
-def lose_the_answer() -> None:
-    raise StoreUnavailableError("no answer")
-
-
-class At:
-    """Does something at one call of all, by its number."""
-
-    def __init__(self, number: int, deed: Callable[[], Any]) -> None:
-        self.left = number
-        self.deed = deed
-
-    def __call__(self, *_: object) -> Any:
-        self.left -= 1
-        return self.deed() if self.left == 0 else None
-
-
 def every_step(folder: Path, deed: Callable[[], Any], *before: Envelope) -> Iterator[tuple[Office, At]]:
     """Yield an office that has processed some messages, and a step that does the deed at the first call, and so on."""
     number, is_left = 1, True
@@ -180,5 +157,5 @@ def every_step(folder: Path, deed: Callable[[], Any], *before: Envelope) -> Iter
         for message in before:
             office.process(message)
         yield office, step
-        is_left = step.left <= 0
+        is_left = step.count >= number
         number += 1

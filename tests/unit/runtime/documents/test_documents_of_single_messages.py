@@ -9,17 +9,14 @@ from runtime.algorithms.choice import AlgorithmName
 from runtime.algorithms.state_based.verification import Verdict, Verifier
 from runtime.documents.store import FolderDocuments
 from runtime.messages.parsing import prepare
+from tests.unit.runtime.accidents import At, CrashError, crash, lose_answer
 from tests.unit.runtime.documents.letters_desk import (
     Ask,
-    At,
-    KilledError,
     Letters,
     Office,
     app,
     ask,
     every_step,
-    kill,
-    lose_the_answer,
 )
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table
@@ -84,10 +81,10 @@ def test_a_killed_worker_leaves_nothing_but_what_counts_once_its_message_is_rede
 ):
     for when in ("before", "after"):
         killed = 0
-        for office, step in every_step(tmp_path / when, kill):
+        for office, step in every_step(tmp_path / when, crash):
             try:
                 office.process(ask(), **{when: step})
-            except KilledError:
+            except CrashError:
                 killed += 1
             assert ends(office.process(ask())) in (["processed"], ["duplicate"])
             office.sweep()
@@ -100,12 +97,12 @@ def test_a_killed_worker_leaves_nothing_but_what_counts_once_its_message_is_rede
 def test_after_a_lost_answer_the_worker_itself_cleans_up_or_a_sweep_does(tmp_path):
     for when in ("before", "after"):
         lost = 0
-        for office, step in every_step(tmp_path / when, lose_the_answer):
+        for office, step in every_step(tmp_path / when, lose_answer):
             try:
                 office.process(ask(), **{when: step})
             except StoreUnavailableError:
                 office.process(ask())
-            lost += step.left <= 0
+            lost += step.count >= step.number
             office.sweep()
             office.sweep(days_later=2)
             office.check(messages=1)
@@ -120,9 +117,9 @@ def test_whatever_happens_at_any_step_each_message_announces_its_document(tmp_pa
             "another": lambda office=office: office.worker().process(ask("m-2")),
             "sweep": lambda office=office: office.worker().sweep(),
         }
-        step.deed = deeds[deed]
+        step.action = deeds[deed]
         office.process(ask(), before=step)
-        if deed == "another" and step.left > 0:
+        if deed == "another" and step.count < step.number:
             office.process(ask("m-2"))
         office.sweep()
         office.sweep(days_later=2)
@@ -142,8 +139,8 @@ def test_an_attempt_that_is_swept_while_it_prepares_has_its_commit_refused_and_b
 
 
 def test_a_sweep_forgets_an_attempt_a_day_after_it_was_given_up(office):
-    with pytest.raises(KilledError):
-        office.process(ask(), after=At(5, kill))
+    with pytest.raises(CrashError):
+        office.process(ask(), after=At(5, crash))
     assert len(office.registrations) == 2
     assert [office.sweep(), len(office.files), len(office.registrations)] == [1, 0, 2]
     assert [office.sweep(), len(office.registrations)] == [0, 2]
@@ -151,8 +148,8 @@ def test_a_sweep_forgets_an_attempt_a_day_after_it_was_given_up(office):
 
 
 def test_what_a_dead_attempt_stores_late_is_deleted_when_it_is_forgotten(office):
-    with pytest.raises(KilledError):
-        office.process(ask(), after=At(5, kill))
+    with pytest.raises(CrashError):
+        office.process(ask(), after=At(5, crash))
     ((name, content),) = office.files.items()
     office.sweep()
     (office.folder / name).write_bytes(content)

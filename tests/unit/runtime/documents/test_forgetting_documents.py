@@ -11,14 +11,12 @@ from runtime.algorithms.state_based.truncation import DAY
 from runtime.clock import system_clock
 from runtime.documents.store import ListedDocuments
 from runtime.maintenance.forget import Tables, forget, referenced_documents
+from tests.unit.runtime.accidents import CrashError, crash, lose_answer
 from tests.unit.runtime.documents.letters_desk import (
-    KilledError,
     Office,
     WatchedDocuments,
     ask,
     every_step,
-    kill,
-    lose_the_answer,
 )
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import rows
@@ -67,8 +65,8 @@ def left_of(office: Office, reader: str = "r-1") -> set[str]:
 
 def die_once_prepared(office: Office, message: str) -> None:
     """Let a worker die that has prepared a document."""
-    with pytest.raises(KilledError):
-        office.process(ask(message), after=lambda call: kill() if call == "prepare" else None)
+    with pytest.raises(CrashError):
+        office.process(ask(message), after=lambda call: crash() if call == "prepare" else None)
 
 
 def test_documents_of_versions_and_of_the_dead_go_and_those_of_others_stay(office):
@@ -116,16 +114,16 @@ def test_without_their_store_documents_stay_and_the_dead_are_left_to_a_sweep(off
     assert list(office.files) == [office.announced[0].name]
 
 
-@pytest.mark.parametrize("deed", [kill, lose_the_answer])
+@pytest.mark.parametrize("deed", [crash, lose_answer])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_crash_at_any_step_leaves_an_object_that_can_be_forgotten_to_the_end(tmp_path, deed, when):
     crashed = 0
     for office, step in every_step(tmp_path, deed, ask("m-0")):
         try:
             erase(office, **{"before": nothing, "after": nothing, when: step})  # type: ignore[arg-type]
-        except (KilledError, StoreUnavailableError):
+        except (CrashError, StoreUnavailableError):
             erase(office)
-        crashed += step.left <= 0
+        crashed += step.count >= step.number
         assert office.files == {}
         office.sweep(days_later=2)
         assert left_of(office) == {HEADER}
@@ -139,9 +137,9 @@ def forget_whole(office: Office) -> None:
 def test_a_worker_that_is_forgotten_at_any_step_leaves_no_document(tmp_path):
     ended = set()
     for office, step in every_step(tmp_path, lambda: None, ask("m-0")):
-        step.deed = partial(forget_whole, office)
+        step.action = partial(forget_whole, office)
         ended.update(ends(office.process(ask("m-1"), before=step)))
-        if step.left > 0:
+        if step.count < step.number:
             erase(office)  # the worker was done before
         office.sweep(days_later=2)
         assert office.files == {}
@@ -151,7 +149,7 @@ def test_a_worker_that_is_forgotten_at_any_step_leaves_no_document(tmp_path):
 def test_a_new_history_at_any_step_of_another_who_forgets_is_whole_or_forgotten_with_its_document(tmp_path):
     kept = set()
     for office, step in every_step(tmp_path, lambda: None, ask("m-0")):
-        step.deed = partial(begin_anew, office)
+        step.action = partial(begin_anew, office)
         erase(office, restart=True, before=step)
         documents = drive(referenced_documents(office.table, "Desk", "r-1"))
         assert set(office.files) == set(documents)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Container, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Container, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain, islice, repeat
@@ -29,9 +29,10 @@ from runtime.ledger.ledger import (
     record_properties,
 )
 from runtime.messages.parsing import prepare
+from tests.unit.runtime.accidents import disturbed, lose_answer, pause, resume
 from tests.unit.runtime.diary import DIARY, SKY, app, misbehave, write
 from tests.unit.runtime.patience import PATIENCE
-from tests.unit.runtime.tables import contents, disturbed, lose_answer, memory_table, rows
+from tests.unit.runtime.tables import contents, memory_table, rows
 from tests.unit.runtime.worker import DAY, HOUR, NOW, SECOND, ToldClock, Worker, ends, made_by, stored
 
 # The ledger: a batch begins once, its rounds are committed once, and what is published stays as it is.
@@ -491,17 +492,6 @@ IDS = ("a", "b")
 ACTIONS = ("begin", "publish", "abandon", "prune", "look")
 
 
-class Turn:
-    """Lets another coroutine go on."""
-
-    def __await__(self) -> Generator[None]:
-        yield
-
-
-async def _turn(*_: object) -> None:
-    await Turn()
-
-
 @dataclass
 class Snapshot:
     """What was open, and which batches had ended when the look began and when it was over."""
@@ -522,7 +512,7 @@ class Drivers:
     snapshots: list[Snapshot] = field(default_factory=list)
 
     def start(self, action: str, batch_id: str) -> Coroutine[Any, Any, None]:
-        ledger = Ledger(InterceptedTable(self.table, before=_turn, after=self._watch), self.clock, PATIENCE)
+        ledger = Ledger(InterceptedTable(self.table, before=pause, after=self._watch), self.clock, PATIENCE)
         return self._act(ledger, action, batch_id)
 
     async def _act(self, ledger: Ledger, action: str, batch_id: str) -> None:
@@ -567,9 +557,7 @@ def take_turns(drivers: Drivers, wanted: Sequence[tuple[str, str]], turns: Seque
             return
         one = at_work[next(order, 0) % len(at_work)]
         drivers.clock.now += 1
-        try:
-            one.send(None)
-        except StopIteration:
+        if not resume(one):
             at_work.remove(one)
 
 

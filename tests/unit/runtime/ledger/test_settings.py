@@ -16,9 +16,10 @@ from runtime.ledger.ledger import Ledger
 from runtime.ledger.settings import KEY_BYTES, LEDGER, OF_TABLE, TableDemands, TableOwner
 from runtime.versions.properties import error_location
 from tests.unit.runtime import diary
+from tests.unit.runtime.accidents import disturbed
 from tests.unit.runtime.diary import Diary, write
 from tests.unit.runtime.patience import PATIENCE
-from tests.unit.runtime.tables import disturbed, memory_table, rows
+from tests.unit.runtime.tables import memory_table, rows
 from tests.unit.runtime.worker import ToldClock
 
 # The settings of a table: one app owns it, and whether its draws are keyed is chosen once.

@@ -70,25 +70,6 @@ def sound() -> Rows:
     return rows(table)
 
 
-@cache
-def with_an_outbox() -> Rows:
-    """Return the rows of an entity that has entries, one of them with outputs that wait, and a letter."""
-    table = memory_table()
-
-    async def fail(_output: Output) -> None:
-        raise OSError("no post today")
-
-    made = Processor(diary.app, table, _ignore, retries=PATIENCE, algorithm="outbox")
-    drive(made.process(write("a")))
-    drive(made.process(misbehave("fail", "bad")))
-    failing = Processor(diary.app, table, fail, retries=PATIENCE, algorithm="outbox")
-    try:
-        drive(failing.process(write("b")))
-    except OSError:
-        return rows(table)
-    raise AssertionError("the outputs of b were published")
-
-
 def table_of(found: Rows) -> Table:
     """Return a table in memory with these rows."""
     table = memory_table()

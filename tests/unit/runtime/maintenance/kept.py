@@ -11,7 +11,7 @@ from eventstore import Operation, Table, drive
 from runtime import Output, Processor
 from runtime.algorithms.outbox.stores import DeduplicationStore, Token, TokenStore, first_name
 from runtime.algorithms.state_based.truncation import RetentionRules
-from runtime.dead_letters import Selection, find_letters
+from runtime.dead_letters import Selection, discard, find_letters
 from runtime.documents.protocol import MARKER, Registration, registrations_of
 from runtime.documents.protocol import PREFIX as REGISTRATION
 from runtime.leases import CleanUpLease
@@ -20,6 +20,7 @@ from runtime.ledger.ledger import Ledger
 from runtime.ledger.settings import TableDemands, TableOwner, TableSettings
 from runtime.maintenance.forget import Tables, find_trace, forget
 from runtime.maintenance.policies import Policies, PolicyReader, Scope
+from runtime.maintenance.statistics import count_rows
 from runtime.publishing.last_hop import DeliveryKey, Key, KeyState, TableKeys
 from runtime.publishing.publisher import Record, Result
 from runtime.publishing.records import (
@@ -30,9 +31,10 @@ from runtime.publishing.records import (
     read_publication,
     rows_of,
 )
+from runtime.tables.reader import Request, TableKind
 from tests.unit.runtime import diary
 from tests.unit.runtime.diary import misbehave, write
-from tests.unit.runtime.maintenance.damaged import Rows
+from tests.unit.runtime.maintenance.damaged import Rows, table_of
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table, rows
 from tests.unit.runtime.worker import DAY, NOW, ToldClock
@@ -154,8 +156,22 @@ async def _deliveries(table: Table) -> object:
     return await keys.get(DELIVERY), await _all(keys.unended()), await keys.forget_expired("ada", NOW)
 
 
+def _of_outbox(table: Table) -> Table:
+    """Return a table without the entities of other algorithms."""
+    others = {f"Diary-{BY_STORE}", f"Diary-{BY_TOKENS}"}
+    return table_of({place: row for place, row in rows(table).items() if place[0] not in others})
+
+
 READERS: Mapping[str, Read] = {
     **{f"messages of {ALGORITHMS[each]}": _ends(each) for each in ALGORITHMS},
+    "refused message": lambda table: processor(table, "outbox").redrive(
+        misbehave("fail", "o-1 bad", diary="o-1")
+    ),
+    "sweep": lambda table: processor(_of_outbox(table), "outbox").sweep(),
+    "evict": lambda table: processor(_of_outbox(table), "outbox").evict(timedelta()),
+    "rows": count_rows,
+    "discard": lambda table: discard(table, Selection(), PATIENCE),
+    "table of letters": lambda table: _all(Request(TableKind.LETTERS).batches(table)),
     "processed messages": lambda table: DeduplicationStore(table, CLOCK).evict("Diary-s-1", NOW),
     "letters": lambda table: _all(find_letters(table, Selection())),
     "forget": lambda table: find_trace(Tables(table, table, table), "Diary", "o-1"),

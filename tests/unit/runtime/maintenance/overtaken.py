@@ -9,7 +9,7 @@ from functools import partial
 from itertools import count
 from typing import TypeVar
 
-from tests.unit.runtime.algorithms.world import CrashError
+from tests.unit.runtime.accidents import CrashError
 
 T = TypeVar("T")
 

@@ -31,14 +31,10 @@ from tests.unit.runtime.maintenance.damaged import (
     small_segments,
     sound,
     table_of,
-    with_an_outbox,
 )
+from tests.unit.runtime.maintenance.kept import READERS as READERS_OF_KEPT
 from tests.unit.runtime.maintenance.kept import kept
-from tests.unit.runtime.maintenance.test_every_reader_of_stored_bytes import (
-    READERS,
-    READERS_OF_ENTITIES,
-    _tell,
-)
+from tests.unit.runtime.maintenance.test_every_reader_of_stored_bytes import READERS, _tell
 from tests.unit.runtime.tables import rows
 from tests.unit.runtime.worker import Worker, ends
 
@@ -87,7 +83,7 @@ def faults(found: Rows) -> set[Place]:
     return {(each.stream, each.row) for each in checked(found)[0].faults}
 
 
-@pytest.mark.parametrize("found", [sound(), with_an_outbox(), kept()], ids=["streams", "entity", "all"])
+@pytest.mark.parametrize("found", [sound(), kept()], ids=["streams", "all"])
 def test_a_sound_table_has_no_faults(found):
     assert faults(found) == set()
 
@@ -217,7 +213,7 @@ def test_a_used_token_that_no_entity_waits_to_delete_is_reported():
 @given(st.data())
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_whatever_a_reader_stumbles_over_is_a_fault(data):
-    base, readers = data.draw(st.sampled_from([(sound(), READERS), (with_an_outbox(), READERS_OF_ENTITIES)]))
+    base, readers = data.draw(st.sampled_from([(sound(), READERS), (kept(), READERS_OF_KEPT)]))
     found = data.draw(damage(base))
 
     told = [error for read in readers.values() if (error := _tell(read, table_of(found))) is not None]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from datetime import timedelta
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 
 from eventstore import Table, drive
 from handlers import CodecError
-from runtime import Processor, StoredDataError
+from runtime import StoredDataError
 from runtime.algorithms.state_based.truncation import (
     TruncationChoices,
     take_versions,
@@ -46,8 +45,9 @@ from tests.unit.runtime.maintenance.damaged import (
     damage,
     sound,
     table_of,
-    with_an_outbox,
 )
+from tests.unit.runtime.maintenance.kept import READERS as READERS_OF_KEPT
+from tests.unit.runtime.maintenance.kept import kept
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.worker import DAY, NOW, ToldClock, Worker
 
@@ -132,29 +132,6 @@ READERS: dict[str, Read] = {
 }
 
 
-def _outbox(work: Callable[[Processor], Awaitable[object]]) -> Read:
-    async def publish(_output: object) -> None: ...
-
-    async def read(table: Table) -> object:
-        return await work(Processor(diary.app, table, publish, retries=PATIENCE, algorithm="outbox"))
-
-    return read
-
-
-READERS_OF_ENTITIES: dict[str, Read] = {
-    "new message": _outbox(lambda processor: processor.process(write("c"))),
-    "unfinished message": _outbox(lambda processor: processor.process(write("b"))),
-    "refused message": _outbox(lambda processor: processor.redrive(write("bad"))),
-    "sweep": _outbox(lambda processor: processor.sweep()),
-    "evict": _outbox(lambda processor: processor.evict(timedelta())),
-    "stats": count_rows,
-    "letters": lambda table: _all(find_letters(table, Selection())),
-    "discard": lambda table: discard(table, Selection(), PATIENCE),
-    "forget": lambda table: find_trace(Tables(table, table, table), "Diary", "d-1"),
-    **{name: READERS[name] for name in ("check", "repair", "table of letters")},
-}
-
-
 def _tell(read: Read, table: Table) -> StoredDataError | None:
     """Read a damaged table; every error is one that says so, or what is right to say of another row."""
     with suppress(CodecError, ReplayFailedError, *SAID):
@@ -176,12 +153,7 @@ def test_a_sound_table_is_read(reader):
     drive(READERS[reader](table_of(sound())))  # type: ignore[arg-type] # as above
 
 
-@pytest.mark.parametrize("reader", READERS_OF_ENTITIES)
-def test_a_sound_entity_is_read(reader):
-    drive(READERS_OF_ENTITIES[reader](table_of(with_an_outbox())))  # type: ignore[arg-type] # as above
-
-
-@pytest.mark.parametrize(("found", "readers"), [(sound(), READERS), (with_an_outbox(), READERS_OF_ENTITIES)])
+@pytest.mark.parametrize(("found", "readers"), [(sound(), READERS), (kept(), READERS_OF_KEPT)])
 @given(data=st.data())
 @settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_damage_is_told_by_one_error_whoever_reads_it(found, readers, data):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
 
-from eventstore import InterceptedTable, StoreUnavailableError, Table, drive
+from eventstore import InterceptedTable, Table, drive
 from runtime.algorithms.state_based.truncation import (
     RetentionRules,
     TruncationChoices,
@@ -20,6 +21,7 @@ from runtime.ledger.batch import BatchContext, OpenBatches
 from runtime.maintenance.forget import Tables, find_trace, forget
 from runtime.maintenance.policies import Policies, Scope
 from runtime.versions import limits
+from tests.unit.runtime.accidents import At, CrashError, crash, lose_answer
 from tests.unit.runtime.diary import DIARY, delivery, misbehave, ponder, write
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import copy_of, memory_table, rows
@@ -27,10 +29,6 @@ from tests.unit.runtime.worker import DAY, HOUR, NOW, ToldClock, Worker, ends, m
 
 KEY = f"Diary-{DIARY}"
 OLD = NOW - 10 * DAY
-
-
-class CrashError(Exception):
-    """Stands for a process that died."""
 
 
 @pytest.fixture(scope="module")
@@ -176,17 +174,10 @@ def erased(
     erase(counted, restart=restart)
     for call in range(1, counted.calls + 1):
         target = copy_of(table)
-
-        def step(_name: str, _key: str, number: int, *_: object, call: int = call, target: Table = target):
-            return happens(target) if number == call else None
-
+        step = At(call, partial(happens, target))
         with suppress(CrashError):
             erase(InterceptedTable(target, **{when: step}), restart=restart)
         yield target
-
-
-def crash(_: Table) -> None:
-    raise CrashError
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -216,10 +207,7 @@ def test_after_a_crash_at_any_call_it_refuses_and_running_again_finishes(table, 
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_an_answer_that_is_lost_is_no_crash(table, restart, when):
-    def lose(_: Table) -> None:
-        raise StoreUnavailableError("no answer", outcome_unknown=when == "after")
-
-    for target in erased(table, lose, when, restart=restart):
+    for target in erased(table, lose_answer, when, restart=restart):
         assert of_the_object(target) == tombstone(restart=restart)
 
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from eventstore import InterceptedTable, drive
-from runtime import Envelope
+from runtime.algorithms.choice import AlgorithmName
 from runtime.algorithms.outbox.stores import TokenStore, issue
 from runtime.clock import to_datetime
 from runtime.maintenance.forget import Tables, Trace, find_trace, forget
+from tests.unit.runtime.accidents import At, CrashError, crash
 from tests.unit.runtime.algorithms.batches import Batch
-from tests.unit.runtime.algorithms.game import new_world
-from tests.unit.runtime.algorithms.world import WITH_OUTBOX, At, CrashError, World
-from tests.unit.runtime.games import GAME
+from tests.unit.runtime.algorithms.game import GAME, fire, start
+from tests.unit.runtime.algorithms.world import WITH_OUTBOX, World
 from tests.unit.runtime.maintenance.overtaken import Step, overtaken
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import copy_of, rows
@@ -25,33 +25,18 @@ from tests.unit.runtime.worker import HOUR, NOW, ends
 KEY = f"ShootingRange-{GAME}"
 
 
-def start(number: int, **fields: Any) -> Envelope:
-    body = f'{{"game_id": "{GAME}", "position": 1}}'
-    return Envelope.of(f"start-{number}", "StartNewRound", body)._replace(**fields)
-
-
-def fire(number: int, **fields: Any) -> Envelope:
-    body = f'{{"game_id": "{GAME}", "position": 1}}'
-    return Envelope.of(f"fire-{number}", "FireAt", body)._replace(**fields)
-
-
-def die_before_publishing(call: str) -> None:
-    if call == "publish":
-        raise CrashError
-
-
-def played(algorithm: str) -> World:
+def played(algorithm: AlgorithmName) -> World:
     """Return a world with messages that are finished, and one whose outputs were never published."""
-    world = new_world(algorithm)
+    world = World(algorithm)
     world.deliver(start(1), fire(1))
     with pytest.raises(CrashError):
-        drive(world.process(fire(2), before=die_before_publishing))
+        drive(world.process(fire(2), before=lambda call: crash() if call == "publish" else None))
     return world
 
 
 def copy(world: World) -> World:
     """Return a world with the same rows, and the same tokens sent."""
-    copied = new_world(world.algorithm)
+    copied = World(world.algorithm)
     copied.states, copied.other = copy_of(world.states), copy_of(world.other)
     copied._headers = dict(world._headers)
     return copied
@@ -160,10 +145,8 @@ def test_after_a_crash_at_any_call_running_again_finishes(algorithm, effect):
     whole = played(algorithm)
     for number in range(1, 60):
         world = copy(whole)
-        when = At(number, lambda: (_ for _ in ()).throw(CrashError()))
-        watch = {"after" if effect else "before": lambda call, *_, when=when: when(call) and None}
         try:
-            erase(world, watch=watch)
+            erase(world, watch={"after" if effect else "before": At(number, crash)})
         except CrashError:
             erase(world, NOW + 1)
             assert of_the_object(world) == tombstone(algorithm, NOW + 1)

@@ -7,7 +7,7 @@ schedule is carried out. Whatever it is, nothing of the object is left but what 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -30,6 +30,7 @@ from runtime.messages.parsing import prepare
 from runtime.publishing.publisher import Record, Result
 from runtime.publishing.records import PARTITION, Publications
 from runtime.versions import limits
+from tests.unit.runtime.accidents import pause
 from tests.unit.runtime.algorithms.world import ALGORITHMS
 from tests.unit.runtime.dead_letters.post import DAMAGED, PostOffice, app, parcel
 from tests.unit.runtime.maintenance.overtaken import Step, overtaken
@@ -48,17 +49,6 @@ SOME_ALGORITHMS = [
 ]
 
 Actor = Callable[[Table], Coroutine[Any, Any, Any]]
-
-
-class Turn:
-    """Lets the other one go on."""
-
-    def __await__(self) -> Generator[None]:
-        yield
-
-
-async def _turn(*_: object) -> None:
-    await Turn()
 
 
 @dataclass
@@ -154,7 +144,7 @@ def schedules(table: Table, first: Actor, second: Actor) -> Iterator[Ended]:
         calls_of_second, is_last = 0, False
         while not is_last:
             target = copy_of(table)
-            watched = InterceptedTable(target, before=_turn)
+            watched = InterceptedTable(target, before=pause)
             one, other = Process(first(watched)), Process(second(watched))
             one.go_on(calls_of_first)
             is_first_done = one.is_done

@@ -10,8 +10,9 @@ from eventstore import InterceptedTable, drive
 from runtime.algorithms.state_based.truncation import RetentionRules
 from runtime.errors import UsageError
 from runtime.maintenance.policies import PARTITION, Decision, Policies, PolicyReader, Scope
+from tests.unit.runtime.accidents import disturbed
 from tests.unit.runtime.patience import PATIENCE
-from tests.unit.runtime.tables import disturbed, memory_table, rows
+from tests.unit.runtime.tables import memory_table, rows
 from tests.unit.runtime.worker import DAY, NOW, ToldClock
 
 TABLE, GAMES, ONE = Scope(), Scope("Game"), Scope("Game", "7")

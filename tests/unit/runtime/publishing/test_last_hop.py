@@ -11,7 +11,8 @@ from eventstore import InterceptedTable, StoreUnavailableError, drive
 from runtime import UsageError
 from runtime.publishing import DeliverySettings
 from runtime.publishing.last_hop import Delivered, DeliveryKey, End, IdempotentDelivery, TableKeys
-from tests.unit.runtime.algorithms.world import At, CrashError, Pause, Step, crash, lose_answer, resume
+from tests.unit.runtime.accidents import At, CrashError, Pause, crash, lose_answer, resume
+from tests.unit.runtime.algorithms.world import Step
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import memory_table, rows
 from tests.unit.runtime.worker import HOUR, SECOND, ToldClock

@@ -13,8 +13,9 @@ from runtime.versions import limits
 from runtime.versions.dead_letters import NO_LETTERS, Letter, LetterState, read_letters
 from runtime.versions.readable import ABSENT, Change, changes, decode
 from runtime.versions.stream import stream_keys, summaries, versions
+from tests.unit.runtime.algorithms.game import start
+from tests.unit.runtime.algorithms.world import World
 from tests.unit.runtime.diary import ponder, write
-from tests.unit.runtime.games import Game, start
 from tests.unit.runtime.tables import memory_table
 from tests.unit.runtime.worker import NOW, ToldClock, Worker
 
@@ -38,13 +39,13 @@ def keys_in(table: Table, keys: KeyRange) -> list[str]:
 @pytest.fixture
 def table() -> Table:
     """Give a table with streams of two handlers, a ledger, and a row of someone else."""
-    game = Game()
+    game = World("state-based")
     game.deliver(start(1, 1))
     for diary in DIARIES:
-        Worker(game.table, business_id=diary).process(write("x", diary=diary))
-    drive(Ledger(game.table, ToldClock()).begin("SS-HEAD", "", ""))
-    drive(game.table.transact("someone-else", [Operation.insert("SS-HEAD", {"Version": 7})]))
-    return game.table
+        Worker(game.states, business_id=diary).process(write("x", diary=diary))
+    drive(Ledger(game.states, ToldClock()).begin("SS-HEAD", "", ""))
+    drive(game.states.transact("someone-else", [Operation.insert("SS-HEAD", {"Version": 7})]))
+    return game.states
 
 
 DIARIES = {"a", "ab", "b", "a/b", "ä", "-", "日", "a~b"}

@@ -11,10 +11,10 @@ import pytest
 from eventstore import connect, drive
 from handlers import App, Context, Handler, Message, handles
 from runtime import Status
-from tests.unit.runtime.algorithms.game import SHOT, assert_one_hit, begun, calls, new_world, shoot
-from tests.unit.runtime.algorithms.world import ALGORITHMS, At, CrashError, Pause, World, crash, resume
+from tests.unit.runtime.accidents import At, CrashError, Pause, crash, resume
+from tests.unit.runtime.algorithms.game import GAME, SHOT, assert_one_hit, begun, calls, fire, shoot, start
+from tests.unit.runtime.algorithms.world import ALGORITHMS, World
 from tests.unit.runtime.bells import Rings, rang
-from tests.unit.runtime.games import GAME, fire, start
 from tests.unit.runtime.worker import ends
 
 every_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -31,7 +31,7 @@ def shots(world: World) -> Counter[str]:
 @every_algorithm
 @pytest.mark.parametrize("order", sorted(set(permutations([fire(1, 1), fire(1, 1), start(2, 2)]))))
 def test_a_shot_and_its_copy_in_this_round_or_the_next_hit_or_miss_once(algorithm, order):
-    world = new_world(algorithm)
+    world = World(algorithm)
 
     world.deliver(start(1, 1))
     outcomes = world.deliver(*order)
@@ -44,7 +44,7 @@ def test_a_shot_and_its_copy_in_this_round_or_the_next_hit_or_miss_once(algorith
 
 @every_algorithm
 def test_d_the_same_hit_counts_once_on_the_leader_board(algorithm):
-    world = new_world(algorithm)
+    world = World(algorithm)
     world.deliver(start(1, 1), fire(1, 1))
     (hit,) = world.published
 
@@ -57,7 +57,7 @@ def test_d_the_same_hit_counts_once_on_the_leader_board(algorithm):
 
 @every_algorithm
 def test_every_algorithm_publishes_the_same_and_leaves_nothing_to_do(algorithm):
-    first, world = new_world("state-based"), new_world(algorithm)
+    first, world = World("state-based"), World(algorithm)
 
     for each in (first, world):
         each.deliver(start(1, 1), fire(1, 1), fire(2, 2), start(2, 2), fire(3, 2))

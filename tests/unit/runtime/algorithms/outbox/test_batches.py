@@ -13,10 +13,11 @@ from runtime.algorithms.outbox.stores import EntryTokens, Token
 from runtime.ledger.batch import OpenBatches
 from runtime.messages.outcome import outputs_of
 from runtime.versions.limits import MAX_STATE_BYTES
+from tests.unit.runtime.accidents import At, CrashError, crash
 from tests.unit.runtime.algorithms.batches import Batch
-from tests.unit.runtime.algorithms.world import WITH_OUTBOX, At, CrashError, World, crash
+from tests.unit.runtime.algorithms.game import GAME, fire, start
+from tests.unit.runtime.algorithms.world import WITH_OUTBOX, World
 from tests.unit.runtime.diary import delivery
-from tests.unit.runtime.games import GAME, fire, start
 from tests.unit.runtime.tables import memory_table
 from tests.unit.runtime.worker import HOUR, NOW, ends, open_batches
 from tests.unit.runtime.worker import outputs as all_outputs

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.runtime.algorithms.game import SHOT, begun
+from tests.unit.runtime.algorithms.game import SHOT, begun, start
 from tests.unit.runtime.algorithms.world import ALGORITHMS, World
 from tests.unit.runtime.diary import app as diary
 from tests.unit.runtime.diary import write
-from tests.unit.runtime.games import start
 
 DOCS = Path(__file__).parents[5] / "docs" / "algorithms.md"
 

@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from eventstore import InterceptedTable, Operation, Table, drive
+from eventstore import Operation, Table, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime import Envelope, StoredDataError, UsageError
 from runtime.algorithms.choice import AlgorithmName, Dependencies, make_batch_algorithms
@@ -19,15 +19,8 @@ from runtime.messages.outcome import Outcome
 from runtime.messages.parsing import prepare
 from runtime.versions.limits import MAX_STATE_BYTES
 from tests.unit.runtime import diary
-from tests.unit.runtime.algorithms.world import (
-    ALGORITHMS,
-    WITH_OUTBOX,
-    At,
-    CrashError,
-    World,
-    crash,
-    lose_answer,
-)
+from tests.unit.runtime.accidents import At, CrashError, crash, disturbed_once, lose_answer
+from tests.unit.runtime.algorithms.world import ALGORITHMS, WITH_OUTBOX, World
 from tests.unit.runtime.diary import DIARY, misbehave, write
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import contents, memory_table
@@ -262,11 +255,7 @@ def with_crash(
     algorithm: AlgorithmName, store: Table, messages: Sequence[Envelope], disturbed: At, together: int
 ) -> None:
     """Process the messages in groups of so many, until the disturbance stops it."""
-
-    def disturb(*_: object) -> None:
-        disturbed("call")
-
-    watched = InterceptedTable(store, before=disturb, after=disturb)
+    watched = disturbed_once(store, disturbed)
     for first in range(0, len(messages), together):
         try:
             process(algorithm, watched, messages[first : first + together])

@@ -23,20 +23,12 @@ from runtime.messages.parsing import prepare
 from runtime.versions import limits
 from samples.shooting_range import app
 from tests.unit.runtime import diary
+from tests.unit.runtime.accidents import At, CrashError, crash, lose_answer
 from tests.unit.runtime.algorithms.batches import Batch
-from tests.unit.runtime.algorithms.game import SHOT, assert_one_hit, begun, calls, new_world, shoot
-from tests.unit.runtime.algorithms.world import (
-    ALGORITHMS,
-    WITH_OUTBOX,
-    At,
-    CrashError,
-    World,
-    crash,
-    lose_answer,
-)
+from tests.unit.runtime.algorithms.game import GAME, SHOT, assert_one_hit, begun, calls, fire, shoot, start
+from tests.unit.runtime.algorithms.world import ALGORITHMS, WITH_OUTBOX, World
 from tests.unit.runtime.bells import Rang, Rings, rang
 from tests.unit.runtime.diary import write
-from tests.unit.runtime.games import GAME, fire, start
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import contents, memory_table, rows
 from tests.unit.runtime.worker import DAY, NOW, SECOND, ToldClock, Worker, ends
@@ -355,7 +347,7 @@ def test_a_sweep_between_any_two_calls_of_a_worker_changes_nothing(algorithm):
 
 @every_outbox
 def test_a_sweep_tells_how_many_messages_it_finished_and_costs_one_scan_then(algorithm):
-    world = new_world(algorithm, diary.app)
+    world = World(algorithm, diary.app)
     for number, name in enumerate(["d-1", "d-2", "d-2"]):
         with pytest.raises(CrashError):
             drive(world.process(write("line", str(number), name), before=die_at_publish))

@@ -17,8 +17,9 @@ from runtime.versions import limits
 from runtime.versions.head import read_tail
 from runtime.versions.run import Version
 from tests.unit.runtime import diary
+from tests.unit.runtime.algorithms.game import fire, start
+from tests.unit.runtime.algorithms.world import World
 from tests.unit.runtime.diary import DIARY, Wrote, misbehave, ponder, write
-from tests.unit.runtime.games import Game, fire, start
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import contents, memory_table, rows
 from tests.unit.runtime.worker import (
@@ -104,7 +105,7 @@ def test_the_header_tells_the_newest_state(table):
 
 
 def test_the_target_moves_after_two_shots_and_moves_alike_for_copies():
-    game = Game()
+    game = World("state-based")
     game.deliver(start(1, 1), fire(1, 1), fire(2, 1))
 
     # Where the target is now, only the shots tell: one of a hundred hits.
@@ -112,17 +113,6 @@ def test_the_target_moves_after_two_shots_and_moves_alike_for_copies():
     again = game.deliver(*(fire(number, number - 100) for number in range(100, 102)))
 
     assert [outcome.outputs for outcome in misses] == [outcome.outputs for outcome in again]
-
-
-def test_a_duplicate_is_not_handled_on_the_latest_state():
-    # Its reader leaves only the inner loop: the shot would be handled on the round where the target stands elsewhere.
-    game = Game()
-
-    game.deliver(start(1, 1), fire(1, 1), start(2, 2), fire(1, 1))
-
-    first, second = game.published
-    assert first == second
-    assert game.shots() == {"Hit": 1}
 
 
 def test_a_duplicate_in_the_middle_of_a_run_is_handled_on_the_state_just_before_its_own():

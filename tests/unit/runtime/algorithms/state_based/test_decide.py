@@ -13,9 +13,9 @@ from runtime.messages.parsing import prepare
 from runtime.versions.limits import MAX_STATE_BYTES
 from samples.shooting_range import app as shooting_range
 from tests.unit.handlers import onlooker
+from tests.unit.runtime.algorithms.game import fire, start
 from tests.unit.runtime.diary import DIARY, SKY, Wrote, delivery, misbehave, ponder, write
 from tests.unit.runtime.diary import app as diary_app
-from tests.unit.runtime.games import fire, start
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import contents, memory_table
 from tests.unit.runtime.worker import (
@@ -156,23 +156,6 @@ def test_a_key_that_is_too_long_is_a_dead_letter(table, diary, end):
 
     assert ends([outcome]) == [end]
     assert {partition == "_letters" for partition, _ in contents(table)} == {end == "key_too_long"}
-
-
-def test_a_message_that_failed_is_handled_by_better_code_when_it_is_redriven_and_not_before(
-    table,
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.setitem(SKY, "colour", "black")
-    (failed,) = Worker(table).process(misbehave("fail under a dark sky"))
-    monkeypatch.setitem(SKY, "colour", "blue")
-
-    (again,) = Worker(table, batch="batch-2").process(misbehave("fail under a dark sky"))
-    redrive = BatchContext("batch-3", is_redrive=True)
-    (outcome,) = Worker(table, batch=redrive).process(misbehave("fail under a dark sky"))
-
-    assert again == failed
-    assert ends([outcome]) == ["processed"]
-    assert letters(table) == ()
 
 
 # With `stop-stream`, new messages after a dead letter wait; known ones do not.

@@ -210,7 +210,7 @@ from eventstore import connect, drive
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome
 from tests.unit.runtime.diary import NOISE, misbehave, ponder, write
-from tests.unit.runtime.games import GAME, fire, start
+from tests.unit.runtime.algorithms.game import GAME, fire, start
 from tests.unit.runtime.worker import DAY, NOW, ToldClock, Worker, ends
 from handlers import App
 from samples.shooting_range.handlers import ShootingRange

@@ -21,6 +21,7 @@ from runtime.algorithms.state_based.truncation import (
 )
 from runtime.ledger.batch import OpenBatches
 from runtime.versions import limits
+from tests.unit.runtime.accidents import At, CrashError, crash
 from tests.unit.runtime.diary import DIARY, ponder
 from tests.unit.runtime.indexes import check_index
 from tests.unit.runtime.patience import PATIENCE
@@ -36,10 +37,6 @@ COUNT = 210
 """So many runs that their rows are deleted in three transactions."""
 
 RULES = TruncationChoices(older_than=DAY, acknowledged_after=0).as_of(NOW, OpenBatches())
-
-
-class CrashError(Exception):
-    """Stands for a process that died."""
 
 
 @pytest.fixture(scope="module", params=[0, 200, 2**15], ids=["runs", "runs and a tail", "a tail"])
@@ -70,12 +67,7 @@ def truncate(table: Table) -> None:
 
 def crashing(table: Table, call: int, *, effect: bool) -> InterceptedTable:
     """Return the table, where the process dies at a call: before it, or after it took effect."""
-
-    def die(name: str, partition: str, number: int, *_: object) -> None:
-        if number == call:
-            raise CrashError
-
-    return InterceptedTable(table, after=die) if effect else InterceptedTable(table, before=die)
+    return InterceptedTable(table, **{"after" if effect else "before": At(call, crash)})
 
 
 def test_after_any_crash_the_stream_can_be_read_and_running_again_finishes(
