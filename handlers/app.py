@@ -81,18 +81,17 @@ class HandlerDefinition:
         problems.check()
 
     def _initial_state(self) -> bytes:
+        name = self.state_type.__name__
         try:
             state = self.state_type()
             return self.codec.canonical(state, self.codec.write(state))[1]
         except ValidationError as error:
             missing = ", ".join(str(problem["loc"][0]) for problem in error.errors() if problem["loc"])
             raise AppError(
-                f"{self.state_type.__name__} needs a default for {missing}: the defaults are the initial state."
+                f"{name} needs a default for {missing}: the defaults are the initial state."
             ) from error
         except CodecError as error:
-            raise AppError(
-                f"The defaults of {self.state_type.__name__} cannot be the initial state: {error}"
-            ) from error
+            raise AppError(f"The defaults of {name} cannot be the initial state: {error}") from error
 
     def _find_routes(self, problems: Problems) -> dict[str, Route]:
         """Return the routes of the valid methods, by message name and alias."""
@@ -137,9 +136,7 @@ class HandlerDefinition:
                 f'@handles(by="{mark.by}", revision={max(revisions) + 1}) above the newer one of {both}.'
             )
         if other and (other.path != path or other.message_type is not message_type):
-            raise AppError(
-                f"{self.name}: all revisions for {name} must take the same type and the same `by`."
-            )
+            raise AppError(f"{self.name}: all revisions for {name} must take the same type and `by`.")
         revisions[mark.revision] = method
         routes[name] = Route(self.name, message_type, path, wire_path, kind, revisions)
 

@@ -164,9 +164,7 @@ class SeededRandom(random.Random):
         counts and for a sample larger than the population.
         """
         if not isinstance(population, Sequence):
-            raise TypeError(
-                f"sample() takes a sequence; a {type(population).__name__} has no order: use sorted(...)."
-            )
+            raise TypeError(f"sample() takes a sequence, not a {type(population).__name__}: use sorted(...).")
         if counts is None:
             return [population[position] for position in self._places(len(population), k)]
         ends = list(accumulate(counts))
@@ -183,9 +181,7 @@ class SeededRandom(random.Random):
 
     def setstate(self, _: Any) -> None:  # noqa: ANN401 - random.Random's
         """Raise `NotImplementedError`: the numbers are derived from the message."""
-        raise NotImplementedError(
-            "context.random has no state to set: its numbers are derived from the message."
-        )
+        raise NotImplementedError("context.random has no state to set: the message is its seed.")
 
     def _below(self, count: int) -> int:
         """Return a number below `count`, by rejection sampling."""

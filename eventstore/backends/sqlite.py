@@ -103,9 +103,7 @@ class SqliteFile:
             except sqlite3.Error as error:
                 raise self.translate_error(error) from error
             except OSError as error:
-                raise StoreUrlError(
-                    f"The folder of {self.path} cannot be created: {error.strerror}."
-                ) from error
+                raise StoreUrlError(f"The folder of {self.path} cannot be made: {error.strerror}.") from error
             self._local.connection = connection
             self._open.add(connection)
             _connections.add(connection)
@@ -226,7 +224,7 @@ class SqliteFile:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version not in (0, FORMAT):
             raise StoreUrlError(
-                f"The file {self.path} has the format {version}; this version reads the format {FORMAT}."
+                f"The file {self.path} has the format {version}; this version reads {FORMAT}."
             )
 
 
