@@ -186,7 +186,9 @@ class App:
     def _add(self, handler_type: type[Handler[Any]]) -> None:
         given: object = handler_type
         if not (isinstance(given, type) and issubclass(given, Handler)):
-            raise AppError(_no_handler(given))
+            raise AppError(
+                f"App takes classes, as App(Bell) for class Bell(Handler[SomeState]), not {given!r}."
+            )
         definition = HandlerDefinition(handler_type)
         if definition.name in self.handlers:
             raise AppError(
@@ -218,16 +220,6 @@ def _check_one_type(name: str, one: type[Message], other: type[Message]) -> None
         f"The message types {message_name(one)} and {message_name(other)} both take messages named {name}: remove "
         f"the alias from one of them."
     )
-
-
-def _no_handler(given: object) -> str:
-    """Return the error message for an argument that is not a handler class."""
-    if isinstance(given, type):
-        name = given.__name__
-        return f"App takes handler classes, not the class {name}: write class {name}(Handler[SomeState])."
-    name = type(given).__name__
-    advice = f": write App({name}), without brackets" if isinstance(given, Handler) else ""
-    return f"App takes handler classes, not an object of type {name}{advice}."
 
 
 def _state_type(handler_type: type[Handler[Any]]) -> type[State]:

@@ -175,14 +175,6 @@ class SeededRandom(random.Random):
     def seed(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - random.Random's
         """No-op, called by the constructor of `random.Random`: the message is the seed."""
 
-    def getstate(self) -> Any:  # noqa: ANN401 - random.Random's
-        """Raise `NotImplementedError`: a replay draws the same numbers, so there is no state to save."""
-        raise NotImplementedError("context.random has no state to save: a replay draws the same numbers.")
-
-    def setstate(self, _: Any) -> None:  # noqa: ANN401 - random.Random's
-        """Raise `NotImplementedError`: the numbers are derived from the message."""
-        raise NotImplementedError("context.random has no state to set: the message is its seed.")
-
     def _below(self, count: int) -> int:
         """Return a number below `count`, by rejection sampling."""
         bits = count.bit_length()
@@ -214,8 +206,8 @@ class SeededRandom(random.Random):
 def _refusal(name: str) -> Callable[..., Any]:
     def refuse(self: SeededRandom, *_: Any, **__: Any) -> Any:  # noqa: ANN401 - takes what any of them takes
         raise NotImplementedError(
-            f"context.random has no {name}(): its results may differ between machines and versions of Python. Record "
-            f"it with the version: context.capture({name!r}, lambda: random.{name}(...))."
+            f"context.random has no {name}(), as a replay may get another result. Record it with the version: "
+            f"context.capture({name!r}, lambda: random.{name}(...))."
         )
 
     return refuse

@@ -199,7 +199,7 @@ def test_all_problems_of_an_app_are_said_at_once():
         App(Wrong, Empty, Rang, bell())  # type: ignore[arg-type] # that is a message
 
     assert len(raised.value.args) == 5  # the state once, though two handlers have it
-    begins = ["Listed.rings", "Wrong.rang: Rang", "test_all", "Empty handles no", "App takes handler classes"]
+    begins = ["Listed.rings", "Wrong.rang: Rang", "test_all", "Empty handles no", "App takes classes"]
     for begin in begins:
         assert any(begin in each for each in raised.value.args)
     again = pickle.loads(pickle.dumps(raised.value))
@@ -248,7 +248,7 @@ def test_a_handler_is_made_without_arguments_and_keeps_nothing():
 
 @pytest.mark.parametrize("given", [[Rang], [bell()()], ["Bell"], [None], []])
 def test_what_is_no_handler_class_is_refused(given):
-    with pytest.raises(AppError, match=r"^App takes handler classes, not |at least one handler"):
+    with pytest.raises(AppError, match=r"^App takes classes, as .*, not |at least one handler"):
         App(*given)
 
 
