@@ -326,9 +326,7 @@ class Partition:
 
 def _initialise(partition: Partition, table: Table, key: str, prefix: str) -> None:
     if prefix and _LIKE_A_STREAM_ROW.search(prefix):
-        raise ValueError(
-            f"The partition's prefix {prefix!r} looks like the row keys of a stream, which begin with 'SS-'."
-        )
+        raise ValueError(f"The prefix {prefix!r} looks like a stream's row keys, which begin with 'SS-'.")
     object.__setattr__(partition, "table", table)
     object.__setattr__(partition, "key", key)
     object.__setattr__(partition, "prefix", prefix)
@@ -428,7 +426,5 @@ def versions_of(row: Row) -> tuple[int, int]:
     """Return version and low watermark of a header. Raises `DamagedRowError`."""
     version, first_version = row.properties.get(VERSION), row.properties.get(FIRST_VERSION, 1)
     if not _is_count(version) or not _is_count(first_version):
-        raise DamagedRowError(
-            row.partition_key, row.row_key, "is not a valid header: its version is not a number"
-        )
+        raise DamagedRowError(row.partition_key, row.row_key, "is not a header: its version is not a number")
     return version, first_version

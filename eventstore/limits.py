@@ -55,9 +55,7 @@ def prepare(partition_key: str, operations: Sequence[Operation]) -> list[dict[st
     if not operations:
         raise ValueError("A transaction needs at least one operation.")
     if len(operations) > MAX_OPERATIONS:
-        raise PayloadTooLargeError(
-            f"A transaction has {len(operations)} operations; the limit is {MAX_OPERATIONS}."
-        )
+        raise PayloadTooLargeError(f"{len(operations)} operations exceed the limit of {MAX_OPERATIONS}.")
     rows: set[str] = set()
     prepared: list[dict[str, Value]] = []
     total = 0
@@ -73,7 +71,7 @@ def prepare(partition_key: str, operations: Sequence[Operation]) -> list[dict[st
         size += _KEY_BYTES * (len(partition_key) + len(row_key))
         if size > MAX_ROW_BYTES:
             raise PayloadTooLargeError(
-                f"The row {row_key!r} takes {size:,} bytes; the limit is {MAX_ROW_BYTES:,}."
+                f"The row {row_key!r} takes {size:,} bytes of {MAX_ROW_BYTES:,} allowed."
             )
         total += size
         prepared.append(properties)
@@ -178,7 +176,7 @@ def _check_bytes(name: str, value: bytes) -> tuple[bytes, int]:
     size = len(value)
     if size > MAX_BINARY_BYTES:
         raise PayloadTooLargeError(
-            f"The property {name!r} has {size:,} bytes; the limit is {MAX_BINARY_BYTES:,}."
+            f"The property {name!r} has {size:,} bytes of {MAX_BINARY_BYTES:,} allowed."
         )
     return value, size + 4
 

@@ -69,9 +69,7 @@ class Draft:
         for event in events:
             if not isinstance(event, EventData):
                 kind = type(event).__name__
-                raise TypeError(
-                    f"An event to write is a {kind}: give EventData, or *events for a list of them."
-                )
+                raise TypeError(f"An event to write is a {kind}: give EventData, or *events for a list.")
         own = None if properties is None else header.stream_properties(properties)
         return cls(events, all_includes(events, includes), own)
 
@@ -112,9 +110,7 @@ def all_includes(events: Sequence[EventData], includes: Iterable[Include]) -> tu
     all_.extend(includes)
     for include in all_:
         if _STREAM_ROW.match(include.row_key):
-            raise ValueError(
-                f"The row {include.row_key!r} belongs to a stream and cannot be included in a write."
-            )
+            raise ValueError(f"The row {include.row_key!r} belongs to a stream and cannot be included.")
     return header.combine(all_) if all_ else ()
 
 
@@ -198,9 +194,7 @@ async def _expected_stream(blank: StreamT, expected: int | ExpectedVersion) -> S
         return stream
     version = 0 if expected is ExpectedVersion.EMPTY else expected
     if stream.version != version:
-        raise ConcurrencyConflictError(
-            name, f"it is at version {stream.version}, but version {version} was expected"
-        )
+        raise ConcurrencyConflictError(name, f"it is at version {stream.version}, and {version} was expected")
     return stream
 
 

@@ -81,18 +81,17 @@ class HandlerDefinition:
         problems.check()
 
     def _initial_state(self) -> bytes:
+        name = self.state_type.__name__
         try:
             state = self.state_type()
             return self.codec.canonical(state, self.codec.write(state))[1]
         except ValidationError as error:
             missing = ", ".join(str(problem["loc"][0]) for problem in error.errors() if problem["loc"])
             raise AppError(
-                f"{self.state_type.__name__} needs a default for {missing}: the defaults are the initial state."
+                f"{name} needs a default for {missing}: the defaults are the initial state."
             ) from error
         except CodecError as error:
-            raise AppError(
-                f"The defaults of {self.state_type.__name__} cannot be the initial state: {error}"
-            ) from error
+            raise AppError(f"The defaults of {name} cannot be the initial state: {error}") from error
 
     def _find_routes(self, problems: Problems) -> dict[str, Route]:
         """Return the routes of the valid methods, by message name and alias."""
@@ -137,9 +136,7 @@ class HandlerDefinition:
                 f'@handles(by="{mark.by}", revision={max(revisions) + 1}) above the newer one of {both}.'
             )
         if other and (other.path != path or other.message_type is not message_type):
-            raise AppError(
-                f"{self.name}: all revisions for {name} must take the same type and the same `by`."
-            )
+            raise AppError(f"{self.name}: all revisions for {name} must take the same type and `by`.")
         revisions[mark.revision] = method
         routes[name] = Route(self.name, message_type, path, wire_path, kind, revisions)
 
@@ -189,7 +186,9 @@ class App:
     def _add(self, handler_type: type[Handler[Any]]) -> None:
         given: object = handler_type
         if not (isinstance(given, type) and issubclass(given, Handler)):
-            raise AppError(_no_handler(given))
+            raise AppError(
+                f"App takes classes, as App(Bell) for class Bell(Handler[SomeState]), not {given!r}."
+            )
         definition = HandlerDefinition(handler_type)
         if definition.name in self.handlers:
             raise AppError(
@@ -221,16 +220,6 @@ def _check_one_type(name: str, one: type[Message], other: type[Message]) -> None
         f"The message types {message_name(one)} and {message_name(other)} both take messages named {name}: remove "
         f"the alias from one of them."
     )
-
-
-def _no_handler(given: object) -> str:
-    """Return the error message for an argument that is not a handler class."""
-    if isinstance(given, type):
-        name = given.__name__
-        return f"App takes handler classes, not the class {name}: write class {name}(Handler[SomeState])."
-    name = type(given).__name__
-    advice = f": write App({name}), without brackets" if isinstance(given, Handler) else ""
-    return f"App takes handler classes, not an object of type {name}{advice}."
 
 
 def _state_type(handler_type: type[Handler[Any]]) -> type[State]:

@@ -57,9 +57,7 @@ def check_model(model_type: type[BaseModel]) -> None:
             raise AppError(f"{name} allows extra fields: declare each field, so that its type is known.")
         if model.__private_attributes__:
             private = ", ".join(sorted(model.__private_attributes__))
-            raise AppError(
-                f"{name} has the private attribute {private}, which is not stored: make it a field."
-            )
+            raise AppError(f"{name} has the private attribute {private}, not stored: make it a field.")
         if model.model_computed_fields:
             computed = ", ".join(sorted(model.model_computed_fields))
             raise AppError(
@@ -99,9 +97,7 @@ def _check_field(model: type[BaseModel], name: str, field: FieldInfo) -> None:
         read.add(name)
     written = field.serialization_alias or name
     if written not in read:
-        raise AppError(
-            f"{where} is stored as {written!r} and read by another name: give it one alias for both."
-        )
+        raise AppError(f"{where} is stored as {written!r} and read by another name: give it one alias.")
     is_base64 = config.get("ser_json_bytes") == config.get("val_json_bytes") == "base64"
     if bytes in _parts(field.annotation) and not is_base64:
         raise AppError(

@@ -55,9 +55,7 @@ class NewDocument(NamedTuple):
 def new_document(content: object, media_type: str, name: str) -> NewDocument:
     """Return a document. Raises `DocumentError` unless its content is bytes."""
     if not isinstance(content, bytes):
-        raise DocumentError(
-            f"store_document() takes bytes, not a {type(content).__name__}: {name} cannot be stored."
-        )
+        raise DocumentError(f"store_document() takes bytes for {name}, not a {type(content).__name__}.")
     digest = sha256(content).hexdigest()
     reference = DocumentReference(name=name, sha256=digest, size=len(content), media_type=media_type)
     return NewDocument(reference, content)
@@ -245,9 +243,7 @@ class Context:
                 self._sent += sum(len(text.encode()) for text in (*sent, *sent.values()))
             if len(self.published) >= self._room.messages or self._sent > self._room.bytes:
                 most = f"{self._room.messages:,} messages and {self._room.bytes:,} bytes"
-                self.exceeded = OutputsTooLargeError(
-                    f"The handler exceeds the limit of outputs for one message: {most}."
-                )
+                self.exceeded = OutputsTooLargeError(f"The handler exceeds the limit of outputs: {most}.")
                 raise self.exceeded
         self.published.append(Published(message_id, message_name(type(message)), body, sent))
 

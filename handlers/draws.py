@@ -164,9 +164,7 @@ class SeededRandom(random.Random):
         counts and for a sample larger than the population.
         """
         if not isinstance(population, Sequence):
-            raise TypeError(
-                f"sample() takes a sequence; a {type(population).__name__} has no order: use sorted(...)."
-            )
+            raise TypeError(f"sample() takes a sequence, not a {type(population).__name__}: use sorted(...).")
         if counts is None:
             return [population[position] for position in self._places(len(population), k)]
         ends = list(accumulate(counts))
@@ -176,16 +174,6 @@ class SeededRandom(random.Random):
 
     def seed(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - random.Random's
         """No-op, called by the constructor of `random.Random`: the message is the seed."""
-
-    def getstate(self) -> Any:  # noqa: ANN401 - random.Random's
-        """Raise `NotImplementedError`: a replay draws the same numbers, so there is no state to save."""
-        raise NotImplementedError("context.random has no state to save: a replay draws the same numbers.")
-
-    def setstate(self, _: Any) -> None:  # noqa: ANN401 - random.Random's
-        """Raise `NotImplementedError`: the numbers are derived from the message."""
-        raise NotImplementedError(
-            "context.random has no state to set: its numbers are derived from the message."
-        )
 
     def _below(self, count: int) -> int:
         """Return a number below `count`, by rejection sampling."""
@@ -218,8 +206,8 @@ class SeededRandom(random.Random):
 def _refusal(name: str) -> Callable[..., Any]:
     def refuse(self: SeededRandom, *_: Any, **__: Any) -> Any:  # noqa: ANN401 - takes what any of them takes
         raise NotImplementedError(
-            f"context.random has no {name}(): its results may differ between machines and versions of Python. Record "
-            f"it with the version: context.capture({name!r}, lambda: random.{name}(...))."
+            f"context.random has no {name}(), as a replay may get another result. Record it with the version: "
+            f"context.capture({name!r}, lambda: random.{name}(...))."
         )
 
     return refuse

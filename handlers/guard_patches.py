@@ -184,14 +184,19 @@ class _Constructor(metaclass=_Proxy):
         return cls.live()(*args, **named)
 
     @classmethod
-    def today(cls) -> Any:  # noqa: ANN401 - Python's own
-        """Guard the clock."""
-        check(f"{cls.original.__name__}.today()", CLOCK)
-        return cls.live().today()
-
-    @classmethod
     def __get_pydantic_core_schema__(cls, _: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         return handler(cls.original)
+
+
+def _guarded_method(name: str, instead: str, pure_with: int = sys.maxsize) -> Any:  # noqa: ANN401 - Python's own
+    """Return a guarded class method, which is pure with this number of arguments, none of them None."""
+
+    def call(cls: _Proxy, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - Python's own
+        if len(args) + len(named) < pure_with or None in (*args, *named.values()):
+            check(f"{cls.original.__name__}.{name}()", instead)
+        return getattr(cls.live(), name)(*args, **named)
+
+    return classmethod(call)
 
 
 # Proxies of `datetime` and `date`, which guard the clock and the local time zone. They have no instances, and compare
@@ -202,37 +207,20 @@ class GuardedDate(_Constructor, _date, metaclass=_Proxy):  # type: ignore[misc, 
     """The proxy of `datetime.date`."""
 
     original = _date
-
-    @classmethod
-    def fromtimestamp(cls, timestamp: float, /) -> Any:  # noqa: ANN401 - Python's own
-        """Guard the local time zone."""
-        check("date.fromtimestamp()", "use datetime.fromtimestamp() with a time zone, such as datetime.UTC")
-        return cls.live().fromtimestamp(timestamp)
+    today = _guarded_method("today", CLOCK)
+    fromtimestamp = _guarded_method(
+        "fromtimestamp", "use datetime.fromtimestamp() with a time zone, such as datetime.UTC"
+    )
 
 
 class GuardedDatetime(_Constructor, _datetime, metaclass=_Proxy):  # type: ignore[misc, valid-type]
     """The proxy of `datetime.datetime`."""
 
     original = _datetime
-
-    @classmethod
-    def now(cls, tz: dt.tzinfo | None = None) -> Any:  # noqa: ANN401 - Python's own
-        """Guard the clock."""
-        check("datetime.now()", CLOCK)
-        return cls.live().now(tz)
-
-    @classmethod
-    def utcnow(cls) -> Any:  # noqa: ANN401 - Python's own
-        """Guard the clock."""
-        check("datetime.utcnow()", CLOCK)
-        return cls.live().utcnow()
-
-    @classmethod
-    def fromtimestamp(cls, timestamp: float, tz: dt.tzinfo | None = None) -> Any:  # noqa: ANN401 - Python's own
-        """Guard the local time zone."""
-        if tz is None:
-            check("datetime.fromtimestamp()", "pass a time zone, such as datetime.UTC")
-        return cls.live().fromtimestamp(timestamp, tz)
+    today = _guarded_method("today", CLOCK)
+    now = _guarded_method("now", CLOCK)
+    utcnow = _guarded_method("utcnow", CLOCK)
+    fromtimestamp = _guarded_method("fromtimestamp", "pass a time zone, such as datetime.UTC", pure_with=2)
 
 
 _look_up = ModuleType.__getattribute__

@@ -52,9 +52,7 @@ def _with_brackets(decorator: D) -> D:
         if not method and "by" in options:
             return decorator(**options)
         above = f" above {getattr(method[0], '__qualname__', method[0])}" if method else ""
-        raise AppError(
-            f'@handles needs the field that holds the business id{above}: write @handles(by="FIELD").'
-        )
+        raise AppError(f'@handles needs the field of the business id{above}: write @handles(by="FIELD").')
 
     return cast("D", checked)
 
@@ -114,7 +112,7 @@ class Handler(Generic[S]):
     def __setattr__(self, name: str, value: object) -> None:
         where = f"{type(self).__name__}.{name}"
         raise AttributeError(
-            f"{where} cannot be set, as a handler keeps nothing between messages: return it in the next state."
+            f"{where} cannot be set: a handler keeps nothing between messages but its state."
         )
 
 
@@ -178,15 +176,11 @@ def message_type_of(method: Callable[..., Any], state_type: type[State]) -> type
     in_order = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     is_plain = not advice and all(each.kind in in_order for each in parameters.values())
     if len(parameters) != len(("self", "state", "message", "context")) or not is_plain:
-        raise AppError(
-            f"{where} must be a plain method (self, state, message, context) that returns the next state.{advice}"
-        )
+        raise AppError(f"{where} must be a plain method (self, state, message, context) -> state.{advice}")
     try:
         hints = typing.get_type_hints(method)
     except NameError as error:
-        raise AppError(
-            f"{where}: {error}. Import the types of a handler at run time, not under TYPE_CHECKING."
-        ) from error
+        raise AppError(f"{where}: {error}. Import its types at run time, not under TYPE_CHECKING.") from error
     _, state, message, context = parameters
     if hints.get(state, state_type) is not state_type or hints.get("return", state_type) is not state_type:
         raise AppError(f"{where} must take and return a {state_type.__name__}, the state of its handler.")
@@ -197,9 +191,7 @@ def message_type_of(method: Callable[..., Any], state_type: type[State]) -> type
         return hint
     if isinstance(hint, UnionType) or get_origin(hint) is Union:
         types = ", ".join(getattr(each, "__name__", str(each)) for each in get_args(hint))
-        raise AppError(
-            f"{where} takes one of {types}: write a method for each message type, which may call a common function."
-        )
+        raise AppError(f"{where} takes one of {types}: write a method for each message type.")
     if isinstance(hint, type) and hint.__module__ != "builtins" and not issubclass(hint, Message | State):
         raise AppError(
             f"{where} takes a {hint.__name__}, which is not a Message: write class {hint.__name__}(Message)."

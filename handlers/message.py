@@ -19,9 +19,7 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def stable_name(name: str, owner: str) -> str:
     """Return `name` if it is valid in keys and on the wire. Raises `AppError`, in which `owner` describes the class."""
     if not NAME.fullmatch(name):
-        raise AppError(
-            f"{owner} is named {name!r}: use ASCII letters, digits and _ only, and no digit first."
-        )
+        raise AppError(f"{owner} is named {name!r}: use ASCII letters, digits and _, and no digit first.")
     return name
 
 
@@ -49,9 +47,7 @@ class Message(BaseModel):
         cls.__message_name__ = stable_name(name or cls.__name__, owner)
         given: object = aliases
         if not isinstance(given, tuple) or not all(isinstance(alias, str) for alias in given):
-            raise AppError(
-                f'{owner} has aliases {given!r}: use a tuple of names, such as aliases=("Shoot",).'
-            )
+            raise AppError(f'{owner} has aliases {given!r}: use a tuple of names, as in aliases=("Shoot",).')
         for alias in aliases:
             stable_name(alias, f"An alias of the message {cls.__qualname__}")
         if len({cls.__message_name__, *aliases}) <= len(aliases):

@@ -82,9 +82,7 @@ def account_of(url: str) -> Account:
     if not parts.query:
         return Account(endpoint, "identity")
     if "sig=" not in parts.query:
-        raise StoreUrlError(
-            f"A store url of the form {form} takes only a shared access signature as its query."
-        )
+        raise StoreUrlError(f"A store url of the form {form} takes only a shared access signature as query.")
     return Account(endpoint, "shared access signature", signature=parts.query)
 
 
@@ -128,7 +126,7 @@ def _of_connection_string(text: str) -> Account:
     if signature := settings.get("sharedaccesssignature"):
         return Account(endpoint, "shared access signature", name, signature=signature.removeprefix("?"))
     raise StoreUrlError(
-        "The connection string has neither an AccountName with an AccountKey nor a SharedAccessSignature."
+        "The connection string has no AccountName with AccountKey, and no SharedAccessSignature."
     )
 
 

@@ -313,9 +313,7 @@ class _LoopPool:
                 cursor = await connection.execute(sql, parameters, binary=True)
                 return await cursor.fetchall()
         except _NotCommittedError as error:  # if sessions are serialisable by default
-            raise StoreUnavailableError(
-                f"{self._store.url}: a read conflicted with a concurrent write."
-            ) from error
+            raise StoreUnavailableError(f"{self._store.url}: a read conflicted with a write.") from error
 
     @asynccontextmanager
     async def _connection(self, *, writes: bool = False) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
@@ -412,7 +410,7 @@ class _LoopPool:
                 raise refusal
             await asyncio.sleep(port.pause_seconds(attempt, port.FIRST_SECONDS, port.LONGEST_SECONDS))
         raise StoreUnavailableError(
-            f"{self._store.url}: the transaction conflicted with others {_ATTEMPTS} times in a row."
+            f"{self._store.url}: the transaction conflicted {_ATTEMPTS} times in a row."
         )
 
     async def _rows(self, changes: _Changes) -> dict[str, StoredRow]:
@@ -513,9 +511,7 @@ class PostgresTable(SqlTable):
         """Rewrite the table without deleted rows. The write-ahead log and backups keep them until they are recycled."""
         left = await self._store.session().rewrite(self._sql.rewrite, self._sql.name.as_string())
         if left:
-            raise StoreUnavailableError(
-                f"{self.store_url}: the table {self.name} may still hold deleted rows: {left}."
-            )
+            raise StoreUnavailableError(f"{self.store_url}: {self.name} may still hold deleted rows: {left}.")
 
     async def open(self, *, make: bool) -> None:
         """Check server and table, and create the table unless it exists. One round trip, six to create it."""
@@ -611,9 +607,7 @@ class PostgresStore(port.Store):
         self.schema = unquote(own["schema"]) if own.get("schema") else None
         if "@" in host + database or not re.fullmatch(r"[\d,]+", port_) or "%" in (self.schema or ""):
             # The shown part of the url would contain a part of the password.
-            raise StoreUrlError(
-                f"{_FORM} Write / as %2F and @ as %40 in a password; a schema has no % in its name."
-            )
+            raise StoreUrlError(f"{_FORM} In a password write / as %2F and @ as %40; a schema has no %.")
         chosen = {**_DEFAULTS, **parameters, "client_encoding": "utf8"}
         options = parameters.get("options") or os.environ.get("PGOPTIONS", "")
         self.plain_conninfo = make_conninfo(**chosen)  # type: ignore[arg-type]  # libpq's texts
@@ -651,9 +645,7 @@ class PostgresStore(port.Store):
             name = re.search(r'"([^"]+)"', error.diag.message_primary or "")
             return errors.TableNotFoundError(name[1] if name else "of the store", self.url)
         if state == "54000":  # the index row is too large
-            return errors.InvalidKeyError(
-                f"{self.url} takes at most 2,704 bytes of UTF-8 for both keys of a row."
-            )
+            return errors.InvalidKeyError(f"{self.url} takes at most 2,704 bytes for both keys of a row.")
         if state == "42501" or state[:2] in _URL_CLASSES:
             return StoreUrlError(f"{self.url} refused: {error.diag.message_primary} ({state}).")
         if state and state[:2] not in _UNAVAILABLE_CLASSES:

@@ -86,13 +86,32 @@ class SqliteConnection(sqlite3.Connection):
                 self.statement.execute("ROLLBACK")
 
 
-class SqliteFile:
-    """A database file and this process's connections to it, one for each thread."""
+class SqliteStore(port.Store):
+    """Tables in one SQLite file: `sqlite:///relative` or `sqlite:////absolute`.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    Holds the connections of this process, one for each thread.
+    """
+
+    scope: port.Scope = "machine"
+
+    def __init__(self, url: str) -> None:
+        name = url.removeprefix("sqlite:///")
+        if name == url or not name or name.startswith(":memory:") or "\0" in name:
+            raise StoreUrlError(
+                f"{url!r} does not name a file: write sqlite:///relative.db or sqlite:////absolute/path.db."
+            )
+        self.url = url
+        self.path = Path(name).absolute()
         self._local = threading.local()
         self._open: WeakSet[SqliteConnection] = WeakSet()
+
+    async def table(self, name: str, *, make: bool = True) -> SqliteTable:
+        table = SqliteTable(self, table_name(name))
+        if make:
+            table.make()
+        elif not self.path.exists() or not self.has_table(table.sql.rows_table):
+            raise errors.TableNotFoundError(name, self.url)
+        return table
 
     def connection(self) -> SqliteConnection:
         """Return the connection of this thread, opened by the first call in this process."""
@@ -103,16 +122,14 @@ class SqliteFile:
             except sqlite3.Error as error:
                 raise self.translate_error(error) from error
             except OSError as error:
-                raise StoreUrlError(
-                    f"The folder of {self.path} cannot be created: {error.strerror}."
-                ) from error
+                raise StoreUrlError(f"The folder of {self.path} cannot be made: {error.strerror}.") from error
             self._local.connection = connection
             self._open.add(connection)
             _connections.add(connection)
         return connection
 
     def is_replaced(self) -> bool:
-        """Return whether the file that this thread has open was deleted or replaced at its path."""
+        """Return whether the open file was deleted or replaced."""
         connection = self._opened()
         return connection is not None and _identity(self.path) != connection.identity
 
@@ -120,8 +137,8 @@ class SqliteFile:
         connection: SqliteConnection | None = getattr(self._local, "connection", None)
         return connection if connection is not None and connection.pid == os.getpid() else None
 
-    def close(self) -> None:
-        """Close the connections of this process."""
+    async def close(self) -> None:
+        """Close the connections of this process; a later call opens a new one."""
         for connection in list(self._open):
             if connection.pid == os.getpid():
                 connection.close()
@@ -226,7 +243,7 @@ class SqliteFile:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version not in (0, FORMAT):
             raise StoreUrlError(
-                f"The file {self.path} has the format {version}; this version reads the format {FORMAT}."
+                f"The file {self.path} has the format {version}; this version reads {FORMAT}."
             )
 
 
@@ -429,17 +446,17 @@ class Changes:
 class SqliteTable(SqlTable):
     scope: port.Scope = "machine"
 
-    def __init__(self, file: SqliteFile, name: str, store_url: str = "") -> None:
+    def __init__(self, store: SqliteStore, name: str) -> None:
         self.name = name
-        self.store_url = store_url
-        self._file = file
+        self.store_url = store.url
+        self._store = store
         self.sql = Statements(name)
 
     def dictionaries(self, connection: SqliteConnection, *, again: bool = False) -> Dictionaries:
         """Return the table's dictionaries; they are read once, or `again`."""
         found = connection.dictionaries.get(self.name)
         if found is None or again:
-            is_there = self._file.has_table(self.sql.dictionaries_table)
+            is_there = self._store.has_table(self.sql.dictionaries_table)
             rows = connection.execute(self.sql.dictionaries).fetchall() if is_there else ()
             found = connection.dictionaries[self.name] = Dictionaries(Dictionary(*row) for row in rows)
         return found
@@ -473,7 +490,7 @@ class SqliteTable(SqlTable):
         """Read several partitions with one statement."""
         stored = [escape(key) for key in partition_keys]
         values = (json.dumps([*dict.fromkeys(stored)]), escape_bound(first), escape_bound(last))
-        with self._file.reading() as connection:
+        with self._store.reading() as connection:
             rows = connection.statement.execute(self.sql.query_each, values).fetchall()
             plain = list(self.plain(connection, [row[1:] for row in rows]))
         found: dict[str, list[Row] | None] = {}
@@ -489,7 +506,7 @@ class SqliteTable(SqlTable):
 
     async def transact(self, partition_key: str, operations: Sequence[Operation]) -> tuple[str, ...]:
         changes = Changes(self, partition_key, operations)
-        with self._file.writing() as connection:
+        with self._store.writing() as connection:
             return changes.carry_out(connection)
 
     async def transact_each(self, transactions: Sequence[port.Transaction]) -> list[TransactionResult]:
@@ -503,11 +520,11 @@ class SqliteTable(SqlTable):
         try:
             return self._transact_each(checked)
         except BaseException:
-            self._file.connection().dictionaries.pop(self.name, None)  # one that was made is gone
+            self._store.connection().dictionaries.pop(self.name, None)  # one that was made is gone
             raise
 
     def _transact_each(self, checked: Sequence[Changes | Exception]) -> list[TransactionResult]:
-        with self._file.writing() as connection:
+        with self._store.writing() as connection:
             if (together := self._attempt_together(checked, connection)) is not None:
                 return together
             return [_attempt(each, connection) if isinstance(each, Changes) else each for each in checked]
@@ -587,7 +604,7 @@ class SqliteTable(SqlTable):
         """Make one commit with an fsync."""
         # Commits are appended to one write-ahead log, so this fsync covers all earlier ones. Commits that are no longer
         # in the log were synced with the database by a checkpoint.
-        with self._file.reading(outcome_unknown=True) as connection:
+        with self._store.reading(outcome_unknown=True) as connection:
             execute = connection.statement.execute
             execute("PRAGMA synchronous=FULL")
             try:
@@ -598,41 +615,37 @@ class SqliteTable(SqlTable):
     async def scrub(self) -> None:
         """Rewrite the database without free pages, and truncate the write-ahead log."""
         self._drop_unused_dictionaries()
-        with self._file.reading() as connection:
+        with self._store.reading() as connection:
             connection.statement.execute("VACUUM")
             checkpoint = connection.statement.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             (is_blocked, _, _) = checkpoint.fetchone()
         if is_blocked:
             raise StoreUnavailableError(
-                f"The write-ahead log of {self._file.path} still holds deleted rows: another process reads the file."
+                f"The write-ahead log of {self._store.path} still holds deleted rows: another process reads the file."
             )
 
     def _drop_unused_dictionaries(self) -> None:
-        with self._file.writing() as connection:
+        with self._store.writing() as connection:
             if self.dictionaries(connection, again=True).by_number:
                 connection.execute(self.sql.drop_unused_dictionaries, (bytes(range(256)), MARK))
                 del connection.dictionaries[self.name]
 
     def make(self) -> None:
         """Create the table unless it exists."""
-        if not self._file.has_table(self.sql.rows_table):
-            with self._file.writing() as connection:
+        if not self._store.has_table(self.sql.rows_table):
+            with self._store.writing() as connection:
                 for statement in self.sql.make:
                     connection.execute(statement)
 
-    def is_there(self) -> bool:
-        """Return whether file and table exist; creates neither."""
-        return self._file.path.exists() and self._file.has_table(self.sql.rows_table)
-
     def _read(self, sql: str, bounds: tuple[str, ...], most: float = inf) -> Page:
         # A separate cursor, since closing it ends the read early.
-        with self._file.reading() as connection, closing(connection.execute(sql, bounds)) as cursor:
+        with self._store.reading() as connection, closing(connection.execute(sql, bounds)) as cursor:
             return read_page(bounds, self.plain(connection, cursor), most=most)
 
     def _project_first(self, bounds: tuple[str, str, str], select: Sequence[str]) -> Page | None:
         """Read rows in one statement; None if it cannot return all requested large properties."""
         # It returns those of the first row, a stream's header or the first of some events, up to `ALONG_BYTES`.
-        with self._file.reading() as connection:
+        with self._store.reading() as connection:
             rows = connection.statement.execute(self.sql.project_first, (bounds[1], *bounds)).fetchall()
             rows = list(self.plain(connection, rows))
         with suppress(DamagedRowError):  # reading it otherwise tells, if it is damaged and not only cut
@@ -643,7 +656,7 @@ class SqliteTable(SqlTable):
         return None
 
     def _project(self, sql: str, bounds: tuple[str, ...], select: Sequence[str]) -> Page:
-        with self._file.reading() as connection:
+        with self._store.reading() as connection:
             execute = connection.statement.execute
             try:
                 # One transaction, since large parts are read after the small ones.
@@ -682,34 +695,3 @@ def _attempt(changes: Changes, connection: SqliteConnection) -> TransactionResul
     if several:
         execute("RELEASE one")
     return result
-
-
-class SqliteStore(port.Store):
-    """Tables in one SQLite file: `sqlite:///relative` or `sqlite:////absolute`."""
-
-    scope: port.Scope = "machine"
-
-    def __init__(self, url: str) -> None:
-        name = url.removeprefix("sqlite:///")
-        if name == url or not name or name.startswith(":memory:") or "\0" in name:
-            raise StoreUrlError(
-                f"{url!r} does not name a file: write sqlite:///relative.db or sqlite:////absolute/path.db."
-            )
-        self.url = url
-        self._file = SqliteFile(Path(name).absolute())
-
-    async def table(self, name: str, *, make: bool = True) -> SqliteTable:
-        table = SqliteTable(self._file, table_name(name), self.url)
-        if make:
-            table.make()
-        elif not table.is_there():
-            raise errors.TableNotFoundError(name, self.url)
-        return table
-
-    def is_replaced(self) -> bool:
-        """Return whether the open file was deleted or replaced."""
-        return self._file.is_replaced()
-
-    async def close(self) -> None:
-        """Close the connections of this process; a later call opens a new one."""
-        self._file.close()

@@ -75,21 +75,6 @@ class StubbedRandom(SeededRandom):
     def __init__(self, draws: Sequence[Any]) -> None:
         super().__init__(Seed("", "", ""))
         self.left = list(draws)
-        self._number = len(draws)
-
-    def _draw(self, call: str, is_valid: Callable[[Any], bool]) -> Any:  # noqa: ANN401 - a stub
-        if not self.left:
-            raise SpecError(
-                f"The handler calls {call} after all {self._number} values of drawing(...): add one for it."
-            )
-        value = self.left.pop(0)
-        try:
-            possible = is_valid(value)
-        except TypeError:
-            possible = False
-        if not possible:
-            raise SpecError(f"{call} cannot return {value!r}: change that value of drawing(...).")
-        return value
 
 
 def _are_among(values: Any, population: Any, *, k: int = 1, **_: Any) -> bool:  # noqa: ANN401 - a stub
@@ -124,7 +109,15 @@ def _stubbed(name: str, is_possible: Callable[..., bool]) -> Callable[..., Any]:
     def draw(self: StubbedRandom, *given: Any, **named: Any) -> Any:  # noqa: ANN401 - the method's own
         told = [*map(repr, given), *(f"{key}={value!r}" for key, value in named.items())]
         call = f"{name}({', '.join(told)})"
-        value = self._draw(call, lambda drawn: is_possible(drawn, *given, **named))
+        if not self.left:
+            raise SpecError(f"The handler calls {call} after all values of drawing(...): add one for it.")
+        value = self.left.pop(0)
+        try:
+            possible = is_possible(value, *given, **named)
+        except TypeError:
+            possible = False
+        if not possible:
+            raise SpecError(f"{call} cannot return {value!r}: change that value of drawing(...).")
         if name == "shuffle":
             (shuffled,) = (*given, *named.values())
             shuffled[:] = value
@@ -170,9 +163,7 @@ class StubbedContext(Context):
         if guids is None:
             return super().new_guid()
         if self._taken_guids == len(guids):
-            raise SpecError(
-                f"The handler takes more than the {len(guids)} guids of with_guids(...): add one for each call."
-            )
+            raise SpecError("The handler takes more guids than with_guids(...) has: add them.")
         self._taken_guids += 1
         return guids[self._taken_guids - 1]
 
@@ -193,9 +184,7 @@ class StubbedContext(Context):
             raise SpecError(f"The handler does not draw the last {left} values of drawing(...): remove them.")
         left = len(self.stubs.guids or ()) - self._taken_guids
         if left:
-            raise SpecError(
-                f"The handler does not take the last {left} guids of with_guids(...): remove them."
-            )
+            raise SpecError(f"The handler leaves the last {left} guids of with_guids(...): remove them.")
         unused = sorted(set(self.stubs.captured) - set(self.captured))
         if unused:
             raise SpecError(f"The handler captures nothing as {unused[0]!r}: remove it from capturing(...).")
@@ -374,9 +363,7 @@ class Handled(Generic[S]):
         lines = [*differences_of_messages(first.messages, context.messages)]
         for at, (one, other) in enumerate(zip(done.published, again.published, strict=False)):
             if one.headers != other.headers:
-                lines.append(
-                    f"published[{at}] headers: expected {dict(one.headers)}, got {dict(other.headers)}"
-                )
+                lines.append(f"published[{at}] headers: expected {one.headers}, got {other.headers}")
         decode = definition.codec.decode
         lines += differences(decode(done.after), decode(again.after), "state")
         if lines:

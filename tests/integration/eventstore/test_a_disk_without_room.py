@@ -67,7 +67,7 @@ print(append(60_000))
 UNTIL_THERE_IS_NO_MORE = """
 table = drive(store.table("games"))
 # The log is emptied into the file again and again, so that either of them is the first to find no room.
-store._file.connection().execute("PRAGMA wal_autocheckpoint=20")
+store.connection().execute("PRAGMA wal_autocheckpoint=20")
 for size in 100, 3_000:
     acknowledged = 0
     with room(150_000, path):

@@ -29,7 +29,7 @@ def change_and_halt(changes, index, *operation):
 store = connect(url)
 stream = drive(Stream.open(Partition(drive(store.table("games")), "p")))
 # What it changes goes to the log before it commits, as in a transaction that is larger than the cache.
-store._file.connection().execute("PRAGMA cache_size=1")
+store.connection().execute("PRAGMA cache_size=1")
 Changes._change = change_and_halt
 data = bytes(60_000)
 events = EventData({"N": 2, "Data": data}, id="second"), EventData({"N": 3, "Data": data})
@@ -43,7 +43,7 @@ from eventstore import EventData, Partition, Stream, connect, drive
 
 store = connect(sys.argv[1])
 stream = drive(Stream.open(Partition(drive(store.table("games")), "p")))
-store._file.connection().set_trace_callback(lambda statement: print(statement, flush=True))
+store.connection().set_trace_callback(lambda statement: print(statement, flush=True))
 drive(Stream.write(stream, EventData({"N": 7}), properties={"Total": 8}))
 """
 
@@ -57,7 +57,7 @@ random = Random(seed)
 store = connect(url)
 table = drive(store.table("games"))
 # Checkpoints come often, so that some die in the middle of one.
-store._file.connection().execute("PRAGMA wal_autocheckpoint=40")
+store.connection().execute("PRAGMA wal_autocheckpoint=40")
 while True:
     partition = Partition(table, random.choice("abc"))
     stream = drive(Stream.try_open(partition)) or Stream(partition)
@@ -122,7 +122,7 @@ def test_one_who_comes_afterwards_does_not_wait(start, url, partition, monkeypat
     victim = start(HALTS_IN_A_TRANSACTION, url, 2)
     assert victim.line() == "halted"
     if not someone_has_it_open:
-        partition.table._file.close()
+        drive(partition.table._store.close())
 
     victim.kill()
 

@@ -15,17 +15,17 @@ def insert(who, number):
     drive(table.transact("p", [Operation.insert(f"{who}-{number}", {"V": number})]))
 
 insert("parent", 0)
-inherited = store._file.connection()
+inherited = store.connection()
 pid = os.fork()
 who = "parent" if pid else "child"
 for number in range(1, 30):
     insert(who, number)
 if not pid:
-    assert store._file.connection() is not inherited
+    assert store.connection() is not inherited
     assert inherited.execute is not None and inherited.pid == os.getppid()
     drive(store.close())
     %(end)s
-assert store._file.connection() is inherited
+assert store.connection() is inherited
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 insert("parent", 30)
 keys = [row.row_key for row in drive(table.query("p", "", "z")).rows]

@@ -101,4 +101,4 @@ def test_no_folder_is_made_in_one_that_may_only_be_read(start, file):
 
     said = start(USES_EACH_FILE, new).end()
 
-    assert said == [f"opens: StoreUrlError: The folder of {new} cannot be created: Permission denied."]
+    assert said == [f"opens: StoreUrlError: The folder of {new} cannot be made: Permission denied."]

@@ -33,7 +33,7 @@ def change_and_halt(changes, index, *operation):
 store = connect(url)
 table = drive(store.table("games"))
 # What it changes goes to the log before it commits, as in a transaction that is larger than the cache.
-store._file.connection().execute("PRAGMA cache_size=1")
+store.connection().execute("PRAGMA cache_size=1")
 Changes._change = change_and_halt
 head = Operation.replace("head", {"N": 2}), Operation.insert("event", {"Data": bytes(60_000)})
 refused = Operation.replace("head", {"N": 2}), Operation.replace("absent", {})
@@ -47,7 +47,7 @@ from eventstore import Operation, connect, drive
 
 store = connect(sys.argv[1])
 table = drive(store.table("games"))
-store._file.connection().set_trace_callback(lambda statement: print(statement, flush=True))
+store.connection().set_trace_callback(lambda statement: print(statement, flush=True))
 drive(table.transact_each([(key, [Operation.replace("head", {"N": 3})]) for key in "abc"]))
 """
 

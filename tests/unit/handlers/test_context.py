@@ -270,7 +270,7 @@ def test_a_document_that_was_not_recorded_or_is_stored_twice_is_an_error():
             for name in ("", ".", "..", "a/b", "a\\b", "a\nb", "x" * 101, "é" * 51, "\ud800", 7)
         ],
         ({"media_type": ""}, "media type such as"),
-        ({"content": lambda: "text"}, r"takes bytes, not a str: .*a\.txt"),
+        ({"content": lambda: "text"}, r"takes bytes for .*a\.txt, not a str"),
     ],
 )
 def test_a_document_has_a_plain_name_a_media_type_and_bytes(given, sentence):

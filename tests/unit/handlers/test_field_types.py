@@ -174,7 +174,7 @@ class Unresolved(State):
         ),
         (Unfrozen, "^Unfrozen is not frozen"),
         (Open, "^Open allows extra fields: declare each field"),
-        (Private, "^Private has the private attribute _cache, which is not stored: make it a field.$"),
+        (Private, "^Private has the private attribute _cache, not stored: make it a field.$"),
         (Computed, "^Computed has the computed field different.*: make it a plain property.$"),
         (Excluded, "^Excluded.rings is excluded, so it would not be stored"),
         (Unresolved, "^Unresolved has an annotation that cannot be resolved: import its type at run time"),
@@ -200,6 +200,6 @@ def test_a_field_is_read_under_the_name_that_it_is_written_under(field, is_taken
     class Data(State):
         rings: int = field
 
-    sentence = "^Data.rings is stored as '.*' and read by another name: give it one alias for both.$"
+    sentence = "^Data.rings is stored as '.*' and read by another name: give it one alias.$"
     with nullcontext() if is_taken else pytest.raises(AppError, match=sentence):
         App(bell(state=Data))

@@ -30,7 +30,7 @@ from eventstore import (
 )
 from eventstore.backends import sqlite
 from eventstore.backends.rows import LARGE_BYTES, pack, packer, unpack, unpack_some
-from eventstore.backends.sqlite import SqliteFile
+from eventstore.backends.sqlite import SqliteStore
 from eventstore.port import LeavesTraces, MayBeReplaced
 
 
@@ -136,7 +136,7 @@ class AmidRecovery:
         return (self._mode,)
 
     def switch(self, path):
-        SqliteFile(path)._switch_to_wal(cast("sqlite3.Connection", self))
+        SqliteStore(f"sqlite:///{path}")._switch_to_wal(cast("sqlite3.Connection", self))
 
 
 def test_a_file_system_without_a_write_ahead_log_is_refused(path):
@@ -189,7 +189,7 @@ def test_a_thread_has_a_connection_of_its_own(store, table):
 
     def work():
         insert(table, "from-thread", V=1)
-        found.append(store._file.connection())
+        found.append(store.connection())
         found.append(settings(store))
         found[0].close()
 
@@ -197,7 +197,7 @@ def test_a_thread_has_a_connection_of_its_own(store, table):
     thread.start()
     thread.join()
 
-    assert found[0] is not store._file.connection()
+    assert found[0] is not store.connection()
     assert found[1] == CHOSEN
     assert drive(table.get("p", "from-thread")) is not None
 
@@ -223,7 +223,7 @@ def test_a_file_that_stays_locked_is_unavailable_and_nothing_was_written(impatie
 
 def test_a_full_disk_undoes_the_transaction(store, table):
     insert(table, "first", V=1)
-    connection = store._file.connection()
+    connection = store.connection()
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     connection.execute(f"PRAGMA max_page_count={pages + 2}")
 
@@ -286,7 +286,7 @@ def test_a_damaged_row_is_named_by_one_error_and_never_a_wrong_value(store, tabl
         "gone": "large = NULL",
         "no time": "time = 'now'",
     }.get(shape, f"small = x'{OF_ANOTHER_SHAPE.get(shape, b'').hex()}'")
-    store._file.connection().execute(f'UPDATE "games_rows" SET {change}')
+    store.connection().execute(f'UPDATE "games_rows" SET {change}')
 
     with pytest.raises(DamagedRowError) as raised:
         drive(read(table))
@@ -328,7 +328,7 @@ def test_a_projected_read_takes_one_statement_where_that_gives_what_is_asked_for
     expected = {key: {"Wanted": row["Wanted"]} if "Wanted" in row else {} for key, row in
                 (("r-1", first), ("r-2", others))}  # fmt: skip
     seen: list[str] = []
-    store._file.connection().set_trace_callback(seen.append)
+    store.connection().set_trace_callback(seen.append)
 
     page = drive(table.query("p", "r-1", "r-9", select=["Wanted"]))
 
@@ -349,7 +349,7 @@ def test_what_is_refused_in_a_common_commit_leaves_nothing_in_the_file(store, ta
     results = drive(table.transact_each([("p", operations) for operations in refused]))
 
     assert all(isinstance(result, RowError) for result in results)
-    connection = store._file.connection()
+    connection = store.connection()
     assert connection.execute("SELECT count(*) FROM games_keys").fetchone() == (1,)
     assert connection.execute("SELECT count(*) FROM games_rows").fetchone() == (1,)
 
@@ -382,14 +382,14 @@ CHOSEN = {
 
 
 def settings(store):
-    connection = store._file.connection()
+    connection = store.connection()
     return {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in CHOSEN}
 
 
 def test_a_barrier_waits_for_the_disk_and_no_commit_before_or_after_does(store, table):
     assert settings(store) == CHOSEN
     seen: list[str] = []
-    store._file.connection().set_trace_callback(seen.append)
+    store.connection().set_trace_callback(seen.append)
 
     drive(table.barrier())
 
@@ -399,7 +399,7 @@ def test_a_barrier_waits_for_the_disk_and_no_commit_before_or_after_does(store, 
     insert(table, V=1)
     drive(table.barrier())
     assert settings(store) == CHOSEN
-    assert store._file.connection().execute("SELECT commits FROM eventstore_barrier").fetchone() == (2,)
+    assert store.connection().execute("SELECT commits FROM eventstore_barrier").fetchone() == (2,)
     drive(store.close())
     assert settings(store) == CHOSEN
 
@@ -490,7 +490,7 @@ CANARY = b"a-canary-that-sings"
 
 def write_and_delete(table):
     """Write canaries into keys, small and large properties, overwrite some and delete some."""
-    table._file.connection().execute("PRAGMA secure_delete=OFF")  # which some builds of SQLite have on
+    table._store.connection().execute("PRAGMA secure_delete=OFF")  # which some builds of SQLite have on
     for number in range(40):
         large = CANARY * 3000
         key = f"{CANARY.decode()}-{number}"
@@ -513,7 +513,7 @@ def test_no_file_holds_a_trace(path, table, checkpointed):
     assert [isinstance(each, LeavesTraces) for each in (table, in_memory)] == [True, False]
     write_and_delete(table)
     if checkpointed:
-        table._file.connection().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        table._store.connection().execute("PRAGMA wal_checkpoint(TRUNCATE)")
     assert traces(path) == ({"store.db"} if checkpointed else {"store.db-wal"})
 
     drive(table.scrub())

@@ -238,7 +238,7 @@ def spoilt(folder: Path, found: Rows, *places: Place) -> Table:
     for key in {key for key, _ in found}:
         inserts = [Operation.insert(place[1], row) for place, row in found.items() if place[0] == key]
         drive(table.transact(key, inserts))
-    execute = store._file.connection().execute
+    execute = store.connection().execute
     for place in places:
         this = "id = (SELECT id FROM states_keys WHERE partition = ? AND row = ?)"
         execute(f"UPDATE states_rows SET small = x'07' WHERE {this}", tuple(map(escape, place)))

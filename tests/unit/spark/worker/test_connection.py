@@ -224,7 +224,7 @@ def statements(connection) -> list[str]:
 
 
 def file(connection: Connection) -> sqlite3.Connection:
-    opened: sqlite3.Connection = connection.store._file.connection()  # type: ignore[attr-defined]
+    opened: sqlite3.Connection = connection.store.connection()  # type: ignore[attr-defined]
     return opened
 
 
