@@ -147,8 +147,6 @@ def operate(left: Value, operator: ast.AST, right: Value, node: ast.AST, scope: 
         return values.TEXT
     if name in {"or", "and", "sub", "xor"} and values.has_type(both, "set", "frozenset", "keys", "items"):
         return collection("set", join(values.element_of(left), values.element_of(right)))
-    if name == "or" and any(isinstance(each, Class | External) for each in both):
-        return both  # types
     types = [values.type_name(each).removeprefix("builtins.") for each in left]
     is_number = not any("." in each for each in types)  # no path, no Decimal
     if values.has_type(both, "float") or (name == "truediv" and is_number):
@@ -416,8 +414,6 @@ def _result(name: str, receiver: Value, arguments: Arguments, called_back: Value
         case (Instance(of="builtins.set" | "builtins.frozenset", element=element),) if method in _SET_RESULTS:
             return collection(name.split(".")[1], join(element, *map(values.element_of, arguments)))
     match name.removeprefix("builtins."):
-        case ".model_dump":
-            return collection("dict")
         case "dict.keys":
             return collection("keys", values.element_of(receiver))
         case "dict.values":
@@ -430,12 +426,8 @@ def _result(name: str, receiver: Value, arguments: Arguments, called_back: Value
             return values.fresh(receiver)
         case "set.pop" | "list.pop":
             return values.element_of(receiver)
-        case "min" | "max" if len(arguments.positional) > 1:
-            return join(*arguments)
         case "min" | "max" | "next" | "random.Random.choice":
             return values.element_of(first)
-        case "round" if len(arguments.positional) > 1:
-            return values.FLOAT
         case "enumerate":
             return collection("iterator", values.row(values.NUMBER, values.element_of(first)))
         case "zip":

@@ -156,25 +156,6 @@ class Class:
             return owned(self.body_scope.annotated(annotation), option.owner)
         return self.body_scope.bound("", binding, Owner.CLASS)
 
-    def assigned_to(self, name: str) -> Value:
-        """Return the values that methods assign to an attribute of any name, usually of their first argument."""
-        known, key = self.scope.checker.known, ("assigned", self, name)
-        bases = self.users_mro if key not in known else []
-        assigned: list[Value] = [known.setdefault(key, ())]
-        for base, method in [(each, node) for each in bases for node in each.node.body]:
-            if isinstance(method, ast.FunctionDef):
-                scope = base.scope.inside(function=base.function(method))
-                parameters = [each for each in ast.walk(method.args) if isinstance(each, ast.arg)]
-                scope.names |= {each.arg: scope.annotated(each.annotation) for each in parameters}
-                for node in ast.walk(method):
-                    match node:
-                        case ast.Assign([ast.Attribute(ast.Name(), attr)], value) if attr == name:
-                            assigned.append(scope.quietly(value))
-                        case ast.AnnAssign(ast.Attribute(ast.Name(), attr), annotation) if attr == name:
-                            assigned.append(scope.annotated(annotation))
-        known[key] = join(*filter(None, assigned))
-        return known[key]
-
 
 Option = Instance | External | Package | Class | Function | Attribute
 Value = tuple[Option, ...]
@@ -588,23 +569,16 @@ class Scope(ABC):
                 self.check_read(results, node)
             case Package(module=module):
                 results = self._in_package(module, name)
-            case Instance(of=Class() as class_) if name == "__class__":
-                results = (class_,)
-            case Instance(of=Class() as class_) if name == "__dict__":
+            case Instance(of=Class()) if name == "__dict__":
                 results = owned(collection("dict"), option.owner)
             case Instance(of=Class() as class_):
                 bindings = class_.members(name, option.after)
                 members = [base.value_of(option, each, node) for base, each in bindings]
-                if not members or any(map(is_literal, members[0])):
-                    assigned = class_.assigned_to(name)
-                    members += [owned(assigned, option.owner)] if assigned else []
                 results = join(*members) if members else results
             case Instance(of=str(of)) if of:
                 if name == "random" and of == CONTEXT:
                     self.report("CM206", node, "context.random")
-                results = (
-                    (External(of),) if name == "__class__" else _OF_INSTANCES.get(f"{of}.{name}", results)
-                )
+                results = _OF_INSTANCES.get(f"{of}.{name}", results)
             case Class():
                 members = [base.value_of(option, each, node) for base, each in option.members(name)]
                 bases = [each for each in option.mro if isinstance(each, str) and each not in MODELS]
@@ -612,8 +586,6 @@ class Scope(ABC):
                     results = join(*members) if members else results
                 else:
                     results = (External(f"{bases[0]}.{name}"),)
-            case Attribute():
-                results = (Attribute(Instance(owner=owner_of(option)), name),)
         return results
 
 
