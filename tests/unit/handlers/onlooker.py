@@ -190,3 +190,9 @@ class Onlooker(Handler[House]):
 
 
 app = App(Onlooker)
+
+
+def look(app: App, how: str) -> House:
+    """Return the next state of a handler that looks."""
+    (route,) = app.routes("Look")
+    return route.revisions[1](House(), Look(house="h", how=how), Context("Onlooker", "h", "m-1", 0))  # type: ignore[return-value]

@@ -7,31 +7,15 @@ from datetime import UTC, datetime
 import pytest
 from freezegun import freeze_time
 
-from handlers import Context, NondeterminismError
+from handlers import NondeterminismError
 from handlers.guard import guarded
 from tests.unit.handlers import onlooker
-from tests.unit.handlers.onlooker import House, Look
+from tests.unit.handlers.onlooker import look
 from tests.unit.handlers.processes import REPOSITORY
 
 LONG_AGO = datetime(1999, 12, 31, tzinfo=UTC)
-WAYS = [
-    "now",
-    "local now",
-    "now of the module",
-    "date.today",
-    "import in the function",
-    "time",
-    "another name",
-    "gmtime",
-]
-
-
-def look(app, how):
-    return (
-        app.handlers["Onlooker"]
-        .routes["Look"]
-        .revisions[1](House(), Look(house="h", how=how), Context("Onlooker", "h", "m-1", 0))
-    )
+WAYS = ["now", "local now", "now of the module", "date.today", "import in the function", "time", "another name",
+        "gmtime"]  # fmt: skip
 
 
 @pytest.mark.parametrize("how", WAYS)
