@@ -84,11 +84,9 @@ def test_properties_cannot_be_changed_and_a_copy_may_be(change, given):
 
 # Several changes of one row: tests/contract/test_includes.py tries all pairs.
 
-FIRST, SECOND, MERGED = {"A": 1, "B": 1}, {"B": 2, "C": 2}, {"A": 1, "B": 2, "C": 2}
+FIRST, SECOND = {"A": 1, "B": 1}, {"B": 2, "C": 2}
 BOUND = Include.replace("row", FIRST, "one")
-INSERT, OR_MERGE, OR_REPLACE = (
-    make("row", FIRST) for make in (Include.insert, Include.insert_or_merge, Include.insert_or_replace)
-)
+INSERT = Include.insert("row", FIRST)
 UNDONE = [INSERT, Include.delete("row")]
 REPLACE, MERGE, DELETE = Include.replace("row", SECOND), Include.merge("row", SECOND), Include.delete("row")
 
@@ -99,12 +97,7 @@ REPLACE, MERGE, DELETE = Include.replace("row", SECOND), Include.merge("row", SE
         ([BOUND, REPLACE], [Include.replace("row", SECOND, "one")]),
         ([BOUND, Include.delete("row", "one")], [Include.delete("row", "one")]),
         ([Include.insert(key, {}) for key in "cab"], [Include.insert(key, {}) for key in "cab"]),
-        ([INSERT, REPLACE], [Include.insert("row", SECOND)]),
-        ([INSERT, MERGE], [Include.insert("row", MERGED)]),
-        ([OR_MERGE, REPLACE], [Include.insert_or_replace("row", SECOND)]),
-        ([OR_MERGE, MERGE], [Include.insert_or_merge("row", MERGED)]),
-        ([OR_REPLACE, REPLACE], [Include.insert_or_replace("row", SECOND)]),
-        ([OR_REPLACE, MERGE], [Include.insert_or_replace("row", MERGED)]),
+        ([INSERT, MERGE], [Include.insert("row", {"A": 1, "B": 2, "C": 2})]),
         (UNDONE, []),
         *[
             ([*UNDONE, make("row", SECOND)], [Include.insert("row", SECOND)])
