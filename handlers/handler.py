@@ -66,9 +66,7 @@ def handles(*, by: str, revision: int = 1) -> Mark:
     first. Raises `AppError` for other values.
     """
     if not isinstance(by, str) or not all(by.split(".")):  # type: ignore[redundant-expr] # whatever is given
-        raise AppError(
-            f"@handles(by=...) takes the name of the field that holds the business id, not {by!r}: {_instead_of(by)}."
-        )
+        raise AppError(f'@handles takes the name of the field of the business id, by="FIELD", not by={by!r}.')
     if type(revision) is not int or revision < 1:
         raise AppError(f"@handles(revision=...) takes an int from 1, not {revision!r}.")
 
@@ -77,16 +75,6 @@ def handles(*, by: str, revision: int = 1) -> Mark:
         return method
 
     return mark
-
-
-def _instead_of(by: object) -> str:
-    """Return advice for a `by` that names no field."""
-    if isinstance(by, tuple | list | set | frozenset):
-        joined = "_".join(map(str, by)) if by and all(map(str.isidentifier, map(str, by))) else "FIELD"
-        return f'an object has one id, so let its sender join them in one field, and write @handles(by="{joined}")'
-    # For lambda message: message.raffle
-    names: tuple[str, ...] = getattr(getattr(by, "__code__", None), "co_names", ())
-    return f'write @handles(by="{names[0] if len(names) == 1 else "FIELD"}")'
 
 
 def mark_of(method: object) -> HandlerMark | None:

@@ -557,7 +557,7 @@ class Scope(ABC):
             if isinstance(option, External) and (code := rules.read(option.name)):
                 self.report(code, node, option.name)
 
-    def _attribute(self, option: Option, name: str, node: ast.AST) -> Value:  # noqa: C901, PLR0912 - one table of cases
+    def _attribute(self, option: Option, name: str, node: ast.AST) -> Value:  # noqa: C901 - one table of cases
         results: Value = (Attribute(option, name),)
         match option:
             case _ if name == "__call__":

@@ -257,30 +257,6 @@ def test_not_of_one_who_is_signed_in(run, use, overheard, account, monkeypatch):
     assert overheard.leaks([TOKEN]) == []
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "AccountName=acct;AccountKey={key};TableEndpoint=ftp://127.0.0.1/acct",
-        "AccountName=acct;AccountKey={key};TableEndpoint=http://{quoted}@127.0.0.1/acct",
-        "AccountName=acct;AccountKey={key}!",
-        "AccountKey={key}",
-        "TableEndpoint=http://127.0.0.1/acct?{signature};SharedAccessSignature={signature}",
-        "https://acct:{quoted}@acct.table.core.windows.net",
-        "https://acct.table.core.windows.net?sv=2019-02-02&sgi={key}",
-        "http://acct.table.core.windows.net?{signature}",
-        "azurite://{quoted}@127.0.0.1:10002",
-        "wasb://acct?{signature}",
-    ],
-)
-def test_not_of_a_url_that_cannot_be_used(overheard, account, signature, url):
-    with pytest.raises(Exception, match=r"\w") as raised:
-        connect(url.format(key=account.key, quoted=quote(account.key, safe=""), signature=signature))
-
-    overheard.note(raised.value)
-    assert "StoreUrlError" in overheard.text()
-    assert overheard.leaks([account.key, raw_signature(signature), signature]) == []
-
-
 def carry_in_a_record(secret):
     logging.getLogger("aiohttp.client").debug("Sent.", extra={"headers": {"Authorization": secret}})
 

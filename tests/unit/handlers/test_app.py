@@ -121,23 +121,10 @@ def test_handles_without_brackets_or_with_nothing_in_them_says_what_to_write():
 
 
 @pytest.mark.parametrize(
-    ("by", "write"),
-    [
-        ("", "FIELD"),
-        ("tower.", "FIELD"),
-        (7, "FIELD"),
-        (None, "FIELD"),
-        (Rang, "FIELD"),
-        (lambda message: message.tower, "tower"),
-        (lambda message: f"{message.tower}-{message.city}", "FIELD"),
-        (("city", "tower"), "city_tower"),
-        (["city", 7], "FIELD"),
-        ((), "FIELD"),
-    ],
+    "by", ["", "tower.", 7, None, Rang, lambda message: message.tower, ("city", "tower"), ()]
 )
-def test_a_business_id_that_is_no_name_of_a_field_is_refused(by, write):
-    sentence = rf'^@handles\(by=...\) takes the name of the field .*write @handles\(by="{write}"\)\.$'
-    with pytest.raises(AppError, match=sentence):
+def test_a_business_id_that_is_no_name_of_a_field_is_refused(by):
+    with pytest.raises(AppError, match=r'^@handles takes the name of the field of .*, by="FIELD", not by='):
         handles(by=by)
 
 

@@ -17,9 +17,7 @@ from eventstore import (
     ANY_ETAG,
     DamagedRowError,
     Int64,
-    InvalidKeyError,
     Operation,
-    PayloadTooLargeError,
     RowError,
     StoreUnavailableError,
     StoreUrlError,
@@ -357,19 +355,6 @@ def test_what_is_refused_in_a_common_commit_leaves_nothing_in_the_file(store, ta
     connection = store.connection()
     assert connection.execute("SELECT count(*) FROM games_keys").fetchone() == (1,)
     assert connection.execute("SELECT count(*) FROM games_rows").fetchone() == (1,)
-
-
-def test_limits_are_checked_before_the_file_is_opened(store, table, path):
-    drive(store.close())
-    for companion in ("", "-wal", "-shm"):
-        Path(f"{path}{companion}").unlink(missing_ok=True)
-
-    with pytest.raises(PayloadTooLargeError):
-        insert(table, V=b"x" * 65537)
-    with pytest.raises(InvalidKeyError):
-        insert(table, "")
-
-    assert not path.exists()
 
 
 # A commit goes to the write-ahead log and is not waited for (NORMAL): it survives the process at once, and a power cut
