@@ -98,7 +98,7 @@ def tables(path):
         ('    @handles(by="shop")\n', "", "mark its methods with @handles(by=...)"),
         ('    @handles(by="shop")\n', "    @staticmethod\n", "mark its methods with @handles(by=...)"),
         ('by="shop"', 'by="store"', "Sold has no field 'store'"),
-        ('by="shop"', "by=7", "takes the name of the field that holds the business id, not 7"),
+        ('by="shop"', "by=7", "not by=7"),
         ("def sold", "async def sold", "It is async, but a handler never waits: write def"),
         ("return Sales", "yield Sales", "It yields: publish with context.publish(...)"),
         (", context: Context", "", "must be a plain method (self, state, message, context)"),
