@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from eventstore import Table, drive
 from handlers import App
-from runtime.algorithms.state_based.algorithm import StateBased
+from runtime.algorithms.choice import AlgorithmName, Dependencies, make_batch_algorithms
 from runtime.clock import Clock
+from runtime.documents.store import DocumentStore
 from runtime.ledger.batch import BatchContext, OpenBatches
 from runtime.messages.envelope import Envelope
 from runtime.messages.outcome import Outcome, Output
@@ -49,13 +51,18 @@ class Worker:
         batch: BatchContext | str | None = None,
         attempts: int = 12,
         business_id: str = diary.DIARY,
+        algorithm: AlgorithmName = "state-based",
+        documents: DocumentStore | None = None,
     ) -> None:
         (self.handler,) = app.handlers.values()
         self.business_id = business_id
         self.clock = clock or ToldClock()
         context = batch if isinstance(batch, BatchContext) else BatchContext(batch)
         retries = replace(PATIENCE, attempts=attempts)
-        self.algorithm = StateBased(table, self.handler, self.clock, context, retries)
+        given = Dependencies(
+            app, table, clock=self.clock, retries=retries, batch=context, documents=documents
+        )
+        self.algorithm: Any = make_batch_algorithms(algorithm, given)[self.handler.name]
 
     async def handle(self, *deliveries: Envelope) -> list[Outcome]:
         """Handle deliveries in their order."""

@@ -8,14 +8,12 @@ import pytest
 
 from eventstore import InterceptedTable, StoreUnavailableError, drive
 from runtime import Envelope, Outcome
-from runtime.algorithms.choice import Dependencies, make_batch_algorithms
 from runtime.documents.protocol import DocumentSweep, Swept, registrations_of
 from runtime.ledger.batch import BatchContext, OpenBatches
-from runtime.messages.parsing import prepare
 from runtime.versions import limits
 from tests.unit.runtime.documents.letters_desk import Office, WatchedDocuments, app, ask, nothing
 from tests.unit.runtime.patience import PATIENCE
-from tests.unit.runtime.worker import HOUR, NOW, ToldClock, ends
+from tests.unit.runtime.worker import HOUR, NOW, ToldClock, Worker, ends
 
 KEY = "Desk-r-1"
 BATCH = BatchContext("batch-1", OpenBatches(2, frozenset({1})), number=1)
@@ -35,12 +33,8 @@ def run(
 ) -> tuple[list[Outcome], InterceptedTable]:
     """Process messages of one stream as the worker of a batch does."""
     table = InterceptedTable(office.table, after=after)
-    given = Dependencies(
-        app, table, clock=ToldClock(), retries=PATIENCE, batch=batch, documents=office.documents
-    )
-    handler = app.handlers["Desk"]
-    deliveries = [prepare(handler, "r-1", message) for message in messages]
-    outcomes = list(drive(make_batch_algorithms("state-based", given)["Desk"].process("r-1", deliveries)))
+    worker = Worker(table, app, batch=batch, business_id="r-1", documents=office.documents)
+    outcomes = worker.process(*messages)
     office.published += [output for outcome in outcomes for output in outcome.outputs]
     return outcomes, table
 

@@ -16,7 +16,7 @@ import pytest
 
 from eventstore import InterceptedTable, Table, drive
 from runtime import Envelope, Outcome, Processor
-from runtime.algorithms.choice import AlgorithmName, Dependencies, make_batch_algorithms
+from runtime.algorithms.choice import AlgorithmName
 from runtime.algorithms.state_based.truncation import (
     RetentionRules,
     TruncationChoices,
@@ -26,7 +26,6 @@ from runtime.ledger.batch import BatchContext, OpenBatches
 from runtime.maintenance.forget import Tables, forget
 from runtime.maintenance.policies import Policies, Scope
 from runtime.messages.outcome import Output
-from runtime.messages.parsing import prepare
 from runtime.publishing.publisher import Record, Result
 from runtime.publishing.records import PARTITION, Publications
 from runtime.versions import limits
@@ -36,7 +35,7 @@ from tests.unit.runtime.dead_letters.post import DAMAGED, PostOffice, app, parce
 from tests.unit.runtime.maintenance.overtaken import Step, overtaken
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import copy_of, memory_table, rows
-from tests.unit.runtime.worker import DAY, HOUR, NOW, ToldClock, ends
+from tests.unit.runtime.worker import DAY, HOUR, NOW, ToldClock, Worker, ends
 
 KEY = "Boxes-b"
 BEFORE, AFTER = NOW - DAY, NOW + HOUR
@@ -77,9 +76,8 @@ def batch(algorithm: AlgorithmName, names: str, number: int = 2) -> Actor:
     async def act(table: Table) -> list[Outcome]:
         context = BatchContext(f"batch-{number}", number=number)
         clock = ToldClock(AFTER + HOUR)
-        given = Dependencies(app, table, clock=clock, retries=PATIENCE, batch=context)
-        prepared = [prepare(app.handlers["Boxes"], "b", sent(name)) for name in names]
-        return list(await make_batch_algorithms(algorithm, given)["Boxes"].process("b", prepared))
+        worker = Worker(table, app, clock=clock, batch=context, business_id="b", algorithm=algorithm)
+        return await worker.handle(*map(sent, names))
 
     return act
 

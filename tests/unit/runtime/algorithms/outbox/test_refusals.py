@@ -11,20 +11,18 @@ import pytest
 from eventstore import Operation, Table, drive
 from handlers import App, Context, Handler, Message, State, handles
 from runtime import Envelope, StoredDataError, UsageError
-from runtime.algorithms.choice import AlgorithmName, Dependencies, make_batch_algorithms
+from runtime.algorithms.choice import AlgorithmName
 from runtime.algorithms.outbox.entity import MAX_OUTBOX_BYTES
 from runtime.algorithms.outbox.stores import TokenStore, issue
 from runtime.ledger.batch import BatchContext
 from runtime.messages.outcome import Outcome
-from runtime.messages.parsing import prepare
 from runtime.versions.limits import MAX_STATE_BYTES
 from tests.unit.runtime import diary
 from tests.unit.runtime.accidents import At, CrashError, crash, disturbed_once, lose_answer
 from tests.unit.runtime.algorithms.world import ALGORITHMS, WITH_OUTBOX, World
 from tests.unit.runtime.diary import DIARY, misbehave, write
-from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.tables import contents, memory_table
-from tests.unit.runtime.worker import ToldClock, ends
+from tests.unit.runtime.worker import Worker, ends
 
 # A message that must not be handled is a dead letter with its reason, whatever the algorithm. No state changes.
 
@@ -235,20 +233,8 @@ def sent(algorithm: AlgorithmName, table: Table) -> list[Envelope]:
 
 
 def process(algorithm: AlgorithmName, table: Table, messages: Sequence[Envelope]) -> list[Outcome]:
-    made = make_batch_algorithms(
-        algorithm,
-        Dependencies(
-            app,
-            table,
-            deduplication_store=table if algorithm == "deduplication-store" else None,
-            clock=ToldClock(),
-            retries=PATIENCE,
-            batch=BatchContext("batch-1"),
-        ),
-    )
-    handler = app.handlers["Account"]
-    deliveries = [prepare(handler, ACCOUNT, each) for each in messages]
-    return list(drive(made["Account"].process(ACCOUNT, deliveries)))
+    batch = BatchContext("batch-1")
+    return Worker(table, app, batch=batch, business_id=ACCOUNT, algorithm=algorithm).process(*messages)
 
 
 def with_crash(
