@@ -11,7 +11,7 @@ from operator import add
 from typing import Any, NamedTuple, Self, overload
 
 from handlers import Published
-from runtime.messages.envelope import Columnar, Envelope, Envelopes
+from runtime.messages.envelope import Columnar, Envelope, Envelopes, Headers, with_trace
 
 # Parts in which errors of a group may differ. A regular expression for Python and Spark.
 VARYING = r"""'[^']*'|"[^"]*"|-?\d+"""
@@ -179,11 +179,14 @@ class Outputs(Columnar[Output]):
     headers: list[Mapping[str, str]] = field(default_factory=list)
 
 
-def outputs_of(published: Sequence[Published], version: int, now: int) -> tuple[Output, ...]:
-    """Return the outputs of the message that made a version at the time `now`."""
+def outputs_of(
+    published: Sequence[Published], version: int, now: int, cause: Headers = None
+) -> tuple[Output, ...]:
+    """Return the outputs of the message that made a version at the time `now`. `cause`: its headers, for the trace."""
     numbered = enumerate(published, version << OUTPUT_INDEX_BITS)
     outputs = [
-        Output(id_, name, body.decode(), n, now, headers) for n, (id_, name, body, headers) in numbered
+        Output(id_, name, body.decode(), n, now, with_trace(headers, cause))
+        for n, (id_, name, body, headers) in numbered
     ]
     return tuple(outputs)
 
@@ -247,6 +250,9 @@ class Outcomes(Sequence[Outcome]):
         if not flat:
             return counts, Outputs()
         message_ids, types, bodies, headers = map(list, zip(*flat, strict=True))
+        if any(causes := self.envelopes.headers):
+            caused_by = chain.from_iterable(map(repeat, causes, counts))
+            headers = list(map(with_trace, headers, caused_by))
         sequences = [(version or 0) << OUTPUT_INDEX_BITS for version in compress(self.versions, counts)]
         times = list(compress(self.nows, counts))
         if len(flat) > len(sequences):
@@ -287,8 +293,8 @@ class Outcomes(Sequence[Outcome]):
         if position in self.refused:
             return self.refused[position]
         version = self.versions[position]
-        outputs = outputs_of(self.published[position], version or 0, self.nows[position])
         envelope, status = self.envelopes[position], self.statuses[position]
+        outputs = outputs_of(self.published[position], version or 0, self.nows[position], envelope.headers)
         business_id = self.business_id if self.business_ids is None else self.business_ids[position]
         return Outcome(envelope, self.handler, business_id, status, None, None, version, outputs)
 
