@@ -184,7 +184,7 @@ def with_trace(headers: Mapping[str, str], cause: Headers) -> Mapping[str, str]:
     """Return the headers of an output, with the trace context of the message that caused it."""
     if not cause or _TRACE.isdisjoint(cause):
         return headers
-    return {name: cause[name] for name in sorted(_TRACE & cause.keys())} | headers
+    return {**{name: cause[name] for name in sorted(_TRACE & cause.keys())}, **headers}
 
 
 class Envelope(NamedTuple):

@@ -195,7 +195,7 @@ class Outcomes(Sequence[Outcome]):
     """Outcomes by column, in delivery order. There may be fewer than `envelopes`; rows are created lazily.
 
     All have one `business_id`, or each has its own in `business_ids`. `refused` maps positions to outcomes that do not
-    fit the columns, such as dead letters.
+    fit the columns, such as dead letters. `made` is the number of versions made, without those that were replayed.
     """
 
     def __init__(
@@ -210,6 +210,7 @@ class Outcomes(Sequence[Outcome]):
         self.nows: list[int] = []
         self.published: list[Sequence[Published]] = []
         self.refused: dict[int, Outcome] = {}
+        self.made = 0
 
     @classmethod
     def of(cls, outcomes: Sequence[Outcome]) -> Outcomes:
@@ -223,6 +224,7 @@ class Outcomes(Sequence[Outcome]):
 
     def processed(self, first: int, nows: Sequence[int], published: Sequence[Sequence[Published]]) -> None:
         """Append the outcomes of deliveries that made consecutive versions, starting with `first`."""
+        self.made += len(nows)
         self.statuses += [Status.PROCESSED] * len(nows)
         self.versions += range(first, first + len(nows))
         self.nows += nows
@@ -268,6 +270,7 @@ class Outcomes(Sequence[Outcome]):
         self.versions += other.versions
         self.nows += other.nows
         self.published += other.published
+        self.made += other.made
         return self
 
     def __len__(self) -> int:

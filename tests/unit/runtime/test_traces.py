@@ -55,7 +55,7 @@ class World:
 
 
 def message(headers) -> Envelope:
-    return write("m-1", "a line")._replace(headers=headers or None)
+    return write("a line", "m-1")._replace(headers=headers or None)
 
 
 def without_trace(outputs) -> list[Output]:
