@@ -13,11 +13,11 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from eventstore import InterceptedTable, StoreUnavailableError, Table
 from eventstore.port import MultiPartitionTable
@@ -71,10 +71,6 @@ METRICS: Mapping[str, Metric] = {
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """The upper bounds of histograms, in seconds."""
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-Labels = tuple[str, ...]
-
 
 def full_name(name: str) -> str:
     """Return the name of a metric in Prometheus."""
@@ -103,7 +99,7 @@ def has_meters() -> bool:
     return otel is not None and _configured(otel_metrics.get_meter_provider()) is not None
 
 
-class Metrics:
+class Metrics(AbstractContextManager["Metrics"]):
     """The metrics of a consumer or a job. No-op unless `is_on`.
 
     With `forwards`, they are also recorded by OpenTelemetry. Workers do without: their driver merges their metrics.
@@ -113,7 +109,7 @@ class Metrics:
     def __init__(self, *, is_on: bool = True, forwards: bool = True, file: Path | None = None) -> None:
         self.is_on, self._file = is_on, file
         # A histogram has a count for each bucket, and the sum.
-        self._samples: dict[str, dict[Labels, Any]] = {
+        self._samples: dict[str, dict[tuple[str, ...], Any]] = {
             name: {} if each.labels else {(): 0.0} for name, each in METRICS.items()
         }
         self._instruments: Mapping[str, Any] = {}
@@ -121,9 +117,6 @@ class Metrics:
             self._instruments = _instruments(otel_metrics.get_meter_provider())
         if file is not None:
             self._read(file)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.write()
@@ -135,7 +128,7 @@ class Metrics:
             samples[labels] = samples.get(labels, 0.0) + amount
             self._forward(name, "add", amount, labels)
 
-    def set(self, name: str, values: Mapping[Labels, float]) -> None:
+    def set(self, name: str, values: Mapping[tuple[str, ...], float]) -> None:
         """Replace all values of a gauge."""
         if self.is_on:
             self._samples[name] = dict(values)
@@ -150,7 +143,7 @@ class Metrics:
             sample[-1] += seconds
             self._forward(name, "record", seconds, labels)
 
-    def _forward(self, name: str, verb: str, amount: float, labels: Labels) -> None:
+    def _forward(self, name: str, verb: str, amount: float, labels: tuple[str, ...]) -> None:
         if self._instruments:
             getattr(self._instruments[name], verb)(
                 amount, dict(zip(METRICS[name].labels, labels, strict=True))
@@ -220,8 +213,9 @@ class Metrics:
         """Replace the file atomically, for the textfile collector of node_exporter. No-op without one."""
         if self._file is not None:
             aside = self._file.with_name(f".{self._file.name}.{os.getpid()}")  # which the collector ignores
-            aside.write_text(self.text(), encoding="utf-8")
-            aside.replace(self._file)
+            with suppress(OSError):  # such as a full disk, for which no work may fail
+                aside.write_text(self.text(), encoding="utf-8")
+                aside.replace(self._file)
 
     def _read(self, file: Path) -> None:
         if not file.absolute().parent.is_dir():
@@ -229,8 +223,8 @@ class Metrics:
         names = {full_name(name): name for name, each in METRICS.items() if each.kind != "histogram"}
         text = file.read_text(encoding="utf-8") if file.exists() else ""
         for full, labels, value in _SAMPLE.findall(text):
-            if full in names:
-                values = tuple(json.loads(f'"{each}"', strict=False) for each in _LABEL.findall(labels))
+            values = tuple(json.loads(f'"{each}"', strict=False) for each in _LABEL.findall(labels))
+            if full in names and len(values) == len(METRICS[names[full]].labels):
                 self._samples[names[full]][values] = float(value)
 
 
@@ -261,6 +255,8 @@ class _MeasuredTable(InterceptedTable):
 
 # Spans, by OpenTelemetry's conventions for messaging.
 
+_PROCESS = {"messaging.operation.name": "process", "messaging.operation.type": "process"}
+
 
 def _tracer() -> Any:  # noqa: ANN401 - a tracer, or None
     provider = None if otel is None else _configured(otel.get_tracer_provider())
@@ -271,53 +267,39 @@ def _tracer() -> Any:  # noqa: ANN401 - a tracer, or None
 def message_spans(
     messages: Sequence[Envelope], to: str, attributes: Callable[[int], Mapping[str, Any]]
 ) -> Iterator[tuple[Sequence[Envelope], Callable[[int, Outcome], None]]]:
-    """Begin a span for each message, linked to the producer's and its child, unless there is a current span.
+    """Run a block in a span for each message, linked to the producer's and its child, unless there is a current span.
 
     Yields the messages with the context of their span in their headers, from where it is carried to their outputs, and
-    a function that ends the span of a message. Spans without outcome end with the block, and with its error.
+    a function that adds the outcome of a message to its span.
     """
-    tracer, started, traced = _tracer(), dict[int, Any](), list[Envelope]()
+    tracer, spans, traced = _tracer(), list[Any](), list[Envelope]()
     if tracer is None:
         yield messages, lambda *_: None
         return
-    is_child = otel.get_current_span().get_span_context().is_valid
-    for position, message in enumerate(messages):
-        context = _W3C.extract(dict(message.headers or {}))
-        producer = otel.get_current_span(context).get_span_context()
-        own = {
-            "messaging.operation.name": "process",
-            "messaging.operation.type": "process",
-            "messaging.destination.name": to,
-            "messaging.message.id": message.message_id,
-            **attributes(position),
-        }
-        links, parent = [otel.Link(producer)] if producer.is_valid else [], None if is_child else context
-        span = started[position] = tracer.start_span(
-            f"process {to}", parent, otel.SpanKind.CONSUMER, own, links
-        )
-        carrier = dict(without_trace(message.headers) or {})
-        _W3C.inject(carrier, otel.set_span_in_context(span))
-        traced.append(message._replace(headers=carrier))
 
-    def end(position: int, outcome: Outcome) -> None:
-        span = started.pop(position)
-        told = {name: getattr(outcome, name) for name in ("handler", "business_id", "version", "status")}
-        span.set_attributes(_own(told))
+    def note(position: int, outcome: Outcome) -> None:
+        span, names = spans[position], ("handler", "business_id", "version", "status")
+        span.set_attributes(_own({name: getattr(outcome, name) for name in names}))
         if outcome.reason is not None:
             span.set_attribute("error.type", outcome.reason.value)
             span.set_status(otel.StatusCode.ERROR, outcome.error)
-        span.end()
 
-    try:
-        yield traced, end
-    except BaseException as error:
-        for span in started.values():
-            span.record_exception(error)
-            span.set_status(otel.StatusCode.ERROR, str(error))
-        raise
-    finally:
-        for span in started.values():
-            span.end()
+    is_child = otel.get_current_span().get_span_context().is_valid
+    with ExitStack() as stack:
+        for position, message in enumerate(messages):
+            context = _W3C.extract({name: str(value) for name, value in (message.headers or {}).items()})
+            producer = otel.get_current_span(context).get_span_context()
+            links, parent = [otel.Link(producer)] if producer.is_valid else [], None if is_child else context
+            own = {"messaging.destination.name": to, "messaging.message.id": message.message_id, **_PROCESS}
+            own |= attributes(position)
+            span = tracer.start_span(f"process {to}", parent, otel.SpanKind.CONSUMER, own, links)
+            carrier = dict(without_trace(message.headers) or {})
+            _W3C.inject(carrier, otel.set_span_in_context(span))
+            spans.append(span)
+            traced.append(message._replace(headers=carrier))
+        for span in spans:
+            stack.enter_context(otel.use_span(span, end_on_exit=True))
+        yield traced, note
 
 
 @contextmanager
@@ -330,7 +312,7 @@ def batch_span(name: str, **attributes: str | int) -> Iterator[Callable[..., Non
     if tracer is None:
         yield lambda *_, **__: None
         return
-    own = {"messaging.operation.type": "process", **_own(attributes)}
+    own = {**_PROCESS, **_own(attributes)}
     with tracer.start_as_current_span(name, None, otel.SpanKind.CONSUMER, own) as span:
 
         def note(find: Callable[[], Iterable[str]], **counts: int) -> None:

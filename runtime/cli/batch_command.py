@@ -25,7 +25,7 @@ from runtime.file_systems import within
 from runtime.ledger.ledger import BatchRecord
 from runtime.messages.outcome import DeadLetters, Reason, Status
 from runtime.options import option
-from runtime.telemetry import OFF, Metrics, has_meters
+from runtime.telemetry import Metrics, has_meters
 
 if TYPE_CHECKING:
     from runtime.cli.console import Screen, StepProgress
@@ -307,7 +307,7 @@ class BatchChoices:
 
         batch_id = self.batch_id or ""
         stopped = f"Stopped. Nothing is lost. Resume with: {command_with('--batch-id', batch_id)}"
-        with options.metrics or OFF as metrics, self.spark.working(stopped, log_bytes) as (spark, progress):
+        with options.metrics as metrics, self.spark.working(stopped, log_bytes) as (spark, progress):
             progress.fields = {"batch": batch_id}
             progress.step(first_step)
             options = replace(options, step=progress.step)

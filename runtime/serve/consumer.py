@@ -32,7 +32,7 @@ from runtime.serve.messages import (
 from runtime.serve.options import ServeOptions
 from runtime.serve.streams import FIRST_SECONDS, LOG, LONGEST_SECONDS, Streams, Troubles
 from runtime.supervision import Alarm, supervised
-from runtime.telemetry import CONTENT_TYPE, Metrics, has_meters
+from runtime.telemetry import Metrics, has_meters
 
 Counts = Mapping[str, int]
 """How many deliveries ended how, by status, and how many outputs were `published`."""
@@ -307,15 +307,15 @@ class Consumer:
 
         async def metrics(_: Any) -> web.Response:  # noqa: ANN401 - a request
             self._measure()
-            return web.Response(text=self._metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+            kind = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+            return web.Response(text=self._metrics.text(), headers=kind)
 
         app = web.Application()
         app.add_routes([web.get("/livez", live), web.get("/readyz", ready), web.get("/metrics", metrics)])
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
-        host = self._options.health_host
-        await web.TCPSite(runner, host, self._options.health_port).start()
-        LOG.info("probes and metrics are answered on http://%s:%s", host, runner.addresses[0][1])
+        await web.TCPSite(runner, "127.0.0.1", self._options.health_port).start()
+        LOG.info("probes and metrics are answered on http://127.0.0.1:%s", runner.addresses[0][1])
         return runner.cleanup
 
 

@@ -53,16 +53,11 @@ class ServeOptions:
         "Refuse a message whose handler takes longer.", default=timedelta(seconds=30), metavar="TIME"
     )
     health_port: int | None = option(
-        "Answer /livez, /readyz and /metrics on this port; 0 chooses a free one, which is logged.",
+        "Answer /livez, /readyz and /metrics on this port of 127.0.0.1; 0 chooses a free one, which is logged.",
         default=None,
         metavar="PORT",
         min=0,
         max=65_535,
-    )
-    health_host: str = option(
-        "The address of that port. Others than this machine reach it at 0.0.0.0.",
-        default="127.0.0.1",
-        metavar="HOST",
     )
 
     def __post_init__(self) -> None:

@@ -310,16 +310,11 @@ class Streams:
         self.counts[outcome.status] += 1
         if outcome.is_dead_letter:
             envelope = outcome.envelope
-            headers = envelope.headers or {}
-            fields = {
-                "message": envelope.message_id,
-                "handler": outcome.handler,
-                "object": outcome.business_id,
-            }
-            fields |= {"reason": outcome.reason, "traceparent": headers.get("traceparent")}
+            told = {"message": envelope.message_id, "handler": outcome.handler, "object": outcome.business_id}
+            told |= {"reason": outcome.reason, "traceparent": (envelope.headers or {}).get("traceparent")}
             LOG.warning(
                 "Message %s is a dead letter (%s): %s", envelope.message_id, outcome.reason, outcome.error,
-                extra={"fields": fields},
+                extra={"fields": told},
             )  # fmt: skip
         if publishes and outcome.status is not Status.TOO_LATE:
             business_id, handler = outcome.business_id or "", outcome.handler or ""

@@ -44,7 +44,7 @@ from runtime.spark.session import check_workers, cores_of, failing_as, job_setti
 from runtime.spark.worker.connection import Connection, open_table, reach
 from runtime.spark.worker.job import FoldJob
 from runtime.spark.worker.outcomes import PART, Fold, OutcomeFile, OutcomeFileWriter, PartJob, totals, written
-from runtime.telemetry import Metrics, batch_span, has_meters
+from runtime.telemetry import OFF, Metrics, batch_span
 
 
 def run_batch(
@@ -197,14 +197,9 @@ class Rounds:
     again: str = field(default="run it again with its id", kw_only=True)  # in errors: how to resume
 
     @cached_property
-    def metrics(self) -> Metrics:
-        """The metrics of the driver, to which those of tasks are added when their round is committed."""
-        return self.options.metrics or Metrics(is_on=has_meters())
-
-    @cached_property
     def _of_task(self) -> Metrics:
         """Empty metrics, which become a task's own when its job is pickled."""
-        return Metrics(is_on=self.metrics.is_on, forwards=False)
+        return Metrics(is_on=self.options.metrics.is_on, forwards=False)
 
     @property
     def ledger(self) -> Ledger:
@@ -265,9 +260,10 @@ class Rounds:
         with batch_span("process batch", batch_id=record.batch_id, table=self.place.table) as note:
             ended = self._end(record, first, messages)
             note(tuple, **ended.counts)
-        self.metrics.add("batches", 1)
-        self.metrics.set("last_batch", {(): time.time() - began})
-        self.metrics.set("last_batch_end", {(): time.time()})
+        metrics, now = self.options.metrics, time.time()
+        metrics.add("batches", 1)
+        metrics.set("last_batch", {(): now - began})
+        metrics.set("last_batch_end", {(): now})
         return ended
 
     def _end(self, record: BatchRecord, first: Work, messages: int | None) -> BatchRecord:
@@ -370,7 +366,7 @@ class Rounds:
                 folders.check_written(attempt, parts)
                 staged = folders.staged(attempt)
                 merge = PartJob(partial(written, staged, [part.name for part in parts]), staged, types)
-                metrics = Metrics(is_on=self.metrics.is_on, forwards=False)
+                metrics = Metrics(is_on=self.options.metrics.is_on, forwards=False)
                 for part in parts:
                     metrics.merge(part.metrics)
                 with failing_as(BatchFailedError):
@@ -401,7 +397,7 @@ class Rounds:
         self.options.step(f"Round {number}: recording in the ledger")
         committed = self.connection.run(self.ledger.commit_round(record, number, counts, routable))
         for part in () if is_repeat else parts:
-            self.metrics.merge(part.metrics)
+            self.options.metrics.merge(part.metrics)
         folders.discard(record.attempt)
         return committed
 
@@ -435,7 +431,7 @@ class Rounds:
             self.place.store,
             self.place.table,
             batch,
-            replace(options, step=BatchOptions.step, metrics=None),  # those of the driver must not be pickled
+            replace(options, step=BatchOptions.step, metrics=OFF),  # those of the driver must not be pickled
             is_supervised=True,
             metrics=self._of_task,
         )

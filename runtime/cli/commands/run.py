@@ -23,7 +23,7 @@ from runtime.errors import UsageError
 from runtime.ledger.batch import DeadLetterLimit
 from runtime.messages.limits import MessageLimits
 from runtime.options import option
-from runtime.telemetry import OFF, Metrics, logs_json
+from runtime.telemetry import Metrics, logs_json
 
 if TYPE_CHECKING:
     from runtime.ledger.ledger import BatchRecord
@@ -237,7 +237,7 @@ def stream(
     check_source_folder(choices.source, place, written)
     check_folder(choices.checkpoint, place, "The checkpoint", "--checkpoint")
     batch.check(loaded, options, must_exist=False)
-    screen, metrics = Screen(), options.metrics or OFF
+    screen, metrics = Screen(), options.metrics
 
     def say(record: BatchRecord) -> None:
         outputs = counted(record.counts.get("outputs", 0), "output")

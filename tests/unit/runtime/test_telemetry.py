@@ -118,7 +118,7 @@ def test_a_span_ends_with_an_error_that_stops_its_message(recorded):
         drive(processor.process(write("a line", "m-1")))
 
     (span,) = recorded.spans
-    assert span.status.description == "the target is gone"
+    assert span.status.description == "ConnectionError: the target is gone"
     assert span.events[0].attributes["exception.type"] == "ConnectionError"
 
 
