@@ -347,10 +347,10 @@ class Lines(logging.Formatter):
         more = {"logger": record.name, **getattr(record, "fields", {})}
         if record.exc_info:
             more["traceback"] = self.formatException(record.exc_info)
-        return event(record.getMessage(), record.levelname.lower(), **more)
+        return event(record.getMessage(), level=record.levelname.lower(), **more)
 
 
-def event(sentence: str, level: str = "info", **fields: object) -> str:
+def event(sentence: str, **fields: object) -> str:
     """Return an event as a line of JSON, in ASCII, so that no text of a sender can forge a line or hide in one."""
-    told = {"time": shown_time(system_clock()), "level": level, "event": sentence, **fields}
+    told = {"time": shown_time(system_clock()), "level": "info", "event": sentence, **fields}
     return json.dumps(told, default=str)

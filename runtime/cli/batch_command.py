@@ -263,11 +263,7 @@ class BatchChoices:
         metavar="ID",
     )
     metrics_file: Path | None = option(
-        "Write metrics to FILE for the textfile collector of node_exporter. Counters continue those in FILE.",
-        default=None,
-        metavar="FILE",
-        dir_okay=False,
-        group="batch",
+        "Add metrics to FILE for node_exporter.", default=None, metavar="FILE", dir_okay=False, group="batch"
     )
     others: AuxiliaryStores
     spark: SparkOptions

@@ -104,7 +104,7 @@ class Screen:
 
     def note(self, sentence: str, **fields: object) -> None:
         """Print a sentence to standard error. `fields` are only shown in JSON."""
-        _tell(notes(), sentence, Text(indented(sentence)), fields=fields)
+        _tell(notes(), sentence, Text(indented(sentence)), **fields)
 
     def show(self, *parts: RenderableType) -> None:
         """Print parts of the result for people. No-op with `as_json`.
@@ -126,19 +126,15 @@ class Screen:
 
 def complain(sentence: str) -> None:
     """Print an error to standard error."""
-    _tell(notes(), sentence, Text.assemble(("Error: ", "bold red"), (indented(sentence), "red")), "error")
+    _tell(
+        notes(), sentence, Text.assemble(("Error: ", "bold red"), (indented(sentence), "red")), level="error"
+    )
 
 
-def _tell(
-    console: Console,
-    sentence: str,
-    text: Text,
-    level: str = "info",
-    fields: Mapping[str, object] | None = None,
-) -> None:
+def _tell(console: Console, sentence: str, text: Text, **fields: object) -> None:
     """Print a text, or its sentence as an event if logs are JSON."""
     if logs_json():
-        console.file.write(f"{event(sentence, level, **(fields or {}))}\n")
+        console.file.write(f"{event(sentence, **fields)}\n")
     else:
         console.print(text, soft_wrap=True)
 
@@ -185,7 +181,7 @@ class StepProgress:
             self._status = self._console.status(Text(sentence))
             self._status.start()
         else:
-            _tell(self._console, sentence, Text(sentence), fields=self.fields)
+            _tell(self._console, sentence, Text(sentence), **self.fields)
 
     def show_outputs(self, done: int, total: int | None) -> None:
         """Show the number of outputs sent."""
@@ -212,7 +208,7 @@ class StepProgress:
             self._status.update(line)
         elif now - self._said >= LINE_EVERY_SECONDS:
             self._said = now
-            _tell(self._console, line.plain, line, fields=self.fields)
+            _tell(self._console, line.plain, line, **self.fields)
 
     def done(self) -> None:
         """End the current step as successful."""
