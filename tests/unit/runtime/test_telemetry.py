@@ -13,7 +13,7 @@ from opentelemetry import trace as otel
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from prometheus_client.parser import text_string_to_metric_families
 
-from eventstore import drive
+from eventstore import InterceptedTable, drive
 from runtime import Envelope, Output, Processor, UsageError
 from runtime.algorithms.state_based.verification import Verdict, Verifier
 from runtime.messages.outcome import Outcome, Reason, Status
@@ -22,10 +22,11 @@ from runtime.serve import Consumer, ServeOptions
 from runtime.telemetry import METRICS, Lines, Metrics, full_name
 from tests.plugins.telemetry import samples
 from tests.unit.runtime import diary
+from tests.unit.runtime.accidents import disturbed, lose_answer
 from tests.unit.runtime.diary import misbehave, write
 from tests.unit.runtime.patience import PATIENCE
 from tests.unit.runtime.serve.topics import World, line, until
-from tests.unit.runtime.tables import disturbed, lose_answer, memory_table
+from tests.unit.runtime.tables import memory_table
 from tests.unit.runtime.worker import ToldClock
 
 PRODUCER = {"traceparent": f"00-{0xABC:032x}-{0xDEF:016x}-01", "tracestate": "vendor=1"}
@@ -216,8 +217,7 @@ def test_prometheus_scrapes_a_consumer(caplog):
         if key == "Accounts-slow":
             await stuck.wait()
 
-    world.table = disturbed(world.table, lambda: None)
-    world.table._before = wait
+    world.table = InterceptedTable(world.table, before=wait)
     world.options = ServeOptions(linger_ms=0, health_port=0)
     enqueued = json.loads(line("m2", "slow")) | {"enqueued_at": "2026-01-01T00:00:00Z"}
     world.topic.send(line("m1", "anna"), json.dumps(enqueued).encode())
