@@ -22,6 +22,7 @@ BENCHMARKS = {
     "startup": "how long a batch and a plain PySpark program take to start",
     "streams": "a micro-batch beside a plain one",
     "tables": "how fast versions are read as tables",
+    "telemetry": "what metrics and traces cost a consumer and a task of a batch",
 }
 """The modules of this package that are programs, and what each measures. `--help` shows their options."""
 

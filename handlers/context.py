@@ -144,7 +144,7 @@ class Context:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The headers of the message, read-only."""
+        """The headers of the message, read-only, without the trace context (`traceparent`, `tracestate`)."""
         return MappingProxyType(dict(self._headers)) if self._headers else _NO_HEADERS
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import ClassVar, Literal
 
@@ -20,6 +20,7 @@ from runtime.ledger.ledger import STATE_BASED
 from runtime.ledger.settings import Draws, TableDemands, TableOwner
 from runtime.messages.limits import GIB, USUAL, MessageLimits
 from runtime.options import check_fields, option, option_of
+from runtime.telemetry import Metrics, has_meters
 
 STORE_VARIABLE = "CONSISTENT_STORE"
 TABLE_VARIABLE = "CONSISTENT_TABLE"
@@ -152,6 +153,9 @@ class BatchOptions:
 
     step: Step = _silent
     """Called with a sentence for each step. An exception stops the batch there."""
+
+    metrics: Metrics = field(default_factory=lambda: Metrics(is_on=has_meters()), repr=False, compare=False)
+    """Measures the batch (docs/monitoring.md). By default only OpenTelemetry does, if it is configured."""
 
     max_dead_letters: int | str | None = None
     """Hold back a round with more dead letters than this number, or share such as `0.5%`. Raises `BatchHeldBackError`.

@@ -21,7 +21,7 @@ from runtime.algorithms.refusals import letter_of
 from runtime.clock import Clock, shown_time, to_microseconds
 from runtime.errors import StoredDataError, UsageError
 from runtime.ledger.batch import BatchContext
-from runtime.messages.envelope import Envelope, canonical, id_key, pack_envelope
+from runtime.messages.envelope import Envelope, canonical, id_key, pack_envelope, without_trace
 from runtime.messages.outcome import Outcome, Reason
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.versions import limits
@@ -154,7 +154,11 @@ class TableLetters:
 
 
 def row_key(handler: str | None, envelope: Envelope) -> str:
-    """Return the row key of a letter of the table."""
+    """Return the row key of a letter of the table. Redeliveries share it, whatever their trace context."""
+    return _digest(handler, envelope._replace(headers=without_trace(envelope.headers)))
+
+
+def _digest(handler: str | None, envelope: Envelope) -> str:
     return sha256(f"{handler or ''}-".encode() + pack_envelope(envelope)).hexdigest()[:32]
 
 
@@ -170,7 +174,9 @@ def check_letter(row: Row) -> None:
     """Raise `StoredDataError` if a letter is corrupt, or its row key is not its digest."""
     letter = found_letter(row)
     envelope = letter.letter.envelope
-    if envelope is None or row_key(letter.handler, envelope) != row.row_key:
+    # Earlier versions included the trace context in the key.
+    keys = () if envelope is None else (make(letter.handler, envelope) for make in (row_key, _digest))
+    if row.row_key not in keys:
         raise StoredDataError("The letter does not match its row key.", row.row_key, PARTITION)
 
 

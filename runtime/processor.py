@@ -30,6 +30,7 @@ from runtime.messages.outcome import Outcome
 from runtime.messages.parsing import business_id_of, prepare, refused_for_size, unroutable
 from runtime.retries import RetryPolicy, until_undisturbed
 from runtime.supervision import Alarm, supervised
+from runtime.telemetry import Metrics, has_meters, message_spans
 from runtime.versions.properties import error_location
 
 
@@ -54,6 +55,9 @@ class Processor:
     `handler_timeout` interrupts slow handlers (see `runtime.supervision.Alarm`). `documents` is the URL of a folder, or
     a store, for `context.store_document` (docs/side-effects.md). Only the state-based algorithm supports it.
 
+    `metrics` are recorded for OpenTelemetry if it is configured; pass `Metrics()` to also show its `text()` to
+    Prometheus (docs/monitoring.md).
+
     Raises `UsageError` for an unknown algorithm, for an option that it does not support, and at the first message for a
     table of another app.
     """
@@ -75,11 +79,14 @@ class Processor:
         handler_timeout: timedelta | None = timedelta(seconds=30),
         documents: str | DocumentStore | None = None,
         settings: TableSettings | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         choice.check_name(algorithm)
         stores = {"deduplication_store": deduplication_store, "token_store": token_store}
         choice.check_stores(algorithm, **stores, documents=documents)
-        retries = retries or RetryPolicy()
+        self._metrics = metrics or Metrics(is_on=has_meters())
+        table = self._metrics.watching(table)
+        retries = replace(retries or RetryPolicy(), noted=self._metrics.retried)
         self._consumer_batches = None
         if acknowledge_every is not None:
             if algorithm != "state-based":
@@ -203,14 +210,18 @@ class Processor:
     async def _handle(self, route: Route, message: Envelope, redrive_beside: OpenBatches | None) -> Outcome:
         handler = self._app.handlers[route.handler]
         business_id = handler.interceptor.parse(partial(business_id_of, route, message), ())
-        delivery = prepare(handler, business_id, message, self._limits)
-        with error_location(self._table):
-            algorithms = await self._ready()
-            outcome = await algorithms[handler.name].process(delivery, redrive_beside=redrive_beside)
+        system = {"messaging.system": "consistent"}
+        with message_spans([message], handler.name, lambda _: system) as (traced, end):
+            delivery = prepare(handler, business_id, traced[0], self._limits)
+            with error_location(self._table):
+                algorithms = await self._ready()
+                outcome = await algorithms[handler.name].process(delivery, redrive_beside=redrive_beside)
+            end(0, outcome)
         return await self._kept(outcome, redrive_beside)
 
     async def _kept(self, outcome: Outcome, redrive_beside: OpenBatches | None) -> Outcome:
-        """Store a dead letter that belongs to no stream in the table. Returns the outcome."""
+        """Count an outcome. Store a dead letter that belongs to no stream in the table. Returns the outcome."""
+        self._metrics.handled([outcome])
         if outcome.is_dead_letter and not has_stream(outcome):
             batch = BatchContext().redriving(redrive_beside)
             await TableLetters(self._table, batch, self._clock, self._retries).keep([outcome])

@@ -65,6 +65,7 @@ class RetryPolicy:
     first: float = 0.005
     longest: float = 2.0
     sleep: Sleep | None = None  # None for the one that `beside` chooses
+    noted: Callable[[Exception], None] | None = None  # called with each error that is retried
 
     def beside(self, *tables: Table) -> RetryPolicy:
         """Return the policy with a sleep for these tables, which suspends the task if one of them is on the network."""
@@ -91,6 +92,8 @@ class Retries:
 
     async def pause(self, error: Exception) -> None:
         """Wait before the next attempt. Raises `RetriesExhaustedError`, or `StoredDataError` if an event is missing."""
+        if self._policy.noted is not None:
+            self._policy.noted(error)
         if isinstance(error, StreamTruncatedError):
             # Truncation updates the header before it deletes events, so the next attempt does not look for them. An
             # event that is missing repeatedly was lost.

@@ -7,5 +7,6 @@ pytest_plugins = [
     "tests.plugins.rabbitmq",
     "tests.plugins.redis",
     "tests.plugins.spark",
+    "tests.plugins.telemetry",
     "tests.plugins.workers",
 ]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Group, RenderableType
@@ -24,6 +25,7 @@ from runtime.file_systems import within
 from runtime.ledger.ledger import BatchRecord
 from runtime.messages.outcome import DeadLetters, Reason, Status
 from runtime.options import option
+from runtime.telemetry import Metrics, has_meters
 
 if TYPE_CHECKING:
     from runtime.cli.console import Screen, StepProgress
@@ -260,16 +262,20 @@ class BatchChoices:
         default=None,
         metavar="ID",
     )
+    metrics_file: Path | None = option(
+        "Add metrics to FILE for node_exporter.", default=None, metavar="FILE", dir_okay=False, group="batch"
+    )
     others: AuxiliaryStores
     spark: SparkOptions
 
     def options(self, options: BatchOptions) -> BatchOptions:
-        """Return the options with the auxiliary stores. Raises `UsageError` for contradictory options."""
+        """Return the options with auxiliary stores and metrics. Raises `UsageError` for contradictory options."""
         self.others.check(options.algorithm)
         ids, tokens = self.others.ids(self.states), self.others.tokens(self.states)
         self.spark.check_scope(self.states, ids, tokens)
         return replace(
             options,
+            metrics=Metrics(is_on=self.metrics_file is not None or has_meters(), file=self.metrics_file),
             deduplication_store=None if ids == self.states else ids,
             token_store=None if tokens == self.states else tokens,
         )
@@ -285,7 +291,7 @@ class BatchChoices:
 
         batch_id = self.batch_id or new_batch_id()
         again = command_with("--batch-id", batch_id)
-        screen.note(f"Batch {batch_id}: if it stops early, resume it with: {again}")
+        screen.note(f"Batch {batch_id}: if it stops early, resume it with: {again}", batch=batch_id)
         return replace(self, batch_id=batch_id)
 
     @contextmanager
@@ -297,7 +303,8 @@ class BatchChoices:
 
         batch_id = self.batch_id or ""
         stopped = f"Stopped. Nothing is lost. Resume with: {command_with('--batch-id', batch_id)}"
-        with self.spark.working(stopped, log_bytes) as (spark, progress):
+        with options.metrics as metrics, self.spark.working(stopped, log_bytes) as (spark, progress):
+            progress.fields = {"batch": batch_id}
             progress.step(first_step)
             options = replace(options, step=progress.step)
             batch = Batch(spark, app, self.states.store, self.states.table, self.out, options)
@@ -306,7 +313,7 @@ class BatchChoices:
             progress.step("Counting outcomes")
             report = BatchReport.of(result)
             progress.done()
-            yield CarriedOut(report, spark, progress)
+            yield CarriedOut(report, spark, progress, metrics)
 
 
 class CarriedOut(NamedTuple):
@@ -315,3 +322,4 @@ class CarriedOut(NamedTuple):
     report: BatchReport
     spark: Session
     progress: StepProgress
+    metrics: Metrics

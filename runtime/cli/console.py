@@ -23,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from runtime.clock import to_datetime
+from runtime.telemetry import event, logs_json
 
 # Senders control ids, types, errors and bodies. A control character in them could clear the screen, write to the
 # clipboard, reverse the text direction or fake output of the command. An invisible one makes an id look like another.
@@ -101,9 +102,9 @@ class Screen:
 
     as_json: bool = False
 
-    def note(self, sentence: str) -> None:
-        """Print a sentence to standard error."""
-        notes().print(Text(indented(sentence)), soft_wrap=True)
+    def note(self, sentence: str, **fields: object) -> None:
+        """Print a sentence to standard error. `fields` are only shown in JSON."""
+        _tell(notes(), sentence, Text(indented(sentence)), **fields)
 
     def show(self, *parts: RenderableType) -> None:
         """Print parts of the result for people. No-op with `as_json`.
@@ -125,7 +126,17 @@ class Screen:
 
 def complain(sentence: str) -> None:
     """Print an error to standard error."""
-    notes().print(Text.assemble(("Error: ", "bold red"), (indented(sentence), "red")), soft_wrap=True)
+    _tell(
+        notes(), sentence, Text.assemble(("Error: ", "bold red"), (indented(sentence), "red")), level="error"
+    )
+
+
+def _tell(console: Console, sentence: str, text: Text, **fields: object) -> None:
+    """Print a text, or its sentence as an event if logs are JSON."""
+    if logs_json():
+        console.file.write(f"{event(sentence, **fields)}\n")
+    else:
+        console.print(text, soft_wrap=True)
 
 
 LINE_EVERY_SECONDS = 10.0
@@ -148,6 +159,7 @@ class StepProgress:
         self._sentence = ""
         self._begun = self._said = 0.0
         self._before: int | None = None
+        self.fields: Mapping[str, object] = {}  # of events in JSON
 
     def __enter__(self) -> Self:
         return self
@@ -165,11 +177,11 @@ class StepProgress:
         self.done()
         self._sentence, self._before = sentence, None
         self._begun = self._said = self._clock()
-        if self._console.is_terminal:
+        if self._console.is_terminal and not logs_json():
             self._status = self._console.status(Text(sentence))
             self._status.start()
         else:
-            self._console.print(Text(sentence), soft_wrap=True)
+            _tell(self._console, sentence, Text(sentence), **self.fields)
 
     def show_outputs(self, done: int, total: int | None) -> None:
         """Show the number of outputs sent."""
@@ -196,7 +208,7 @@ class StepProgress:
             self._status.update(line)
         elif now - self._said >= LINE_EVERY_SECONDS:
             self._said = now
-            self._console.print(line, soft_wrap=True)
+            _tell(self._console, line.plain, line, **self.fields)
 
     def done(self) -> None:
         """End the current step as successful."""

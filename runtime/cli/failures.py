@@ -30,6 +30,7 @@ from eventstore import EventStoreError, StoreUrlError, TableNameError
 from handlers import HandlersError
 from runtime.cli.console import complain
 from runtime.errors import AppNotFoundError, BatchHeldBackError, MissingExtraError, RuntimeFailure, UsageError
+from runtime.telemetry import Lines
 from runtime.versions.properties import Damaged, collecting
 
 # The log file for Spark's output and tracebacks, relative to the working directory.
@@ -66,7 +67,7 @@ def append_trace(error: BaseException, path: Path | None = None) -> Path | None:
 def logging_to(path: Path) -> Iterator[None]:
     """Send Python's logging to the log file instead of the terminal."""
     handler = logging.FileHandler(path)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(Lines("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
     root.addHandler(handler)
     try:

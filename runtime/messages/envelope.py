@@ -165,6 +165,28 @@ def row_key(message_id: IdKey) -> str:
     return f"ID-D-{sha256(text.encode()).hexdigest()}"
 
 
+Headers = Mapping[str, str] | None
+
+_TRACE = frozenset(("traceparent", "tracestate"))
+
+
+def without_trace(headers: Headers) -> Headers:
+    """Return the headers that handlers see and versions record.
+
+    W3C trace context is left out: it differs between redeliveries, and would make each replay nondeterministic.
+    """
+    if not headers or _TRACE.isdisjoint(headers):
+        return headers
+    return {name: value for name, value in headers.items() if name not in _TRACE} or None
+
+
+def with_trace(headers: Mapping[str, str], cause: Headers) -> Mapping[str, str]:
+    """Return the headers of an output, with the trace context of the message that caused it."""
+    if not cause or _TRACE.isdisjoint(cause):
+        return headers
+    return {**{name: cause[name] for name in sorted(_TRACE & cause.keys())}, **headers}
+
+
 class Envelope(NamedTuple):
     """One delivery of a message.
 

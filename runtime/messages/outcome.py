@@ -11,7 +11,7 @@ from operator import add
 from typing import Any, NamedTuple, Self, overload
 
 from handlers import Published
-from runtime.messages.envelope import Columnar, Envelope, Envelopes
+from runtime.messages.envelope import Columnar, Envelope, Envelopes, Headers, with_trace
 
 # Parts in which errors of a group may differ. A regular expression for Python and Spark.
 VARYING = r"""'[^']*'|"[^"]*"|-?\d+"""
@@ -179,11 +179,14 @@ class Outputs(Columnar[Output]):
     headers: list[Mapping[str, str]] = field(default_factory=list)
 
 
-def outputs_of(published: Sequence[Published], version: int, now: int) -> tuple[Output, ...]:
-    """Return the outputs of the message that made a version at the time `now`."""
+def outputs_of(
+    published: Sequence[Published], version: int, now: int, cause: Headers = None
+) -> tuple[Output, ...]:
+    """Return the outputs of the message that made a version at the time `now`. `cause`: its headers, for the trace."""
     numbered = enumerate(published, version << OUTPUT_INDEX_BITS)
     outputs = [
-        Output(id_, name, body.decode(), n, now, headers) for n, (id_, name, body, headers) in numbered
+        Output(id_, name, body.decode(), n, now, with_trace(headers, cause))
+        for n, (id_, name, body, headers) in numbered
     ]
     return tuple(outputs)
 
@@ -192,7 +195,7 @@ class Outcomes(Sequence[Outcome]):
     """Outcomes by column, in delivery order. There may be fewer than `envelopes`; rows are created lazily.
 
     All have one `business_id`, or each has its own in `business_ids`. `refused` maps positions to outcomes that do not
-    fit the columns, such as dead letters.
+    fit the columns, such as dead letters. `made` is the number of versions made, without those that were replayed.
     """
 
     def __init__(
@@ -207,6 +210,7 @@ class Outcomes(Sequence[Outcome]):
         self.nows: list[int] = []
         self.published: list[Sequence[Published]] = []
         self.refused: dict[int, Outcome] = {}
+        self.made = 0
 
     @classmethod
     def of(cls, outcomes: Sequence[Outcome]) -> Outcomes:
@@ -220,6 +224,7 @@ class Outcomes(Sequence[Outcome]):
 
     def processed(self, first: int, nows: Sequence[int], published: Sequence[Sequence[Published]]) -> None:
         """Append the outcomes of deliveries that made consecutive versions, starting with `first`."""
+        self.made += len(nows)
         self.statuses += [Status.PROCESSED] * len(nows)
         self.versions += range(first, first + len(nows))
         self.nows += nows
@@ -247,6 +252,9 @@ class Outcomes(Sequence[Outcome]):
         if not flat:
             return counts, Outputs()
         message_ids, types, bodies, headers = map(list, zip(*flat, strict=True))
+        if any(causes := self.envelopes.headers):
+            caused_by = chain.from_iterable(map(repeat, causes, counts))
+            headers = list(map(with_trace, headers, caused_by))
         sequences = [(version or 0) << OUTPUT_INDEX_BITS for version in compress(self.versions, counts)]
         times = list(compress(self.nows, counts))
         if len(flat) > len(sequences):
@@ -262,6 +270,7 @@ class Outcomes(Sequence[Outcome]):
         self.versions += other.versions
         self.nows += other.nows
         self.published += other.published
+        self.made += other.made
         return self
 
     def __len__(self) -> int:
@@ -287,8 +296,8 @@ class Outcomes(Sequence[Outcome]):
         if position in self.refused:
             return self.refused[position]
         version = self.versions[position]
-        outputs = outputs_of(self.published[position], version or 0, self.nows[position])
         envelope, status = self.envelopes[position], self.statuses[position]
+        outputs = outputs_of(self.published[position], version or 0, self.nows[position], envelope.headers)
         business_id = self.business_id if self.business_ids is None else self.business_ids[position]
         return Outcome(envelope, self.handler, business_id, status, None, None, version, outputs)
 

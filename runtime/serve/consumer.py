@@ -32,6 +32,7 @@ from runtime.serve.messages import (
 from runtime.serve.options import ServeOptions
 from runtime.serve.streams import FIRST_SECONDS, LOG, LONGEST_SECONDS, Streams, Troubles
 from runtime.supervision import Alarm, supervised
+from runtime.telemetry import Metrics, has_meters
 
 Counts = Mapping[str, int]
 """How many deliveries ended how, by status, and how many outputs were `published`."""
@@ -66,9 +67,11 @@ class Consumer:
         self._settlement = open_settlement(target, self._source, self._options.names)
         self._troubles = Troubles()
         self._published = 0
+        self._metrics = Metrics(is_on=self._options.health_port is not None or has_meters())
         self._streams: Streams | None = None
         self._lanes: dict[str, Lane] = {}
         self._loose: list[Received] = []  # finished deliveries of a queue
+        self._queued: dict[Received, None] = {}  # unsettled deliveries of a queue, in order
         self._held, self._held_bytes = 0, 0
         self._stops_at: float | None = None
         self._has_ended = False
@@ -113,14 +116,16 @@ class Consumer:
             await self._source.open(self)
             await self._settlement.open()
             self._streams = Streams(
-                app, self._table, self._source.origin, self._options,
+                app, self._table, self._source, self._options,
                 clock=self._clock, troubles=self._troubles, lanes=self._lanes, done=self._finished,
+                metrics=self._metrics,
             )  # fmt: skip
             with first_error():
                 async with asyncio.TaskGroup() as self._tasks:
                     settler = self._tasks.create_task(self._settle_all())
+                    measurer = self._tasks.create_task(self._measure_all())
                     await self._read_all(self._streams)
-                    for task in (settler, *self._works):
+                    for task in (settler, measurer, *self._works):
                         task.cancel()
             if self._held:
                 LOG.warning("stopped with %s messages unfinished, which will be redelivered", self._held)
@@ -171,6 +176,8 @@ class Consumer:
         if received.lane is not None:
             received.lane.newest = received.offset
             received.lane.waiting[received.offset] = received
+        else:
+            self._queued[received] = None
         self._held += 1
         self._held_bytes += received.size
         for work in streams.add(received):
@@ -209,6 +216,7 @@ class Consumer:
                 await asyncio.sleep(asked or pause_seconds(failures, FIRST_SECONDS, LONGEST_SECONDS))
                 continue
             self._published += len(outputs)
+            self._metrics.add("published_outputs", len(outputs))
             break
         self._troubles.end(f"the target {self._settlement.name}")
         settled = [each for each in ready if not each.is_lost]
@@ -221,7 +229,28 @@ class Consumer:
     def _release(self, received: Collection[Received]) -> None:
         self._held -= len(received)
         self._held_bytes -= sum(each.size for each in received)
+        for each in received:
+            self._queued.pop(each, None)
         self._has_settled.set()
+
+    async def _measure_all(self) -> None:
+        while self._metrics.is_on:
+            self._measure()
+            await asyncio.sleep(1)
+
+    def _measure(self) -> None:
+        """Set the gauges."""
+        lanes = [*self._lanes.values()]
+        oldest = [
+            next(iter(each), None) for each in (self._queued, *(lane.waiting.values() for lane in lanes))
+        ]
+        times = [time for each in oldest if each and (time := each.envelope.enqueued_at) is not None]
+        age = max(self._clock() - min(times), 0) / 1e6 if times else 0.0
+        ends = {lane.name: end - lane.base for lane in lanes if (end := lane.end()) is not None}
+        self._metrics.set("held_messages", {(): self._held})
+        self._metrics.set("oldest_message_age", {(): age})
+        self._metrics.set("source_lag", {(name,): max(lag, 0) for name, lag in ends.items()})
+        self._metrics.set("unavailable_services", {(): len(self._troubles)})
 
     # Calls of the source, from its own thread.
 
@@ -259,7 +288,7 @@ class Consumer:
                 del self._lanes[lane.name]
 
     async def _answer_probes(self) -> Callable[[], Awaitable[None]]:
-        """Answer `/livez`, which says that the event loop runs, and `/readyz`: that nothing is away."""
+        """Answer `/livez`, which says that the event loop runs, `/readyz`: that nothing is away, and `/metrics`."""
         if self._options.health_port is None:
             return _nothing
         try:
@@ -276,12 +305,17 @@ class Consumer:
             body = {"away": dict(self._troubles), "counts": self.counts, "held": self._held}
             return web.json_response(body, status=503 if self._troubles else 200)
 
+        async def metrics(_: Any) -> web.Response:  # noqa: ANN401 - a request
+            self._measure()
+            kind = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+            return web.Response(text=self._metrics.text(), headers=kind)
+
         app = web.Application()
-        app.add_routes([web.get("/livez", live), web.get("/readyz", ready)])
+        app.add_routes([web.get("/livez", live), web.get("/readyz", ready), web.get("/metrics", metrics)])
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", self._options.health_port).start()
-        LOG.info("probes are answered on http://127.0.0.1:%s", runner.addresses[0][1])
+        LOG.info("probes and metrics are answered on http://127.0.0.1:%s", runner.addresses[0][1])
         return runner.cleanup
 
 

@@ -58,7 +58,8 @@ class Received:
 class Lane:
     """Deliveries that are acknowledged in their order only: those of one partition of a topic.
 
-    All below `base` are acknowledged. `waiting` holds the others that were read, by offset, in order.
+    All below `base` are acknowledged. `waiting` holds the others that were read, by offset, in order. `end` returns the
+    offset after the last message of the partition, `None` if unknown.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Lane:
     waiting: dict[int, Received] = field(default_factory=dict)
     newest: int = -1
     is_lost: bool = False
+    end: Callable[[], int | None] = lambda: None
 
     def finished(self, most: int) -> list[Received]:
         """Return the deliveries before the first one that is not done: only these may be acknowledged."""

@@ -53,7 +53,7 @@ class ServeOptions:
         "Refuse a message whose handler takes longer.", default=timedelta(seconds=30), metavar="TIME"
     )
     health_port: int | None = option(
-        "Answer /livez and /readyz on this port of 127.0.0.1; 0 chooses a free one, which is logged.",
+        "Answer /livez, /readyz and /metrics on this port of 127.0.0.1; 0 chooses a free one, which is logged.",
         default=None,
         metavar="PORT",
         min=0,

@@ -6,10 +6,12 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 from eventstore import InterceptedTable, Operation, StoreUnavailableError, Table, drive
 from eventstore.port import MultiPartitionTable, Transaction, TransactionResult, attempt_each, pause_seconds
@@ -20,13 +22,14 @@ from runtime.clock import Clock, to_datetime
 from runtime.dead_letters import TableLetters
 from runtime.errors import RetriesExhaustedError, StoredDataError
 from runtime.ledger.batch import POSITION, BatchContext
-from runtime.messages.envelope import Envelopes, id_key
-from runtime.messages.outcome import Outcome, Reason, Status, dead_letter
+from runtime.messages.envelope import Envelope, Envelopes, id_key
+from runtime.messages.outcome import Outcome, Outcomes, Reason, Status, dead_letter
 from runtime.messages.parsing import id_as_written, prepare_all, refused_for_size, unroutable
 from runtime.publishing.publisher import CommittedOutput
 from runtime.retries import RetryPolicy
-from runtime.serve.messages import Lane, Received, Stage
+from runtime.serve.messages import Lane, Received, Source, Stage
 from runtime.serve.options import ServeOptions
+from runtime.telemetry import Metrics, message_spans
 from runtime.versions.properties import error_location
 from runtime.versions.stream import find_versions
 
@@ -176,19 +179,23 @@ class Streams:
         self,
         app: App,
         table: Table,
-        origin: str | None,
+        source: Source,
         options: ServeOptions,
         *,
         clock: Clock,
         troubles: Troubles,
         lanes: Mapping[str, Lane],
         done: Callable[[Received], None],
+        metrics: Metrics,
     ) -> None:
         self.counts: Counter[str] = Counter()
         is_here = isinstance(table, MultiPartitionTable)
-        self._table = CommittedTogether(table) if isinstance(table, MultiPartitionTable) else table
-        self._retries = RetryPolicy(attempts=_ATTEMPTS).beside(self._table)
-        self._app, self._origin, self._options, self._clock = app, origin, options, clock
+        self._metrics = metrics
+        self._system, _, self._place = source.name.partition("://")
+        table = CommittedTogether(table) if isinstance(table, MultiPartitionTable) else table
+        self._table = metrics.watching(table)
+        self._retries = RetryPolicy(attempts=_ATTEMPTS, noted=metrics.retried).beside(self._table)
+        self._app, self._origin, self._options, self._clock = app, source.origin, options, clock
         self._algorithms = {
             name: StateBased(self._table, handler, clock, BatchContext(), self._retries)
             for name, handler in app.handlers.items()
@@ -235,21 +242,42 @@ class Streams:
 
     async def _fold(self, key: Key, some: Sequence[tuple[Received, Outcome | None]]) -> None:
         received = [each for each, _ in some]
-        if key is None:
-            refused = [outcome for _, outcome in some if outcome is not None]
-            self.counts[Status.DEAD_LETTER] += len(refused)
-            await self._troubles.until_it_answers("the store", partial(self._keep, refused))
-        else:
-            await self._troubles.until_it_answers("the store", partial(self._handle, *key, received))
+        with self._spans(received) as (traced, end):
+            if key is None:
+                outcomes = {place: each for place, (_, each) in enumerate(some) if each is not None}
+                self.counts[Status.DEAD_LETTER] += len(outcomes)
+                await self._troubles.until_it_answers("the store", partial(self._keep, [*outcomes.values()]))
+                self._metrics.handled(outcomes.values())
+            else:
+                work = partial(self._handle, *key, received, traced)
+                outcomes = await self._troubles.until_it_answers("the store", work)
+            for place, outcome in outcomes.items():
+                end(place, outcome)
         for each in received:
             each.unfinished -= 1
             if not each.unfinished:
                 each.stage = Stage.DONE
                 self._done(each)
 
-    async def _handle(self, name: str, business_id: str, received: Sequence[Received]) -> None:
+    def _spans(self, received: Sequence[Received]) -> AbstractContextManager[Any]:
+        def attributes(place: int) -> dict[str, object]:
+            each = received[place]
+            own = {"messaging.system": self._system, "messaging.message.body.size": each.size}
+            if each.lane is None:
+                return own
+            lane, group = each.lane.name.rpartition("/"), (self._origin or "").rpartition("/")[2]
+            kafka = {"messaging.kafka.offset": each.offset, "messaging.consumer.group.name": unquote(group)}
+            return {**own, **kafka, "messaging.destination.partition.id": lane[2]}
+
+        lane = received[0].lane
+        to = (self._place if lane is None else lane.name.rpartition("/")[0]) or self._system
+        return message_spans([each.envelope for each in received], to, attributes)
+
+    async def _handle(
+        self, name: str, business_id: str, received: Sequence[Received], traced: Sequence[Envelope]
+    ) -> dict[int, Outcome]:
         """Store the versions that deliveries of one stream make, and give them their outputs."""
-        envelopes = Envelopes.of(each.envelope for each in received)
+        envelopes, made = Envelopes.of(traced), 0
         handler, algorithm = self._app.handlers[name], self._algorithms[name]
         deliveries = prepare_all(handler, business_id or None, envelopes)
         found = {
@@ -265,6 +293,7 @@ class Streams:
             try:
                 with error_location(self._table):
                     outcomes = await algorithm.on_behalf_of(batch).process(business_id, ready)
+                made = outcomes.made if isinstance(outcomes, Outcomes) else 0
             except StoredDataError as error:
                 LOG.warning("%s-%s cannot be read: %s", name, business_id, error)
                 why = Reason.STREAM_DAMAGED, str(error), name
@@ -272,16 +301,21 @@ class Streams:
             found |= zip(places, outcomes, strict=True)
         await self._keep([each for each in found.values() if each.is_dead_letter and not has_stream(each)])
         published_before = await self._published_by_others(name, business_id, received, found)
+        self._metrics.handled(found.values(), made)
         for place, outcome in sorted(found.items()):
             self._conclude(received[place], outcome, publishes=place not in published_before)
+        return found
 
     def _conclude(self, received: Received, outcome: Outcome, *, publishes: bool) -> None:
         self.counts[outcome.status] += 1
         if outcome.is_dead_letter:
             envelope = outcome.envelope
+            told = {"message": envelope.message_id, "handler": outcome.handler, "object": outcome.business_id}
+            told |= {"reason": outcome.reason, "traceparent": (envelope.headers or {}).get("traceparent")}
             LOG.warning(
-                "Message %s is a dead letter (%s): %s", envelope.message_id, outcome.reason, outcome.error
-            )
+                "Message %s is a dead letter (%s): %s", envelope.message_id, outcome.reason, outcome.error,
+                extra={"fields": told},
+            )  # fmt: skip
         if publishes and outcome.status is not Status.TOO_LATE:
             business_id, handler = outcome.business_id or "", outcome.handler or ""
             received.outputs += [

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
@@ -44,6 +44,7 @@ from runtime.spark.session import check_workers, cores_of, failing_as, job_setti
 from runtime.spark.worker.connection import Connection, open_table, reach
 from runtime.spark.worker.job import FoldJob
 from runtime.spark.worker.outcomes import PART, Fold, OutcomeFile, OutcomeFileWriter, PartJob, totals, written
+from runtime.telemetry import OFF, Metrics, batch_span
 
 
 def run_batch(
@@ -195,6 +196,11 @@ class Rounds:
     connection: Connection
     again: str = field(default="run it again with its id", kw_only=True)  # in errors: how to resume
 
+    @cached_property
+    def _of_task(self) -> Metrics:
+        """Empty metrics, which become a task's own when its job is pickled."""
+        return Metrics(is_on=self.options.metrics.is_on, forwards=False)
+
     @property
     def ledger(self) -> Ledger:
         """The ledger of the table."""
@@ -250,7 +256,19 @@ class Rounds:
 
         `messages`: the number of messages in the first round, if known.
         """
-        record = self._whole(record)
+        began = time.time()
+        with batch_span("process batch", batch_id=record.batch_id, table=self.place.table) as note:
+            ended = self._end(record, first, messages)
+            note(tuple, **ended.counts)
+        metrics, now = self.options.metrics, time.time()
+        metrics.add("batches", 1)
+        metrics.set("last_batch", {(): now - began})
+        metrics.set("last_batch_end", {(): now})
+        return ended
+
+    def _end(self, record: BatchRecord, first: Work, messages: int | None) -> BatchRecord:
+        begun, record = record, self._whole(record)
+        is_repeat = record is not begun  # its messages were counted before
         self._finish(record)
         while record.rounds == 0 or (self.options.cascade and record.last_routable):
             number = record.rounds
@@ -262,12 +280,14 @@ class Rounds:
                 )
             if number:
                 self._check_outputs(record, messages)
-            if not self._folders(record).is_decided():
-                work = first if number == 0 else self._next_round(record)
-                record = self._decide(record, *self._handle(record, work))
-            if record.rounds == number:
-                record = self._commit(record)
-            self._finish(record)
+            with batch_span("process round", batch_id=record.batch_id, round=number) as note:
+                if not self._folders(record).is_decided():
+                    work = first if number == 0 else self._next_round(record)
+                    record = self._decide(record, *self._handle(record, work))
+                if record.rounds == number:
+                    record = self._commit(record, is_repeat=is_repeat)
+                note(partial(self._folders(record).causes, number))
+                self._finish(record)
         damaged = self._folders(record).damaged()
         if damaged is not None:
             raise BatchFailedError(
@@ -315,7 +335,7 @@ class Rounds:
         folders = self._folders(record)
         self.options.step(f"Round {record.rounds}: handling messages")
         began, attempt = time.monotonic(), folders.stage()
-        job = PartJob(work.fold, folders.staged(attempt), tuple(self.app.message_types))
+        job = PartJob(work.fold, folders.staged(attempt), tuple(self.app.message_types), self._of_task)
         with (
             failing_as(BatchFailedError, self._how_to_resume(record)),
             planned_once(self.spark) if work.is_planned_once else nullcontext(),
@@ -346,14 +366,18 @@ class Rounds:
                 folders.check_written(attempt, parts)
                 staged = folders.staged(attempt)
                 merge = PartJob(partial(written, staged, [part.name for part in parts]), staged, types)
+                metrics = Metrics(is_on=self.options.metrics.is_on, forwards=False)
+                for part in parts:
+                    metrics.merge(part.metrics)
                 with failing_as(BatchFailedError):
-                    parts = _parts(self.spark.range(0, 1, 1, 1), merge)
+                    (merged,) = _parts(self.spark.range(0, 1, 1, 1), merge)
+                parts = [merged._replace(metrics=metrics.dump())]
             folders.propose(attempt, parts)
         except (OSError, BatchFailedError) as error:
             return self._by_another(record, error)
         return self.connection.run(self.ledger.choose_attempt(record, attempt))
 
-    def _commit(self, record: BatchRecord) -> BatchRecord:
+    def _commit(self, record: BatchRecord, *, is_repeat: bool = False) -> BatchRecord:
         """Make the outcomes of the chosen attempt visible, and commit the round in the ledger."""
         number, folders = record.rounds, self._folders(record)
         try:
@@ -372,6 +396,8 @@ class Rounds:
         folders.flush(number)
         self.options.step(f"Round {number}: recording in the ledger")
         committed = self.connection.run(self.ledger.commit_round(record, number, counts, routable))
+        for part in () if is_repeat else parts:
+            self.options.metrics.merge(part.metrics)
         folders.discard(record.attempt)
         return committed
 
@@ -405,8 +431,9 @@ class Rounds:
             self.place.store,
             self.place.table,
             batch,
-            replace(options, step=BatchOptions.step),  # a callback of the driver must not be pickled
+            replace(options, step=BatchOptions.step, metrics=OFF),  # those of the driver must not be pickled
             is_supervised=True,
+            metrics=self._of_task,
         )
 
     def _next_round(self, record: BatchRecord) -> Work:

@@ -69,6 +69,8 @@ def _read(columns: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator
 MERGED_UP_TO = 4 * 2**30
 """The maximum size of a merged file where folders cannot be moved. S3 copies up to 5 GB at once."""
 
+_LOOKED_AT, _LINKS = 1024, 64  # outcomes that are read for links to producers, and the maximum of these
+
 _MANIFEST = "_files"
 _GATHERED = "_gathered"
 _PATTERN = "*?[]{}"
@@ -217,6 +219,18 @@ class BatchFolders:
                 with folder.read(name) as file:
                     count += parquet.ParquetFile(file).metadata.num_rows
         return count
+
+    def causes(self, number: int) -> list[str]:
+        """Return `traceparent` of some messages of a round, from their outputs."""
+        folder, found = open_folder(self.round(number)), set[str]()
+        for name in sorted(folder.sizes()):
+            if name.endswith(SUFFIX) and not found:
+                with folder.read(name) as file:
+                    for rows in parquet.ParquetFile(file).iter_batches(_LOOKED_AT, columns=["outputs"]):
+                        outputs = rows.column("outputs").flatten().field("headers").to_pylist()
+                        found.update(dict(each or ()).get("traceparent", "") for each in outputs)
+                        break
+        return sorted(filter(None, found))[:_LINKS]
 
     def _batch(self) -> str:
         return within(self.record.out, f"batch_id={self.record.batch_id}")

@@ -15,7 +15,7 @@ import zstandard
 from handlers import Published
 from handlers.codec import unpack
 from runtime.messages.digests import SIZE, digest_outputs, digest_state
-from runtime.messages.envelope import Columnar, IdKey, pieces
+from runtime.messages.envelope import Columnar, IdKey, pieces, without_trace
 from runtime.messages.parsing import Deliveries
 from runtime.versions import limits
 from runtime.versions.properties import expect, expect_all
@@ -231,7 +231,7 @@ def version_columns(deliveries: Deliveries, made: MadeColumns, states: Sequence[
         _at(positions, deliveries.fingerprints),
         list(made.nows),
         _at(positions, envelopes.enqueued_at),
-        [dict(each) if each else None for each in _at(positions, envelopes.headers)],
+        [dict(each) if each else None for each in map(without_trace, _at(positions, envelopes.headers))],
         list(made.captured),
         list(made.revisions),
         list(map(digest_outputs, made.published)),

@@ -31,6 +31,7 @@ _VARIABLES = (
         "JAVA_HOME",
         "the Java that Spark runs on, if it is 17 or 21; otherwise the one on the PATH or in the usual folders",
     ),
+    ("CONSISTENT_LOG_FORMAT", "`json` for [events](../monitoring.md#logs) as lines of JSON"),
     ("COLUMNS", "how wide tables are, when the output is no terminal"),
     (
         deliveries.AT_LEAST_ONCE,

@@ -25,6 +25,7 @@ _TOGETHER = {
         "tests/integration/cli/test_logs_on_the_command_line.py",
         "tests/integration/cli/test_the_demo.py",
         "tests/integration/cli/test_the_sample_of_orders.py",
+        "tests/integration/cli/test_telemetry_of_commands.py",
         "tests/integration/cli/test_verifying_from_the_command_line.py",
         "tests/docs/test_the_pages.py",
         "tests/docs/test_policies_of_truncation.py",

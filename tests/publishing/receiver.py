@@ -71,7 +71,8 @@ class Receiver:
 
 def _told(request: web.Request) -> dict[str, str]:
     names = ("Business-Id", "Message-Type", "Message-Sequence", "Authorization")
-    return {name: request.headers.get(name, "") for name in names}
+    trace = {"traceparent": request.headers["traceparent"]} if "traceparent" in request.headers else {}
+    return {name: request.headers.get(name, "") for name in names} | trace
 
 
 async def main() -> None:

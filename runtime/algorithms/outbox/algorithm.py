@@ -38,7 +38,7 @@ from runtime.algorithms.refusals import Refusals, decided_before, has_stream
 from runtime.clock import Clock, cut_off, system_clock
 from runtime.errors import UsageError
 from runtime.ledger.batch import FORGOTTEN, HELD_BACK, NOTHING, BatchContext, BatchKey, OpenBatches, Seen
-from runtime.messages.envelope import Envelope, IdKey, id_text
+from runtime.messages.envelope import Envelope, Headers, IdKey, id_text, with_trace, without_trace
 from runtime.messages.outcome import Outcome, Output, Reason, Status, dead_letter, outputs_of
 from runtime.messages.parsing import Deliveries, Delivery, Prepared, is_copy
 from runtime.namesakes import is_from_outside
@@ -182,7 +182,7 @@ class OutboxAlgorithm(ABC):
             message.business_id,
             envelope.message_id,
             now,
-            envelope.headers,
+            without_trace(envelope.headers),
             draw_key=handler.draw_key,
             room=self.batch.limits.room,
         )
@@ -222,6 +222,7 @@ class OutboxAlgorithm(ABC):
         self, message: Prepared, status: Status, version: int | None = None, outputs: tuple[Output, ...] = ()
     ) -> Outcome:
         """Return the outcome of a message that was handled in this delivery or an earlier one."""
+        outputs = _traced(outputs, message.envelope.headers)
         return Outcome(
             message.envelope, self.handler.name, message.business_id, status, None, None, version, outputs
         )
@@ -381,15 +382,17 @@ class OutboxOneByOne:
         elif outcome.version is None:  # known elsewhere
             await algorithm.forget_leftover(entity, message)
         else:
-            await self.publish_outputs(entity, [message.key])
+            await self.publish_outputs(entity, [message.key], message.envelope.headers)
             if entity.outbox[message.key].batch is None:
                 await algorithm.mark_finished(entity, [message.key])
         return outcome
 
-    async def publish_outputs(self, entity: Entity, message_ids: Collection[IdKey]) -> None:
+    async def publish_outputs(
+        self, entity: Entity, message_ids: Collection[IdKey], cause: Headers = None
+    ) -> None:
         """Publish the unpublished outputs of messages, after making the commit durable."""
         outputs = [output for key in message_ids for output in entity.outbox[key].to_publish]
-        await publish_all(self.algorithm.table, self.publish, outputs)
+        await publish_all(self.algorithm.table, self.publish, _traced(outputs, cause))
 
     async def sweep(self, older_than: timedelta = AT_ONCE) -> int:
         """Publish and finish messages of crashed workers. Return their number.
@@ -417,6 +420,11 @@ class OutboxOneByOne:
         async for row in algorithm.entities.rows():
             count += await until_undisturbed(algorithm.retries, partial(evict, row.partition_key))
         return count
+
+
+def _traced(outputs: Sequence[Output], cause: Headers) -> tuple[Output, ...]:
+    """Return outputs with the trace context of their message, which an outbox does not store."""
+    return tuple(each._replace(headers=with_trace(each.headers, cause)) for each in outputs)
 
 
 def _entry(entity: Entity, key: IdKey) -> Entry:

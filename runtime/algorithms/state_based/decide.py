@@ -29,7 +29,7 @@ from runtime.clock import Clock, shown_time
 from runtime.documents.store import object_folder
 from runtime.errors import DifferenceError, ReplayFailedError
 from runtime.ledger.batch import FORGOTTEN, HELD_BACK, BatchContext
-from runtime.messages.envelope import Envelope
+from runtime.messages.envelope import Envelope, without_trace
 from runtime.messages.outcome import Outcome, Reason, Status, dead_letter
 from runtime.messages.parsing import Deliveries, Prepared, is_copy
 from runtime.namesakes import is_from_outside
@@ -90,6 +90,7 @@ class Invoker:
         try:
             for message_id, type_, headers, message in zip(*[each[part] for each in columns], strict=True):
                 method, revision, beside = self._methods[type_]
+                headers = without_trace(headers) if headers else None  # noqa: PLW2901 - as they are recorded
                 now = max(self._clock(), last_now)
                 named = place and f"{place}-{number + len(afters) + 1}"
                 self._context = context = Context(

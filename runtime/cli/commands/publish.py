@@ -227,6 +227,7 @@ def publish_done(target: Publishing | None, done: CarriedOut, screen: Screen) ->
         return False
     with resumable(target.batch_id, target.states):
         published = publish_on(target, done.spark, None, done.progress)
+    done.metrics.add("published_outputs", published.outputs)
     done.progress.done()
     screen.show("", *published_parts(target.batch_id, published))
     return bool(published.refused)

@@ -23,6 +23,7 @@ from runtime.errors import UsageError
 from runtime.ledger.batch import DeadLetterLimit
 from runtime.messages.limits import MessageLimits
 from runtime.options import option
+from runtime.telemetry import Metrics, logs_json
 
 if TYPE_CHECKING:
     from runtime.ledger.ledger import BatchRecord
@@ -60,6 +61,8 @@ class DeadLetterChoices:
         """Say what to do about dead letters. Exits with an error for corrupt streams, or over the limit."""
         if not report.dead_letters:
             return
+        for group in report.dead_letters if logs_json() else ():
+            screen.note("dead letters", batch=report.record.batch_id, **asdict(group))
         say = "The table keeps the dead letters. To list them, and to redrive them after fixing the cause:"
         screen.show(say, *(f"  {command}" for command in then))
         if report.damaged:
@@ -202,7 +205,7 @@ def stream(
     *,
     app: AppSpec,
     choices: StreamChoices,
-    batch: Annotated[BatchChoices, only("states", "out", "others", "spark")],
+    batch: Annotated[BatchChoices, only("states", "out", "metrics_file", "others", "spark")],
     options: Annotated[BatchOptions, only(*_OF_STREAM)],
     max_dead_letters: DeadLetterLimit | None = option(
         "Do not publish an epoch with more dead letters than 10, or than 0.5% of the deliveries, and exit with code 3.",
@@ -234,14 +237,16 @@ def stream(
     check_source_folder(choices.source, place, written)
     check_folder(choices.checkpoint, place, "The checkpoint", "--checkpoint")
     batch.check(loaded, options, must_exist=False)
-    screen = Screen()
+    screen, metrics = Screen(), options.metrics
 
     def say(record: BatchRecord) -> None:
         outputs = counted(record.counts.get("outputs", 0), "output")
         said = counts_text({name: count for name, count in record.counts.items() if name != "outputs"})
-        screen.note(f"{record.batch_id}: {said or 'no messages'}; {outputs}")
+        text = f"{record.batch_id}: {said or 'no messages'}; {outputs}"
+        screen.note(text, batch=record.batch_id, counts=dict(record.counts))
+        metrics.write()
 
-    publisher = _publisher(publish, states, choices.query, screen)
+    publisher = _publisher(publish, states, choices.query, screen, metrics)
     from runtime.spark.streaming.query import Stream, open_source
 
     new = Stream(
@@ -257,7 +262,7 @@ def stream(
         say=screen.note,
     )
     again = f"Stopped. Nothing is lost: run the same command again to resume the query {choices.query}."
-    with batch.spark.working(again) as (spark, progress):
+    with metrics, batch.spark.working(again) as (spark, progress):
         progress.done()
         new.run(
             open_source(spark, choices.source, choices.source_format, choices.max_files, screen.note),
@@ -266,7 +271,9 @@ def stream(
     screen.show(f"The query {choices.query} has processed all files in {choices.source}.")
 
 
-def _publisher(publish: PublishTo, states: TablePlace, query: str, screen: Screen) -> PublishEpoch | None:
+def _publisher(
+    publish: PublishTo, states: TablePlace, query: str, screen: Screen, metrics: Metrics
+) -> PublishEpoch | None:
     """Return the function that publishes an epoch, if any. Raises `UsageError` for an invalid target."""
     found = publish.find(query, states)
     if found is None:
@@ -277,8 +284,9 @@ def _publisher(publish: PublishTo, states: TablePlace, query: str, screen: Scree
     to = OnSpark(found.to, found.of_target, found.options)
 
     def publish_epoch(spark: Session, batch_id: str, place: str) -> None:
-        refused = len(to.publish(states, spark, batch_id, place).refused)
-        if refused:
+        published = to.publish(states, spark, batch_id, place)
+        metrics.add("published_outputs", published.outputs)
+        if refused := len(published.refused):
             letters = command_on(
                 "publish", states, "--batch", batch_id, "--out", place, "--to", "URL", "--letters"
             )

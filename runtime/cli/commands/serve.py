@@ -15,6 +15,7 @@ from runtime.cli.console import Screen, counted
 from runtime.cli.options import AppSpec, AsJson
 from runtime.options import option
 from runtime.serve.options import ServeOptions
+from runtime.telemetry import Lines
 
 
 def serve(
@@ -51,7 +52,9 @@ def serve(
     read ahead share a query and a transaction. SIGTERM or Ctrl-C stops reading, finishes the messages in hand and exits
     with 0; killed at any moment nothing is lost. A refused message is a dead letter of the table, and is acknowledged.
     """
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(Lines("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(handlers=[handler])
     logging.getLogger("consistent").setLevel(logging.INFO)
     loaded = load_app(app)
     counts = asyncio.run(_serve(loaded, from_, states, publish, options))

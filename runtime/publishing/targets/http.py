@@ -11,6 +11,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import aiohttp
 
 from runtime.errors import TargetError, TargetUnavailableError, UsageError
+from runtime.messages.envelope import with_trace
 from runtime.publishing import publisher
 from runtime.publishing.publisher import CommittedOutput, Promise, Record, TargetOptions
 
@@ -70,7 +71,9 @@ class HttpPublisher(publisher.OneByOnePublisher[HttpTarget]):
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=self.target.options.timeout.total_seconds())
             self._session = aiohttp.ClientSession(timeout=timeout)
+        trace = with_trace({}, output.headers).items()
         headers = {
+            **{name: value for name, value in trace if value.isascii() and value.isprintable()},
             **self.target.options.headers,
             "Content-Type": "application/json",
             "Idempotency-Key": output.message_id,

@@ -167,7 +167,9 @@ class KafkaSource:
         with suppress(KafkaException):  # nothing is known to be acknowledged then
             partitions = client.committed(partitions, timeout=_SECONDS)
         lanes = {
-            (each.topic, each.partition): Lane(f"{each.topic}/{each.partition}", max(each.offset, 0))
+            (each.topic, each.partition): Lane(
+                f"{each.topic}/{each.partition}", max(each.offset, 0), end=partial(_end, client, each)
+            )
             for each in partitions
         }
         self._lanes |= lanes
@@ -177,6 +179,14 @@ class KafkaSource:
     def _taken(self, partitions: Iterable[TopicPartition]) -> list[Lane]:
         lanes = [self._lanes.pop((each.topic, each.partition), None) for each in partitions]
         return [lane for lane in lanes if lane is not None]
+
+
+def _end(client: Client, partition: TopicPartition) -> int | None:
+    """Return the end of a partition as of the last fetch, without a request."""
+    with suppress(KafkaException, RuntimeError):  # RuntimeError: the client is closed
+        found: tuple[int, int] = client.get_watermark_offsets(partition, cached=True)
+        return found[1] if found[1] >= 0 else None
+    return None
 
 
 def offsets_behind(received: Iterable[Received]) -> list[TopicPartition]:

@@ -31,9 +31,11 @@ from runtime.messages.envelope import Envelopes, id_key, unpack_envelope
 from runtime.messages.limits import MessageLimits, size_of, size_of_headers
 from runtime.messages.outcome import Outcome, Outcomes, Reason, dead_letter
 from runtime.messages.parsing import Deliveries, not_allowed, prepare_all, prepare_streams, unroutable
+from runtime.retries import RetryPolicy
 from runtime.spark.worker.connection import ConcurrencyLimit, Connection, Wait, open_table
 from runtime.spark.worker.outcomes import OutcomeWriter, rows_of, to_arrow
 from runtime.supervision import Watch, bounded_memory, supervised
+from runtime.telemetry import OFF, Metrics
 from runtime.versions.properties import error_location
 from runtime.versions.stream import is_key
 
@@ -351,19 +353,21 @@ class FoldJob:
     options: BatchOptions = field(default_factory=BatchOptions)
     types: Collection[str] | None = None  # the message types allowed in the log; None: all
     is_supervised: bool = False  # limits time and memory of handlers
+    metrics: Metrics = OFF  # of this task, once the job was pickled
 
     def open(self, app: App | None = None) -> tuple[Connection, ConcurrencyLimit, Dependencies]:
         """Return the connection of this worker, its limit, and the dependencies of algorithms."""
-        options = self.options
+        options, metrics = self.options, self.metrics
         connection = open_table(self.store, self.table, options.other_table)
         concurrency = ConcurrencyLimit(options.in_flight)
-        other = connection.measured(connection.other, concurrency, options.wrap)
+        other = metrics.watching(connection.measured(connection.other, concurrency, options.wrap))
         dependencies = Dependencies(
             app or self.app,
-            connection.measured(connection.table, concurrency, options.wrap),
+            metrics.watching(connection.measured(connection.table, concurrency, options.wrap)),
             deduplication_store=other,
             token_store=other,
             clock=options.clock,
+            retries=RetryPolicy(noted=metrics.retried),
             batch=self.batch,
             documents=None if options.documents is None else open_documents(options.documents),
         )

@@ -23,6 +23,7 @@ from runtime.errors import BatchFailedError
 from runtime.file_systems import Folder, open_folder
 from runtime.messages.limits import is_note, kept_as_json, size_of, size_of_headers
 from runtime.messages.outcome import Outcome, Outcomes, Outputs, Reason, Status
+from runtime.telemetry import OFF, Metrics
 
 _TEXT, _NUMBER = pa.string(), pa.int64()
 
@@ -75,6 +76,7 @@ _PART = pa.schema(
         ("statuses", pa.map_(_TEXT, _NUMBER)),
         ("outputs", _NUMBER),
         ("routable", _NUMBER),
+        ("metrics", _TEXT),
     ]
 )
 PART = from_arrow_schema(_PART)
@@ -218,13 +220,14 @@ def _delivery(outcome: Outcome) -> str | None:
 
 
 class OutcomeFile(NamedTuple):
-    """A file of outcomes. `routable`: outputs of types that the app handles."""
+    """A file of outcomes. `routable`: outputs of types that the app handles. `metrics`: of the task, dumped."""
 
     name: str
     size: int
     statuses: Mapping[str, int]
     outputs: int
     routable: int
+    metrics: str = ""
 
 
 def totals(parts: Iterable[OutcomeFile]) -> tuple[Mapping[str, int], int]:
@@ -256,15 +259,16 @@ def written(folder: str, names: Iterable[str], batches: Iterable[pa.RecordBatch]
 
 @dataclass(frozen=True)
 class PartJob:
-    """Folds a partition, and writes its outcomes to a file."""
+    """Folds a partition, and writes its outcomes to a file. The fold may share the `metrics`."""
 
     fold: Fold
     folder: str
     types: Collection[str]
+    metrics: Metrics = OFF
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the row of the file after it was fsynced. Yield nothing without outcomes."""
-        file = OutcomeFileWriter(open_folder(self.folder), self.types)
+        file = OutcomeFileWriter(open_folder(self.folder), self.types, self.metrics)
         try:
             for outcomes in self.fold(batches):
                 if outcomes.num_rows:
@@ -283,8 +287,8 @@ class PartJob:
 class OutcomeFileWriter:
     """Writes a Parquet file of outcomes, in row groups of bounded size."""
 
-    def __init__(self, folder: Folder, types: Collection[str]) -> None:
-        self._folder = folder
+    def __init__(self, folder: Folder, types: Collection[str], metrics: Metrics = OFF) -> None:
+        self._folder, self._metrics = folder, metrics
         self._name = f"part-{uuid.uuid4().hex}{SUFFIX}"
         self._types = pa.array(sorted(types), _TEXT)
         self._statuses: Counter[str] = Counter()
@@ -314,8 +318,10 @@ class OutcomeFileWriter:
         """Add outcomes. Writes a full row group."""
         if not self.is_open:
             self.open()
-        for row in pc.value_counts(outcomes.column("status")).to_pylist():
-            self._statuses[row["values"]] += row["counts"]
+        table = pa.Table.from_batches([outcomes]).select(["handler", "status", "reason"])
+        for row in table.group_by(table.column_names).aggregate([([], "count_all")]).to_pylist():
+            self._statuses[row["status"]] += row["count_all"]
+            self._metrics.count(row["handler"], row["status"], row["reason"], row["count_all"])
         types = outcomes.column("outputs").flatten().field("type")
         self._outputs += len(types)
         self._routable += pc.sum(pc.is_in(types, self._types)).as_py() or 0
@@ -334,7 +340,8 @@ class OutcomeFileWriter:
             size = self._folder.size(self._name)
         except FileNotFoundError as error:
             raise self._gone() from error
-        return OutcomeFile(self._name, size, dict(self._statuses), self._outputs, self._routable)
+        metrics = self._metrics.dump()
+        return OutcomeFile(self._name, size, dict(self._statuses), self._outputs, self._routable, metrics)
 
     def discard(self) -> None:
         """Delete the file if possible. No driver reads it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import urllib.request
 from collections.abc import Sequence
@@ -64,6 +65,11 @@ def serve(commands: str, server: KafkaServer, folder: Path, **counts: int) -> No
 
         try:
             assert wait_until(is_done, 100)
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+                lags = re.findall(
+                    r'^consistent_source_lag\{partition="\S+"\} (\d+)$', answer.read().decode(), re.MULTILINE
+                )
+            assert set(lags) == {"0"}
         finally:
             served.terminate()
         assert served.wait(60) == 0

@@ -59,9 +59,9 @@ def _(store: Any, self: Any, entity: Any) -> Any:
 
 @mistake("outbox: finished before it is published", "DoneWhenAcknowledged", _X, ALONE_CRASH)
 @instead_of(OutboxOneByOne, "publish_outputs")
-async def _(publish_outputs: Any, self: Any, entity: Any, message_ids: Any) -> None:
+async def _(publish_outputs: Any, self: Any, entity: Any, message_ids: Any, *cause: Any) -> None:
     await self.algorithm.mark_finished(entity, message_ids)
-    await publish_outputs(self, entity, message_ids)
+    await publish_outputs(self, entity, message_ids, *cause)
 
 
 @mistake("outbox: published before it is stored", "NoGhost", _X)

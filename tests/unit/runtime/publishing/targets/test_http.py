@@ -10,6 +10,7 @@ import pytest
 from runtime.errors import TargetError
 from runtime.publishing.publisher import PublishOptions
 from runtime.publishing.targets.http import retry_after
+from tests.support.done_batches import outcome, output
 
 
 def order_of(keys, business_id):
@@ -26,6 +27,23 @@ def test_each_output_is_sent_once_with_what_it_is(batch, receiver):
         "path": "/ok", "body": '{"number": 2}', "Business-Id": "g1", "Message-Type": "Hit", "Message-Sequence": "2",
         "Authorization": "Bearer secret",
     }  # fmt: skip
+
+
+def test_the_trace_of_an_output_is_sent_unless_it_is_no_header(make_of, receiver):
+    traces = {"a": f"00-{1:032x}-{1:016x}-01", "b": "forged\r\nAuthorization: Bearer other", "c": "\u00fc"}
+    rows = [
+        outcome("g1", output(name, number) | {"headers": [("traceparent", trace)]})
+        for number, (name, trace) in enumerate(traces.items(), 1)
+    ]
+
+    make_of([rows]).publish(f"{receiver.url}/ok")
+
+    effects = receiver.counts()["effects"]
+    assert {name: each.get("traceparent") for name, each in effects.items()} == {
+        **dict.fromkeys("bc"),
+        "a": traces["a"],
+    }
+    assert {each["Authorization"] for each in effects.values()} == {""}
 
 
 def test_a_type_may_have_a_path_of_its_own(batch, receiver):

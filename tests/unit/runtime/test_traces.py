@@ -1,0 +1,162 @@
+"""Trace context: an output carries that of the delivery it came from, and nothing that is stored or digested does."""
+
+import json
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventstore import drive
+from handlers import Published
+from runtime import Envelope, Output, Processor
+from runtime.algorithms.choice import AlgorithmName
+from runtime.dead_letters import PARTITION, check_letter
+from runtime.messages.digests import digest_outputs
+from runtime.messages.envelope import Envelopes
+from runtime.messages.outcome import Outcomes
+from runtime.spark.worker.outcomes import to_arrow
+from tests.unit.runtime import diary
+from tests.unit.runtime.diary import write
+from tests.unit.runtime.tables import memory_table, rows
+from tests.unit.runtime.worker import ToldClock, Worker, ends, stored
+
+TRACES = st.fixed_dictionaries(
+    {"traceparent": st.from_regex(r"00-[0-9a-f]{32}-[0-9a-f]{16}-0[01]", fullmatch=True)},
+    optional={"tracestate": st.text("abc=,123", min_size=1, max_size=20)},
+)
+OWN = st.dictionaries(st.sampled_from(["lang", "priority", "Traceparent"]), st.text("xyz", max_size=4))
+A, B = (
+    {"traceparent": f"00-{1:032x}-{1:016x}-01"},
+    {"traceparent": f"00-{2:032x}-{2:016x}-01", "tracestate": "b=1"},
+)
+
+
+class World:
+    """One table, and a processor that keeps what it publishes."""
+
+    def __init__(self, algorithm: AlgorithmName) -> None:
+        self.table, self.published = memory_table(), list[Output]()
+        self.processor = Processor(
+            diary.app, self.table, self.publish, clock=ToldClock(), algorithm=algorithm
+        )
+
+    async def publish(self, output: Output) -> None:
+        self.published.append(output)
+
+    def deliver(self, message: Envelope) -> list[Output]:
+        first = len(self.published)
+        (outcome,) = drive(self.processor.process(message))
+        assert not outcome.is_dead_letter, outcome.error
+        return self.published[first:]
+
+    def issue(self, message: Envelope) -> Envelope:
+        return drive(self.processor.issue(message))
+
+
+def message(headers) -> Envelope:
+    return write("a line", "m-1")._replace(headers=headers or None)
+
+
+def without_trace(outputs) -> list[Output]:
+    """Return outputs with the headers that are digested."""
+    return [
+        each._replace(headers={name: value for name, value in each.headers.items() if name not in {*A, *B}})
+        for each in outputs
+    ]
+
+
+@given(OWN, TRACES, st.one_of(st.just({}), TRACES))
+def test_a_redelivery_with_another_trace_has_the_same_outputs(own, first, second):
+    world, untraced = World("state-based"), World("state-based")
+
+    made = world.deliver(message({**own, **first}))
+    again = world.deliver(message({**own, **second}))
+    plain = untraced.deliver(message(own))
+
+    # All that is digested is equal, byte for byte, as is all that is stored
+    digests = {
+        digest_outputs([Published(each.message_id, each.type, each.body.encode(), each.headers)])
+        for outputs in (made, again, plain)
+        for each in without_trace(outputs)
+    }
+    assert len(digests) == 1
+    assert without_trace(made) == without_trace(again) == plain
+    assert rows(world.table) == rows(untraced.table)
+    # Each carries the trace of its own delivery
+    for outputs, trace in ((made, first), (again, second)):
+        assert [{name: each.headers.get(name) for name in trace} for each in outputs] == [trace]
+
+
+@pytest.mark.parametrize("algorithm", [each for each in get_args(AlgorithmName) if each != "state-based"])
+def test_an_outbox_does_not_store_traces(algorithm):
+    world, untraced = World(algorithm), World(algorithm)
+    traced, plain = world.issue(message(A)), untraced.issue(message(None))
+
+    published, expected = world.deliver(traced), untraced.deliver(plain)
+
+    assert without_trace(published) == without_trace(expected)
+    assert [each.headers["traceparent"] for each in published] == [A["traceparent"]]
+    assert "traceparent" not in str(rows(world.table))
+
+
+def test_handlers_and_versions_do_not_see_it():
+    table = memory_table()
+
+    (outcome,) = Worker(table).process(message({"lang": "en", **A}))
+
+    assert json.loads(outcome.outputs[0].body)["headers"] == [["lang", "en"]]
+    assert [version.record.headers for version in stored(table)] == [{"lang": "en"}]
+
+
+def test_a_trace_that_an_earlier_version_recorded_is_replayed():
+    # Given a version whose recorded headers and outputs have the trace, as earlier releases stored it
+    table, worker = memory_table(), Worker(memory_table())
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("runtime.versions.columns", "runtime.algorithms.state_based.decide"):
+            patch.setattr(f"{module}.without_trace", lambda headers: headers)
+        worker = Worker(table)
+        worker.process(message(A))
+    assert [version.record.headers for version in stored(table)] == [A]
+
+    assert ends(Worker(table).process(message(B))) == ["duplicate"]
+
+
+def test_outcomes_of_a_batch_carry_it_by_column():
+    outcomes = Outcomes(Envelopes.of([message(A), message(None), message(B)]), "Diary", "d-1")
+    published = [Published(f"o-{number}", "Wrote", b"{}", {"own": "x"}) for number in range(3)]
+    outcomes.processed(1, [1, 2, 3], [published[:2], published[2:], ()])
+
+    (first, second), (third,), () = to_arrow([outcomes]).column("outputs").to_pylist()
+
+    assert [dict(each["headers"]) for each in (first, second, third)] == [
+        {**A, "own": "x"},
+        {**A, "own": "x"},
+        {"own": "x"},
+    ]
+    assert [each.headers for each in outcomes[0].outputs] == [{**A, "own": "x"}] * 2
+
+
+def test_a_handlers_own_trace_header_is_kept():
+    outcomes = Outcomes(Envelopes.of([message(A)]), "Diary", "d-1")
+    outcomes.processed(1, [1], [[Published("o", "Wrote", b"{}", dict(B))]])
+
+    assert outcomes[0].outputs[0].headers == B
+
+
+def test_redeliveries_of_what_has_no_stream_share_a_letter():
+    world = World("state-based")
+    for trace in (A, B):
+        unknown = Envelope.of("m-1", "Unknown", "{}", headers=trace)
+        drive(world.processor.process(unknown))
+
+    (letter,) = drive(world.table.query(PARTITION, "!", "~")).rows
+    check_letter(letter)
+    old = Envelope.of("m-1", "Unknown", "{}", headers=A)
+    with pytest.MonkeyPatch.context() as patch:  # the key of earlier releases
+        patch.setattr("runtime.dead_letters.without_trace", lambda headers: headers)
+        drive(world.processor.process(old))
+    found = drive(world.table.query(PARTITION, "!", "~")).rows
+    assert len(found) == 2
+    for each in found:
+        check_letter(each)
