@@ -81,6 +81,14 @@ class Deliveries(Sequence[Delivery]):
             return set(keys)
         return {key for key, message in zip(keys, messages, strict=True) if not isinstance(message, Outcome)}
 
+    def take(self, positions: Sequence[int]) -> Deliveries:
+        """Return the deliveries at some positions, in this order."""
+        envelopes = Envelopes(*[[column[at] for at in positions] for column in self.envelopes.columns()])
+        columns = [
+            [column[at] for at in positions] for column in (self.keys, self.messages, self.fingerprints)
+        ]
+        return Deliveries(envelopes, *columns, self.routes)  # type: ignore[arg-type] # of three kinds
+
     def __len__(self) -> int:
         return len(self.messages)
 
