@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Group, RenderableType
@@ -260,7 +260,7 @@ class BatchChoices:
         default=None,
         metavar="ID",
     )
-    others: AuxiliaryStores
+    others: AuxiliaryStores = field(default_factory=AuxiliaryStores)
     spark: SparkOptions
 
     def options(self, options: BatchOptions) -> BatchOptions:

@@ -2,7 +2,8 @@
 
 The messages of a stream are handled in the order of its recorded versions, with their clock, draws and captured
 values. While a message is missing, because another object publishes it, later ones are *held back*. Messages that only
-the new handlers publish come after the history. An output that they no longer publish is *gone*: its version is skipped.
+the new handlers publish come after the history. An output that they no longer publish is *gone*, and its version
+skipped.
 
 While a stream equals the recorded one, the second table stores only how far it was followed (`Head.followed`,
 `Head.shared`). At the first difference the equal versions are copied, and the others appended.
@@ -54,7 +55,7 @@ NEW, GONE = "new", "gone"
 """Values of the marking header of outputs that only one of both runs has."""
 
 VISIT = ""
-"""The type of a delivery that only asks to complete its stream."""
+"""The type of a delivery that only asks to complete its stream. Its sequence tells how far that was followed."""
 
 _NOT_OF_HISTORY = "It made no version of the recorded history."
 _WAITS = "An earlier message of its stream has not come yet."
@@ -147,6 +148,8 @@ class _Stream:
         self._versions: Sequence[Version] = ()
         self._chosen: dict[IdKey, int] = {}  # the position of the delivery to take
         self._new: set[IdKey] = set()
+        self._late: set[IdKey] = set()
+        self._visited_at: int | None = None  # how far the stream was followed when it was to be completed
         self._were: dict[IdKey, Envelope] = {}  # messages of the recorded run that changed or are gone
 
     async def follow(self) -> Outcomes:
@@ -161,7 +164,10 @@ class _Stream:
                 self._add(dead_letter(envelope, Reason.FORGOTTEN, FORGOTTEN, *self._names))
             return self._done()
         self._choose()
-        history = await load(self._algorithm.table, self._handler, self._business_id, set(self._chosen))
+        ids = {*self._chosen, *self._were}
+        if self._visited_at is not None:
+            ids.update(each.record.message_id for each in self._versions)
+        history = await load(self._algorithm.table, self._handler, self._business_id, ids)
         followed = max(history.head.followed, self._recorded[0].kept_from - 1)
         self._repeat(history, followed)
         steps, is_complete = self._plan(history, followed)
@@ -182,7 +188,7 @@ class _Stream:
             history, followed = await append(history, replace(update, head=head)), reached
             self._tell(taken, made, same, sealed.outcomes)
             steps = steps[len(taken) :]
-        if is_complete and history.head.versions and not history.head.shared:
+        if is_complete and history.stream.etag is not None and not history.head.shared:
             self._tell_of_object(history)
         return self._done()
 
@@ -204,6 +210,7 @@ class _Stream:
                 self._were[key] = envelope
                 continue
             if envelope.type == VISIT:
+                self._visited_at = envelope.sequence or 0
                 continue
             if marked == NEW:
                 self._deliveries.envelopes.headers[position] = envelope.headers
@@ -238,8 +245,9 @@ class _Stream:
                 break
             steps.append(_Step(version, position, was))
         recorded = {each.record.message_id for each in self._versions}
-        for key, position in chosen.items():
-            if key not in recorded and (key not in self._new or history.has(key)):
+        for key, position in self._chosen.items():
+            is_due = key in self._late if key in recorded else key in self._new and not history.has(key)
+            if not is_due and key not in chosen.keys() & recorded:
                 continue
             if is_complete:
                 steps.append(_Step(None, position, None))
@@ -341,13 +349,17 @@ class _Stream:
 
     def _repeat(self, history: History, followed: int) -> None:
         """Return again the outcomes of what an earlier attempt at this batch, or an earlier batch, has handled."""
-        replayer, recorded = Replayer(self._handler, self._business_id), {}
+        replayer, recorded = Replayer(self._handler, self._business_id), dict[IdKey, Version]()
         letters = {letter.key: letter for letter in history.letters.all}
+        is_own = history.stream.etag is not None and not history.head.shared
         for version in self._versions:
-            recorded[version.record.message_id] = version
             key = version.record.message_id
-            if version.number <= followed and key in self._were and key not in self._chosen:
-                self._tell_gone(_Step(version, None, self._were[key]))
+            recorded[key] = version
+            told_before = self._visited_at is None or version.number <= self._visited_at
+            if not is_own or version.number > followed or history.has(key) or key in letters:
+                continue
+            if key not in self._chosen and (key in self._were or not told_before):
+                self._tell_gone(_Step(version, None, self._were.get(key)))
         for key, position in self._chosen.items():
             version, delivery = recorded.get(key), self._deliveries[position]
             own = history.find(key)
@@ -355,13 +367,15 @@ class _Stream:
                 self._add(Outcome(delivery.envelope, *self._names, Status.TOO_LATE, None, _NOT_OF_HISTORY))
             if own is None and (version is None or version.number > followed):
                 continue
-            step, stored = _Step(version, position, self._were.get(key)), own
-            if history.head.shared or history.stream.etag is None:
-                stored = version
+            step, stored = _Step(version, position, self._were.get(key)), own if is_own else version
+            if stored is None and key not in letters and isinstance(delivery, Prepared):
+                self._late.add(key)  # its version was skipped before it came
+                continue
             if stored is None or not isinstance(delivery, Prepared):
                 letter = letters.get(key)
-                error = "It was refused before." if letter is None else letter.error
-                reason = Reason.REPLAY_FAILED if letter is None else letter.reason
+                error, reason = (
+                    ("", Reason.REPLAY_FAILED) if letter is None else (letter.error, letter.reason)
+                )
                 self._tell_of(step, _Made(None, (), error), 0, 0)
                 self._add(dead_letter(delivery.envelope, reason, error, *self._names))
                 continue
@@ -461,8 +475,6 @@ class _Stream:
         before, after = self._handler.initial, history.newest.encoded
         if self._versions:
             before = self._handler.codec.upcast(self._versions[-1].after, self._versions[-1].schema)
-        if before == after:
-            return
         old, new = decode(before), decode(after)
         fields = [_field(each.field, each.before, each.after) for each in changes(old, new)]
         document = {"state": "object", "fields": fields, "numbers": _numbers(old, new)}

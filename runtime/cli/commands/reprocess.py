@@ -1,0 +1,224 @@
+"""`consistent reprocess`, `switch` and `fork`: handle a history again, use the result, and fork one object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import RenderableType
+
+from runtime.batch_options import BatchOptions, TablePlace
+from runtime.cli.batch_command import OF_ANY_BATCH, BatchChoices, command_on, resumable
+from runtime.cli.checks import check_folder, check_log, load_app, require_table
+from runtime.cli.console import Screen, counted, make_table
+from runtime.cli.failures import TOO_MANY_DEAD_LETTERS
+from runtime.cli.options import AppSpec, AsJson, Limit, Messages, only
+from runtime.options import option
+
+if TYPE_CHECKING:
+    from runtime.spark.reprocessing import Report
+
+_OF_REPROCESSING = frozenset(OF_ANY_BATCH) - {"cascade", "documents", "adopt"} | {"source", "log_format"}
+
+
+def reprocess(
+    *,
+    app: AppSpec,
+    messages: Messages,
+    batch: Annotated[BatchChoices, only("states", "out", "batch_id", "spark")],
+    into: str = option(
+        "The second table, in the same store: new, or of an earlier reprocessing.", metavar="TABLE2"
+    ),
+    was: str | None = option(
+        "The app that made the history, if methods were edited without a revision. It tells the outputs from then.",
+        default=None,
+        metavar="MODULE:ATTRIBUTE",
+    ),
+    as_of: str | None = option(
+        "Follow the history up to the end of this batch.", default=None, metavar="BATCH"
+    ),
+    object_: str | None = option(
+        "Follow only objects with this business id. The log must hold all messages for them.",
+        default=None,
+        name="--object",
+        metavar="ID",
+    ),
+    capture: bool = option(
+        "Capture values that the history lacks now. By default, their messages become dead letters.",
+        default=False,
+    ),
+    report: Path = option(
+        "The folder for the report: report.html, and the differences as Parquet.",
+        default=Path("reprocessed"),
+        metavar="DIR",
+        file_okay=False,
+    ),
+    max_changes: int | None = option(
+        "Exit with code 3 if more messages than this have another state or other outputs.",
+        default=None,
+        metavar="N",
+        min=0,
+    ),
+    options: Annotated[BatchOptions, only(*_OF_REPROCESSING)],
+    limit: Limit = 10,
+    as_json: AsJson = False,
+) -> None:
+    r"""Handle the history of a table again with other handlers, into a second table, and report what differs.
+
+        consistent reprocess --app fair:app --messages log.parquet \
+            --store sqlite:///store.db --table games --into games2 --out again
+
+    The messages of each object are handled in the order of its versions, with the recorded clock, draws and captured
+    values. Outputs are the messages of other objects again: one that the new handlers changed replaces the old one, a
+    new one comes after the history, and the version of one that they no longer publish is left out. Nothing is
+    published, and TABLE is not changed. TABLE2 stores only objects that differ.
+
+    Name all logs of the history, separated by commas. A stopped reprocessing resumes with its --batch-id. To follow
+    messages that came in meanwhile, run it again with the same --into. `consistent switch` puts TABLE2 to use.
+    """
+    loaded, made_by = load_app(app), None if was is None else load_app(was)
+    logs = [messages] if Path(messages).exists() else messages.split(",")
+    states, spark = batch.states, batch.spark
+    spark.check_scope(states)
+    log_bytes = sum(check_log(each, spark.place, options.log_format, options.source) or 0 for each in logs)
+    require_table(states)
+    check_folder(batch.out, spark.place)
+    check_folder(str(report), spark.place, "The report", "--report")
+    screen = Screen(as_json)
+    batch = batch.announced(screen)
+    second = TablePlace(states.store, into)
+    with spark.working("Stopped. Nothing is lost: run it again with its --batch-id.", log_bytes or None) as (
+        session,
+        progress,
+    ):
+        from runtime.spark import reprocessing
+
+        given = vars(replace(options, step=progress.step))
+        with resumable(batch.batch_id or "", second):
+            done = reprocessing.reprocess(
+                session,
+                logs,
+                loaded,
+                store=states.store,
+                table=states.table,
+                into=into,
+                out=batch.out,
+                was=made_by,
+                as_of=as_of,
+                business_id=object_,
+                capture=capture,
+                batch_id=batch.batch_id,
+                **given,
+            )
+        progress.step("Comparing")
+        different = reprocessing.differences(done.result.outcomes).persist()
+        different.write.mode("overwrite").parquet(str(report.absolute() / "differences"))
+        found = reprocessing.report(done, different, limit or 1000)
+        progress.done()
+    title = f"{states.table} handled again by {app}"
+    (report / "report.html").write_text(_page(title, found), encoding="utf-8")
+    record = done.result.record
+    document = {"batch_id": record.batch_id, "into": into, "report": str(report), "changed": found.changed}
+    screen.put(document | asdict(found), *_parts(found, limit), f"The report is in {report / 'report.html'}.")
+    if not found.missing and object_ is None:
+        screen.show("To use the second table:", f"  {command_on('switch', states, into)}")
+    if max_changes is not None and found.changed > max_changes:
+        screen.note(f"{counted(found.changed, 'message')} differ, more than --max-changes {max_changes}.")
+        raise typer.Exit(TOO_MANY_DEAD_LETTERS)
+
+
+_Table = tuple[str, Sequence[str], Sequence[Sequence[Any]]]
+
+
+def _tables(found: Report) -> Iterator[_Table]:
+    """Yield the tables of a report: titles, headings and rows."""
+    kinds = ("same", "changed", "new", "gone", "refused")
+    for title, part in (("States by handler and message", "states"), ("Outputs", "outputs")):
+        names = kinds if part == "states" else (*kinds[:-1], "unknown")
+        rows = [
+            [row["handler"], row["type"], *(row[f"{part}_{each}"] for each in names)] for row in found.counts
+        ]
+        yield title, ("handler", "message", *names), rows
+    columns = ("handler", "message", "of", "field", "count", "object", "before", "after")
+    fields = [
+        [row["handler"], row["type"], row["part"], row["field"], row["count"]]
+        + [row["first"][name] for name in ("business_id", "before", "after")]
+        for row in found.fields
+    ]
+    yield "Fields that differ, each with an example", columns, fields
+    objects = [
+        [row["handler"], row["business_id"], each["field"], each["before"], each["after"]]
+        for row in found.objects
+        for each in row["fields"]
+    ]
+    title = f"Objects whose final state differs ({len(found.objects)} of {found.differing_objects:,})"
+    yield title, ("handler", "object", "field", "before", "after"), objects
+    sums = [
+        [*(row[name] for name in ("handler", "part", "field"))]
+        + [_plain(each) for each in (row["before"], row["after"], row["after"] - row["before"])]
+        for row in found.sums
+    ]
+    yield "Sums of what differs", ("handler", "of", "field", "before", "after", "difference"), sums
+    yield (
+        "Dead letters",
+        ("handler", "message", "reason", "count", "error"),
+        [list(row.values()) for row in found.refused],
+    )
+    yield (
+        "Not handled: the logs lack messages of",
+        ("handler", "objects"),
+        [list(row.values()) for row in found.missing],
+    )
+
+
+def _plain(number: Any) -> str:  # noqa: ANN401 - a Decimal
+    text = f"{number:,f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _parts(found: Report, limit: int) -> Iterator[RenderableType]:
+    for title, columns, rows in _tables(found):
+        if rows:
+            yield make_table(title, columns, rows[: limit or None])
+            yield ""
+    if found.changed:
+        yield f"{counted(found.changed, 'message')} differ, and {counted(found.differing_objects, 'final state')}."
+    else:
+        yield "Nothing differs."
+
+
+_STYLE = """
+:root { color-scheme: light dark; }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }
+table { border-collapse: collapse; display: block; overflow-x: auto; }
+th, td { border-bottom: 1px solid color-mix(in srgb, currentColor 20%, transparent); padding: .3rem .7rem; }
+th { text-align: left; }
+td.number { text-align: right; font-variant-numeric: tabular-nums; }
+td.before { color: light-dark(#a40000, #ff8a80); }
+td.after { color: light-dark(#006b1f, #7ee29b); }
+"""
+
+
+def _page(title: str, found: Report) -> str:
+    """Return the report as a self-contained HTML page."""
+    parts = [
+        f"<p>{counted(found.changed, 'message')} differ, and {counted(found.differing_objects, 'final state')}.</p>"
+    ]
+    for heading, columns, rows in _tables(found):
+        if rows:
+            head = "".join(f"<th>{escape(name)}</th>" for name in columns)
+            body = "".join(f"<tr>{''.join(map(_cell, columns, row))}</tr>" for row in rows)
+            parts.append(f"<h2>{escape(heading)}</h2><table><tr>{head}</tr>{body}</table>")
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
+        f"<h1>{escape(title)}</h1>{''.join(parts)}</html>\n"
+    )
+
+
+def _cell(column: str, value: object) -> str:
+    kind = "number" if isinstance(value, int) else column if column in ("before", "after") else ""
+    return f'<td class="{kind}">{escape("" if value is None else str(value))}</td>'
