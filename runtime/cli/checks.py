@@ -21,6 +21,7 @@ from runtime.batch_options import BatchOptions, TablePlace
 from runtime.cli.failures import NotPossibleError
 from runtime.errors import AppNotFoundError, LogError, UsageError
 from runtime.ledger.ledger import Ledger, check_id
+from runtime.ledger.settings import open_current
 from runtime.namesakes import PACKAGES, explain, namesakes, search_path, users_frame
 from runtime.versions.properties import error_location
 
@@ -239,7 +240,7 @@ def require_table(place: TablePlace) -> None:
 
 async def _work(store: Store, table_name: str, work: Callable[[Table], Awaitable[T]]) -> T:
     async with store:
-        table = await store.table(table_name, make=False)
+        table = await open_current(store, table_name, make=False)
         with error_location(table):
             return await work(table)
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
-from eventstore import ConcurrencyConflictError, Operation, Row, RowError, Table, Value, pages
+from eventstore import ConcurrencyConflictError, Int64, Operation, Row, RowError, Store, Table, Value, pages
 from handlers import App
 from runtime.errors import UsageError
 from runtime.retries import RetryPolicy, until_undisturbed
-from runtime.versions.properties import expect, reading_row, rows_between, text, written
+from runtime.versions.properties import expect, number, reading_row, rows_between, text, written
 
 LEDGER = "_batches"  # the partition of the ledger. Keys of streams contain a hyphen, so they never equal it.
 
@@ -61,7 +61,8 @@ class TableSettings:
     draw_key: bytes | None = field(default=None, repr=False)
     etag: str | None = None
     follows: str | None = None  # the table whose history this one reprocesses
-    switched_to: str | None = None  # the table that took over
+    switched_to: str | None = None  # the table that took over, whose next batch number was `switched_at`
+    switched_at: int = 0
 
     @classmethod
     async def of(cls, table: Table) -> TableSettings:
@@ -120,6 +121,8 @@ class TableSettings:
             properties["DrawKey"] = self.draw_key
         others = (("Follows", self.follows), ("SwitchedTo", self.switched_to))
         properties |= {name: table for name, table in others if table is not None}
+        if self.switched_at:
+            properties["SwitchedAt"] = Int64(self.switched_at)
         return written(OF_TABLE, properties, self.etag)
 
 
@@ -179,4 +182,12 @@ def read_settings(row: Row) -> TableSettings:
             name = text(values, "App") if "App" in values else None
             owner = TableOwner(name, frozenset(text(values, "Handlers").split(_BETWEEN)))
         follows, switched_to = (expect(values.get(name), str, None) for name in ("Follows", "SwitchedTo"))
-        return TableSettings(owner, key, row.etag, follows, switched_to)
+        switched_at = number(values, "SwitchedAt", 0)
+        return TableSettings(owner, key, row.etag, follows, switched_to, switched_at)
+
+
+async def open_current(store: Store, name: str, *, make: bool = True) -> Table:
+    """Open a table, or the one that it was switched to. One more request for each."""
+    table = await store.table(name, make=make)
+    settings = await TableSettings.of(table)
+    return table if settings.switched_to is None else await open_current(store, settings.switched_to)

@@ -42,7 +42,7 @@ from runtime.spark.commit import MERGED_UP_TO, BatchFolders, absolute_folder, ch
 from runtime.spark.logs.normalise import keep_large, normalise, route, tell_of_struct
 from runtime.spark.logs.read import Log, describe_input, open_log
 from runtime.spark.session import check_workers, cores_of, failing_as, job_settings, planned_once
-from runtime.spark.worker.connection import Connection, open_table, reach
+from runtime.spark.worker.connection import Connection, open_current, reach
 from runtime.spark.worker.job import FoldJob
 from runtime.spark.worker.outcomes import PART, Fold, OutcomeFile, OutcomeFileWriter, PartJob, totals, written
 
@@ -142,8 +142,8 @@ class Batch:
 
     def rounds(self) -> Rounds:
         """Open the table, and return the runner of rounds."""
-        connection = open_table(self.store, self.table, self.options.other_table, spark=self.spark)
-        place = TablePlace(self.store, self.table).for_workers()
+        table, connection = open_current(self.store, self.table, self.options.other_table, spark=self.spark)
+        place = TablePlace(self.store, table).for_workers()
         return Rounds(self.spark, self.app, place, absolute_folder(self.out), self.options, connection)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from html import escape
@@ -11,12 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import RenderableType
 
+from eventstore import connect
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.cli.batch_command import OF_ANY_BATCH, BatchChoices, command_on, resumable
 from runtime.cli.checks import check_folder, check_log, load_app, require_table
 from runtime.cli.console import Screen, counted, make_table
 from runtime.cli.failures import TOO_MANY_DEAD_LETTERS
 from runtime.cli.options import AppSpec, AsJson, Limit, Messages, only
+from runtime.maintenance.switch import switch as switch_table
 from runtime.options import option
 
 if TYPE_CHECKING:
@@ -222,3 +225,34 @@ def _page(title: str, found: Report) -> str:
 def _cell(column: str, value: object) -> str:
     kind = "number" if isinstance(value, int) else column if column in ("before", "after") else ""
     return f'<td class="{kind}">{escape("" if value is None else str(value))}</td>'
+
+
+def switch(
+    into: Annotated[
+        str, typer.Argument(metavar="TABLE2", show_default=False, help="The table to use instead.")
+    ],
+    *,
+    states: TablePlace,
+    as_json: AsJson = False,
+) -> None:
+    r"""Use a reprocessed table instead of the first one, from the next batch on.
+
+        consistent switch games2 --store sqlite:///store.db --table games
+
+    Batches, streams, consumers and commands that name TABLE use TABLE2 then. Objects that are equal are copied first.
+    One conditional write decides. It is refused while a batch of either table is open, and if messages came in since
+    the reprocessing: run that again. Stop consumers before, and start them again.
+
+        consistent switch games --store sqlite:///store.db --table games2
+
+    Switches back, until the first batch or consumer has used TABLE2.
+    """
+    require_table(states)
+
+    async def work() -> int:
+        async with connect(states.store) as store:
+            return await switch_table(store, states.table, into)
+
+    copied = asyncio.run(work())
+    said = f"{states.table} is switched to {into}: {counted(copied, 'object')} copied that are equal."
+    Screen(as_json).put({"table": states.table, "switched_to": into, "copied": copied}, said)
