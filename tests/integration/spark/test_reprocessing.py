@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from eventstore import connect, drive
+from runtime import Envelope
 from runtime.errors import UsageError
 from runtime.maintenance.switch import switch
 from runtime.spark.reprocessing import Report, Reprocessed, differences, report, reprocess
 from runtime.spark.worker.connection import open_table
 from tests.integration.spark.conftest import Place
 from tests.support import reprocessing
-from tests.support.logs import row, write_lines
+from tests.support.logs import message_id, row, write_lines
 from tests.support.reprocessing import bank, histories
 from tests.unit.runtime.tables import memory_table
 
@@ -69,9 +70,6 @@ def test_a_changed_rule_is_found_as_without_spark(place: Place, paid: str, rule:
 
 
 def envelopes(payments: Sequence[tuple[int, int]]) -> list[Any]:
-    from runtime import Envelope
-    from tests.support.logs import message_id
-
     return [
         Envelope(message_id(at), "Paid", f'{{"account": "a{who}", "amount": {amount}}}', sequence=at)
         for at, (who, amount) in enumerate(payments, 1)
