@@ -1,4 +1,6 @@
-"""Switch a table to one that reprocessed its history: later batches, streams and consumers use the second one.
+"""Switch a table to one that reprocessed its history, and fork one object into a table of its own.
+
+After a switch, later batches, streams and consumers use the second table.
 
 One conditional write of the first table's settings decides. It also replaces the counter of batches, so it fails if a
 batch begins meanwhile. Equal objects, of which the second table has only markers, are copied before.
@@ -10,7 +12,17 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
-from eventstore import ConcurrencyConflictError, KeyRange, Operation, Row, RowError, Store, Table, pages
+from eventstore import (
+    ConcurrencyConflictError,
+    KeyRange,
+    Operation,
+    Row,
+    RowError,
+    Store,
+    Stream,
+    Table,
+    pages,
+)
 from eventstore.header import HEADER
 from eventstore.limits import MAX_OPERATIONS, SURELY_SMALL_BYTES, prepare_row
 from runtime.clock import Clock, system_clock
@@ -19,8 +31,17 @@ from runtime.errors import UsageError
 from runtime.ledger.ledger import COUNTER, Counter, Ledger, read_counter
 from runtime.ledger.settings import LEDGER, TableSettings
 from runtime.maintenance.policies import PARTITION as POLICIES
-from runtime.versions.head import HEAD_PROPERTIES, read_head
-from runtime.versions.stream import state_streams
+from runtime.versions.head import HEAD_PROPERTIES, Head, read_head
+from runtime.versions.run import RunVersions, Version
+from runtime.versions.stream import (
+    History,
+    StreamUpdate,
+    append,
+    copy_versions,
+    read_whole,
+    state_streams,
+    stream_partition,
+)
 
 _ALL = KeyRange()
 
@@ -124,3 +145,25 @@ def _parts(rows: Iterable[Row]) -> Iterable[list[Operation]]:
         size += bytes_
     if operations:
         yield operations
+
+
+async def fork(table: Table, into: Table, handler: str, business_id: str, at: int | None = None) -> Version:
+    """Copy the versions of one object, up to number `at`, into a table of its own, with the draws of the first one.
+
+    Return the last version. A `Processor` on `into` continues from there. Raises `UsageError` without such a version,
+    and for a table with other contents.
+    """
+    found = await read_whole(table, handler, business_id)
+    versions = [version for run in found[1] for version in RunVersions(run)] if found is not None else []
+    kept = [version for version in versions if at is None or version.number <= at]
+    if found is None or not kept or (at is not None and kept[-1].number != at):
+        raise UsageError(f"{handler} {business_id} has no version {at or 1} in the table.")
+    partition = stream_partition(into, handler, business_id)
+    if await TableSettings.of(into) != TableSettings() or await into.get(partition.key, HEADER) is not None:
+        raise UsageError("A fork needs a new table.")
+    settings, last = await TableSettings.of(table), kept[-1]
+    await _store(into, TableSettings(settings.owner, settings.draw_key))
+    history = History(Stream(partition), Head(None, last.schema))
+    history = await copy_versions(history, found[0], found[1], last.number)
+    await append(history, StreamUpdate(history.head._replace(followed=0, shared=False)))
+    return last

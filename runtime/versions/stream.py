@@ -428,6 +428,27 @@ async def append(history: History, new: StreamUpdate, beside: Sequence[Include] 
     return History(stream, new.head, index, history.found, history.appended, letters, newest)
 
 
+async def copy_versions(history: History, head: Head, runs: Sequence[Run], last: int) -> History:
+    """Append the runs of another stream with this head, up to its version `last`. Skips those that are there.
+
+    Until the caller changes it, the new head says that the versions up to `last` are shared. One transaction each.
+    """
+    for run in runs:
+        count = last - run.first + 1
+        if count <= 0 or run.first <= history.head.versions:
+            continue
+        versions, commits, left = run.versions[:count], list[Commit](), count
+        for commit in run.commits:
+            if left > 0:
+                commits.append(commit._replace(length=min(commit.length, left)))
+                left -= commit.length
+        part = replace(run, versions=versions, commits=commits)
+        own = (head.kept_from, versions.nows[-1], head.horizon, head.undated_cut)
+        copied = Head(part.after, run.schema, part.last, *own)._replace(followed=last, shared=True)
+        history = await append(history, StreamUpdate(copied, [packed(part)]))
+    return history
+
+
 async def _read_runs(stream: Stream, needed: Collection[int]) -> list[RecordedEvent]:
     """Read the runs in some events. Costs one request for each contiguous range."""
     if max(needed, default=0) > stream.version:

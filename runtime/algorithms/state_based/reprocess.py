@@ -45,8 +45,8 @@ from runtime.versions.stream import (
     NewestState,
     StreamUpdate,
     append,
+    copy_versions,
     load,
-    packed,
     read_whole,
     stream_partition,
 )
@@ -336,15 +336,9 @@ class _Stream:
         """Copy the recorded versions that are equal so far. Idempotent."""
         head, runs = self._recorded
         history = await load(self._algorithm.table, self._handler, self._business_id, ())
-        for run in _until(runs, followed):
-            if run.last > history.head.versions:
-                now, cut = run.versions.nows[-1], (head.horizon, head.undated_cut)
-                copied = Head(run.after, run.schema, run.last, head.kept_from, now, *cut)
-                copied = copied._replace(followed=followed, shared=True)
-                history = await append(history, StreamUpdate(copied, [packed(run)]))
+        history = await copy_versions(history, head, runs, followed)
         own = history.head if history.head.versions else base.head
-        own = own._replace(followed=followed, shared=False)
-        await append(history, StreamUpdate(own))
+        await append(history, StreamUpdate(own._replace(followed=followed, shared=False)))
         return await load(self._algorithm.table, self._handler, self._business_id, set(self._chosen))
 
     def _repeat(self, history: History, followed: int) -> None:
@@ -451,6 +445,7 @@ class _Stream:
             "state": state,
             "was": None if version is None else version.number,
             "error": made.error,
+            "now": moment,
             "fields": [_field(each.field, each.before, each.after) for each in fields],
             "outputs": outputs,
         }
@@ -509,20 +504,6 @@ def _beginning(steps: Sequence[_Step], count: int) -> Sequence[_Step]:
                 return steps[:at]
             count -= 1
     return steps
-
-
-def _until(runs: Sequence[Run], number: int) -> Iterator[Run]:
-    """Yield the runs up to a version."""
-    for run in runs:
-        left = number - run.first + 1
-        if left <= 0:
-            return
-        versions, commits = run.versions[:left], []
-        for commit in run.commits:
-            if left > 0:
-                commits.append(commit._replace(length=min(commit.length, left)))
-                left -= commit.length
-        yield replace(run, versions=versions, commits=commits)
 
 
 def _compare(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from html import escape
 from pathlib import Path
@@ -15,15 +16,22 @@ from rich.console import RenderableType
 from eventstore import connect
 from runtime.batch_options import BatchOptions, TablePlace
 from runtime.cli.batch_command import OF_ANY_BATCH, BatchChoices, command_on, resumable
-from runtime.cli.checks import check_folder, check_log, load_app, require_table
-from runtime.cli.console import Screen, counted, make_table
+from runtime.cli.checks import check_file, check_folder, check_log, load_app, require_table
+from runtime.cli.console import Screen, counted, iso, make_table
 from runtime.cli.failures import TOO_MANY_DEAD_LETTERS
 from runtime.cli.options import AppSpec, AsJson, Limit, Messages, only
+from runtime.clock import to_datetime
+from runtime.errors import LogError, UsageError
+from runtime.ledger.settings import open_current
+from runtime.maintenance.switch import fork as fork_object
 from runtime.maintenance.switch import switch as switch_table
+from runtime.messages.envelope import canonical
 from runtime.options import option
+from runtime.versions.readable import decode, readable
 
 if TYPE_CHECKING:
     from runtime.spark.reprocessing import Report
+    from runtime.versions.run import Version
 
 _OF_REPROCESSING = frozenset(OF_ANY_BATCH) - {"cascade", "documents", "adopt"} | {"source", "log_format"}
 
@@ -256,3 +264,85 @@ def switch(
     copied = asyncio.run(work())
     said = f"{states.table} is switched to {into}: {counted(copied, 'object')} copied that are equal."
     Screen(as_json).put({"table": states.table, "switched_to": into, "copied": copied}, said)
+
+
+def fork(
+    handler: Annotated[str, typer.Argument(metavar="HANDLER", show_default=False, help="The handler.")],
+    business_id: Annotated[
+        str, typer.Argument(metavar="BUSINESS_ID", show_default=False, help="The object.")
+    ],
+    *,
+    states: TablePlace,
+    at: int | None = option(
+        "The last version to copy. Default: the newest.", default=None, metavar="VERSION", min=1
+    ),
+    into: str = option("The new table, in the same store.", metavar="TABLE2"),
+    case: Path | None = option(
+        "Also write this version to a file, for `HandlerSpec.from_export` in a test. Needs --messages.",
+        default=None,
+        metavar="FILE",
+        dir_okay=False,
+    ),
+    messages: Messages = "",
+    as_json: AsJson = False,
+) -> None:
+    r"""Copy the history of one object into a table of its own, to try something on it.
+
+        consistent fork LeaderBoard 7f0c...e2 --at 3 --into trial \
+            --store sqlite:///store.db --table games
+
+    Handle messages there with `consistent run --table TABLE2`, and look at them with `consistent show`. The first table
+    is not changed. Reads the object with one request for each 1,000 runs.
+    """
+    if (case is None) is not (messages == ""):
+        raise UsageError("--case and --messages need each other.")
+    require_table(states)
+    check_file(case)
+
+    async def work() -> Version:
+        async with connect(states.store) as store:
+            table = await open_current(store, states.table, make=False)
+            return await fork_object(table, await store.table(into), handler, business_id, at)
+
+    last = asyncio.run(work())
+    if case is not None:
+        case.write_text(json.dumps(_case(last, messages), indent=2, ensure_ascii=False), encoding="utf-8")
+    said = f"{into} has {handler} {business_id} up to version {last.number}."
+    Screen(as_json).put({"table": into, "version": last.number}, said)
+
+
+def _case(version: Version, log: str) -> dict[str, Any]:
+    """Return a version with the body of its message, which is looked for in a log."""
+    record = version.record
+    found = next(
+        (each for each in _messages_of(log) if canonical(each["message_id"]) == version.message_id), None
+    )
+    if found is None:
+        raise LogError(f"{log} does not hold the message {version.message_id}.")
+    body = found["body"]
+    return {
+        "message_id": version.message_id,
+        "type": record.type,
+        "body": json.loads(body) if isinstance(body, str) else body,
+        "headers": dict(record.headers) if record.headers else None,
+        "now": iso(to_datetime(record.now)),
+        "captured": {name: readable(value) for name, value in (record.captured or {}).items()},
+        "schema": version.schema,
+        "before": decode(version.before),
+        "after": decode(version.after),
+    }
+
+
+def _messages_of(log: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the rows of a log on this disk."""
+    from pyarrow import parquet
+
+    from runtime.spark.logs.read import find_on_disk
+
+    found = find_on_disk([log])
+    for file in map(Path, found.files):
+        if found.format == "parquet":
+            for batch in parquet.ParquetFile(file).iter_batches(columns=["message_id", "body"]):
+                yield from batch.to_pylist()
+        else:
+            yield from map(json.loads, filter(str.strip, file.read_text(encoding="utf-8").splitlines()))
